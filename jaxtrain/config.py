@@ -1,0 +1,413 @@
+"""The only schema of a run: frozen dataclasses, validated when they are made.
+
+A file `configs/NAME.py` returns a `Config`; command-line overrides make a new one.
+`None` means "not set": the default of the model, optimizer or schedule then holds, and
+setting an option that the chosen one does not take is an error.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_type_hints
+
+import typeguard
+
+from jaxtrain.errors import UserError
+
+T = TypeVar("T")
+
+METRICS = ("loss", "accuracy", "top5_accuracy")
+Metric = Literal["loss", "accuracy", "top5_accuracy"]
+
+# Of each group one member may be set; an override on the command line replaces the
+# member that the config file sets.
+ONE_OF = (
+    ("train.epochs", "train.steps", "train.examples"),
+    ("train.eval_every_epochs", "train.eval_every_steps"),
+    ("checkpoint.every_epochs", "checkpoint.every_steps", "checkpoint.every_minutes"),
+    (
+        "optimizer.warmup_epochs",
+        "optimizer.warmup_steps",
+        "optimizer.warmup_examples",
+    ),
+)
+
+# What may differ between a run and its continuation in the same workdir: it changes
+# how a run is carried out, watched or ended, not what it computes.
+MAY_CHANGE_ON_RESUME = (
+    "logging",
+    "checkpoint",
+    "parallel",
+    "data.data_dir",
+    "data.cache",
+    "data.workers",
+    "train.epochs",
+    "train.steps",
+    "train.examples",
+    "train.stop_after_steps",
+    "train.steps_per_call",
+    "train.max_bad_steps",
+)
+
+
+class _Section:
+    """Checks the type of every field, then calls `validate`."""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(value, bool) and hint in (int, float, int | None):
+                raise UserError(f"{name} = {value!r}: expected {_show(hint)}")
+            try:
+                typeguard.check_type(value, hint)
+            except typeguard.TypeCheckError:
+                raise UserError(f"{name} = {value!r}: expected {_show(hint)}") from None
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise UserError for values out of range."""
+
+    def _check(self, name: str, ok: bool, expected: str) -> None:
+        if not ok:
+            raise UserError(f"{name} = {getattr(self, name)!r}: expected {expected}")
+
+    def _positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            self._check(name, value is None or value > 0, "a value above 0")
+
+    def _not_negative(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            self._check(name, value is None or value >= 0, "0 or more")
+
+    def _fraction(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            self._check(name, value is None or 0 <= value < 1, "0 <= value < 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentConfig(_Section):
+    # Pad by this many pixels on every side, then crop back at a random place.
+    crop_padding: int = 0
+    # Mirror left and right with probability one half.
+    horizontal_flip: bool = False
+    # Side in pixels of a square, at a random place, set to the mean colour; 0: none.
+    cutout_size: int = 0
+    # Random area (8-100 %) and aspect (3/4-4/3), resized to image_size; streamed data
+    # only, as the stored images are cut on the host.
+    random_resized_crop: bool = False
+
+    def validate(self) -> None:
+        self._not_negative("crop_padding", "cutout_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(_Section):
+    # digits, tfds:NAME, or synthetic:HxWxC/CLASSES[/EXAMPLES].
+    source: str = "digits"
+    # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
+    data_dir: str | None = None
+    # Training split, in TFDS syntax, such as train[:90%].
+    train_split: str = "train"
+    # Validation split; None: the set's own, else a held-out fraction of the training
+    # split.
+    validation_split: str | None = None
+    # Test split, used once, at the end.
+    test_split: str = "test"
+    # Seeded, stratified fraction of the training split held out for validation when
+    # there is no validation split; 0: no validation.
+    validation_fraction: float = 0.1
+    # Examples in a global batch: of all devices and processes, of one optimizer step.
+    batch_size: int = 128
+    # Examples in a global batch of an evaluation; None: as batch_size.
+    eval_batch_size: int | None = None
+    # Height and width in pixels that images are resized to; None: as stored.
+    image_size: int | None = None
+    # 1: grey, 3: colour; None: as stored.
+    channels: int | None = None
+    # Mean of each channel, in 0..1, subtracted; None: computed from the training split.
+    mean: tuple[float, ...] | None = None
+    # Standard deviation of each channel, in 0..1, divided by; None: computed likewise.
+    std: tuple[float, ...] | None = None
+    augment: AugmentConfig = AugmentConfig()
+    # Keep the images on the device (device), stream them (stream), or decide by size.
+    cache: Literal["auto", "device", "stream"] = "auto"
+    # Processes that decode streamed images; 0: threads of this process.
+    workers: int = 0
+
+    def validate(self) -> None:
+        self._positive("batch_size", "eval_batch_size", "image_size")
+        self._fraction("validation_fraction")
+        self._check("channels", self.channels in (None, 1, 3), "1 or 3")
+        self._not_negative("workers")
+        if (self.mean is None) != (self.std is None):
+            raise UserError("mean and std: give both or neither")
+        self._check("std", all(s > 0 for s in self.std or ()), "values above 0")
+        if self.augment.random_resized_crop:
+            if self.image_size is None:
+                raise UserError("augment.random_resized_crop: set data.image_size too")
+            if self.cache == "device":
+                raise UserError(
+                    "augment.random_resized_crop cuts the stored images on the host: "
+                    "set data.cache to stream"
+                )
+        if self.cache == "device" and self.workers:
+            raise UserError(
+                f"workers = {self.workers} has no effect with cache = 'device': "
+                "set data.workers to 0 or data.cache to stream"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(_Section):
+    # lenet, convnet, cnn4, resnet18, resnet34, resnet50, resnet101 or resnet152.
+    name: str = "convnet"
+    # Factor on the number of channels of every layer.
+    width: float | None = None
+    # Probability of dropping a feature before the last layer.
+    dropout: float | None = None
+    # First layers of a ResNet: imagenet (7x7 stride 2, max pool) or cifar (3x3).
+    stem: Literal["imagenet", "cifar"] | None = None
+
+    def validate(self) -> None:
+        self._positive("width")
+        self._fraction("dropout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(_Section):
+    # sgd, adam, adamw, lamb, lars, lion, rmsprop, adagrad, muon or lbfgs.
+    name: str = "sgd"
+    # Peak learning rate, for the global batch; lbfgs searches its own.
+    learning_rate: float | None = None
+    # Weight decay; biases and norm parameters are left out.
+    weight_decay: float = 0.0
+    # Largest global norm of the gradients; None: not clipped.
+    clip_norm: float | None = None
+    # Momentum of sgd, lars, rmsprop and muon.
+    momentum: float | None = None
+    # Nesterov momentum, of the same, and of adam and adamw.
+    nesterov: bool | None = None
+    # Decay of the first moment (adam, adamw, lamb, lion).
+    b1: float | None = None
+    # Decay of the second moment (adam, adamw, lamb, lion, rmsprop).
+    b2: float | None = None
+    # Added to the denominator (adam, adamw, lamb, rmsprop, adagrad).
+    eps: float | None = None
+    # constant, cosine, linear, step, exponential or one_cycle.
+    schedule: str = "constant"
+    # Warm-up from 0 (linear), in epochs.
+    warmup_epochs: float | None = None
+    # Warm-up in steps.
+    warmup_steps: int | None = None
+    # Warm-up in examples.
+    warmup_examples: int | None = None
+    # Last learning rate as a fraction of the peak (cosine, linear, exponential,
+    # one_cycle).
+    end_factor: float | None = None
+    # Where the step schedule drops, as fractions of the whole run.
+    milestones: tuple[float, ...] | None = None
+    # Factor of each drop of the step schedule.
+    step_factor: float | None = None
+
+    def validate(self) -> None:
+        self._positive("learning_rate", "clip_norm", "eps", "step_factor")
+        self._not_negative("weight_decay", "end_factor")
+        self._not_negative("warmup_epochs", "warmup_steps", "warmup_examples")
+        self._fraction("momentum", "b1", "b2")
+        milestones = self.milestones or ()
+        self._check(
+            "milestones",
+            all(0 < m < 1 for m in milestones) and list(milestones) == sorted(milestones),
+            "rising fractions of the run, between 0 and 1",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelConfig(_Section):
+    # Devices that share a global batch; -1: all there are.
+    data: int = -1
+
+    def validate(self) -> None:
+        self._check("data", self.data == -1 or self.data > 0, "-1 or above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(_Section):
+    # Length in epochs; one of epochs, steps and examples.
+    epochs: float | None = None
+    # Length in optimizer steps.
+    steps: int | None = None
+    # Length in training examples.
+    examples: int | None = None
+    # Stop once this many steps are done, as if interrupted; the schedule is unchanged.
+    stop_after_steps: int | None = None
+    # Steps compiled into one call: fewer dispatches, for small models on a GPU.
+    steps_per_call: int = 1
+    # Micro-batches whose gradients are averaged into one step.
+    accumulate_steps: int = 1
+    # Non-finite steps in a row after which the run stops.
+    max_bad_steps: int = 10
+    # Probability moved from the true class to all classes evenly.
+    label_smoothing: float = 0.0
+    # Decay of the moving average of the weights, which is then what is evaluated.
+    ema_decay: float | None = None
+    # Epochs between evaluations on the validation split; default: 1.
+    eval_every_epochs: float | None = None
+    # Steps between evaluations on the validation split.
+    eval_every_steps: int | None = None
+    # Stop after this many evaluations without improvement of early_stop_metric.
+    early_stop_patience: int | None = None
+    # Validation metric that early stopping watches.
+    early_stop_metric: Metric = "loss"
+
+    def validate(self) -> None:
+        self._positive("epochs", "steps", "examples", "stop_after_steps")
+        self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
+        self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
+        self._fraction("label_smoothing", "ema_decay")
+        if self.epochs is self.steps is self.examples is None:
+            raise UserError("give the run's length: epochs, steps or examples")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig(_Section):
+    # Epochs between checkpoints; default: 1. One is always saved at the end.
+    every_epochs: float | None = None
+    # Steps between checkpoints.
+    every_steps: int | None = None
+    # Minutes between checkpoints.
+    every_minutes: float | None = None
+    # Newest checkpoints kept.
+    keep: int = 3
+    # Best checkpoints kept, by best_metric on the validation split.
+    keep_best: int = 1
+    # Validation metric that makes a checkpoint the best.
+    best_metric: Metric = "accuracy"
+
+    def validate(self) -> None:
+        self._positive("every_epochs", "every_steps", "every_minutes", "keep")
+        self._not_negative("keep_best")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggingConfig(_Section):
+    # Steps between lines of metrics.
+    every_steps: int = 50
+    # Write TensorBoard event files.
+    tensorboard: bool = True
+    # Weights & Biases project to log to; None: none. Needs the extra `wandb`.
+    wandb_project: str | None = None
+
+    def validate(self) -> None:
+        self._positive("every_steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(_Section):
+    # Root of all randomness: initial weights, data order, augmentation, dropout.
+    seed: int = 0
+    # fp32, bf16, pure_bf16, fp16, or params=DTYPE,compute=DTYPE,output=DTYPE.
+    precision: str = "fp32"
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    train: TrainConfig = dataclasses.field(
+        default_factory=lambda: TrainConfig(epochs=10)
+    )
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+
+    def validate(self) -> None:
+        self._not_negative("seed")
+        for group in ONE_OF:
+            given = {path: value for path in group if (value := get(self, path)) is not None}
+            if len(given) > 1:
+                shown = " and ".join(f"{path} = {value}" for path, value in given.items())
+                raise UserError(f"{shown}: give one of {', '.join(group)}")
+        if self.data.batch_size % self.train.accumulate_steps:
+            raise UserError(
+                f"data.batch_size = {self.data.batch_size} is not divisible by "
+                f"train.accumulate_steps = {self.train.accumulate_steps}"
+            )
+
+
+def get(config: Any, path: str) -> Any:
+    """Return the value at a dotted path, such as `optimizer.learning_rate`."""
+    for name in path.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def replace(config: T, path: str, value: Any) -> T:
+    """Return a copy of `config` with the value at a dotted path replaced."""
+    name, _, rest = path.partition(".")
+    if rest:
+        value = replace(getattr(config, name), rest, value)
+    return dataclasses.replace(config, **{name: value})  # type: ignore[type-var]
+
+
+def paths(section: type = Config, prefix: str = "") -> list[str]:
+    """List the dotted paths of all leaf fields."""
+    found = []
+    for name, hint in get_type_hints(section).items():
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            found += paths(hint, f"{prefix}{name}.")
+        else:
+            found.append(f"{prefix}{name}")
+    return found
+
+
+def to_json(config: Config) -> str:
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def from_json(text: str) -> Config:
+    """Read back what `to_json` wrote.
+
+    Raises:
+      UserError: the text is not JSON, or names a field that is not known.
+    """
+    try:
+        return _from_dict(Config, json.loads(text))
+    except (json.JSONDecodeError, TypeError, AttributeError) as error:
+        raise UserError(f"not a config of this version of jaxtrain: {error}") from None
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """List the fields, as `path: old -> new`, that make `new` another training run."""
+    return [
+        f"{path}: {get(old, path)!r} -> {get(new, path)!r}"
+        for path in paths()
+        if get(old, path) != get(new, path) and not _within(path, MAY_CHANGE_ON_RESUME)
+    ]
+
+
+def load_json(path: Path) -> Config:
+    return from_json(path.read_text())
+
+
+def _within(path: str, prefixes: Sequence[str]) -> bool:
+    return any(path == p or path.startswith(p + ".") for p in prefixes)
+
+
+def _from_dict(section: type, values: dict[str, Any]) -> Any:
+    hints = get_type_hints(section)
+    arguments = {}
+    for name, value in values.items():
+        hint = hints.get(name)
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            value = _from_dict(hint, value)
+        elif isinstance(value, list):
+            value = tuple(value)
+        arguments[name] = value
+    return section(**arguments)
+
+
+def _show(hint: Any) -> str:
+    return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)

@@ -1,0 +1,26 @@
+"""Errors that end a run with one message and an exit code of their own."""
+
+
+class UserError(ValueError):
+    """The user's input is wrong: the message names the value and the fix (exit 2)."""
+
+
+class BadNumbersError(RuntimeError):
+    """Loss or gradients stayed non-finite beyond the limit (exit 5)."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written or read back (exit 1)."""
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop (exit 128 + the signal's number).
+
+    Args:
+      signum: the signal's number.
+      message: what was saved and how to go on.
+    """
+
+    def __init__(self, signum: int, message: str):
+        super().__init__(message)
+        self.signum = signum
