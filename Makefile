@@ -1,0 +1,50 @@
+# make train   set up .venv and train the embedded default (configs/digits.py)
+# make test    set up .venv and run the tests
+# make fashion-mnist   prepare the real Fashion-MNIST of Debian's dataset-fashion-mnist
+#              for the tests that read it, in an environment with TensorFlow
+# make check   what is run before every change lands: format, lint, types, all tests
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+PREPARE := .venv-prepare
+FASHION_MNIST := .data/tfds/fashion_mnist
+
+.PHONY: train test test-slow lint check fashion-mnist clean
+
+train: $(STAMP)
+	$(BIN)/python main.py --config configs/digits.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+check: lint test test-slow
+
+# The constraints pin the exact versions that are tested, for each Python.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+fashion-mnist: $(FASHION_MNIST)
+
+$(FASHION_MNIST):
+	$(PYTHON) -m venv $(PREPARE)
+	$(PREPARE)/bin/python -m pip install --quiet --upgrade pip
+	$(PREPARE)/bin/python -m pip install --quiet -c constraints.txt -e '.[tfds-prepare]'
+	$(PREPARE)/bin/python main.py data --prepare tfds:fashion_mnist \
+		--manual-dir /usr/share/datasets/fashion-mnist --data-dir .data/tfds
+
+clean:
+	rm -rf $(VENV) $(PREPARE) .data .pytest_cache .ruff_cache *.egg-info

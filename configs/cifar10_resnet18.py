@@ -1,0 +1,42 @@
+"""CIFAR-10, 32x32 colour, 10 classes: ResNet-18 with the small stem.
+
+    python main.py data --prepare tfds:cifar10
+    python main.py --config configs/cifar10_resnet18.py
+
+Hardware: one GPU. Time and accuracy: unmeasured, the data is not at hand here.
+Data: 50,000 images (Krizhevsky 2009), 10 % of them held out for validation.
+Recipe: pad-4 crop, flip and cutout 8 (DeVries & Taylor 2017, arXiv:1708.04552), SGD
+with Nesterov momentum, weight decay 5e-4, cosine, 200 epochs.
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        precision="bf16",
+        data=DataConfig(
+            source="tfds:cifar10",
+            batch_size=128,
+            eval_batch_size=500,
+            augment=AugmentConfig(crop_padding=4, horizontal_flip=True, cutout_size=8),
+        ),
+        model=ModelConfig(name="resnet18", stem="cifar"),
+        optimizer=OptimizerConfig(
+            name="sgd",
+            learning_rate=0.1,
+            momentum=0.9,
+            nesterov=True,
+            weight_decay=5e-4,
+            schedule="cosine",
+            warmup_epochs=5,
+        ),
+        train=TrainConfig(epochs=200),
+    )

@@ -1,0 +1,40 @@
+"""Handwritten digits, 8x8 grey, 10 classes: the embedded default, no download.
+
+    python main.py --config configs/digits.py
+
+Hardware: anything. UNMEASURED
+Data: 1,797 images from scikit-learn (UCI Optical Recognition of Handwritten Digits).
+Recipe: our own.
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    LoggingConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        data=DataConfig(
+            source="digits",
+            batch_size=64,
+            augment=AugmentConfig(crop_padding=1),
+        ),
+        model=ModelConfig(name="convnet", dropout=0.2),
+        optimizer=OptimizerConfig(
+            name="adamw",
+            learning_rate=2e-3,
+            weight_decay=0.05,
+            schedule="cosine",
+            warmup_epochs=2,
+        ),
+        train=TrainConfig(epochs=40, eval_every_epochs=5),
+        checkpoint=CheckpointConfig(every_epochs=5),
+        logging=LoggingConfig(every_steps=100),
+    )

@@ -1,0 +1,39 @@
+"""Fashion-MNIST, 28x28 grey, 10 classes: a small convnet with batch norm.
+
+    python main.py data --prepare tfds:fashion_mnist
+    python main.py --config configs/fashion_mnist.py
+
+Hardware: 2 CPU cores. UNMEASURED
+Data: 60,000 images (Xiao et al. 2017, arXiv:1708.07747), 10 % held out for validation.
+Recipe: our own.
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        data=DataConfig(
+            source="tfds:fashion_mnist",
+            batch_size=128,
+            eval_batch_size=500,
+            augment=AugmentConfig(crop_padding=1, horizontal_flip=True),
+        ),
+        model=ModelConfig(name="convnet", width=0.5, dropout=0.2),
+        optimizer=OptimizerConfig(
+            name="sgd",
+            learning_rate=0.1,
+            nesterov=True,
+            weight_decay=5e-4,
+            schedule="cosine",
+            warmup_epochs=1,
+        ),
+        train=TrainConfig(epochs=10),
+    )

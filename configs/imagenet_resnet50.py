@@ -1,0 +1,51 @@
+"""ImageNet, 224x224 colour, 1,000 classes: ResNet-50 v1.5 in 90 epochs.
+
+    python main.py data --prepare tfds:imagenet2012 --manual-dir DIR
+    python main.py --config configs/imagenet_resnet50.py
+
+Hardware: 8 GPUs. Time and accuracy: unmeasured, the data is not at hand here.
+Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
+is on the 50,000 images of TFDS's validation split.
+Recipe: batch 1,024, learning rate 0.1 for every 256 examples with five epochs of warm-up
+(Goyal et al. 2017, arXiv:1706.02677), cosine, label smoothing 0.1, bfloat16.
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        precision="bf16",
+        data=DataConfig(
+            source="tfds:imagenet2012",
+            train_split="train[:98%]",
+            validation_split="train[98%:]",
+            test_split="validation",
+            batch_size=1024,
+            image_size=224,
+            channels=3,
+            mean=(0.485, 0.456, 0.406),
+            std=(0.229, 0.224, 0.225),
+            augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True),
+            cache="stream",
+            workers=12,
+        ),
+        model=ModelConfig(name="resnet50"),
+        optimizer=OptimizerConfig(
+            name="sgd",
+            learning_rate=0.4,
+            momentum=0.9,
+            nesterov=True,
+            weight_decay=5e-5,
+            schedule="cosine",
+            warmup_epochs=5,
+        ),
+        train=TrainConfig(epochs=90, label_smoothing=0.1),
+    )

@@ -1,0 +1,35 @@
+"""MNIST, 28x28 grey, 10 classes: LeNet-5.
+
+    python main.py data --prepare tfds:mnist
+    python main.py --config configs/mnist.py
+
+Hardware, time and accuracy: unmeasured, the data is not at hand here.
+Data: 60,000 images, 10 % of them held out for validation.
+Recipe: the network of LeCun et al. 1998, "Gradient-based learning applied to document
+recognition", with ReLU and max pooling; the optimizer is our own choice.
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        data=DataConfig(
+            source="tfds:mnist",
+            batch_size=128,
+            eval_batch_size=500,
+            augment=AugmentConfig(crop_padding=2),
+        ),
+        model=ModelConfig(name="lenet"),
+        optimizer=OptimizerConfig(
+            name="adam", learning_rate=2e-3, schedule="cosine", warmup_epochs=1
+        ),
+        train=TrainConfig(epochs=15),
+    )

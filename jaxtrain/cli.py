@@ -1,0 +1,205 @@
+"""The command line: `python main.py [COMMAND] --config FILE [--section.field VALUE ...]`.
+
+Every way a run can end has its exit code here (see `main`).
+"""
+
+import dataclasses
+import difflib
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from jaxtrain import config as config_lib
+from jaxtrain.config import Config
+from jaxtrain.errors import BadNumbersError, CheckpointError, Interrupted, UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainArguments:
+    """Train a model, or go on where the workdir stopped."""
+
+    # The recipe: a Python file that defines get_config() -> Config.
+    config: Path
+    # Folder of the run; None: runs/<name of the config>.
+    workdir: Path | None = None
+    # Move an old run in the workdir aside and start anew.
+    fresh: bool = False
+    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    overrides: Annotated[
+        Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataArguments:
+    """Prepare a data set of TensorFlow Datasets for training without TensorFlow."""
+
+    # The data set, such as tfds:mnist.
+    prepare: str
+    # Folder with files that TFDS cannot, or need not, download.
+    manual_dir: Path | None = None
+    # Where to put the data set; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
+    data_dir: Path | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    0: done; 2: the input is wrong; 5: the numbers went bad; 128 + the signal's number:
+    stopped, and saved; 1: a checkpoint could not be written or read. An exception is a
+    bug.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        name = words.pop(0) if words and not words[0].startswith("-") else "train"
+        if name not in COMMANDS:
+            raise UserError(f"unknown command {name!r}: {_nearest(name, list(COMMANDS))}")
+        COMMANDS[name](words)
+        return 0
+    except UserError as error:
+        return _fail(2, error)
+    except BadNumbersError as error:
+        return _fail(5, error)
+    except CheckpointError as error:
+        return _fail(1, error)
+    except Interrupted as error:
+        return _fail(128 + error.signum, error)
+    except KeyboardInterrupt:
+        return _fail(130, "interrupted before the run began; nothing to save")
+
+
+def _train(words: list[str]) -> None:
+    arguments = parse_train(words)
+    from jaxtrain import devices  # JAX takes a second to import: not before parsing.
+    from jaxtrain.train import train
+
+    devices.start(arguments.platform)
+    workdir = arguments.workdir or Path("runs") / arguments.config.stem
+    train(arguments.overrides, workdir, fresh=arguments.fresh)
+
+
+def _data(words: list[str]) -> None:
+    arguments = tyro.cli(DataArguments, args=words, prog="main.py data")
+    from jaxtrain.data.prepare import prepare
+
+    path = prepare(
+        arguments.prepare,
+        data_dir=arguments.data_dir,
+        manual_dir=arguments.manual_dir,
+    )
+    print(f"{arguments.prepare} is prepared in {path}")
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {"train": _train, "data": _data}
+
+
+def parse_train(words: list[str]) -> TrainArguments:
+    """Read the config file and apply the overrides of the command line.
+
+    `--config.section.field=VALUE`, as with ml_collections, means
+    `--section.field=VALUE`.
+    """
+    words = [re.sub(r"^--config\.", "--", word) for word in words]
+    path = _config_path(words)
+    # Help without --config shows the defaults of the fields.
+    config = Config() if path is None else load_config(path)
+    config = _clear_replaced(config, words)
+    default = TrainArguments(config=path or tyro.MISSING, overrides=config)
+    return tyro.cli(TrainArguments, args=words, default=default, prog="main.py")
+
+
+def load_config(path: Path) -> Config:
+    """Run a config file and return what its `get_config()` makes.
+
+    Raises:
+      UserError: the file is missing, has no `get_config`, raises, or returns something
+        else.
+    """
+    if not path.is_file():
+        known = sorted(str(p) for p in path.parent.glob("*.py"))
+        raise UserError(f"--config {path}: no such file; {_nearest(str(path), known)}")
+    try:
+        get_config = runpy.run_path(str(path)).get("get_config")
+        if not callable(get_config):
+            raise UserError(f"{path} does not define get_config()")
+        config = get_config()
+    except UserError as error:
+        raise UserError(f"{path}{_line(error, path)}: {error}") from None
+    except Exception as error:
+        message = f"{path}{_line(error, path)}: {type(error).__name__}: {error}"
+        raise UserError(message + _suggest_field(error)) from error
+    if not isinstance(config, Config):
+        raise UserError(
+            f"{path}: get_config() returned {type(config).__name__}, expected "
+            "jaxtrain.config.Config"
+        )
+    return config
+
+
+def _config_path(words: list[str]) -> Path | None:
+    for i, word in enumerate(words):
+        if word.startswith("--config="):
+            return Path(word.removeprefix("--config="))
+        if word == "--config" and i + 1 < len(words):
+            return Path(words[i + 1])
+    return None
+
+
+def _clear_replaced(config: Config, words: list[str]) -> Config:
+    """Unset what an override replaces: `--train.steps` the `train.epochs` of the file."""
+    given = {w.split("=")[0].removeprefix("--").replace("-", "_") for w in words}
+    for group in config_lib.ONE_OF:
+        if given & set(group):
+            old = {path: config_lib.get(config, path) for path in group}
+            named = [path for path, value in old.items() if value is not None]
+            for path in set(named) - given:
+                replacement = next(iter(given & set(group)))
+                config = _swap(config, path, replacement)
+    return config
+
+
+def _swap(config: Config, old: str, new: str) -> Config:
+    """Unset `old` and set `new` to a placeholder: the override follows at once."""
+    section, name = old.split(".")
+    values = {name: None, new.split(".")[1]: 1}
+    changed = dataclasses.replace(getattr(config, section), **values)
+    return dataclasses.replace(config, **{section: changed})
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """Return `:LINE` of the config file that an error came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if f.filename == str(path)]
+    if isinstance(error, SyntaxError):
+        lines = [error.lineno]
+    return f":{lines[-1]}" if lines else ""
+
+
+def _suggest_field(error: Exception) -> str:
+    """Name the field that a misspelt one in a config file was meant to be."""
+    match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if not match:
+        return ""
+    known = sorted({name for path in config_lib.paths() for name in path.split(".")})
+    return "; " + _nearest(match[1], known)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there is {', '.join(known)}" if known else "there is none"
+
+
+def _fail(code: int, message: object) -> int:
+    prefix = "error" if code < 128 else "stopped"
+    print(f"{prefix}: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,29 @@
+"""A jitted function compiled ahead of its first call, so that the time it takes shows."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+
+class Compiled:
+    """A function jitted and compiled once for each shape of its last argument.
+
+    Attributes:
+      seconds: what tracing and compiling took in all.
+      programs: the compiled programs, by the shapes of the last argument.
+    """
+
+    def __init__(self, function: Callable[..., Any], **jit_options: Any):
+        self._jitted = jax.jit(function, **jit_options)
+        self.seconds = 0.0
+        self.programs: dict[Any, jax.stages.Compiled] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args[-1]))
+        if shapes not in self.programs:
+            start = time.perf_counter()
+            self.programs[shapes] = self._jitted.lower(*args).compile()
+            self.seconds += time.perf_counter() - start
+        return self.programs[shapes](*args)

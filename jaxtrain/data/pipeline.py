@@ -1,0 +1,182 @@
+"""From a source to batches on the devices: order, share, cache or stream."""
+
+import collections
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grain
+import jax
+import numpy as np
+from absl import flags
+from jax.sharding import Mesh
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.preprocess import Batch
+from jaxtrain.data.sources import Source, Splits
+from jaxtrain.parallel import sharding
+
+HostBatch = dict[str, np.ndarray]
+
+# A set is kept on the device if it takes at most this part of its memory.
+CACHE_FRACTION = 0.25
+# What stands for the device's memory where it does not tell, as on CPU.
+ASSUMED_DEVICE_BYTES = 8 * 2**30
+READ_THREADS = 4
+READ_AHEAD = 8
+PUT_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One split, and its images on the device ({} when they are streamed)."""
+
+    source: Source
+    on_device: Any
+
+
+@functools.lru_cache(maxsize=2)
+def epoch_order(seed: int, epoch: int, num_examples: int) -> np.ndarray:
+    """Return the permutation of one epoch, int64 (num_examples,).
+
+    It sorts raw draws of a counter-based generator, which NumPy keeps the same from
+    version to version (NEP 19), as it does not for `permutation`.
+    """
+    draws = np.random.Philox(key=[seed, epoch]).random_raw(num_examples)
+    return np.argsort(draws, kind="stable")
+
+
+def train_indices(
+    seed: int, step: int, num_examples: int, batch_size: int
+) -> np.ndarray:
+    """Return the examples of the global batch of a step, int64 (batch_size,).
+
+    This is the data order: a function of the seed and the step alone. The last
+    `num_examples % batch_size` of each epoch's order are left out.
+    """
+    epoch, place = divmod(step, num_examples // batch_size)
+    start = place * batch_size
+    return epoch_order(seed, epoch, num_examples)[start : start + batch_size]
+
+
+def should_cache(config: DataConfig, splits: Splits) -> bool:
+    """Decide whether the images stay on the device."""
+    if config.cache == "auto":
+        if config.workers or config.augment.random_resized_crop:
+            return False
+        sources = [splits.train, splits.validation, splits.test]
+        size = sum(len(s) * int(np.prod(s.image_shape)) for s in sources if s)
+        stats = jax.local_devices()[0].memory_stats() or {}
+        memory = stats.get("bytes_limit", ASSUMED_DEVICE_BYTES)
+        return size <= CACHE_FRACTION * memory
+    return config.cache == "device"
+
+
+def read_all(splits: Splits) -> Splits:
+    """Read every split into the host's memory."""
+    read = [
+        split and ArraySource.read_from(split)
+        for split in (splits.train, splits.validation, splits.test)
+    ]
+    return Splits(*read)
+
+
+def place(source: Source, mesh: Mesh) -> Dataset:
+    """Put a split that is in memory onto every device; leave another to be streamed."""
+    if not isinstance(source, ArraySource):
+        return Dataset(source, {})
+    return Dataset(
+        source, jax.device_put(source.arrays, sharding.replicated(mesh))
+    )
+
+
+def train_batches(
+    config: DataConfig, dataset: Dataset, mesh: Mesh, seed: int, start: int, stop: int
+) -> Iterator[HostBatch]:
+    """Yield this process's rows of the batches of steps `start` to `stop`."""
+    size, rows = config.batch_size, sharding.local_rows(mesh, config.batch_size)
+    crop_seed = (seed,) if config.augment.random_resized_crop else None
+    read = _Read(
+        indices=functools.partial(_train_rows, seed, len(dataset.source), size, rows),
+        source=None if dataset.on_device else dataset.source,
+        crop_seed=crop_seed,
+    )
+    return _run(read, start, stop, 0 if dataset.on_device else config.workers)
+
+
+def eval_batches(
+    config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
+) -> Iterator[HostBatch]:
+    """Yield this process's rows of a pass over the split, the last batch padded."""
+    num, rows = len(dataset.source), sharding.local_rows(mesh, batch_size)
+    read = _Read(
+        indices=functools.partial(_eval_rows, num, batch_size, rows),
+        source=None if dataset.on_device else dataset.source,
+    )
+    workers = 0 if dataset.on_device else config.workers
+    return _run(read, 0, -(-num // batch_size), workers)
+
+
+def feed(
+    batches: Iterator[HostBatch],
+    sizes: Iterator[int],
+    mesh: Mesh,
+    batch_size: int,
+) -> Iterator[tuple[int, Batch]]:
+    """Stack `size` batches for each call, and keep the next calls' on the device."""
+    waiting: collections.deque[tuple[int, Batch]] = collections.deque()
+    for size in sizes:
+        stack = [next(batches) for _ in range(size)]
+        stacked = {name: np.stack([b[name] for b in stack]) for name in stack[0]}
+        waiting.append((size, sharding.put_batch(mesh, stacked, batch_size)))
+        if len(waiting) > PUT_AHEAD:
+            yield waiting.popleft()
+    yield from waiting
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Maps a position to a batch; picklable, for data workers."""
+
+    indices: Callable[[int], HostBatch]
+    source: Source | None
+    crop_seed: tuple[int, ...] | None = None
+
+    def __call__(self, position: int) -> HostBatch:
+        batch = self.indices(position)
+        if self.source is None:
+            return batch
+        crop_seed = None if self.crop_seed is None else (*self.crop_seed, position)
+        return {**batch, **self.source.read(batch["index"], crop_seed)}
+
+
+def _train_rows(seed: int, num: int, size: int, rows: slice, step: int) -> HostBatch:
+    return {"index": train_indices(seed, step, num, size)[rows].astype(np.int32)}
+
+
+def _eval_rows(num: int, size: int, rows: slice, position: int) -> HostBatch:
+    index = np.arange(position * size, (position + 1) * size)[rows]
+    mask = (index < num).astype(np.int32)
+    return {"index": np.where(mask, index, 0).astype(np.int32), "mask": mask}
+
+
+def _run(read: _Read, start: int, stop: int, workers: int) -> Iterator[HostBatch]:
+    if read.source is None:
+        yield from map(read, range(start, stop))
+        return
+    dataset = grain.MapDataset.range(start, stop).map(read).to_iter_dataset(
+        grain.ReadOptions(
+            num_threads=READ_THREADS, prefetch_buffer_size=READ_AHEAD
+        )
+    )
+    if workers:
+        # Grain reads absl flags when it starts workers, and raises if nobody parsed
+        # them.
+        flags.FLAGS.mark_as_parsed()
+        dataset = dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
+    iterator = iter(dataset)
+    try:
+        yield from iterator
+    finally:
+        iterator.close()

@@ -1,0 +1,67 @@
+"""The platform that JAX runs on, and the cache of compiled programs."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import jax
+import pynvml
+
+from jaxtrain.errors import UserError
+
+Platform = Literal["auto", "cpu", "gpu", "tpu"]
+
+
+def start(platform: Platform) -> None:
+    """Choose the platform and turn the persistent compilation cache on.
+
+    Must come before JAX makes its first array.
+
+    Raises:
+      UserError: the platform is missing, or JAX fell back to the CPU of a machine that
+        has an NVIDIA GPU.
+    """
+    if platform != "auto":
+        jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
+    _enable_compilation_cache()
+    try:
+        backend = jax.default_backend()
+    except RuntimeError as error:
+        raise UserError(
+            f"--platform {platform}: JAX cannot use it ({error}). For an NVIDIA GPU: "
+            "pip install -e '.[cuda12]'"
+        ) from None
+    gpus = nvidia_gpus() if backend == "cpu" and platform == "auto" else []
+    if gpus:
+        raise UserError(
+            f"this machine has {len(gpus)} NVIDIA GPU(s) ({gpus[0]}), but JAX has no CUDA "
+            "support and would train on the CPU. Install it with "
+            "pip install -e '.[cuda12]' (or cuda13), or choose the CPU with "
+            "--platform cpu"
+        )
+
+
+def nvidia_gpus() -> list[str]:
+    """List the names of the NVIDIA GPUs that the driver sees."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    count = pynvml.nvmlDeviceGetCount()
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
+    return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
+
+
+def _enable_compilation_cache() -> None:
+    """Cache compiled programs in $JAX_COMPILATION_CACHE_DIR or the user's cache."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        directory = cache / "jaxtrain" / "xla"
+        try:
+            # Private: a program in it is code that a later run executes.
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            return  # Without a home to write to there is just no cache.
+        jax.config.update("jax_compilation_cache_dir", str(directory))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

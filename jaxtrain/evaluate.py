@@ -1,0 +1,44 @@
+"""A full pass over a split, every example counted once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import pipeline
+from jaxtrain.data.pipeline import Dataset
+from jaxtrain.metrics import means, zero_sums
+from jaxtrain.parallel import sharding
+from jaxtrain.state import TrainState
+
+EvalStep = Callable[[Any, Any, Any, Any, Any], Any]
+
+
+def evaluate(
+    eval_step: EvalStep,
+    state: TrainState,
+    dataset: Dataset,
+    config: DataConfig,
+    mesh: Mesh,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, float | int] | None:
+    """Return the split's `loss`, `accuracy`, `top5_accuracy` and `num_examples`.
+
+    None if `should_stop` became true on the way.
+    """
+    batch_size = eval_batch_size(config)
+    sums = jax.device_put(zero_sums(), sharding.replicated(mesh))
+    for batch in pipeline.eval_batches(config, dataset, mesh, batch_size):
+        if should_stop():
+            return None
+        local = {name: rows[None] for name, rows in batch.items()}
+        batches = sharding.put_batch(mesh, local, batch_size)
+        params, model_state = state.eval_params, state.model_state
+        sums = eval_step(params, model_state, sums, dataset.on_device, batches)
+    return means(jax.device_get(sums))
+
+
+def eval_batch_size(config: DataConfig) -> int:
+    return config.eval_batch_size or config.batch_size

@@ -1,0 +1,24 @@
+"""Losses, in float32, one value an example."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def cross_entropy(
+    logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
+) -> jax.Array:
+    """Return the cross entropy of each example.
+
+    Args:
+      logits: (batch, classes), any float dtype; computed in float32.
+      labels: (batch,) integers.
+      label_smoothing: probability moved from the true class to all classes evenly
+        (Szegedy et al. 2016, arXiv:1512.00567).
+    """
+    logits = logits.astype(jnp.float32)
+    true_class = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    if not label_smoothing:
+        return true_class
+    all_classes = -jnp.mean(jax.nn.log_softmax(logits), axis=-1)
+    return (1 - label_smoothing) * true_class + label_smoothing * all_classes

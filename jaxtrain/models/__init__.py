@@ -1,0 +1,88 @@
+"""Models by name; each is an nnx.Module that knows of no config and no mesh."""
+
+import dataclasses
+import difflib
+import inspect
+
+import jmp
+from flax import nnx
+
+from jaxtrain.config import ModelConfig
+from jaxtrain.errors import UserError
+from jaxtrain.models.cnn4 import CNN4
+from jaxtrain.models.convnet import ConvNet
+from jaxtrain.models.layers import Layers, Model
+from jaxtrain.models.lenet import LeNet
+from jaxtrain.models.resnet import ResNet18, ResNet34, ResNet50, ResNet101, ResNet152
+
+MODELS: dict[str, type[Model]] = {
+    "lenet": LeNet,
+    "convnet": ConvNet,
+    "cnn4": CNN4,
+    "resnet18": ResNet18,
+    "resnet34": ResNet34,
+    "resnet50": ResNet50,
+    "resnet101": ResNet101,
+    "resnet152": ResNet152,
+}
+
+
+def build(
+    config: ModelConfig,
+    *,
+    image_shape: tuple[int, int, int],
+    num_classes: int,
+    policy: jmp.Policy,
+    rngs: nnx.Rngs,
+) -> Model:
+    """Build the model that `config` names, with the options that it sets.
+
+    Args:
+      config: name and options; an option that is None has the model's own default.
+      image_shape: height, width and channels.
+      num_classes: number of logits.
+      policy: dtypes of parameters, activations and logits.
+      rngs: source of the initial weights (stream `params`).
+
+    Raises:
+      UserError: the name is not known, an option has no effect on the model, or the
+        model does not take images of this shape.
+    """
+    name = config.name
+    if name not in MODELS:
+        near = difflib.get_close_matches(name, MODELS, n=1)
+        hint = f"; perhaps you meant {near[0]}" if near else ""
+        raise UserError(f"model.name = {name!r}: expected {', '.join(MODELS)}{hint}")
+    model = MODELS[name]
+    options = _options(config, model)
+    _check_image_shape(image_shape, name, model)
+    layers = Layers(policy=policy, rngs=rngs)
+    return model(image_shape, num_classes, layers=layers, **options)
+
+
+def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
+    """Return the options that are set, all of which the model's constructor takes."""
+    options = dataclasses.asdict(config)
+    name = options.pop("name")
+    # Of __init__, as the signature of an nnx.Module itself is (*args, **kwargs).
+    parameters = inspect.signature(model.__init__).parameters
+    takes = ", ".join(option for option in options if option in parameters)
+    options = {key: value for key, value in options.items() if value is not None}
+    for key, value in options.items():
+        if key not in parameters:
+            raise UserError(
+                f"model.{key} = {value!r} has no effect on {name}, "
+                f"which takes: {takes or 'no options'}"
+            )
+    return options
+
+
+def _check_image_shape(
+    image_shape: tuple[int, int, int], name: str, model: type[Model]
+) -> None:
+    size = model.min_size
+    if len(image_shape) != 3 or min(image_shape) < 1 or min(image_shape[:2]) < size:
+        raise UserError(
+            f"image shape {image_shape}: {name} takes (height, width, channels) from "
+            f"{size}x{size} pixels up; set data.image_size or another model.name"
+        )

@@ -1,0 +1,46 @@
+"""Four plain convolutions and two dense layers, without normalisation."""
+
+import jax
+from flax import nnx
+
+from jaxtrain.models.layers import (
+    Head,
+    Layers,
+    Model,
+    flatten,
+    max_pool,
+    scale_channels,
+)
+
+
+class CNN4(Model):
+    """Four blocks of convolution, ReLU and pool, then two dense layers."""
+
+    min_size = 16
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        *,
+        layers: Layers,
+        width: float = 1.0,
+        dropout: float = 0.0,
+    ):
+        rows, columns, channels = image_shape
+        c1, c2, c3, c4 = (scale_channels(c, width) for c in (32, 64, 128, 128))
+        self.conv1 = layers.conv(channels, c1, 3)
+        self.conv2 = layers.conv(c1, c2, 3)
+        self.conv3 = layers.conv(c2, c3, 3)
+        self.conv4 = layers.conv(c3, c4, 3)
+        features = scale_channels(64, width)
+        self.linear = layers.linear((rows // 16) * (columns // 16) * c4, features)
+        self.head = Head(features, num_classes, dropout, layers=layers)
+
+    def __call__(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
+        x = max_pool(nnx.relu(self.conv1(images)))
+        x = max_pool(nnx.relu(self.conv2(x)))
+        x = max_pool(nnx.relu(self.conv3(x)))
+        x = max_pool(nnx.relu(self.conv4(x)))
+        x = nnx.relu(self.linear(flatten(x)))
+        return self.head(x, rngs=rngs)

@@ -1,0 +1,104 @@
+"""The length and the periods of a run in optimizer steps, derived from the config."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run in steps. A period of None never comes."""
+
+    num_examples: int
+    batch_size: int
+    steps_per_epoch: int
+    total_steps: int
+    warmup_steps: int
+    eval_every_steps: int | None
+    save_every_steps: int | None
+    save_every_seconds: float | None
+    log_every_steps: int
+    stop_after_steps: int
+
+    def epoch(self, step: int) -> float:
+        """Return the number of epochs that `step` steps are."""
+        return round(step / self.steps_per_epoch, 4)
+
+    def next_boundary(self, step: int) -> int:
+        """Return the first step after `step` at which something besides a step is due."""
+        periods = (self.eval_every_steps, self.save_every_steps, self.log_every_steps)
+        marks = [(step // every + 1) * every for every in periods if every]
+        return min([*marks, self.stop_after_steps])
+
+    def call_sizes(self, start: int, steps_per_call: int) -> Iterator[int]:
+        """Yield how many steps each call runs: `steps_per_call`, or 1 up to a boundary.
+
+        So at most two programs are compiled, and nothing is due within a call.
+        """
+        step = start
+        while step < self.stop_after_steps:
+            fits = step + steps_per_call <= self.next_boundary(step)
+            size = steps_per_call if fits else 1
+            yield size
+            step += size
+
+
+def make_plan(config: Config, num_examples: int, *, has_validation: bool) -> Plan:
+    """Turn epochs, examples and minutes into steps.
+
+    An epoch is `num_examples // batch_size` steps: the examples that do not fill a
+    batch are left out, others in each epoch.
+
+    Raises:
+      UserError: a batch is larger than the training split, or a validation metric is
+        watched and there is no validation split.
+    """
+    data, train, save = config.data, config.train, config.checkpoint
+    if data.batch_size > num_examples:
+        raise UserError(
+            f"data.batch_size = {data.batch_size} is larger than the training split, "
+            f"which has {num_examples} examples: use at most {num_examples}"
+        )
+    if config.optimizer.name == "lbfgs" and data.batch_size != num_examples:
+        raise UserError(
+            "optimizer.name = 'lbfgs' is for full batches: set data.batch_size to "
+            f"{num_examples}, the size of the training split"
+        )
+    if train.early_stop_patience and not has_validation:
+        raise UserError(
+            f"train.early_stop_patience = {train.early_stop_patience} watches a "
+            "validation metric: set data.validation_fraction or data.validation_split"
+        )
+    per_epoch = num_examples // data.batch_size
+
+    def steps(
+        epochs: float | None = None, steps: int | None = None, examples: int | None = None
+    ) -> int | None:
+        if steps is not None:
+            return steps
+        if examples is not None:
+            return -(-examples // data.batch_size)
+        return None if epochs is None else round(epochs * per_epoch)
+
+    total = max(1, steps(train.epochs, train.steps, train.examples) or 0)
+    opt = config.optimizer
+    warmup = steps(opt.warmup_epochs, opt.warmup_steps, opt.warmup_examples)
+    eval_every = steps(train.eval_every_epochs, train.eval_every_steps) or per_epoch
+    save_every = steps(save.every_epochs, save.every_steps)
+    seconds = None if save.every_minutes is None else 60 * save.every_minutes
+    if save_every is None and seconds is None:
+        save_every = per_epoch
+    return Plan(
+        num_examples=num_examples,
+        batch_size=data.batch_size,
+        steps_per_epoch=per_epoch,
+        total_steps=total,
+        warmup_steps=warmup or 0,
+        eval_every_steps=max(1, eval_every) if has_validation else None,
+        save_every_steps=None if save_every is None else max(1, save_every),
+        save_every_seconds=seconds,
+        log_every_steps=config.logging.every_steps,
+        stop_after_steps=min(total, train.stop_after_steps or total),
+    )

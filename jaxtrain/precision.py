@@ -1,0 +1,89 @@
+"""Precision: the dtypes of a run, and fp16's dynamic loss scale."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jmp
+
+from jaxtrain.errors import UserError
+
+POLICIES = {
+    "fp32": "params=float32,compute=float32,output=float32",
+    "bf16": "params=float32,compute=bfloat16,output=float32",
+    "fp16": "params=float32,compute=float16,output=float32",
+    # Logits and loss stay float32.
+    "pure_bf16": "params=bfloat16,compute=bfloat16,output=float32",
+}
+
+# The dynamic loss scale (Micikevicius et al. 2017, arXiv:1710.03740); values of jmp.
+INITIAL_SCALE = 2.0**15
+SCALE_FACTOR = 2.0
+GROWTH_PERIOD = 2000
+MIN_SCALE = 1.0
+# jmp has no maximum. As PyTorch's and Apex's default: above it the scaled loss itself
+# comes near float32's range without helping any gradient.
+MAX_SCALE = 2.0**24
+
+
+def parse(text: str) -> jmp.Policy:
+    """Parse a short name, or `params=DTYPE,compute=DTYPE,output=DTYPE`.
+
+    Raises:
+      UserError: the text is neither.
+    """
+    try:
+        # A bare dtype is valid to jmp but means all three of them, logits included,
+        # where `bf16` and `fp16` here do not.
+        if text not in POLICIES and "=" not in text:
+            raise ValueError("not a known name")
+        policy = jmp.get_policy(POLICIES.get(text, text))
+        if jnp.float64 in _dtypes(policy):
+            raise ValueError("float64 is not supported")
+        return policy
+    except ValueError as error:
+        raise UserError(
+            f"precision = {text!r}: {error}; expected {', '.join(POLICIES)} or "
+            "params=DTYPE,compute=DTYPE,output=DTYPE"
+        ) from None
+
+
+def create_loss_scale(policy: jmp.Policy) -> dict[str, jax.Array]:
+    """Return the first loss scale; {} if no gradient passes through float16."""
+    if jnp.float16 not in (
+        policy.param_dtype,
+        policy.compute_dtype,
+        policy.output_dtype,
+    ):
+        return {}
+    return {
+        "scale": jnp.float32(INITIAL_SCALE),
+        "good_steps": jnp.int32(0),
+    }
+
+
+def adjust_loss_scale(
+    loss_scale: dict[str, jax.Array], finite: jax.Array
+) -> dict[str, jax.Array]:
+    """Halve the scale after a non-finite step; double it after 2000 finite ones."""
+    if not loss_scale:
+        return {}
+    scale, good_steps = loss_scale["scale"], loss_scale["good_steps"]
+    grow = good_steps == GROWTH_PERIOD - 1
+    grown = jnp.where(grow, jnp.minimum(MAX_SCALE, scale * SCALE_FACTOR), scale)
+    shrunk = jnp.maximum(MIN_SCALE, scale / SCALE_FACTOR)
+    return {
+        "scale": jnp.where(finite, grown, shrunk),
+        "good_steps": jnp.where(finite & ~grow, good_steps + 1, 0),
+    }
+
+
+def at_minimum(loss_scale: dict[str, jax.Array]) -> jax.Array:
+    """Return whether the scale cannot get smaller; always true without one."""
+    if not loss_scale:
+        return jnp.array(True)
+    return loss_scale["scale"] <= MIN_SCALE
+
+
+def _dtypes(policy: jmp.Policy) -> tuple[Any, Any, Any]:
+    return policy.param_dtype, policy.compute_dtype, policy.output_dtype

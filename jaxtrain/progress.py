@@ -1,0 +1,59 @@
+"""What the host remembers of a run, and its clock."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """What the host remembers of a run; saved with each checkpoint, as JSON."""
+
+    evaluated_step: int = 0
+    eval_metrics: dict[str, float] | None = None
+    best: dict[str, Any] | None = None
+    early_stop_best: float | None = None
+    evals_without_improvement: int = 0
+    stopped_early: bool = False
+    # Of the whole run, without compilation; and of its training steps alone.
+    train_seconds: float = 0.0
+    step_seconds: float = 0.0
+    # The metrics of the steps since the last line of metrics.
+    interval: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Clock:
+    """Adds to the seconds that `progress` had when the run was resumed."""
+
+    def __init__(self, progress: Progress, compile_seconds: Callable[[], float]):
+        self._progress, self._compile_seconds = progress, compile_seconds
+        self._train, self._step = progress.train_seconds, progress.step_seconds
+        self._began = time.perf_counter() - compile_seconds()
+        self._paused = 0.0
+        self._last = 0.0
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count what is inside as training steps."""
+        start = self._elapsed()
+        yield
+        self._paused += self._elapsed() - start
+
+    def speed(self, examples: int) -> float:
+        """Return examples a second of training steps since the last call."""
+        now = self._step_seconds()
+        speed, self._last = examples / max(now - self._last, 1e-9), now
+        return speed
+
+    def update(self) -> None:
+        """Bring the seconds of `progress` up to date."""
+        self._progress.train_seconds = self._train + self._elapsed()
+        self._progress.step_seconds = self._step + self._step_seconds()
+
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self._began - self._compile_seconds()
+
+    def _step_seconds(self) -> float:
+        return self._elapsed() - self._paused

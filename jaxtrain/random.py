@@ -1,0 +1,23 @@
+"""Randomness as a function of position: a key is the root folded with what it is for.
+
+Nothing is drawn in sequence, so no generator state is saved, and a key does not depend
+on the number of devices, processes or data workers.
+"""
+
+import jax
+
+# What a key is for. A number, once used, stays: it is part of what a seed means.
+INIT, AUGMENT, DROPOUT = 0, 1, 2
+
+
+def root_key(seed: int) -> jax.Array:
+    return jax.random.key(seed)
+
+
+def stream(root: jax.Array, purpose: int) -> jax.Array:
+    return jax.random.fold_in(root, purpose)
+
+
+def at_step(root: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
+    """Return the key of one purpose at one step."""
+    return jax.random.fold_in(stream(root, purpose), step)

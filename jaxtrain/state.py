@@ -1,0 +1,115 @@
+"""The training state: a pytree of plain dicts, created already sharded."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jmp
+import optax
+from flax import nnx
+
+from jaxtrain import models, random
+from jaxtrain.config import Config
+from jaxtrain.precision import create_loss_scale
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class TrainState:
+    """All that a step reads and changes.
+
+    Attributes:
+      step: completed steps, which is the position in the data, int32.
+      params: parameters.
+      model_state: batch-norm statistics.
+      opt_state: optax state.
+      ema_params: moving average of the parameters; {} without it.
+      loss_scale: fp16's dynamic loss scale; {} without it.
+      bad_steps: int32 counts of skipped non-finite steps, `total` and `in_a_row`.
+    """
+
+    step: jax.Array
+    params: Any
+    model_state: Any
+    opt_state: Any
+    ema_params: Any
+    loss_scale: dict[str, jax.Array]
+    bad_steps: dict[str, jax.Array]
+
+    @property
+    def eval_params(self) -> Any:
+        """The parameters to evaluate: their moving average if there is one."""
+        return self.ema_params or self.params
+
+
+def as_dict(state: TrainState) -> dict[str, Any]:
+    """Return the state's fields, as a checkpoint holds them."""
+    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+
+
+def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
+    """Split a model into its graph, parameters and other state, as plain dicts."""
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+    return graphdef, nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
+
+
+def build_graph(
+    config: Config, policy: jmp.Policy, image_shape: tuple[int, int, int], num_classes: int
+) -> Any:
+    """Return the model's graph without allocating it; errors name what does not fit."""
+    model = nnx.eval_shape(
+        lambda: models.build(
+            config.model,
+            image_shape=image_shape,
+            num_classes=num_classes,
+            policy=policy,
+            rngs=nnx.Rngs(0),
+        )
+    )
+    return nnx.split(model, nnx.Param, ...)[0]
+
+
+def make_create_state(
+    config: Config,
+    policy: jmp.Policy,
+    image_shape: tuple[int, int, int],
+    num_classes: int,
+    tx: optax.GradientTransformation,
+) -> Any:
+    """Return the pure function from the root key to the first TrainState.
+
+    Trace it for the abstract state; jit it with `out_shardings` to create each array
+    where it belongs.
+    """
+
+    def create(root: jax.Array) -> TrainState:
+        model = models.build(
+            config.model,
+            image_shape=image_shape,
+            num_classes=num_classes,
+            policy=policy,
+            rngs=nnx.Rngs(params=random.stream(root, random.INIT)),
+        )
+        _, params, model_state = split_model(model)
+        ema = config.train.ema_decay is not None
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=params,
+            model_state=model_state,
+            opt_state=tx.init(params),
+            # A copy: a donated buffer must not occur twice.
+            ema_params=jax.tree.map(jnp.copy, params) if ema else {},
+            loss_scale=create_loss_scale(policy),
+            bad_steps={
+                "in_a_row": jnp.zeros((), jnp.int32),
+                "total": jnp.zeros((), jnp.int32),
+            },
+        )
+
+    return create
+
+
+def num_params(params: Any) -> int:
+    return sum(x.size for x in jax.tree.leaves(params))

@@ -1,0 +1,70 @@
+"""The table at the start of a run and the summary at its end."""
+
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain.progress import Progress
+from jaxtrain.state import TrainState, num_params
+from jaxtrain.task import Steps, Task
+
+LIBRARIES = ("jaxtrain", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+
+
+def versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in LIBRARIES}
+
+
+def describe(task: Task, workdir: Path) -> dict[str, Any]:
+    """Return what a person wants to see before a run starts."""
+    config, plan, splits = task.config, task.plan, task.splits
+    height, width, channels = splits.train.image_shape
+    num_validation = len(splits.validation) if splits.validation else 0
+    device = jax.devices()[0]
+    return {
+        "model": f"{config.model.name}, {num_params(task.abstract_state.params):,} "
+        "parameters",
+        "data": f"{config.data.source}, {height}x{width}x{channels}, "
+        f"{splits.train.num_classes} classes",
+        "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
+        f"{len(splits.test):,} test",
+        "batch": f"{plan.batch_size} a step",
+        "steps": f"{plan.total_steps:,} in {plan.epoch(plan.total_steps):g} epochs of "
+        f"{plan.steps_per_epoch:,}",
+        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}",
+        "precision": config.precision,
+        "devices": f"{jax.device_count()} x {device.device_kind}, "
+        f"{jax.process_count()} process(es)",
+        "workdir": workdir,
+    }
+
+
+def summarize(
+    task: Task,
+    steps: Steps,
+    state: TrainState,
+    progress: Progress,
+    test: dict[str, float | int],
+) -> dict[str, Any]:
+    """Return the contents of summary.json."""
+    step = int(state.step)
+    examples = step * task.plan.batch_size
+    return {
+        "step": step,
+        "epoch": task.plan.epoch(step),
+        "eval": test,
+        "best": progress.best,
+        "stopped_early": progress.stopped_early,
+        "skipped_steps": int(state.bad_steps["total"]),
+        "train_seconds": progress.train_seconds,
+        "compile_seconds": steps.compile_seconds(),
+        "examples_per_second": examples / progress.step_seconds,
+        "num_params": num_params(state.params),
+        "device_kind": jax.devices()[0].device_kind,
+        "num_devices": jax.device_count(),
+        "num_processes": jax.process_count(),
+        "precision": task.config.precision,
+        "versions": versions(),
+    }

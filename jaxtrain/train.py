@@ -1,0 +1,301 @@
+"""One training run, top to bottom: config -> state -> loop -> summary."""
+
+import collections
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain import metrics as metrics_lib
+from jaxtrain import random
+from jaxtrain import workdir as workdir_lib
+from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.config import Config
+from jaxtrain.data import pipeline
+from jaxtrain.errors import BadNumbersError, Interrupted
+from jaxtrain.evaluate import evaluate
+from jaxtrain.logging import Interval, RunLog, show_table
+from jaxtrain.parallel import sharding
+from jaxtrain.progress import Clock, Progress
+from jaxtrain.signals import StopSignals
+from jaxtrain.state import TrainState, as_dict
+from jaxtrain.summary import describe, summarize, versions
+from jaxtrain.task import Steps, Task, build_task, make_steps
+
+# Calls that the device may be behind: enough to keep it busy, few enough to stop soon.
+MAX_IN_FLIGHT = 8
+
+
+def train(config: Config, workdir: Path, *, fresh: bool = False) -> dict[str, Any]:
+    """Train as `config` says, or go on where `workdir` stopped; return the summary.
+
+    Args:
+      config: the run.
+      workdir: its folder; resumed if it holds a run of this config.
+      fresh: move an old run in `workdir` aside and start anew.
+
+    Raises:
+      UserError: config, data, devices or workdir do not fit.
+      BadNumbersError: too many non-finite steps in a row.
+      CheckpointError: a checkpoint could not be saved or read.
+      Interrupted: a signal came; the state is saved.
+    """
+    with StopSignals() as signals:
+        task = build_task(config)
+        workdir_lib.open_workdir(workdir, config, fresh=fresh)
+        summary = workdir_lib.read_summary(workdir, task.plan.total_steps)
+        if summary is not None:
+            print(f"{workdir} holds a finished run: see {workdir_lib.SUMMARY} there")
+            return summary
+        show_table("jaxtrain", describe(task, workdir))
+        folder = workdir / workdir_lib.CHECKPOINTS
+        with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
+            steps = make_steps(task)
+            state, progress = restore_or_create(task, steps, saved)
+            log = RunLog(workdir, config.logging, task.plan, int(state.step))
+            with contextlib.closing(log):
+                run = _Run(task, steps, workdir, saved, log, signals, state, progress)
+                run.loop()
+                return run.finish()
+
+
+def restore_or_create(
+    task: Task, steps: Steps, saved: Checkpoints
+) -> tuple[TrainState, Progress]:
+    """Return the newest saved state, or a new one, sharded from the start."""
+    if saved.steps():
+        fields, info = saved.restore(saved.steps()[-1], as_dict(task.abstract_state))
+        return TrainState(**fields), Progress(**info["progress"])
+    return steps.create(random.root_key(task.config.seed)), Progress()
+
+
+class _Run:
+    """The loop, and what it carries from step to step."""
+
+    def __init__(
+        self,
+        task: Task,
+        steps: Steps,
+        workdir: Path,
+        saved: Checkpoints,
+        log: RunLog,
+        signals: StopSignals,
+        state: TrainState,
+        progress: Progress,
+    ):
+        self.task, self.config, self.plan = task, task.config, task.plan
+        self.steps, self.workdir, self.saved = steps, workdir, saved
+        self.log, self.signals = log, signals
+        self.state, self.progress = state, progress
+        self.step = self.saved_step = int(state.step)
+        self.saved_at = time.monotonic()
+        self.interval = Interval(progress.interval)
+        self.due: tuple[int, Interval] | None = None
+        self.clock = Clock(progress, steps.compile_seconds)
+
+    def loop(self) -> None:
+        """Run to the end of training, an early stop or a signal; the state is saved."""
+        plan = self.plan
+        key = jax.device_put(
+            random.root_key(self.config.seed), sharding.replicated(self.task.mesh)
+        )
+        feed = self._feed()
+        in_flight = collections.deque[jax.Array]()
+        if self.step:
+            self.log.write("event", self.step, event="resumed")
+        while True:
+            improved = self._eval_due() and self._evaluate()
+            if improved or self._save_due():
+                self._save()
+            if self._ended():
+                break
+            num_steps, batches = next(feed)
+            with jax.transfer_guard("disallow"):
+                self.state, metrics = self.steps.train(
+                    self.state, key, self.steps.train_set.on_device, batches
+                )
+            self.step += num_steps
+            self.interval.add(metrics)
+            # Only now, with the next call dispatched, is the last interval read.
+            self._report()
+            if self.step % plan.log_every_steps == 0:
+                self.due = self.step, self.interval
+                self.interval = Interval()
+            in_flight.append(metrics["loss"])
+            if len(in_flight) > MAX_IN_FLIGHT:
+                in_flight.popleft().block_until_ready()
+        feed.close()
+        if self.saved_step != self.step:
+            self._save()
+        self.saved.wait()
+
+    def finish(self) -> dict[str, Any]:
+        """Test the trained model and write the summary, unless the run stopped before.
+
+        Raises:
+          Interrupted: a signal came.
+        """
+        if not self._complete() and not self.signals.requested():
+            self.log.write("event", self.step, event="stopped, as asked", saved=True)
+            return {"step": self.step}
+        test = None
+        if self._complete():
+            test = evaluate(
+                self.steps.eval,
+                self.state,
+                self.steps.test_set,
+                self.config.data,
+                self.task.mesh,
+                self.signals.requested,
+            )
+        if test is None:
+            signum = self.signals.signum
+            assert signum is not None
+            message = f"stopped at step {self.step}, saved; the same command goes on"
+            raise Interrupted(signum, message)
+        self.log.write("eval", self.step, split="test", **test)
+        self.clock.update()
+        summary = summarize(self.task, self.steps, self.state, self.progress, test)
+        if jax.process_index() == 0:
+            workdir_lib.write_json(self.workdir / workdir_lib.SUMMARY, summary)
+            show_table(
+                "result",
+                {
+                    "test accuracy": f"{test['accuracy']:.4f}",
+                    "test loss": f"{test['loss']:.4f}",
+                    "examples": test["num_examples"],
+                    "workdir": self.workdir,
+                },
+            )
+        return summary
+
+    def _complete(self) -> bool:
+        return self.progress.stopped_early or self.step >= self.plan.total_steps
+
+    def _ended(self) -> bool:
+        stopped = self.step >= self.plan.stop_after_steps or self.signals.requested()
+        return stopped or self._complete()
+
+    def _feed(self) -> Iterator[tuple[int, Any]]:
+        task, start = self.task, self.step
+        stop = self.plan.stop_after_steps
+        batches = pipeline.train_batches(
+            self.config.data,
+            self.steps.train_set,
+            task.mesh,
+            self.config.seed,
+            start,
+            stop,
+        )
+        sizes = self.plan.call_sizes(start, self.config.train.steps_per_call)
+        return pipeline.feed(batches, sizes, task.mesh, self.plan.batch_size)
+
+    def _eval_due(self) -> bool:
+        every = self.plan.eval_every_steps
+        due = every and (self.step % every == 0 or self.step == self.plan.total_steps)
+        return bool(due) and self.progress.evaluated_step != self.step
+
+    def _evaluate(self) -> bool:
+        """Evaluate on the validation split; return whether it is the best so far."""
+        self._report()
+        assert self.steps.validation_set is not None
+        with self.clock.paused():
+            metrics = evaluate(
+                self.steps.eval,
+                self.state,
+                self.steps.validation_set,
+                self.config.data,
+                self.task.mesh,
+                self.signals.requested,
+            )
+        if metrics is None:
+            return False
+        self.log.write("eval", self.step, split="validation", **metrics)
+        self.progress.evaluated_step = self.step
+        self.progress.eval_metrics = metrics
+        self._check_early_stop(metrics)
+        name = self.config.checkpoint.best_metric
+        best = self.progress.best
+        if not metrics_lib.better(name, metrics[name], best and best["value"]):
+            return False
+        self.progress.best = {
+            "step": self.step,
+            "epoch": self.plan.epoch(self.step),
+            "metric": name,
+            "value": metrics[name],
+        }
+        return self.config.checkpoint.keep_best > 0
+
+    def _check_early_stop(self, metrics: dict[str, float]) -> None:
+        patience = self.config.train.early_stop_patience
+        if patience is None:
+            return
+        progress, name = self.progress, self.config.train.early_stop_metric
+        if metrics_lib.better(name, metrics[name], progress.early_stop_best):
+            progress.early_stop_best = metrics[name]
+            progress.evals_without_improvement = 0
+            return
+        progress.evals_without_improvement += 1
+        if progress.evals_without_improvement >= patience:
+            progress.stopped_early = True
+            self.log.write("event", self.step, event=f"early stop on {name}")
+
+    def _save_due(self) -> bool:
+        plan = self.plan
+        if self.step == self.saved_step:
+            return False
+        if plan.save_every_seconds is not None:
+            return time.monotonic() - self.saved_at >= plan.save_every_seconds
+        return plan.save_every_steps is not None and self.step % plan.save_every_steps == 0
+
+    def _save(self) -> None:
+        self._report()
+        progress = self.progress
+        progress.interval = self.interval.values()
+        self.clock.update()
+        with self.clock.paused():
+            evaluated = progress.evaluated_step == self.step
+            self.saved.save(
+                self.step,
+                as_dict(self.state),
+                {
+                    "config": asdict(self.config),
+                    "versions": versions(),
+                    "statistics": {"mean": self.steps.mean, "std": self.steps.std},
+                    "progress": asdict(progress),
+                },
+                progress.eval_metrics if evaluated else None,
+            )
+        self.saved_step, self.saved_at = self.step, time.monotonic()
+
+    def _report(self) -> None:
+        """Write the line of the last full interval, if that is still to be done."""
+        if self.due is None:
+            return
+        (step, interval), self.due = self.due, None
+        values = interval.values()
+        self._check_numbers(step, values)
+        speed = self.clock.speed(len(values["loss"]) * self.plan.batch_size)
+        self.log.write(
+            "train", step, **interval.summary(), examples_per_second=speed
+        )
+
+    def _check_numbers(self, step: int, values: dict[str, list[float]]) -> None:
+        limit = self.config.train.max_bad_steps
+        first = step - len(values["loss"]) + 1
+        for i, count in enumerate(values["bad_steps"]):
+            if count < limit:
+                continue
+            steps = self.saved.steps()
+            where = f"{self.workdir / workdir_lib.CHECKPOINTS / str(steps[-1])}"
+            raise BadNumbersError(
+                f"step {first + i}: loss {values['loss'][i]}, gradient norm "
+                f"{values['grad_norm'][i]}: {int(count)} non-finite steps in a row "
+                f"(train.max_bad_steps = {limit}). Bad steps changed nothing; the last "
+                f"checkpoint is {where if steps else 'none yet'}. Try a lower "
+                "optimizer.learning_rate, optimizer.clip_norm or a longer warm-up"
+            )

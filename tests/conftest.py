@@ -1,0 +1,111 @@
+"""Shared by all tests: a CPU platform, one compilation cache, the CLI as a subprocess."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Before JAX is imported, here and in every subprocess.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("XDG_CACHE_HOME", tempfile.gettempdir() + "/jaxtrain-tests")
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run of the command line ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Cli:
+    """The real command line, started as a process of its own."""
+
+    directory: Path
+
+    def start(self, *words: object, **env: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / "main.py"), *map(str, words)],
+            cwd=self.directory,
+            env={**os.environ, "COLUMNS": "200", **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *words: object, **env: str) -> Result:
+        process = self.start(*words, **env)
+        stdout, stderr = process.communicate(timeout=300)
+        return Result(process.returncode, stdout, stderr)
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def write_config(tmp_path: Path) -> Callable[..., Path]:
+    """Write a config file whose `get_config` returns the given expression."""
+
+    def write(expression: str, name: str = "recipe.py") -> Path:
+        path = tmp_path / name
+        path.write_text(
+            "from jaxtrain.config import *\n\n\ndef get_config():\n"
+            f"    return {expression}\n"
+        )
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def fashion_mnist_dir() -> str:
+    """The folder where `make fashion-mnist` has prepared the real data set."""
+    directory = Path(os.environ.get("TFDS_DATA_DIR", ROOT / ".data" / "tfds"))
+    if not (directory / "fashion_mnist").is_dir():
+        message = f"no fashion_mnist in {directory}: run `make fashion-mnist`"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return str(directory)
+
+
+def read_lines(workdir: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """Read metrics.jsonl without the times, which differ from run to run."""
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
+    unlike = ("time", "examples_per_second")
+    return [
+        {k: v for k, v in line.items() if k not in unlike}
+        for line in lines
+        if kind in (None, line["kind"])
+    ]
+
+
+def read_summary(workdir: Path) -> dict[str, Any]:
+    return json.loads((workdir / "summary.json").read_text())
+
+
+def recipe(**changes: Sequence[str] | str) -> str:
+    """Return a config expression: a tiny run on the digits that takes seconds."""
+    parts = {
+        "data": 'DataConfig(source="digits", batch_size=64)',
+        "model": 'ModelConfig(name="convnet", width=0.125, dropout=0.1)',
+        "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.1)',
+        "train": "TrainConfig(steps=40, ema_decay=0.9)",
+        "checkpoint": "CheckpointConfig(every_steps=10)",
+        "logging": "LoggingConfig(every_steps=8)",
+        **changes,
+    }
+    return "Config(" + ", ".join(f"{k}={v}" for k, v in parts.items()) + ")"

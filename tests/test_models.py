@@ -1,0 +1,410 @@
+"""Models: sizes against published numbers, dtypes, training, and errors."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jmp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxtrain.config import ModelConfig
+from jaxtrain.errors import UserError
+from jaxtrain.models import MODELS, build, layers
+
+FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
+BF16 = jmp.get_policy("params=float32,compute=bfloat16,output=float32")
+DIGITS, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
+RESNETS = [name for name in MODELS if name.startswith("resnet")]
+# Real computation, at a fraction of the size; lenet takes no options.
+TINY = {
+    name: ModelConfig(name=name, width=None if name == "lenet" else 0.125)
+    if name not in RESNETS
+    else ModelConfig(name=name, width=0.125, stem="cifar")
+    for name in MODELS
+}
+
+Shape = tuple[int, int, int]
+Apply = Callable[[Any, Any, jax.Array], tuple[jax.Array, Any]]
+
+
+# Deeper ones repeat the blocks of these: 20 seconds of compilation each.
+NAMES = [
+    pytest.param(
+        name,
+        marks=[pytest.mark.slow]
+        if name in ("resnet34", "resnet101", "resnet152")
+        else [],
+    )
+    for name in MODELS
+]
+
+
+def create(
+    config: ModelConfig,
+    shape: Shape = (16, 16, 3),
+    num_classes: int = 10,
+    policy: jmp.Policy = FP32,
+) -> layers.Model:
+    return build(
+        config,
+        image_shape=shape,
+        num_classes=num_classes,
+        policy=policy,
+        rngs=nnx.Rngs(jax.random.key(0, impl="rbg")),  # compiles the fastest
+    )
+
+
+@functools.cache
+def abstract(
+    config: ModelConfig,
+    shape: Shape,
+    num_classes: int = 10,
+    policy: jmp.Policy = FP32,
+) -> layers.Model:
+    """Create a model of shapes only."""
+    return nnx.eval_shape(lambda: create(config, shape, num_classes, policy))
+
+
+def split(model: layers.Model) -> tuple[Apply, Any, Any]:
+    """Return a pure function of parameters, other state and images, and its state."""
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+
+    def apply(params: Any, rest: Any, images: jax.Array) -> tuple[jax.Array, Any]:
+        merged = nnx.merge(graph, params, rest, copy=True)
+        logits = merged(images, rngs=nnx.Rngs(dropout=0))
+        return logits, nnx.state(merged, nnx.BatchStat)
+
+    return apply, params, rest
+
+
+def num_params(model: layers.Model) -> int:
+    return sum(math.prod(x.shape) for x in jax.tree.leaves(nnx.state(model, nnx.Param)))
+
+
+class Product(NamedTuple):
+    """A convolution or a matrix product, as found in a traced call."""
+
+    x: jax.ShapeDtypeStruct
+    kernel: jax.ShapeDtypeStruct
+    y: jax.ShapeDtypeStruct
+    strides: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+
+
+def trace(model: layers.Model, shape: Shape) -> list[Product]:
+    """List the products of a call on one image in order, computing none."""
+    apply, params, rest = split(model)
+    images = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+    todo: list[Any] = list(jax.make_jaxpr(apply)(params, rest, images).eqns)
+    found = []
+    while todo:
+        equation = todo.pop(0)
+        if equation.primitive.name in ("conv_general_dilated", "dot_general"):
+            avals = [v.aval for v in (*equation.invars[:2], *equation.outvars)]
+            strides = equation.params.get("window_strides", ())
+            found.append(Product(*avals, strides, equation.params.get("padding", ())))
+        if inner := equation.params.get("jaxpr"):
+            todo = [*inner.eqns, *todo]
+    return found
+
+
+def random_images(*shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(1), shape)
+
+
+# LeNet-5 with full connections: 156 + 2,416 + 48,120 + 10,164 + 850. ResNets: the
+# num_params of the torchvision model cards; ResNet-18 for CIFAR-10: 11.17M in
+# kuangliu/pytorch-cifar. The two others by hand, layer by layer.
+@pytest.mark.parametrize(
+    ("config", "shape", "num_classes", "count"),
+    [
+        (ModelConfig(name="lenet"), DIGITS, 10, 61_706),
+        (
+            ModelConfig(name="convnet"),
+            CIFAR,
+            10,
+            (27 * 64 + 128) + (9 * 64 * 64 + 128) + (8 * 8 * 64 * 10 + 10),
+        ),
+        (
+            ModelConfig(name="cnn4"),
+            CIFAR,
+            10,
+            896 + 18_496 + 73_856 + 147_584 + (2 * 2 * 128 + 1) * 64 + 65 * 10,
+        ),
+        (ModelConfig(name="resnet18", stem="cifar"), CIFAR, 10, 11_173_962),
+        (ModelConfig(name="resnet18"), IMAGENET, 1000, 11_689_512),
+        (ModelConfig(name="resnet34"), IMAGENET, 1000, 21_797_672),
+        (ModelConfig(name="resnet50"), IMAGENET, 1000, 25_557_032),
+        (ModelConfig(name="resnet101"), IMAGENET, 1000, 44_549_160),
+        (ModelConfig(name="resnet152"), IMAGENET, 1000, 60_192_808),
+    ],
+    ids=lambda value: value.name if isinstance(value, ModelConfig) else None,
+)
+def test_parameter_count(
+    config: ModelConfig, shape: Shape, num_classes: int, count: int
+) -> None:
+    assert num_params(abstract(config, shape, num_classes)) == count
+
+
+# Billions of multiply-adds at 224 pixels, from the torchvision model cards ("GFLOPS").
+# ResNet-50 has 4.09 with the stride in the 3x3 convolution and 3.8 with it in the 1x1.
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("resnet18", 1.814),
+        ("resnet34", 3.664),
+        ("resnet50", 4.089),
+        ("resnet101", 7.801),
+        ("resnet152", 11.514),
+    ],
+)
+def test_resnet_multiply_adds(name: str, billions: float) -> None:
+    model = abstract(ModelConfig(name=name), IMAGENET, 1000)
+    total = sum(
+        math.prod(product.y.shape) * math.prod(product.kernel.shape[:-1])
+        for product in trace(model, IMAGENET)
+    )
+    assert total / 1e9 == pytest.approx(billions, abs=6e-4)
+
+
+def test_resnet50_sizes_and_strides() -> None:
+    """Table 1 of the paper, and v1.5: strides in the 3x3 convolutions."""
+    model = abstract(ModelConfig(name="resnet50"), IMAGENET, 1000)
+    stem, *convs, head = trace(model, IMAGENET)
+    assert stem.y.shape == (1, 112, 112, 64)
+    assert stem.padding == ((3, 3), (3, 3))
+    assert convs[0].x.shape == (1, 56, 56, 64)
+    assert head.x.shape == (1, 2048)
+    sizes = {conv.y.shape[1:] for conv in convs if conv.kernel.shape[0] == 3}
+    assert sizes == {(56, 56, 64), (28, 28, 128), (14, 14, 256), (7, 7, 512)}
+    # Of each of the last three stages: the 3x3 in the block, the 1x1 of the shortcut.
+    assert {conv.kernel.shape for conv in convs if conv.strides == (2, 2)} == {
+        (3, 3, 128, 128),
+        (1, 1, 256, 512),
+        (3, 3, 256, 256),
+        (1, 1, 512, 1024),
+        (3, 3, 512, 512),
+        (1, 1, 1024, 2048),
+    }
+    for conv in convs:
+        pad = conv.kernel.shape[0] // 2
+        assert conv.padding == ((pad, pad), (pad, pad))
+
+
+def test_cifar_stem_keeps_the_resolution() -> None:
+    stem, *convs, _ = trace(abstract(TINY["resnet18"], CIFAR), CIFAR)
+    assert stem.kernel.shape[:2] == (3, 3)
+    assert convs[0].x.shape[:3] == (1, 32, 32)
+    assert convs[-1].y.shape[:3] == (1, 4, 4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_paths(name: str) -> None:
+    """Parts of a path are names (not list indices), and only batch norm has state."""
+    _, params, rest = split(abstract(ModelConfig(name=name), CIFAR))
+    for state, leaves in (params, {"kernel", "bias", "scale"}), (rest, {"mean", "var"}):
+        for path, _ in nnx.to_flat_state(state):
+            assert all(isinstance(part, str) for part in path)
+            assert path[-1] in leaves
+    if name in RESNETS:
+        assert "conv1" in nnx.to_pure_dict(params)["stage1_block1"]
+
+
+def flat(state: Any) -> dict[str, np.ndarray]:
+    return {
+        "/".join(map(str, path)): np.asarray(leaf.get_value())
+        for path, leaf in nnx.to_flat_state(state)
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_steps_of_training(name: str) -> None:
+    apply, params, rest = split(create(TINY[name]))
+    images, labels = random_images(4, 16, 16, 3), jnp.arange(4)
+
+    @jax.jit
+    def step(params: Any, rest: Any) -> tuple[jax.Array, Any, Any, Any]:
+        def loss(params: Any) -> tuple[jax.Array, Any]:
+            logits, rest_ = apply(params, rest, images)
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+            return losses.mean(), rest_
+
+        (value, new_rest), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        new_params = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+        return value, grads, new_params, new_rest
+
+    loss1, grads1, params1, rest1 = step(params, rest)
+    loss2, grads2, _, _ = step(params1, rest1)
+    assert loss2 < loss1
+    # The scale of 0 at the end of each residual branch hides what is before it ...
+    last = "norm2" if name in ("resnet18", "resnet34") else "norm3"
+    for path, grad in flat(grads1).items():
+        hidden = "block" in path and not ("shortcut" in path or last in path)
+        assert np.isfinite(grad).all(), path
+        assert grad.any() != hidden, path
+    # ... in the first step only.
+    for path, grad in flat(grads2).items():
+        assert np.isfinite(grad).all(), path
+        assert grad.any(), path
+    for path, old in flat(rest).items():
+        assert (flat(rest1)[path] != old).any(), path
+
+
+def test_residual_blocks_start_as_their_shortcut() -> None:
+    for name, last in ("resnet18", "norm2"), ("resnet50", "norm3"):
+        model: Any = create(TINY[name])
+        x = random_images(2, 8, 8, model.stage1_block2.conv1.in_features)
+        np.testing.assert_array_equal(model.stage1_block2(x), nnx.relu(x))
+        for path, scale in flat(nnx.state(model, nnx.Param)).items():
+            if path.endswith("scale"):
+                assert (scale == (0 if last in path else 1)).all(), path
+
+
+@pytest.mark.parametrize("name", ["lenet", "convnet", "cnn4", "resnet18", "resnet50"])
+def test_bfloat16_policy(name: str) -> None:
+    model = abstract(TINY[name], (16, 16, 3), policy=BF16)
+    for product in trace(model, (16, 16, 3)):
+        assert {array.dtype for array in product[:3]} == {jnp.dtype("bfloat16")}
+    apply, params, rest = split(model)
+    images = jax.ShapeDtypeStruct((4, 16, 16, 3), jnp.float32)
+    logits, new_rest = jax.eval_shape(apply, params, rest, images)
+    for array in (logits, *jax.tree.leaves((params, rest, new_rest))):
+        assert array.dtype == jnp.float32
+
+
+def test_pure_bfloat16_keeps_statistics_in_float32() -> None:
+    policy = jmp.get_policy("bfloat16")
+    apply, params, rest = split(abstract(TINY["resnet18"], CIFAR, policy=policy))
+    images = jax.ShapeDtypeStruct((4, *CIFAR), jnp.bfloat16)
+    logits, new_rest = jax.eval_shape(apply, params, rest, images)
+    assert {x.dtype for x in jax.tree.leaves((params, logits))} == {
+        jnp.dtype("bfloat16")
+    }
+    assert {x.dtype for x in jax.tree.leaves((rest, new_rest))} == {
+        jnp.dtype("float32")
+    }
+
+
+def test_batch_norm() -> None:
+    """Training uses the batch's statistics, evaluation the running ones, unrounded."""
+    policy = jmp.get_policy("params=float32,compute=float16,output=float32")
+    norm = layers.Layers(policy=policy, rngs=nnx.Rngs(0)).batch_norm(3)
+    x = np.random.default_rng(0).normal(30.0, 1000.0, (8, 4, 4, 3)).astype(np.float16)
+    wide = x.astype(np.float64)
+    mean, var = wide.mean((0, 1, 2)), wide.var((0, 1, 2))
+    assert (var > 65504).all()  # the largest float16
+    y = norm(x)
+    assert y.dtype == jnp.float16
+    np.testing.assert_allclose(y, (wide - mean) / np.sqrt(var + 1e-5), atol=2e-3)
+    mean, var = 0.1 * mean, 0.9 + 0.1 * var
+    np.testing.assert_allclose(norm.mean[...], mean, rtol=1e-4)
+    np.testing.assert_allclose(norm.var[...], var, rtol=1e-4)
+    norm.eval()
+    y = norm(x)
+    np.testing.assert_allclose(y, (wide - mean) / np.sqrt(var + 1e-5), atol=5e-3)
+    np.testing.assert_allclose(norm.var[...], var, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 8, 3), (2, 7, 5, 3), (1, 2, 3, 1)])
+def test_max_pool_equals_flax(shape: tuple[int, ...]) -> None:
+    x = random_images(*shape)
+
+    def flax_pool(x: jax.Array) -> jax.Array:
+        return nnx.max_pool(x, (2, 2), strides=(2, 2))
+
+    expected, expected_vjp = jax.vjp(flax_pool, x)
+    actual, actual_vjp = jax.vjp(layers.max_pool, x)
+    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(actual_vjp(actual)[0], expected_vjp(actual)[0])
+
+
+def test_dropout_is_keyed_by_the_call() -> None:
+    model = create(ModelConfig(name="cnn4", width=0.125, dropout=0.5))
+    images = random_images(2, 16, 16, 3)
+
+    def logits(seed: int) -> np.ndarray:
+        return np.asarray(model(images, rngs=nnx.Rngs(dropout=seed)))
+
+    model.train()
+    np.testing.assert_array_equal(logits(0), logits(0))
+    assert (logits(0) != logits(1)).any()
+    with pytest.raises(ValueError, match="rngs"):
+        model(images)
+    model.eval()
+    np.testing.assert_array_equal(logits(0), logits(1))
+    np.testing.assert_array_equal(logits(0), model(images))
+
+
+@pytest.mark.parametrize("name", ["convnet", "cnn4", "resnet18"])
+def test_dropout_leaves_no_random_state(name: str) -> None:
+    model = abstract(ModelConfig(name=name, dropout=0.5), CIFAR)
+    assert not jax.tree.leaves(nnx.state(model, nnx.RngState))
+    assert not jax.tree.leaves(
+        nnx.state(model, nnx.Not(nnx.Any(nnx.Param, nnx.BatchStat)))
+    )
+
+
+@pytest.mark.parametrize("name", ["convnet", "cnn4", "resnet50"])
+def test_width_scales_channels(name: str) -> None:
+    full, half, least = (
+        trace(abstract(ModelConfig(name=name, width=width), CIFAR), CIFAR)
+        for width in (1.0, 0.5, 1e-6)
+    )
+    for one, two, three in zip(full[:-1], half[:-1], least[:-1], strict=True):
+        assert one.kernel.shape[-1] == 2 * two.kernel.shape[-1]
+        assert three.kernel.shape[-1] in (1, 4)
+    assert full[-1].y.shape == half[-1].y.shape == least[-1].y.shape == (1, 10)
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(UserError) as error:
+        abstract(ModelConfig(name="resnet-50"), CIFAR)
+    assert "'resnet-50'" in str(error.value)
+    assert str(error.value).endswith("perhaps you meant resnet50")
+    for name in MODELS:
+        assert name in str(error.value)
+    with pytest.raises(UserError, match="resnet152$"):
+        abstract(ModelConfig(name="zzz"), CIFAR)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            ModelConfig(name="convnet", stem="cifar"),
+            "model.stem = 'cifar' has no effect on convnet, "
+            "which takes: width, dropout",
+        ),
+        (
+            ModelConfig(name="lenet", width=2.0),
+            "model.width = 2.0 has no effect on lenet, which takes: no options",
+        ),
+    ],
+)
+def test_option_without_effect(config: ModelConfig, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        abstract(config, CIFAR)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_smallest_image(name: str) -> None:
+    size = MODELS[name].min_size
+    assert trace(abstract(TINY[name], (size, size, 1)), (size, size, 1))
+    for shape in [(size - 1, size, 1), (size, size - 1, 3)]:
+        with pytest.raises(UserError) as error:
+            abstract(TINY[name], shape)
+        for part in (str(shape), name, f"{size}x{size}"):
+            assert part in str(error.value)
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (32, 32, 0), (8, 32, 32, 3)])
+def test_image_shape_must_be_height_width_channels(shape: Any) -> None:
+    with pytest.raises(UserError, match=r"height, width, channels"):
+        abstract(ModelConfig(name="resnet18"), shape)

@@ -1,0 +1,144 @@
+"""Precision: policies, and the loss scale against jmp's."""
+
+import jax
+import jax.numpy as jnp
+import jmp
+import numpy as np
+import pytest
+
+from jaxtrain import precision
+from jaxtrain.errors import UserError
+from jaxtrain.precision import adjust_loss_scale, at_minimum, create_loss_scale, parse
+
+LossScale = dict[str, jax.Array]
+F32, BF16, F16 = jnp.float32, jnp.bfloat16, jnp.float16
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "compute", "output"),
+    [
+        ("fp32", F32, F32, F32),
+        ("bf16", F32, BF16, F32),
+        ("fp16", F32, F16, F32),
+        ("pure_bf16", BF16, BF16, F32),
+        ("params=float32,compute=bfloat16,output=float32", F32, BF16, F32),
+        ("params=bfloat16,compute=float32,output=float16", BF16, F32, F16),
+        ("p=f32,c=f16,o=f32", F32, F16, F32),
+        ("compute=bfloat16,output=float32", F32, BF16, F32),
+    ],
+)
+def test_parse(text: str, params: object, compute: object, output: object) -> None:
+    assert parse(text) == jmp.Policy(params, compute, output)  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "fp8",
+        "float32",  # jmp would take all three for it, unlike the short names.
+        "params=float33",
+        "weights=float32",
+        "params=float32,compute",
+        "params=float32=float32",
+        "params=float32,compute=float64,output=float32",
+    ],
+)
+def test_parse_names_what_it_knows(text: str) -> None:
+    with pytest.raises(UserError) as raised:
+        parse(text)
+    assert str(raised.value).startswith(f"precision = {text!r}: ")
+    expected = "fp32, bf16, fp16, pure_bf16 or params=DTYPE,compute=DTYPE,output=DTYPE"
+    assert str(raised.value).endswith(f"expected {expected}")
+
+
+@pytest.mark.parametrize(
+    ("text", "scaled"),
+    [
+        ("fp32", False),
+        ("bf16", False),
+        ("pure_bf16", False),
+        ("fp16", True),
+        ("params=float16,compute=float32,output=float32", True),
+        ("params=float32,compute=float32,output=float16", True),
+    ],
+)
+def test_float16_has_a_loss_scale(text: str, scaled: bool) -> None:
+    loss_scale = create_loss_scale(parse(text))
+    if not scaled:
+        assert loss_scale == {}
+        return
+    assert {k: (v.dtype, v.shape, int(v)) for k, v in loss_scale.items()} == {
+        "scale": (F32, (), 2**15),
+        "good_steps": (jnp.int32, (), 0),
+    }
+
+
+def test_without_a_loss_scale() -> None:
+    assert adjust_loss_scale({}, jnp.array(False)) == {}
+    assert bool(at_minimum({}))
+
+
+def trajectory(finite: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scale and the good steps after each step, computed in one scan."""
+
+    def body(state: LossScale, finite: jax.Array) -> tuple[LossScale, LossScale]:
+        state = adjust_loss_scale(state, finite)
+        return state, state
+
+    start = create_loss_scale(parse("fp16"))
+    _, states = jax.lax.scan(body, start, jnp.asarray(finite))
+    return np.array(states["scale"]), np.array(states["good_steps"])
+
+
+@pytest.mark.parametrize(
+    ("period", "num_steps", "bad_fraction"),
+    # Fractions at which growth and shrinking are about even: as often one bad step as
+    # one period without any. Of the last, more bad ones, to reach the minimum.
+    [(2000, 60_000, 1 / 2900), (1, 2000, 0.5), (3, 2000, 0.2), (3, 2000, 0.5)],
+)
+def test_loss_scale_equals_jmp(
+    period: int, num_steps: int, bad_fraction: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "GROWTH_PERIOD", period)
+    # jmp has no maximum; here it must not come into play.
+    monkeypatch.setattr(precision, "MAX_SCALE", jnp.inf)
+    finite = np.random.default_rng(period).random(num_steps) >= bad_fraction
+    scale, good_steps = trajectory(finite)
+
+    def body(
+        state: jmp.DynamicLossScale, finite: jax.Array
+    ) -> tuple[jmp.DynamicLossScale, tuple[jax.Array, jax.Array]]:
+        state = state.adjust(finite)
+        return state, (state.loss_scale, state.counter)
+
+    start = jmp.DynamicLossScale(
+        jnp.float32(2**15), jnp.zeros((), jnp.int32), period=period
+    )
+    _, expected = jax.lax.scan(body, start, jnp.asarray(finite))
+    np.testing.assert_array_equal(scale, expected[0])
+    np.testing.assert_array_equal(good_steps, expected[1])
+    ratios = set((scale[1:] / scale[:-1]).tolist())
+    assert ratios == {0.5, 1.0, 2.0} or ratios == {0.5, 2.0}, "both ways were taken"
+
+
+def test_loss_scale_has_bounds() -> None:
+    bad = np.zeros(20, bool)
+    scale, _ = trajectory(bad)
+    np.testing.assert_array_equal(scale, [max(1, 2 ** (14 - k)) for k in range(20)])
+    scale, good_steps = trajectory(np.ones(2000 * 12, bool))
+    ends = range(1999, 2000 * 12, 2000)
+    assert scale[1998] == 2**15
+    np.testing.assert_array_equal(
+        scale[ends], [min(2**24, 2 ** (16 + k)) for k in range(12)]
+    )
+    np.testing.assert_array_equal(good_steps[ends], 0)
+
+
+def test_at_minimum() -> None:
+    def scale(value: float) -> LossScale:
+        return {"scale": jnp.float32(value), "good_steps": jnp.int32(0)}
+
+    assert bool(at_minimum(scale(1)))
+    assert not bool(at_minimum(scale(2)))
+    assert bool(jax.jit(at_minimum)(adjust_loss_scale(scale(2), jnp.array(False))))

@@ -1,0 +1,145 @@
+"""Schedules as numbers: against closed formulas at every step, and known values."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtrain.config import OptimizerConfig
+from jaxtrain.errors import UserError
+from jaxtrain.schedule import SCHEDULES, make_schedule
+
+PEAK, TOTAL, WARMUP = 0.4, 40, 8
+Formula = Callable[[float], float]
+
+# Schedule, its options, and the factor on the peak as a function of the fraction of the
+# run after the warm-up that is done, in [0, 1].
+FORMULAS: dict[str, tuple[str, dict[str, Any], Formula]] = {
+    "constant": ("constant", {}, lambda t: 1),
+    "cosine": ("cosine", {}, lambda t: (1 + np.cos(np.pi * t)) / 2),
+    "cosine to 0.1": (
+        "cosine",
+        {"end_factor": 0.1},
+        lambda t: 0.1 + 0.9 * (1 + np.cos(np.pi * t)) / 2,
+    ),
+    "linear": ("linear", {}, lambda t: 1 - t),
+    "linear to 0.25": ("linear", {"end_factor": 0.25}, lambda t: 1 - 0.75 * t),
+    "exponential": ("exponential", {}, lambda t: 0.01**t),
+    "exponential to 0.5": ("exponential", {"end_factor": 0.5}, lambda t: 0.5**t),
+}
+
+
+def curve(
+    total_steps: int = TOTAL, warmup_steps: int = 0, **options: Any
+) -> tuple[np.ndarray, Callable[..., jax.Array]]:
+    """Return the rate at steps 0 to total_steps + 5, compiled, and the schedule."""
+    config = OptimizerConfig(**{"learning_rate": PEAK, **options})
+    schedule = make_schedule(config, total_steps=total_steps, warmup_steps=warmup_steps)
+    return np.array(jax.jit(jax.vmap(schedule))(jnp.arange(total_steps + 6))), schedule
+
+
+def assert_close(actual: Any, expected: Any) -> None:
+    # A few float32 roundings: relative to the value, or near a cosine's zero to the peak.
+    np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=2e-7 * PEAK)
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 1, WARMUP])
+@pytest.mark.parametrize("case", FORMULAS)
+def test_follows_formula_after_warm_up(case: str, warmup_steps: int) -> None:
+    name, options, formula = FORMULAS[case]
+    rates, _ = curve(warmup_steps=warmup_steps, schedule=name, **options)
+    for step, rate in enumerate(rates):
+        done = min(1, (step - warmup_steps) / (TOTAL - warmup_steps))
+        factor = step / warmup_steps if step < warmup_steps else formula(done)
+        assert_close(rate, PEAK * factor)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_takes_python_and_traced_steps_and_returns_float32(name: str) -> None:
+    rates, schedule = curve(warmup_steps=WARMUP, schedule=name)
+    for step in (0, 1, WARMUP - 1, WARMUP, WARMUP + 1, TOTAL // 2, TOTAL - 1, TOTAL):
+        rate = schedule(step)
+        assert (rate.shape, rate.dtype, rate.weak_type) == ((), jnp.float32, False)
+        assert_close(rate, rates[step])
+    assert len(set(rates[TOTAL:].tolist())) == 1, "stays where it ended"
+
+
+def test_every_schedule_is_tested() -> None:
+    assert {name for name, *_ in FORMULAS.values()} | {"step", "one_cycle"} == set(
+        SCHEDULES
+    )
+
+
+def test_known_values() -> None:
+    rates, _ = curve(schedule="cosine")
+    # cos 60 degrees is a half.
+    assert_close(rates[[0, 20, 40]], [0.4, 0.2, 0])
+    assert_close(curve(30, schedule="cosine")[0][[10, 20]], [0.3, 0.1])
+    assert_close(curve(schedule="exponential")[0][[20, 40]], [0.04, 0.004])
+
+
+def test_step_drops_at_fractions_of_the_whole_run() -> None:
+    rates, _ = curve(warmup_steps=WARMUP, schedule="step")
+    warm_up = [0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35]
+    assert_close(rates, warm_up + [0.4] * 12 + [0.04] * 10 + [0.004] * 16)
+
+
+def test_step_options_and_rounding() -> None:
+    options = {"schedule": "step", "step_factor": 0.5}
+    # round(0.34 * 10) = 3 and round(0.9 * 10) = 9.
+    rates, _ = curve(10, milestones=(0.34, 0.9), **options)
+    assert_close(rates, [0.4] * 3 + [0.2] * 6 + [0.1] * 7)
+    # Milestones that round to the same step both count.
+    rates, _ = curve(4, milestones=(0.5, 0.51), **options)
+    assert_close(rates, [0.4] * 2 + [0.1] * 8)
+    assert_close(curve(4, milestones=(), **options)[0], [0.4] * 10)
+    # A run of one step, as in a smoke test.
+    assert_close(curve(1, schedule="step")[0][1], 0.004)
+
+
+@pytest.mark.parametrize(
+    ("warmup_steps", "rise"), [(0, 12), (WARMUP, WARMUP)], ids=["30 %", "warm-up"]
+)
+def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -> None:
+    rates, _ = curve(warmup_steps=warmup_steps, schedule="one_cycle", end_factor=0.05)
+    start, end = PEAK / 25, PEAK * 0.05
+    for step, rate in enumerate(rates):
+        if step < rise:
+            low, done = start, 1 - step / rise
+        else:
+            low, done = end, min(1, (step - rise) / (TOTAL - rise))
+        assert_close(rate, low + (PEAK - low) * (1 + np.cos(np.pi * done)) / 2)
+    assert_close(rates[[0, rise, TOTAL]], [0.016, 0.4, 0.02])
+    assert_close(curve(schedule="one_cycle")[0][TOTAL], 4e-5)
+
+
+def test_lbfgs_has_no_rate_of_its_own() -> None:
+    rates, _ = curve(name="lbfgs", learning_rate=None)
+    assert (rates == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "cosin"}, "'cosin'.*constant, cosine, linear.*meant cosine"),
+        ({"schedule": "zzz"}, "'zzz': expected constant, .*, one_cycle$"),
+        ({"learning_rate": None}, "learning_rate is not set: sgd"),
+        ({"end_factor": 0.1}, "end_factor = 0.1 .* constant, .*: no options"),
+        ({"schedule": "step", "end_factor": 0.0}, "takes: milestones, step_factor"),
+        ({"schedule": "cosine", "milestones": (0.5,)}, "milestones .*: end_factor"),
+        ({"schedule": "linear", "step_factor": 0.5}, "step_factor .*: end_factor"),
+        ({"schedule": "exponential", "end_factor": 0.0}, "end_factor = 0.* above 0"),
+        ({"warmup_steps": 40}, "40 steps leaves nothing of a run of 40 steps"),
+        ({"warmup_steps": 41}, "41 steps leaves nothing of a run of 40 steps"),
+        (
+            {"schedule": "step", "milestones": (0.1, 0.5), "warmup_steps": 8},
+            r"\(0.1, 0.5\): the first is step 4, within the warm-up of 8 steps",
+        ),
+    ],
+)
+def test_user_errors(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        curve(**options)
