@@ -21,8 +21,8 @@ INITIAL_SCALE = 2.0**15
 SCALE_FACTOR = 2.0
 GROWTH_PERIOD = 2000
 MIN_SCALE = 1.0
-# jmp has no maximum. As PyTorch's and Apex's default: above it the scaled loss itself
-# comes near float32's range without helping any gradient.
+# jmp has no maximum: where gradients stay small, its scale grows until the scaled loss
+# overflows. The value is the default of NVIDIA's Apex.
 MAX_SCALE = 2.0**24
 
 
@@ -50,16 +50,9 @@ def parse(text: str) -> jmp.Policy:
 
 def create_loss_scale(policy: jmp.Policy) -> dict[str, jax.Array]:
     """Return the first loss scale; {} if no gradient passes through float16."""
-    if jnp.float16 not in (
-        policy.param_dtype,
-        policy.compute_dtype,
-        policy.output_dtype,
-    ):
+    if jnp.float16 not in _dtypes(policy):
         return {}
-    return {
-        "scale": jnp.float32(INITIAL_SCALE),
-        "good_steps": jnp.int32(0),
-    }
+    return {"scale": jnp.float32(INITIAL_SCALE), "good_steps": jnp.int32(0)}
 
 
 def adjust_loss_scale(

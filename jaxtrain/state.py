@@ -25,7 +25,7 @@ class TrainState:
       params: parameters.
       model_state: batch-norm statistics.
       opt_state: optax state.
-      ema_params: moving average of the parameters; {} without it.
+      ema_params: moving average of the parameters, float32; {} without it.
       loss_scale: fp16's dynamic loss scale; {} without it.
       bad_steps: int32 counts of skipped non-finite steps, `total` and `in_a_row`.
     """
@@ -99,8 +99,7 @@ def make_create_state(
             params=params,
             model_state=model_state,
             opt_state=tx.init(params),
-            # A copy: a donated buffer must not occur twice.
-            ema_params=jax.tree.map(jnp.copy, params) if ema else {},
+            ema_params=jax.tree.map(_float32_copy, params) if ema else {},
             loss_scale=create_loss_scale(policy),
             bad_steps={
                 "in_a_row": jnp.zeros((), jnp.int32),
@@ -109,6 +108,11 @@ def make_create_state(
         )
 
     return create
+
+
+def _float32_copy(x: jax.Array) -> jax.Array:
+    """Copy, as a donated buffer must not occur twice; bfloat16 would lose the average."""
+    return jnp.array(x, jnp.float32, copy=True)
 
 
 def num_params(params: Any) -> int:

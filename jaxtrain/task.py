@@ -118,10 +118,9 @@ def build_task(config: Config) -> Task:
 def make_steps(task: Task) -> Steps:
     """Load the data onto the devices, or open its streams, and jit the steps."""
     config, mesh = task.config, task.mesh
-    splits = task.splits
-    if pipeline.should_cache(config.data, splits):
-        splits = pipeline.read_all(splits)
-    mean, std = _statistics(config, splits.train)
+    cache = pipeline.should_cache(config.data, task.splits)
+    train_set, validation_set, test_set = pipeline.make_datasets(task.splits, mesh, cache)
+    mean, std = _statistics(config, train_set.source)
     dtype = task.policy.compute_dtype
     train_preprocess = make_preprocess(mean, std, dtype, config.data.augment)
     eval_preprocess = make_preprocess(mean, std, dtype)
@@ -140,9 +139,9 @@ def make_steps(task: Task) -> Steps:
             out_shardings=everywhere,
             donate_argnums=2,
         ),
-        train_set=pipeline.place(splits.train, mesh),
-        validation_set=splits.validation and pipeline.place(splits.validation, mesh),
-        test_set=pipeline.place(splits.test, mesh),
+        train_set=train_set,
+        validation_set=validation_set,
+        test_set=test_set,
         mean=mean,
         std=std,
     )

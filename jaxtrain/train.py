@@ -16,6 +16,7 @@ from jaxtrain import workdir as workdir_lib
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.data import pipeline
+from jaxtrain.data.pipeline import Dataset
 from jaxtrain.errors import BadNumbersError, Interrupted
 from jaxtrain.evaluate import evaluate
 from jaxtrain.logging import Interval, RunLog, show_table
@@ -144,14 +145,7 @@ class _Run:
             return {"step": self.step}
         test = None
         if self._complete():
-            test = evaluate(
-                self.steps.eval,
-                self.state,
-                self.steps.test_set,
-                self.config.data,
-                self.task.mesh,
-                self.signals.requested,
-            )
+            test = self._pass_over(self.steps.test_set)
         if test is None:
             signum = self.signals.signum
             assert signum is not None
@@ -203,15 +197,7 @@ class _Run:
         """Evaluate on the validation split; return whether it is the best so far."""
         self._report()
         assert self.steps.validation_set is not None
-        with self.clock.paused():
-            metrics = evaluate(
-                self.steps.eval,
-                self.state,
-                self.steps.validation_set,
-                self.config.data,
-                self.task.mesh,
-                self.signals.requested,
-            )
+        metrics = self._pass_over(self.steps.validation_set)
         if metrics is None:
             return False
         self.log.write("eval", self.step, split="validation", **metrics)
@@ -229,6 +215,18 @@ class _Run:
             "value": metrics[name],
         }
         return self.config.checkpoint.keep_best > 0
+
+    def _pass_over(self, dataset: Dataset) -> dict[str, float | int] | None:
+        """Evaluate on a split; None if a signal came."""
+        with self.clock.paused():
+            return evaluate(
+                self.steps.eval,
+                self.state,
+                dataset,
+                self.config.data,
+                self.task.mesh,
+                self.signals.requested,
+            )
 
     def _check_early_stop(self, metrics: dict[str, float]) -> None:
         patience = self.config.train.early_stop_patience

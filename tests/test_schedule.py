@@ -42,7 +42,7 @@ def curve(
 
 
 def assert_close(actual: Any, expected: Any) -> None:
-    # A few float32 roundings: relative to the value, or near a cosine's zero to the peak.
+    # A few float32 roundings, relative to the value or, near a cosine's zero, the peak.
     np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=2e-7 * PEAK)
 
 

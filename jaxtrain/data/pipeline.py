@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.preprocess import Batch
-from jaxtrain.data.sources import Source, Splits
+from jaxtrain.data.sources import ArrayStore, ImageSource, Source, Splits
 from jaxtrain.parallel import sharding
 
 HostBatch = dict[str, np.ndarray]
@@ -30,10 +30,17 @@ PUT_AHEAD = 2
 
 @dataclass(frozen=True)
 class Dataset:
-    """One split, and its images on the device ({} when they are streamed)."""
+    """One split, and where its examples lie on the device.
+
+    Attributes:
+      source: the split.
+      on_device: the arrays of all splits, one after the other; {} if streamed.
+      first: the split's first example in these arrays.
+    """
 
     source: Source
     on_device: Any
+    first: int = 0
 
 
 @functools.lru_cache(maxsize=2)
@@ -73,22 +80,34 @@ def should_cache(config: DataConfig, splits: Splits) -> bool:
     return config.cache == "device"
 
 
-def read_all(splits: Splits) -> Splits:
-    """Read every split into the host's memory."""
-    read = [
-        split and ArraySource.read_from(split)
-        for split in (splits.train, splits.validation, splits.test)
-    ]
-    return Splits(*read)
+def make_datasets(
+    splits: Splits, mesh: Mesh, cache: bool
+) -> tuple[Dataset, Dataset | None, Dataset]:
+    """Put all splits onto every device, or leave them to be streamed.
+
+    The splits share one array, so that one program evaluates any of them. The training
+    split comes first: its examples keep their numbers.
+    """
+    sources = [splits.train, splits.validation, splits.test]
+    if not cache:
+        train, validation, test = (s and Dataset(s, {}) for s in sources)
+    else:
+        read = [s.read(np.arange(len(s))) for s in sources if s]
+        arrays = {name: np.concatenate([r[name] for r in read]) for name in read[0]}
+        on_device = jax.device_put(arrays, sharding.replicated(mesh))
+        firsts = np.cumsum([0] + [len(s) if s else 0 for s in sources]).tolist()
+        store = ArrayStore(arrays["image"], arrays["label"], splits.train.num_classes)
+        train, validation, test = (
+            s and Dataset(_part(store, s, first), on_device, first)
+            for s, first in zip(sources, firsts, strict=False)
+        )
+    assert train is not None and test is not None
+    return train, validation, test
 
 
-def place(source: Source, mesh: Mesh) -> Dataset:
-    """Put a split that is in memory onto every device; leave another to be streamed."""
-    if not isinstance(source, ArraySource):
-        return Dataset(source, {})
-    return Dataset(
-        source, jax.device_put(source.arrays, sharding.replicated(mesh))
-    )
+def _part(store: ArrayStore, source: Source, first: int) -> Source:
+    """Return a source that reads from memory what `source` reads from disk."""
+    return ImageSource(store, first + np.arange(len(source)), source.image_shape)
 
 
 def train_batches(
@@ -111,7 +130,7 @@ def eval_batches(
     """Yield this process's rows of a pass over the split, the last batch padded."""
     num, rows = len(dataset.source), sharding.local_rows(mesh, batch_size)
     read = _Read(
-        indices=functools.partial(_eval_rows, num, batch_size, rows),
+        indices=functools.partial(_eval_rows, num, batch_size, rows, dataset.first),
         source=None if dataset.on_device else dataset.source,
     )
     workers = 0 if dataset.on_device else config.workers
@@ -155,10 +174,13 @@ def _train_rows(seed: int, num: int, size: int, rows: slice, step: int) -> HostB
     return {"index": train_indices(seed, step, num, size)[rows].astype(np.int32)}
 
 
-def _eval_rows(num: int, size: int, rows: slice, position: int) -> HostBatch:
+def _eval_rows(
+    num: int, size: int, rows: slice, first: int, position: int
+) -> HostBatch:
     index = np.arange(position * size, (position + 1) * size)[rows]
     mask = (index < num).astype(np.int32)
-    return {"index": np.where(mask, index, 0).astype(np.int32), "mask": mask}
+    index = first + np.where(mask, index, 0)
+    return {"index": index.astype(np.int32), "mask": mask}
 
 
 def _run(read: _Read, start: int, stop: int, workers: int) -> Iterator[HostBatch]:

@@ -1,0 +1,109 @@
+"""Augmentation on the device, inside the step: each example by a key of its own.
+
+To add one: write its function, add its field to `AugmentConfig` and its row to
+`AUGMENTATIONS`.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.config import AugmentConfig
+
+# (key, image (H, W, C), the field's value, mean colour (C,)) -> image (H, W, C).
+Augmentation = Callable[[jax.Array, jax.Array, Any, jax.Array], jax.Array]
+
+
+def random_crop(
+    key: jax.Array, image: jax.Array, padding: int, fill: jax.Array
+) -> jax.Array:
+    """Pad with black, then crop back at a random place (He et al. 2016, CIFAR-10)."""
+    del fill
+    # A padded copy and a slice of it: on CPU 0.1 ms for 128 images of 32x32x3, where
+    # two index gathers take 0.3 ms and selecting among static shifts 3.4 ms.
+    padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
+    top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1)
+    return jax.lax.dynamic_slice(padded, (top, left, 0), image.shape)
+
+
+def horizontal_flip(
+    key: jax.Array, image: jax.Array, enabled: bool, fill: jax.Array
+) -> jax.Array:
+    """Mirror left and right with probability one half."""
+    del enabled, fill
+    return jnp.where(jax.random.bernoulli(key), image[:, ::-1], image)
+
+
+def cutout(key: jax.Array, image: jax.Array, size: int, fill: jax.Array) -> jax.Array:
+    """Paint a square in the mean colour (DeVries & Taylor 2017).
+
+    Its centre is any pixel with the same probability; what of the square lies outside
+    of the image is cut off.
+    """
+    height, width, _ = image.shape
+    centre = jax.random.randint(key, (2,), 0, jnp.array([height, width]))
+    top, left = centre - size // 2
+    row, column = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
+    inside = (row >= top) & (row < top + size) & (column >= left)
+    return jnp.where(inside & (column < left + size), fill[None, None], image)
+
+
+# Config field -> function, applied in this order. The number of a row is part of its
+# key: add new rows at the end.
+AUGMENTATIONS: dict[str, Augmentation] = {
+    "crop_padding": random_crop,
+    "horizontal_flip": horizontal_flip,
+    "cutout_size": cutout,
+}
+
+
+def make_keys(root_key: jax.Array, step: jax.Array, indices: jax.Array) -> jax.Array:
+    """Return one key an example, (B,): a function of the root, step and index alone."""
+    step_key = jax.random.fold_in(root_key, step)
+    return jax.vmap(jax.random.fold_in, (None, 0))(step_key, indices)
+
+
+def augment(
+    images: jax.Array, keys: jax.Array, config: AugmentConfig, fill: jax.Array
+) -> jax.Array:
+    """Apply the augmentations that the config turns on.
+
+    Args:
+      images: uint8 (B, H, W, C).
+      keys: one an example, (B,).
+      config: which augmentations, and how strong.
+      fill: the mean colour in 0..255, (C,).
+
+    Returns:
+      uint8 (B, H, W, C).
+    """
+    colour = jnp.round(fill).astype(images.dtype)
+    for row, (field, function) in enumerate(AUGMENTATIONS.items()):
+        value = getattr(config, field)
+        if value:
+            row_keys = jax.vmap(functools.partial(jax.random.fold_in, data=row))(keys)
+            images = jax.vmap(function, (0, 0, None, None))(
+                row_keys, images, value, colour
+            )
+    return images
+
+
+def normalize(
+    images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...], dtype: Any
+) -> jax.Array:
+    """Return (images / 255 - mean) / std, computed in float32 as one multiply-add.
+
+    Args:
+      images: uint8 (..., C).
+      mean: of each channel, in 0..1.
+      std: of each channel, in 0..1.
+      dtype: of the result.
+    """
+    channel = (1,) * (images.ndim - 1) + (-1,)
+    scale = np.float32(1 / (255 * np.array(std))).reshape(channel)
+    offset = np.float32(-np.array(mean) / np.array(std)).reshape(channel)
+    return (images.astype(jnp.float32) * scale + offset).astype(dtype)

@@ -1,0 +1,139 @@
+"""Stored images to the size and the channels that the config asks for."""
+
+import io
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from jaxtrain.errors import UserError
+
+# Left, top, right, bottom in pixels; fractions are allowed.
+Box = tuple[float, float, float, float]
+
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+# Tried in this order: PNG first reads small images a fifth faster than Pillow's own.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
+
+# Of the shorter side, what is kept of an image that is made smaller: 224 of 256.
+CENTRE_PART = 224 / 256
+
+# The Inception crop (Szegedy et al. 2015), as torchvision's RandomResizedCrop.
+CROP_MIN_AREA = 0.08
+CROP_ASPECT = 4 / 3
+CROP_TRIES = 10
+
+
+def converted_shape(
+    stored: tuple[int | None, int | None, int], size: int | None, channels: int | None
+) -> tuple[int, int, int]:
+    """Return the (H, W, C) of images after conversion; None stands for as stored.
+
+    Raises:
+      UserError: images of this shape cannot be converted to it.
+    """
+    height, width = size or stored[0], size or stored[1]
+    shape = (height, width, channels or stored[-1])
+    if height is None or width is None:
+        raise UserError("the images differ in size: set data.image_size")
+    if shape != stored and stored[-1] not in (1, 3):
+        raise UserError(
+            f"images of {stored[-1]} channels can only be used as they are stored, "
+            f"{'x'.join(map(str, stored))}: leave data.image_size and data.channels out"
+        )
+    return height, width, shape[-1]
+
+
+def decode(data: bytes, channels: int) -> np.ndarray:
+    """Decode an image file to uint8 (H, W, channels).
+
+    Raises:
+      OSError: the file is damaged.
+    """
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        # A colour set may hold grey files, as ImageNet does.
+        if image.mode != MODES[channels]:
+            image = image.convert(MODES[channels])
+        return np.asarray(image).reshape(image.height, image.width, channels)
+
+
+def to_channels(images: np.ndarray, channels: int) -> np.ndarray:
+    """Turn uint8 (..., C) grey to colour or back; C and `channels` are 1 or 3.
+
+    Grey is the luminance of ITU-R 601, in the fixed point numbers of Pillow.
+    """
+    if images.shape[-1] == channels:
+        return images
+    if channels == 3:
+        return np.repeat(images, 3, axis=-1)
+    weights = np.array([19595, 38470, 7471], np.uint32)
+    return ((images @ weights + 0x8000) >> 16).astype(np.uint8)[..., None]
+
+
+def histogram(images: np.ndarray) -> np.ndarray:
+    """Count the values of each channel of uint8 (..., C), int64 (C, 256)."""
+    channels = images.reshape(-1, images.shape[-1]).T
+    return np.stack([np.bincount(values, minlength=256) for values in channels])
+
+
+def centre_fit(image: np.ndarray, size: int) -> np.ndarray:
+    """Resize the centred square of an image (H, W, C) to (size, size, C).
+
+    The square has the shorter side of the image; 7/8 of it if that is more than
+    `size`, which is the usual way of evaluation: shorter side to 256, centre 224. An
+    image that has the size already stays as it is.
+    """
+    height, width, _ = image.shape
+    side = float(min(height, width))
+    if height == width == size:
+        return image
+    if side > size:
+        side *= CENTRE_PART
+    left, top = (width - side) / 2, (height - side) / 2
+    return _resize(image, (left, top, left + side, top + side), size)
+
+
+def random_resized_crop(
+    image: np.ndarray, size: int, seed: Sequence[int]
+) -> np.ndarray:
+    """Resize a random window of an image (H, W, C) to (size, size, C)."""
+    height, width, _ = image.shape
+    return _resize(image, random_window(height, width, seed), size)
+
+
+def random_window(height: int, width: int, seed: Sequence[int]) -> Box:
+    """Draw a window of 8-100 % of the area and an aspect (width / height) of 3/4-4/3.
+
+    Of ten draws the first that fits is taken; if none fits, the largest centred window
+    within these aspects.
+
+    Args:
+      height: of the image, in pixels.
+      width: of the image, in pixels.
+      seed: numbers, 0 or more; the window is a function of them and of the shape.
+    """
+    # Raw draws stay the same from one version of NumPy to the next (NEP 19).
+    generator = np.random.Philox(np.random.SeedSequence(seed))
+    uniform = (generator.random_raw(2 * CROP_TRIES + 2) >> 11) * 2.0**-53
+    for area_draw, aspect_draw in zip(uniform[2::2], uniform[3::2], strict=True):
+        area = height * width * (CROP_MIN_AREA + (1 - CROP_MIN_AREA) * area_draw)
+        # Uniform in the logarithm, where 3/4-4/3 lies evenly around 0.
+        aspect = CROP_ASPECT ** (2 * aspect_draw - 1)
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            top = int(uniform[0] * (height - h + 1))
+            left = int(uniform[1] * (width - w + 1))
+            return left, top, left + w, top + h
+    w = min(width, round(height * CROP_ASPECT))
+    h = min(height, round(width * CROP_ASPECT))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
+
+
+def _resize(image: np.ndarray, box: Box, size: int) -> np.ndarray:
+    """Resample a box bilinearly, antialiased (triangle as wide as the pixels)."""
+    channels = image.shape[-1]
+    picture = Image.fromarray(image[..., 0] if channels == 1 else image)
+    resized = picture.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    return np.asarray(resized).reshape(size, size, channels)

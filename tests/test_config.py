@@ -1,0 +1,109 @@
+"""The schema: what it refuses, how it is read back, what a resumed run may change."""
+
+import pytest
+
+from jaxtrain import config as config_lib
+from jaxtrain.config import (
+    AugmentConfig,
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    LoggingConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
+from jaxtrain.errors import UserError
+
+
+def test_config_survives_json():
+    config = Config(
+        seed=3,
+        data=DataConfig(mean=(0.5,), std=(0.25,), augment=AugmentConfig(cutout_size=2)),
+        optimizer=OptimizerConfig(milestones=(0.25, 0.5)),
+        train=TrainConfig(steps=7),
+    )
+    assert config_lib.from_json(config_lib.to_json(config)) == config
+
+
+@pytest.mark.parametrize("text", ["{", '{"data": {"sauce": "digits"}}', "[1]"])
+def test_json_that_is_no_config_is_refused(text: str):
+    with pytest.raises(UserError):
+        config_lib.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: OptimizerConfig(learning_rate="0.1"), "learning_rate = '0.1'"),
+        (lambda: OptimizerConfig(learning_rate=-1.0), "learning_rate = -1.0"),
+        (lambda: OptimizerConfig(momentum=1.0), "momentum = 1.0"),
+        (lambda: OptimizerConfig(milestones=(0.5, 0.2)), "milestones"),
+        (lambda: OptimizerConfig(milestones=(1.5,)), "milestones"),
+        (lambda: ModelConfig(stem="big"), "stem = 'big'"),
+        (lambda: ModelConfig(width=0.0), "width = 0.0"),
+        (lambda: DataConfig(batch_size=0), "batch_size = 0"),
+        (lambda: DataConfig(batch_size=1.5), "batch_size = 1.5"),
+        (lambda: DataConfig(batch_size=True), "batch_size = True"),
+        (lambda: DataConfig(channels=2), "channels = 2"),
+        (lambda: DataConfig(mean=(0.5,)), "mean and std"),
+        (lambda: DataConfig(mean=(0.5,), std=(0.0,)), "std = (0.0,)"),
+        (lambda: DataConfig(validation_fraction=1.0), "validation_fraction = 1.0"),
+        (lambda: DataConfig(workers=2, cache="device"), "workers = 2 has no effect"),
+        (
+            lambda: DataConfig(augment=AugmentConfig(random_resized_crop=True)),
+            "image_size",
+        ),
+        (lambda: AugmentConfig(crop_padding=-1), "crop_padding = -1"),
+        (lambda: ParallelConfig(data=0), "data = 0"),
+        (lambda: TrainConfig(), "epochs, steps or examples"),
+        (lambda: TrainConfig(steps=0), "steps = 0"),
+        (lambda: TrainConfig(steps=1, label_smoothing=1.0), "label_smoothing"),
+        (lambda: CheckpointConfig(keep=0), "keep = 0"),
+        (lambda: CheckpointConfig(best_metric="f1"), "best_metric = 'f1'"),
+        (lambda: LoggingConfig(every_steps=0), "every_steps = 0"),
+        (lambda: Config(seed=-1), "seed = -1"),
+        (
+            lambda: Config(train=TrainConfig(epochs=1, steps=2)),
+            "train.epochs = 1 and train.steps = 2",
+        ),
+        (
+            lambda: Config(
+                data=DataConfig(batch_size=10),
+                train=TrainConfig(steps=1, accumulate_steps=3),
+            ),
+            "data.batch_size = 10 is not divisible by train.accumulate_steps = 3",
+        ),
+    ],
+)
+def test_bad_value_is_refused_by_name(make, named: str):
+    with pytest.raises(UserError) as error:
+        make()
+    assert named in str(error.value)
+
+
+def test_one_of_names_existing_fields():
+    known = set(config_lib.paths())
+    for group in config_lib.ONE_OF:
+        assert set(group) <= known
+
+
+def test_may_change_names_existing_fields():
+    known = config_lib.paths()
+    for prefix in config_lib.MAY_CHANGE_ON_RESUME:
+        assert any(p == prefix or p.startswith(prefix + ".") for p in known), prefix
+
+
+def test_differences_are_those_that_change_training():
+    old = Config(train=TrainConfig(epochs=1))
+    longer = config_lib.replace(old, "train.epochs", 5)
+    longer = config_lib.replace(longer, "logging.every_steps", 3)
+    longer = config_lib.replace(longer, "data.workers", 2)
+    assert config_lib.differences(old, longer) == []
+    other = config_lib.replace(longer, "optimizer.weight_decay", 0.5)
+    other = config_lib.replace(other, "data.augment.cutout_size", 4)
+    assert config_lib.differences(old, other) == [
+        "data.augment.cutout_size: 0 -> 4",
+        "optimizer.weight_decay: 0.0 -> 0.5",
+    ]

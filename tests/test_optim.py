@@ -1,0 +1,396 @@
+"""Optimizers: updates against formulas in numpy, masks, errors, dtypes."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxtrain.config import OptimizerConfig
+from jaxtrain.errors import UserError
+from jaxtrain.optim import OPTIMIZERS, decay_mask, make_optimizer
+from jaxtrain.schedule import make_schedule
+
+Array = np.ndarray
+Tx = optax.GradientTransformationExtraArgs
+RATE, DECAY = 0.05, 0.1
+SHAPES = {
+    "conv": {"kernel": (3, 3, 2, 4), "bias": (4,)},
+    "norm": {"scale": (4,), "bias": (4,)},
+    "dense": {"kernel": (3, 5)},
+}
+
+
+@dataclasses.dataclass
+class Leaf:
+    """One array, and what its optimizer knows: `t` is the step, counted from 1.
+
+    `wd` is the weight decay, 0 for vectors; `memory` is kept from step to step.
+    """
+
+    p: Array
+    wd: float
+    lr: float = 0.0
+    t: int = 0
+    memory: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def average(self, name: str, x: Array, decay: float) -> Array:
+        self.memory[name] = decay * self.memory.get(name, 0) + (1 - decay) * x
+        return self.memory[name]
+
+    def trace(self, u: Array, momentum: float = 0.0, nesterov: bool = False) -> Array:
+        self.memory["trace"] = momentum * self.memory.get("trace", 0) + u
+        return u + momentum * self.memory["trace"] if nesterov else self.memory["trace"]
+
+
+def sgd(leaf: Leaf, g: Array, momentum: float = 0.9, nesterov: bool = False) -> Array:
+    return -leaf.lr * leaf.trace(g + leaf.wd * leaf.p, momentum, nesterov)
+
+
+def mean(leaf: Leaf, g: Array, b1: float, nesterov: bool) -> Array:
+    mean, t = leaf.average("mu", g, b1), leaf.t
+    if nesterov:
+        return b1 * mean / (1 - b1 ** (t + 1)) + (1 - b1) * g / (1 - b1**t)
+    return mean / (1 - b1**t)
+
+
+def direction(
+    leaf: Leaf, g: Array, b1: float, b2: float, eps: float, nesterov: bool = False
+) -> Array:
+    square = leaf.average("nu", g**2, b2) / (1 - b2**leaf.t)
+    return mean(leaf, g, b1, nesterov) / (np.sqrt(square) + eps)
+
+
+def adam(
+    leaf: Leaf,
+    g: Array,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    **n: bool,
+) -> Array:
+    return -leaf.lr * direction(leaf, g + leaf.wd * leaf.p, b1, b2, eps, **n)
+
+
+def adamw(
+    leaf: Leaf,
+    g: Array,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    **n: bool,
+) -> Array:
+    return -leaf.lr * (direction(leaf, g, b1, b2, eps, **n) + leaf.wd * leaf.p)
+
+
+def lamb(
+    leaf: Leaf, g: Array, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-6
+) -> Array:
+    u = direction(leaf, g, b1, b2, eps) + leaf.wd * leaf.p
+    return -leaf.lr * np.linalg.norm(leaf.p) / np.linalg.norm(u) * u
+
+
+def lars(leaf: Leaf, g: Array, momentum: float = 0.9, nesterov: bool = False) -> Array:
+    u = g + leaf.wd * leaf.p
+    ratio = np.linalg.norm(leaf.p) / np.linalg.norm(u)
+    trust_ratio = 0.001 * ratio if u.ndim > 1 else 1.0
+    return leaf.trace(-leaf.lr * trust_ratio * u, momentum, nesterov)
+
+
+def lion(leaf: Leaf, g: Array, b1: float = 0.9, b2: float = 0.99) -> Array:
+    sign = np.sign(b1 * leaf.memory.get("mu", 0) + (1 - b1) * g)
+    leaf.average("mu", g, b2)
+    return -leaf.lr * (sign + leaf.wd * leaf.p)
+
+
+def rmsprop(
+    leaf: Leaf, g: Array, b2: float = 0.9, eps: float = 1e-8, **trace: Any
+) -> Array:
+    g = g + leaf.wd * leaf.p
+    u = g / np.sqrt(leaf.average("nu", g**2, b2) + eps)
+    return leaf.trace(-leaf.lr * u, **trace)
+
+
+def adagrad(leaf: Leaf, g: Array, eps: float = 1e-7) -> Array:
+    g = g + leaf.wd * leaf.p
+    leaf.memory["sum"] = leaf.memory.get("sum", 0.1) + g**2
+    return -leaf.lr * g / np.sqrt(leaf.memory["sum"] + eps)
+
+
+def newton_schulz(x: Array) -> Array:
+    """Push all singular values towards 1 (Jordan's coefficients)."""
+    x = x / np.linalg.norm(x)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x
+
+
+def muon(leaf: Leaf, g: Array, momentum: float = 0.95, nesterov: bool = True) -> Array:
+    if g.ndim == 1:
+        return adam(leaf, g, nesterov=nesterov)
+    matrix = mean(leaf, g, momentum, nesterov).reshape(-1, g.shape[-1])
+    num_in, num_out = matrix.shape
+    u = newton_schulz(matrix) * max(1, num_out / num_in) ** 0.5
+    return -leaf.lr * (u.reshape(g.shape) + leaf.wd * leaf.p)
+
+
+# The formula, and options, each unlike its default, that are set together.
+CASES: dict[str, tuple[Callable[..., Array], list[dict[str, Any]]]] = {
+    "sgd": (sgd, [{"momentum": 0.0}, {"momentum": 0.7, "nesterov": True}]),
+    "adam": (adam, [{"b1": 0.8, "b2": 0.9, "eps": 0.1}, {"nesterov": True}]),
+    "adamw": (adamw, [{"b1": 0.8, "b2": 0.9, "eps": 0.1}, {"nesterov": True}]),
+    "lamb": (lamb, [{"b1": 0.8, "b2": 0.9, "eps": 0.1}]),
+    "lars": (lars, [{"momentum": 0.7}, {"nesterov": True}]),
+    "lion": (lion, [{"b1": 0.5, "b2": 0.6}]),
+    "rmsprop": (
+        rmsprop,
+        [{"b2": 0.8, "eps": 0.1}, {"momentum": 0.7, "nesterov": True}],
+    ),
+    "adagrad": (adagrad, [{"eps": 0.1}]),
+    "muon": (muon, [{"momentum": 0.7}, {"nesterov": False}]),
+}
+
+
+def make(total_steps: int = 8, warmup_steps: int = 0, **options: Any) -> Tx:
+    rate = {} if options["name"] == "lbfgs" else {"learning_rate": RATE}
+    config = OptimizerConfig(**{**rate, **options})
+    schedule = make_schedule(config, total_steps=total_steps, warmup_steps=warmup_steps)
+    return make_optimizer(config, schedule)
+
+
+def random_tree(seed: int, dtype: Any = jnp.float32) -> Any:
+    """Return random arrays, the same in every dtype: they are exact in bfloat16."""
+    rng = np.random.default_rng(seed)
+    return {
+        layer: {
+            name: jnp.asarray(rng.integers(-128, 128, shape) / 64, dtype)
+            for name, shape in shapes.items()
+        }
+        for layer, shapes in SHAPES.items()
+    }
+
+
+def loss_fn(params: Any) -> jax.Array:
+    leaves = [x.astype(jnp.float32).ravel() for x in jax.tree.leaves(params)]
+    return jnp.sum((jnp.concatenate(leaves) - 1) ** 2)
+
+
+def update_fn(tx: Tx) -> Callable[..., Any]:
+    """Return `(grads, opt_state, params) -> (updates, opt_state)`."""
+
+    def update(grads: Any, opt_state: Any, params: Any) -> tuple[Any, Any]:
+        extra = {"value": loss_fn(params), "grad": grads, "value_fn": loss_fn}
+        return tx.update(grads, opt_state, params, **extra)
+
+    return update
+
+
+def assert_close(actual: Any, expected: Any) -> None:
+    """Compare trees, to 1e-4 of the largest element of each array.
+
+    A rounding of float32, 6e-8, grows to 3e-5 in the square root of 1 - 0.999, and at
+    most by 3.4445 ** 5 = 485 in Newton-Schulz. Every option changes far more.
+    """
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(b).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, options) for name in CASES for options in [{}, *CASES[name][1]]],
+)
+def test_updates_follow_formula(name: str, options: dict[str, Any]) -> None:
+    schedule = {"schedule": "linear", "total_steps": 8, "warmup_steps": 2}
+    tx = make(name=name, weight_decay=DECAY, **schedule, **options)
+    params = random_tree(0)
+    opt_state, update = tx.init(params), jax.jit(update_fn(tx))
+    leaves = [
+        Leaf(np.asarray(p, np.float64), DECAY if p.ndim > 1 else 0)
+        for p in jax.tree.leaves(params)
+    ]
+    for step in range(5):
+        grads = random_tree(step + 1)
+        updates, opt_state = update(grads, opt_state, params)
+        params = optax.apply_updates(params, updates)
+        expected = []
+        for leaf, g in zip(leaves, jax.tree.leaves(grads), strict=True):
+            leaf.t, leaf.lr = step + 1, RATE * min(step / 2, (8 - step) / 6)
+            expected.append(CASES[name][0](leaf, np.asarray(g, np.float64), **options))
+            leaf.p = leaf.p + expected[-1]
+        assert_close(updates, expected)
+    assert_close(params, [leaf.p for leaf in leaves])
+
+
+def test_every_optimizer_and_option_is_tested() -> None:
+    assert {*CASES, "lbfgs"} == set(OPTIMIZERS)
+    for name, (_, cases) in CASES.items():
+        assert {key for case in cases for key in case} == set(OPTIMIZERS[name].takes)
+
+
+def test_decay_mask_leaves_out_vectors() -> None:
+    assert decay_mask(random_tree(0)) == {
+        "conv": {"kernel": True, "bias": False},
+        "norm": {"scale": False, "bias": False},
+        "dense": {"kernel": True},
+    }
+
+
+# Of a step without gradients, what is taken off the kernels as a fraction of them.
+@pytest.mark.parametrize(
+    ("name", "fraction"),
+    [
+        ("sgd", RATE * DECAY),
+        ("adamw", RATE * DECAY),
+        ("lion", RATE * DECAY),
+        ("muon", RATE * DECAY),
+        # The trust ratio makes the size of the decay cancel.
+        ("lamb", RATE),
+        ("lars", RATE * 0.001),
+    ],
+)
+def test_weight_decay_shrinks_kernels_only(name: str, fraction: float) -> None:
+    params = random_tree(0)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    tx = make(name=name, weight_decay=DECAY)
+    updates, _ = jax.jit(update_fn(tx))(zeros, tx.init(params), params)
+    assert_close(updates, jax.tree.map(lambda p: -fraction * p * (p.ndim > 1), params))
+
+
+def test_gradients_are_clipped_before_weight_decay() -> None:
+    params, grads = random_tree(0), random_tree(1)
+    norm = np.linalg.norm(np.concatenate([g.ravel() for g in jax.tree.leaves(grads)]))
+    for clip_norm, factor in ((float(norm) / 4, 0.25), (float(norm) * 2, 1.0)):
+        tx = make(name="sgd", momentum=0.0, clip_norm=clip_norm, weight_decay=DECAY)
+        updates, _ = jax.jit(update_fn(tx))(grads, tx.init(params), params)
+        expected = jax.tree.map(
+            lambda p, g: -RATE * (factor * g + DECAY * p * (p.ndim > 1)),  # noqa: B023
+            params,
+            grads,
+        )
+        assert_close(updates, expected)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_state_is_float32_and_keeps_its_types(name: str) -> None:
+    def types(tree: Any) -> Any:
+        return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), tree)
+
+    tx = make(name=name)
+    first_updates = []
+    for dtype in (jnp.float32, jnp.bfloat16):
+        params, grads = random_tree(0, dtype), random_tree(1, dtype)
+        opt_state = tx.init(params)
+        expected = types(opt_state)
+        assert types(jax.eval_shape(tx.init, params)) == expected
+        for leaf in jax.tree.leaves(opt_state):
+            assert leaf.dtype in (jnp.float32, jnp.int32) and not leaf.weak_type
+        # A donated buffer that cannot be used again is a warning, hence an error.
+        update = jax.jit(update_fn(tx), donate_argnums=1)
+        updates, opt_state = update(grads, opt_state, params)
+        _, opt_state = update(grads, opt_state, params)
+        assert types(opt_state) == expected
+        first_updates.append(updates)
+        new = optax.apply_updates(params, updates)
+        assert {x.dtype for x in jax.tree.leaves(new)} == {jnp.dtype(dtype)}
+    # The parameters' dtype does not change the arithmetic.
+    assert_close(*first_updates)
+
+
+def test_muon_makes_kernels_orthogonal() -> None:
+    params, grads = random_tree(0), random_tree(1)
+    tx = make(name="muon")
+    updates, _ = jax.jit(update_fn(tx))(grads, tx.init(params), params)
+    for layer, scale in (("conv", 1), ("dense", (5 / 3) ** 0.5)):
+        g = np.asarray(grads[layer]["kernel"], np.float64)
+        u = np.asarray(updates[layer]["kernel"]).reshape(-1, g.shape[-1])
+        left, _, right = np.linalg.svd(g.reshape(u.shape), full_matrices=False)
+        core = left.T @ u @ right.T / (-RATE * scale)
+        # Jordan's coefficients bring the singular values to about 0.7 to 1.2.
+        assert (np.abs(np.diag(core) - 0.95) < 0.3).all()
+        np.testing.assert_allclose(core - np.diag(np.diag(core)), 0, atol=1e-4)
+
+
+def minimise(loss_fn: Callable[[Any], jax.Array], params: Any, num_steps: int) -> Any:
+    """Minimise with lbfgs."""
+    tx = make(name="lbfgs")
+
+    def step(_: int, carry: Any) -> Any:
+        params, opt_state = carry
+        value, grads = jax.value_and_grad(loss_fn)(params)
+        updates, opt_state = tx.update(
+            grads, opt_state, params, value=value, grad=grads, value_fn=loss_fn
+        )
+        return optax.apply_updates(params, updates), opt_state
+
+    carry = params, tx.init(params)
+    return jax.jit(lambda carry: jax.lax.fori_loop(0, num_steps, step, carry))(carry)[0]
+
+
+def test_lbfgs_finds_known_optima() -> None:
+    # No fixed rate of gradient descent solves either in so few steps: the quadratic's
+    # condition number is 1000, and Rosenbrock's valley is curved. The optima are exact;
+    # the tolerances are the square root of float32's rounding of the loss.
+    scales, target = jnp.array([1.0, 10.0, 100.0, 1000.0]), jnp.arange(1.0, 5.0)
+
+    def quadratic(params: Any) -> jax.Array:
+        return jnp.sum(scales * (params["dense"]["bias"] - target) ** 2)
+
+    solved = minimise(quadratic, {"dense": {"bias": jnp.zeros(4)}}, 20)
+    np.testing.assert_allclose(solved["dense"]["bias"], target, atol=5e-4)
+
+    def rosenbrock(params: Any) -> jax.Array:
+        return (1 - params["x"]) ** 2 + 100 * (params["y"] - params["x"] ** 2) ** 2
+
+    solved = minimise(rosenbrock, {"x": jnp.float32(-1.2), "y": jnp.float32(1.0)}, 50)
+    np.testing.assert_allclose([solved["x"], solved["y"]], 1.0, atol=5e-4)
+
+
+VALUES = {"momentum": 0.5, "nesterov": True, "b1": 0.5, "b2": 0.5, "eps": 0.1}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_option_that_is_not_taken_is_an_error(name: str) -> None:
+    taken = {key for case in CASES[name][1] for key in case}
+    for option in VALUES.keys() - taken:
+        with pytest.raises(UserError) as raised:
+            make(name=name, **{option: VALUES[option]})
+        message = str(raised.value)
+        start = f"optimizer.{option} = {VALUES[option]!r} has no effect on {name}, "
+        assert message.startswith(start + "which takes: ")
+        assert set(message.rpartition(": ")[2].split(", ")) == taken
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "sdg"}, "'sdg': expected sgd, adam, .*; perhaps you meant sgd"),
+        ({"name": "sgd", "momentum": 0.0, "nesterov": True}, "without momentum"),
+        ({"name": "lars", "momentum": 0.0, "nesterov": True}, "without momentum"),
+        ({"name": "rmsprop", "nesterov": True}, "without momentum"),
+    ],
+)
+def test_user_errors(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make(**options)
+
+
+LBFGS_TAKES_NO = {
+    "learning_rate": 0.1,
+    "weight_decay": 0.1,
+    "clip_norm": 1.0,
+    "schedule": "cosine",
+    "warmup_epochs": 1.0,
+    "momentum": 0.9,
+}
+
+
+@pytest.mark.parametrize("option", LBFGS_TAKES_NO)
+def test_lbfgs_takes_no_option(option: str) -> None:
+    with pytest.raises(UserError, match=f"optimizer.{option} = .*: lbfgs takes no"):
+        make(name="lbfgs", **{option: LBFGS_TAKES_NO[option]})

@@ -1,0 +1,87 @@
+"""Durations in steps, and when something is due."""
+
+import dataclasses
+
+import pytest
+
+from jaxtrain.config import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    LoggingConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+from jaxtrain.errors import UserError
+from jaxtrain.plan import make_plan
+
+
+def plan(num_examples: int = 1000, has_validation: bool = True, **sections):
+    sections = {"data": DataConfig(batch_size=32), **sections}
+    return make_plan(Config(**sections), num_examples, has_validation=has_validation)
+
+
+def test_an_epoch_is_the_full_batches():
+    assert plan().steps_per_epoch == 31  # 1000 = 31 * 32 + 8
+
+
+@pytest.mark.parametrize(
+    ("train", "steps"),
+    [
+        (TrainConfig(epochs=3), 93),
+        (TrainConfig(epochs=0.5), 16),
+        (TrainConfig(steps=77), 77),
+        (TrainConfig(examples=320), 10),
+        (TrainConfig(examples=321), 11),
+    ],
+)
+def test_length_in_epochs_steps_or_examples(train: TrainConfig, steps: int):
+    assert plan(train=train).total_steps == steps
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "steps"),
+    [
+        (OptimizerConfig(), 0),
+        (OptimizerConfig(warmup_epochs=2), 62),
+        (OptimizerConfig(warmup_steps=5), 5),
+        (OptimizerConfig(warmup_examples=64), 2),
+    ],
+)
+def test_warmup_in_epochs_steps_or_examples(optimizer: OptimizerConfig, steps: int):
+    assert plan(optimizer=optimizer).warmup_steps == steps
+
+
+def test_evaluations_and_checkpoints_come_every_epoch_by_default():
+    assert plan().eval_every_steps == 31
+    assert plan().save_every_steps == 31
+    assert plan(has_validation=False).eval_every_steps is None
+    by_time = plan(checkpoint=CheckpointConfig(every_minutes=2))
+    assert (by_time.save_every_steps, by_time.save_every_seconds) == (None, 120)
+
+
+def test_calls_of_several_steps_end_at_what_is_due():
+    p = plan(
+        train=TrainConfig(steps=23, eval_every_steps=10),
+        checkpoint=CheckpointConfig(every_steps=1000),
+        logging=LoggingConfig(every_steps=1000),
+    )
+    assert list(p.call_sizes(0, 4)) == [4, 4, 1, 1, 4, 4, 1, 1, 1, 1, 1]
+    assert list(p.call_sizes(18, 4)) == [1, 1, 1, 1, 1]
+    stopped = dataclasses.replace(p, stop_after_steps=5)
+    assert list(stopped.call_sizes(0, 4)) == [4, 1]
+
+
+def test_batch_larger_than_the_data_is_refused():
+    with pytest.raises(UserError, match=r"batch_size = 32 .* 31 examples: use at most 31"):
+        plan(num_examples=31)
+
+
+def test_early_stopping_needs_a_validation_split():
+    with pytest.raises(UserError, match="early_stop_patience = 2"):
+        plan(has_validation=False, train=TrainConfig(steps=9, early_stop_patience=2))
+
+
+def test_lbfgs_needs_the_full_batch():
+    with pytest.raises(UserError, match="set data.batch_size to 1000"):
+        plan(optimizer=OptimizerConfig(name="lbfgs"))

@@ -1,0 +1,258 @@
+"""The train step as numbers: gradients, accumulation, guards, averages, precision."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxtrain import models, precision, random
+from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig
+from jaxtrain.optim import make_optimizer
+from jaxtrain.state import build_graph, make_create_state
+from jaxtrain.step import make_eval_step, make_train_step
+
+SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(size=(8, BATCH, *SHAPE)).astype(np.float32)
+LABELS = RNG.integers(0, CLASSES, (8, BATCH)).astype(np.int32)
+ROOT = random.root_key(0)
+
+
+def as_given(data: Any, batch: Any, root: jax.Array, step: jax.Array) -> Any:
+    return batch
+
+
+class Trial:
+    """A tiny model with its jitted step, and the state that calling it moves."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "convnet",
+        policy: str = "fp32",
+        optimizer: OptimizerConfig | None = None,
+        dropout: float | None = None,
+        **train: Any,
+    ):
+        self.config = Config(
+            model=ModelConfig(name=name, width=0.25, dropout=dropout),
+            optimizer=optimizer or OptimizerConfig(name="sgd", learning_rate=0.1),
+            train=TrainConfig(steps=100, **train),
+        )
+        self.policy = precision.parse(policy)
+        rate = self.config.optimizer.learning_rate
+        schedule = None if rate is None else optax.constant_schedule(rate)
+        tx = make_optimizer(self.config.optimizer, schedule)
+        self.graphdef = build_graph(self.config, self.policy, SHAPE, CLASSES)
+        create = make_create_state(self.config, self.policy, SHAPE, CLASSES, tx)
+        self.state = jax.jit(create)(ROOT)
+        self.step = jax.jit(
+            make_train_step(self.config.train, self.graphdef, tx, schedule, as_given)
+        )
+
+    def __call__(self, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+        """Run the steps of (steps, batch, ...) images; return their metrics."""
+        batches = {
+            "image": jnp.asarray(images),
+            "label": jnp.asarray(labels),
+            "index": jnp.zeros(labels.shape, jnp.int32),
+        }
+        self.state, metrics = self.step(self.state, ROOT, {}, batches)
+        return jax.device_get(metrics)
+
+
+def same(a: Any, b: Any) -> bool:
+    return jax.tree.all(jax.tree.map(lambda x, y: bool(np.array_equal(x, y)), a, b))
+
+
+def close(a: Any, b: Any, **tolerance: float) -> None:
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **tolerance), a, b)
+
+
+def test_step_is_the_hand_written_one():
+    """One SGD step equals parameters - rate * gradient, written out with nnx alone."""
+    trial = Trial(optimizer=OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0))
+    before = trial.state
+
+    def loss_fn(params):
+        model = nnx.merge(trial.graphdef, params, before.model_state, copy=True)
+        model.train()
+        logits = model(jnp.asarray(IMAGES[0]))
+        picked = jnp.take_along_axis(jax.nn.log_softmax(logits), LABELS[0][:, None], 1)
+        return -picked.mean()
+
+    loss, grads = jax.value_and_grad(loss_fn)(before.params)
+    expected = jax.tree.map(lambda p, g: p - 0.1 * g, before.params, grads)
+    metrics = trial(IMAGES[:1], LABELS[:1])
+    # The same float32 sums in another order.
+    np.testing.assert_allclose(metrics["loss"][0], loss, rtol=1e-5)
+    close(trial.state.params, expected, rtol=1e-4, atol=1e-6)
+    assert int(trial.state.step) == 1
+
+
+def test_several_steps_a_call_are_the_single_steps():
+    one, many = Trial(dropout=0.2, ema_decay=0.9), Trial(dropout=0.2, ema_decay=0.9)
+    losses = [one(IMAGES[i : i + 1], LABELS[i : i + 1])["loss"][0] for i in range(4)]
+    metrics = many(IMAGES[:4], LABELS[:4])
+    np.testing.assert_allclose(metrics["loss"], losses, rtol=1e-5)
+    close(many.state.params, one.state.params, rtol=1e-4, atol=1e-5)
+    assert int(many.state.step) == 4
+
+
+def test_accumulated_micro_batches_are_the_whole_batch():
+    """Without batch norm and dropout the mean of means is the mean."""
+    rate = OptimizerConfig(name="sgd", learning_rate=0.1)
+    whole, parts = (Trial(name="cnn4", optimizer=rate, accumulate_steps=n) for n in (1, 4))
+    for trial in (whole, parts):
+        trial(IMAGES[:2], LABELS[:2])
+    close(parts.state.params, whole.state.params, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("ema", [None, 0.9])
+def test_non_finite_step_changes_nothing_but_the_counts(ema: float | None):
+    trial = Trial(ema_decay=ema)
+    trial(IMAGES[:1], LABELS[:1])
+    before = trial.state
+    bad = IMAGES[1:2].copy()
+    bad[0, 3, 2, 2, 0] = np.nan  # One pixel, which poisons batch-norm statistics.
+    metrics = trial(bad, LABELS[1:2])
+    after = trial.state
+    for name in ("params", "model_state", "opt_state", "ema_params"):
+        assert same(getattr(after, name), getattr(before, name)), name
+    assert int(after.step) == 2
+    assert (metrics["skipped"][0], metrics["bad_steps"][0]) == (1, 1)
+    trial(bad, LABELS[1:2])
+    assert trial.state.bad_steps == {"in_a_row": 2, "total": 2}
+    trial(IMAGES[2:3], LABELS[2:3])
+    assert trial.state.bad_steps == {"in_a_row": 0, "total": 2}
+    assert not same(trial.state.params, before.params)
+
+
+def test_average_of_the_weights_follows_its_formula():
+    trial = Trial(ema_decay=0.5)
+    average = jax.device_get(trial.state.params)
+    for i in range(6):
+        trial(IMAGES[i : i + 1], LABELS[i : i + 1])
+        decay = min(0.5, (1 + i) / (10 + i))
+        average = jax.tree.map(
+            lambda a, p: decay * a + (1 - decay) * p,  # noqa: B023
+            average,
+            jax.device_get(trial.state.params),
+        )
+    close(trial.state.ema_params, average, rtol=1e-5, atol=1e-6)
+    assert trial.state.eval_params is trial.state.ema_params
+
+
+def test_dropout_is_a_function_of_the_step():
+    first, again = Trial(dropout=0.5), Trial(dropout=0.5)
+    a = first(IMAGES[:1], LABELS[:1])["loss"]
+    assert a == again(IMAGES[:1], LABELS[:1])["loss"]
+    frozen = OptimizerConfig(name="sgd", learning_rate=1e-30, momentum=0.0)
+    still = Trial(dropout=0.5, optimizer=frozen)
+    losses = [float(still(IMAGES[:1], LABELS[:1])["loss"][0]) for _ in range(3)]
+    assert len(set(losses)) == 3  # The same weights and images, another step.
+
+
+def test_overfits_32_images():
+    """The sum of all parts: a model that cannot fit 32 random images is broken."""
+    trial = Trial(optimizer=OptimizerConfig(name="adam", learning_rate=3e-3))
+    images, labels = IMAGES[:2].reshape(1, 32, *SHAPE), LABELS[:2].reshape(1, 32)
+    for _ in range(80):
+        metrics = trial(images, labels)
+    assert metrics["accuracy"][-1] == 1.0
+    assert metrics["loss"][-1] < 0.02
+
+
+@pytest.mark.parametrize("policy", ["fp32", "bf16", "fp16", "pure_bf16"])
+def test_every_precision_learns_with_the_dtypes_it_names(policy: str):
+    trial = Trial(policy=policy, ema_decay=0.9)
+    first = trial(IMAGES[:1], LABELS[:1])["loss"][0]
+    for _ in range(20):
+        metrics = trial(IMAGES[:1], LABELS[:1])
+    assert metrics["loss"].dtype == np.float32
+    assert metrics["loss"][0] < 0.5 * first
+    params = jnp.bfloat16 if policy == "pure_bf16" else jnp.float32
+    assert {x.dtype for x in jax.tree.leaves(trial.state.params)} == {jnp.dtype(params)}
+    statistics = {x.dtype for x in jax.tree.leaves(trial.state.model_state)}
+    assert statistics == {jnp.dtype(jnp.float32)}
+
+
+def test_state_keeps_its_types_from_step_to_step():
+    """Another dtype or shape would break donation, resuming and the compiled step."""
+    for name in ("sgd", "adamw", "muon", "lamb"):
+        trial = Trial(
+            policy="pure_bf16",
+            ema_decay=0.9,
+            optimizer=OptimizerConfig(name=name, learning_rate=0.01, weight_decay=0.1),
+        )
+        before = jax.tree.map(lambda x: (x.shape, x.dtype), trial.state)
+        trial(IMAGES[:1], LABELS[:1])
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), trial.state) == before
+
+
+def test_fp16_overflow_lowers_the_scale_and_is_not_a_bad_step():
+    trial = Trial(policy="fp16")
+    before = trial.state
+    scale = float(before.loss_scale["scale"])
+    big = IMAGES[:1] * 1e6  # Beyond float16: the gradients overflow.
+    metrics = trial(big, LABELS[:1])
+    assert float(trial.state.loss_scale["scale"]) == scale / 2
+    assert metrics["skipped"][0] == 1
+    assert metrics["bad_steps"][0] == 0
+    assert same(trial.state.params, before.params)
+    for _ in range(20):
+        metrics = trial(big, LABELS[:1])
+    # At the smallest scale it is no longer the scale's fault.
+    assert float(trial.state.loss_scale["scale"]) == 1
+    assert metrics["bad_steps"][0] > 0
+
+
+def test_lbfgs_lowers_the_loss_of_a_full_batch_every_step():
+    trial = Trial(name="cnn4", optimizer=OptimizerConfig(name="lbfgs"))
+    losses = [float(trial(IMAGES[:1], LABELS[:1])["loss"][0]) for _ in range(20)]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_learning_rate_of_the_log_is_the_optimizers():
+    """Skipped steps do not move the schedule, nor the rate that is shown."""
+    schedule = optax.linear_schedule(1.0, 0.0, 10)
+    trial = Trial()
+    tx = make_optimizer(OptimizerConfig(name="sgd", learning_rate=1.0), schedule)
+    create = make_create_state(trial.config, trial.policy, SHAPE, CLASSES, tx)
+    trial.state = jax.jit(create)(ROOT)
+    trial.step = jax.jit(
+        make_train_step(trial.config.train, trial.graphdef, tx, schedule, as_given)
+    )
+    images = IMAGES[:3].copy()
+    images[1] = np.inf
+    rates = trial(images, LABELS[:3])["learning_rate"]
+    np.testing.assert_allclose(rates, [1.0, 0.9, 0.9], rtol=1e-6)
+    counts = optax.tree_utils.tree_get_all_with_path(trial.state.opt_state, "count")
+    assert {int(count) for _, count in counts} == {2}
+
+
+def test_eval_step_ignores_dropout_and_padding():
+    trial = Trial(dropout=0.9)
+    step = jax.jit(make_eval_step(trial.graphdef, as_given))
+    zero = {
+        name: jnp.zeros((), jnp.float32 if name == "loss" else jnp.int32)
+        for name in ("loss", "accuracy", "top5_accuracy", "num_examples")
+    }
+    batch = {"image": IMAGES[:1], "label": LABELS[:1], "index": LABELS[:1]}
+    mask = (np.arange(BATCH) < 5).astype(np.int32)[None]
+    args = (trial.state.params, trial.state.model_state, zero, {})
+    once = step(*args, {**batch, "mask": mask})
+    spoilt = IMAGES[:1].copy()
+    spoilt[0, 5:] = 1e3
+    assert same(once, step(*args, {**batch, "image": spoilt, "mask": mask}))
+    assert int(once["num_examples"]) == 5
+
+
+def test_models_are_built_the_same_from_the_same_key():
+    assert same(Trial().state, Trial().state)
+    assert models.MODELS
