@@ -82,6 +82,8 @@ class Checkpoints:
                 step,
                 {_STATE: state},
                 metrics=metrics,
+                # A step saved in the middle of an evaluation is saved again after it.
+                overwrite=True,
                 custom_metadata={"format": FORMAT, **info},
             )
         except Exception as error:

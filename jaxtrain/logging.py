@@ -2,6 +2,7 @@
 
 import json
 import time
+import zlib
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -147,9 +148,14 @@ class _Wandb:
                 f"logging.wandb_project = {project!r} needs the extra wandb: "
                 "pip install -e '.[wandb]'"
             ) from None
-        # The same name continues the same W&B run.
+        # The same workdir continues the same W&B run.
+        number = zlib.crc32(str(workdir.resolve()).encode())
         self._run = wandb.init(
-            project=project, name=workdir.name, id=workdir.name, dir=workdir, resume="allow"
+            project=project,
+            name=workdir.name,
+            id=f"{workdir.name}-{number:08x}",
+            dir=workdir,
+            resume="allow",
         )
 
     def write(self, kind: str, step: int, values: Values) -> None:
@@ -183,19 +189,17 @@ class _Screen:
         text = f"epoch {values['epoch']:.2f}  step {step}/{self._plan.total_steps}"
         if kind == "event":
             details = "  ".join(f"{k} {v}" for k, v in values.items() if k != "epoch")
-            self._console.print(f"{text}  {details}", highlight=False)
+            self._print(f"{text}  {details}")
             return
         shown = [f"loss {values['loss']:.4f}", f"accuracy {values['accuracy']:.4f}"]
         if kind == "eval":
-            line = f"{text}  {values['split']}: " + "  ".join(shown)
-            self._console.print(line, highlight=False)
+            self._print(f"{text}  {values['split']}: " + "  ".join(shown))
             return
         shown.append(f"{values['examples_per_second']:.0f} images/s")
         if values.get("skipped_steps"):
             shown.append(f"{values['skipped_steps']} skipped")
         if self._bar is None:
-            line = "  ".join([text, *shown, f"{self._left(step)} left"])
-            self._console.print(line, highlight=False)
+            self._print("  ".join([text, *shown, f"{self._left(step)} left"]))
         else:
             self._bar.update(
                 self._task,
@@ -206,6 +210,9 @@ class _Screen:
     def close(self) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _left(self, step: int) -> str:
         done = max(1, step - self._start)

@@ -17,19 +17,23 @@ Tx = optax.GradientTransformation
 
 
 def make_optimizer(
-    config: OptimizerConfig, schedule: Schedule
+    config: OptimizerConfig, schedule: Schedule | None
 ) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer: clipping, then the method by name with its weight decay.
 
-    Call `update` with `value`, `grad` and `value_fn`: lbfgs's line search needs them,
-    all others ignore them. State, arithmetic and updates are float32 whatever the
-    parameters' dtype; `optax.apply_updates` casts the sum back.
+    For lbfgs, whose line search finds the length of a step, `schedule` is None. Call
+    `update` with the `value`, `grad` and `value_fn` that it needs and others ignore.
+    State, arithmetic and updates are float32 whatever the parameters' dtype;
+    `optax.apply_updates` casts the sum back.
 
     Raises:
-      UserError: the name is not known, or an option has no effect on the optimizer.
+      UserError: the name is not known, there is no learning rate, or an option has no
+        effect on the optimizer.
     """
     if config.name == "lbfgs":
         _check_line_search(config)
+    elif schedule is None:
+        raise UserError(f"optimizer.learning_rate is not set: {config.name} needs one")
     tx = call_row(OPTIMIZERS, config, "name", schedule, config.weight_decay)
     if config.clip_norm is not None:
         tx = optax.chain(optax.clip_by_global_norm(config.clip_norm), tx)
@@ -159,7 +163,7 @@ def _muon(
     )
 
 
-def _lbfgs(lr: Schedule, weight_decay: float) -> Tx:
+def _lbfgs(lr: None, weight_decay: float) -> Tx:
     """L-BFGS with a zoom line search (Liu & Nocedal 1989, Math. Programming 45)."""
     del lr, weight_decay  # _check_line_search has seen to it that neither is set.
     return optax.lbfgs()

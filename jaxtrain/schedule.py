@@ -45,11 +45,7 @@ def make_schedule(
         )
     peak = config.learning_rate
     if peak is None:
-        if config.name != "lbfgs":
-            raise UserError(
-                f"optimizer.learning_rate is not set: {config.name} needs one"
-            )
-        peak = 1.0  # The line search finds the step itself; nothing scales it.
+        raise UserError("optimizer.learning_rate is not set: it is the schedule's peak")
     schedule = call_row(SCHEDULES, config, "schedule", peak, total_steps, warmup_steps)
 
     def learning_rate(step: ArrayLike) -> jax.Array:

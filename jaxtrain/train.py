@@ -151,6 +151,9 @@ class _Run:
             assert signum is not None
             message = f"stopped at step {self.step}, saved; the same command goes on"
             raise Interrupted(signum, message)
+        if self.step % self.plan.log_every_steps:
+            self.due = self.step, self.interval
+            self._report()
         self.log.write("eval", self.step, split="test", **test)
         self.clock.update()
         summary = summarize(self.task, self.steps, self.state, self.progress, test)

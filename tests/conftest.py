@@ -84,7 +84,7 @@ def fashion_mnist_dir() -> str:
 
 def read_lines(workdir: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """Read metrics.jsonl without the times, which differ from run to run."""
-    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
     unlike = ("time", "examples_per_second")
     return [
         {k: v for k, v in line.items() if k not in unlike}

@@ -9,7 +9,7 @@ from PIL import Image
 
 from jaxtrain.errors import UserError
 
-# Left, top, right, bottom in pixels; fractions are allowed.
+# Left, top, right, bottom in pixels.
 Box = tuple[float, float, float, float]
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -91,7 +91,8 @@ def centre_fit(image: np.ndarray, size: int) -> np.ndarray:
     if side > size:
         side *= CENTRE_PART
     left, top = (width - side) / 2, (height - side) / 2
-    return _resize(image, (left, top, left + side, top + side), size)
+    # As with resizing first, pixels beyond the square count into its border.
+    return _resize(image, size, box=(left, top, left + side, top + side))
 
 
 def random_resized_crop(
@@ -99,10 +100,13 @@ def random_resized_crop(
 ) -> np.ndarray:
     """Resize a random window of an image (H, W, C) to (size, size, C)."""
     height, width, _ = image.shape
-    return _resize(image, random_window(height, width, seed), size)
+    left, top, right, bottom = random_window(height, width, seed)
+    return _resize(image[top:bottom, left:right], size)
 
 
-def random_window(height: int, width: int, seed: Sequence[int]) -> Box:
+def random_window(
+    height: int, width: int, seed: Sequence[int]
+) -> tuple[int, int, int, int]:
     """Draw a window of 8-100 % of the area and an aspect (width / height) of 3/4-4/3.
 
     Of ten draws the first that fits is taken; if none fits, the largest centred window
@@ -112,6 +116,9 @@ def random_window(height: int, width: int, seed: Sequence[int]) -> Box:
       height: of the image, in pixels.
       width: of the image, in pixels.
       seed: numbers, 0 or more; the window is a function of them and of the shape.
+
+    Returns:
+      Left, top, right and bottom.
     """
     # Raw draws stay the same from one version of NumPy to the next (NEP 19).
     generator = np.random.Philox(np.random.SeedSequence(seed))
@@ -131,9 +138,9 @@ def random_window(height: int, width: int, seed: Sequence[int]) -> Box:
     return left, top, left + w, top + h
 
 
-def _resize(image: np.ndarray, box: Box, size: int) -> np.ndarray:
-    """Resample a box bilinearly, antialiased (triangle as wide as the pixels)."""
+def _resize(image: np.ndarray, size: int, box: Box | None = None) -> np.ndarray:
+    """Resample an image, or a box of it, bilinearly and antialiased."""
     channels = image.shape[-1]
     picture = Image.fromarray(image[..., 0] if channels == 1 else image)
-    resized = picture.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    resized = picture.resize((size, size), Image.Resampling.BILINEAR, box)
     return np.asarray(resized).reshape(size, size, channels)

@@ -85,14 +85,18 @@ def open_split(name: str, builder: Any, split: str) -> TfdsStore:
       UserError: there is no such split, or it holds no labelled uint8 images.
     """
     from array_record.python.array_record_data_source import ArrayRecordDataSource
+    from tensorflow_datasets import features as tfds_features
 
     features, splits = dict(builder.info.features.items()), builder.info.splits
     image, label = features.get("image"), features.get("label")
-    classes = getattr(label, "num_classes", None)
-    if getattr(image, "np_dtype", None) != np.uint8 or not classes:
+    if not (
+        isinstance(image, tfds_features.Image)
+        and image.np_dtype == np.uint8
+        and isinstance(label, tfds_features.ClassLabel)
+    ):
         raise UserError(
-            f"tfds:{name} has the features {', '.join(features)}: needed are `image`, "
-            "of uint8, and `label`, a class"
+            f"tfds:{name} has the features {', '.join(sorted(features))}: needed are "
+            "`image`, of 8 bits, and `label`, a class"
         )
     where = f"split {split!r} of tfds:{name}"
     try:
@@ -105,7 +109,9 @@ def open_split(name: str, builder: Any, split: str) -> TfdsStore:
         ) from None
     if not files:
         raise UserError(f"{where} is empty")
-    store = TfdsStore(where, ArrayRecordDataSource(files), image.shape, classes)
+    store = TfdsStore(
+        where, ArrayRecordDataSource(files), image.shape, label.num_classes
+    )
     _, labels = store.read(np.array([0, len(store) - 1]))
     if labels.min() < 0:
         raise UserError(f"{where} has no labels: choose another split")

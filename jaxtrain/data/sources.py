@@ -253,7 +253,7 @@ class SyntheticStore:
         image = np.stack([_random_bytes(0, i, self.image_shape) for i in indices])
         image >>= 1
         for one, c in zip(image, label.tolist(), strict=True):
-            one += grids[c][rows[:, None], columns] >> 1
+            one += grids[c][:, columns][rows] >> 1
         return image, label
 
 

@@ -1,0 +1,141 @@
+"""Each augmentation against numpy, and its independence of the batch."""
+
+import collections
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtrain.config import AugmentConfig
+from jaxtrain.data.augment import AUGMENTATIONS, augment, make_keys, normalize
+
+FILL = np.array([50.4, 100.0, 199.6])
+EVERYTHING = AugmentConfig(crop_padding=2, horizontal_flip=True, cutout_size=4)
+
+
+def random_images(num: int, height: int = 8, width: int = 6, channels: int = 3):
+    """Return images of which no two windows are equal, all below FILL's last colour."""
+    shape = (num, height, width, channels)
+    return np.random.default_rng(0).integers(1, 190, shape, dtype=np.uint8)
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def augmented(config, images, indices, root_key, step):
+    keys = make_keys(root_key, step, indices)
+    return augment(images, keys, config, jnp.asarray(FILL))
+
+
+def run(config: AugmentConfig, images, indices=None, seed: int = 0, step: int = 0):
+    indices = np.arange(len(images)) if indices is None else indices
+    return np.asarray(augmented(config, images, indices, jax.random.key(seed), step))
+
+
+def assert_uniform(draws, num_values: int) -> None:
+    """Every value is drawn, none 6 standard deviations off its share."""
+    counts = collections.Counter(draws)
+    assert len(counts) == num_values
+    expected = len(draws) / num_values
+    off = max(abs(count - expected) for count in counts.values())
+    assert off < 6 * np.sqrt(expected)
+
+
+def test_crop_is_a_window_of_the_padded_image_at_a_uniform_place():
+    images = random_images(2000)
+    cropped = run(AugmentConfig(crop_padding=2), images)
+    places = []
+    for before, after in zip(images, cropped, strict=True):
+        padded = np.pad(before, ((2, 2), (2, 2), (0, 0)))
+        found = [
+            (top, left)
+            for top in range(5)
+            for left in range(5)
+            if (padded[top : top + 8, left : left + 6] == after).all()
+        ]
+        assert len(found) == 1
+        places += found
+    assert_uniform(places, 25)
+
+
+def test_flip_mirrors_one_half():
+    images = random_images(4000)
+    flipped = run(AugmentConfig(horizontal_flip=True), images)
+    mirrored = (flipped == images[:, :, ::-1]).all((1, 2, 3))
+    assert ((flipped == images).all((1, 2, 3)) ^ mirrored).all()
+    assert abs(mirrored.mean() - 0.5) < 6 * 0.5 / np.sqrt(4000)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_cutout_paints_a_clipped_square_at_a_uniform_place(size: int):
+    images = random_images(4000)
+    painted = run(AugmentConfig(cutout_size=size), images)
+    rows, columns = np.arange(8)[:, None], np.arange(6)[None]
+    squares = {}
+    for y in range(8):
+        for x in range(6):
+            in_rows = (rows >= y - size // 2) & (rows < y - size // 2 + size)
+            in_columns = (columns >= x - size // 2) & (columns < x - size // 2 + size)
+            squares[(in_rows & in_columns).tobytes()] = (y, x)
+    assert len(squares) == 48
+    changed = (painted != images).any(-1)
+    assert_uniform([squares[square.tobytes()] for square in changed], 48)
+    assert (painted[changed] == [50, 100, 200]).all()
+
+
+def test_nothing_turned_on_changes_nothing():
+    images = random_images(10)
+    assert (run(AugmentConfig(), images) == images).all()
+
+
+def test_the_result_depends_on_key_and_index_alone():
+    images = random_images(64)
+    whole = run(EVERYTHING, images)
+    assert whole.dtype == np.uint8
+    order = np.random.default_rng(1).permutation(64)
+    assert (run(EVERYTHING, images[order], order) == whole[order]).all()
+    part = order[:5]
+    assert (run(EVERYTHING, images[part], part) == whole[part]).all()
+
+
+def test_another_step_seed_or_index_is_another_draw():
+    images = np.repeat(random_images(1), 64, axis=0)
+    first = run(EVERYTHING, images)
+    others = [
+        run(EVERYTHING, images, step=1),
+        run(EVERYTHING, images, seed=1),
+        run(EVERYTHING, images, indices=np.arange(64, 128)),
+    ]
+    for other in others:
+        same = (first == other).all((1, 2, 3)).mean()
+        assert same < 0.1
+    assert len(np.unique(first, axis=0)) > 32
+
+
+def test_an_augmentation_draws_the_same_whatever_else_is_on():
+    images = random_images(64)
+    flip = run(AugmentConfig(horizontal_flip=True), images)
+    both = run(AugmentConfig(horizontal_flip=True, cutout_size=3), images)
+    kept = (both == flip).all(-1)
+    assert (kept.sum((1, 2)) >= 8 * 6 - 9).all()
+    assert (kept.sum((1, 2)) < 8 * 6).all()
+
+
+def test_every_row_is_a_field_of_the_config():
+    fields = {field.name for field in dataclasses.fields(AugmentConfig)}
+    # The stored images are cut on the host, before they are resized.
+    assert set(AUGMENTATIONS) == fields - {"random_resized_crop"}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_normalize(dtype):
+    images = random_images(4)
+    mean, std = (0.1, 0.5, 0.9), (0.2, 0.25, 0.3)
+    normalized = normalize(jnp.asarray(images), mean, std, dtype)
+    expected = (images.astype(np.float64) / 255 - np.array(mean)) / np.array(std)
+    assert normalized.dtype == dtype
+    tolerance = 2e-6 if dtype == jnp.float32 else 2e-2
+    np.testing.assert_allclose(
+        np.asarray(normalized.astype(jnp.float32)), expected, atol=tolerance
+    )

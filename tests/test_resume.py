@@ -1,0 +1,167 @@
+"""Stopped and started again through the real command line, a run ends the same."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxtrain.config import to_json
+from tests.conftest import Cli, read_lines, read_summary, recipe
+
+# Batch norm, dropout, crops, flips, an average of the weights, early stopping and a
+# length that is a multiple of no period.
+CHANGES = {
+    "data": 'DataConfig(source="digits", batch_size=64, '
+    "augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
+    "train": "TrainConfig(steps=47, ema_decay=0.9, eval_every_steps=7, "
+    "early_stop_patience=100)",
+}
+
+
+def arrays(workdir: Path, step: int) -> dict[str, bytes]:
+    """Return the bytes of every array file of a checkpoint."""
+    state = workdir / "checkpoints" / str(step) / "state"
+    return {
+        str(p.relative_to(state)): p.read_bytes()
+        for p in state.rglob("*")
+        if p.is_file() and p.parent != state and p.name != ".zarray"
+    }
+
+
+def assert_same_run(one: Path, other: Path, step: int) -> None:
+    """The same evaluation, best, metrics and arrays, to the last bit."""
+    a, b = read_summary(one), read_summary(other)
+    for name in ("step", "epoch", "eval", "best", "stopped_early", "skipped_steps"):
+        assert a[name] == b[name], name
+    assert read_lines(one, "train") == read_lines(other, "train")
+    assert read_lines(one, "eval") == read_lines(other, "eval")
+    assert len(arrays(one, step)) > 20
+    assert arrays(one, step) == arrays(other, step)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The config file and the finished workdir of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    config = folder / "recipe.py"
+    config.write_text(
+        "from jaxtrain.config import *\n\n\ndef get_config():\n"
+        f"    return {recipe(**CHANGES)}\n"
+    )
+    result = Cli(folder)("--config", config, "--workdir", folder / "run")
+    assert result.code == 0, result.stderr
+    return folder
+
+
+@pytest.mark.parametrize("stop", [10, 23])
+def test_stopped_run_ends_like_an_undisturbed_one(undisturbed: Path, cli: Cli, stop: int):
+    """At a checkpoint and between two, in the middle of an epoch and of an interval."""
+    config = undisturbed / "recipe.py"
+    words = ["--config", config, "--workdir", cli.directory / "run"]
+    part = cli(*words, "--train.stop-after-steps", stop)
+    assert part.code == 0, part.stderr
+    assert not (cli.directory / "run" / "summary.json").exists()
+    rest = cli(*words)
+    assert rest.code == 0, rest.stderr
+    assert_same_run(undisturbed / "run", cli.directory / "run", 47)
+
+
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_signal_saves_and_the_same_command_goes_on(
+    undisturbed: Path, cli: Cli, signum: int, code: int
+):
+    config, run = undisturbed / "recipe.py", cli.directory / "run"
+    words = ["--config", config, "--workdir", run, "--logging.every-steps", "1"]
+    # Slowed down, so that the signal comes in the middle.
+    process = cli.start(*words, "--train.steps", "100000")
+    wait_for_lines(run / "metrics.jsonl", 5, process)
+    process.send_signal(signum)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == code, stderr
+    assert "saved; the same command goes on" in stderr
+    saved = max(int(p.name) for p in (run / "checkpoints").iterdir())
+    assert saved == read_lines(run, "train")[-1]["step"] or saved > 5
+    again = cli(*words, "--train.steps", saved + 3)
+    assert again.code == 0, again.stderr
+    assert read_summary(run)["step"] == saved + 3
+
+
+def test_killed_run_goes_on_from_its_last_checkpoint(undisturbed: Path, cli: Cli):
+    config, run = undisturbed / "recipe.py", cli.directory / "run"
+    words = ["--config", config, "--workdir", run]
+    process = cli.start(*words)
+    wait_for_lines(run / "metrics.jsonl", 4, process)
+    process.kill()
+    process.communicate()
+    result = cli(*words)
+    assert result.code == 0, result.stderr
+    assert_same_run(undisturbed / "run", run, 47)
+
+
+def test_finished_run_says_so(undisturbed: Path):
+    run = undisturbed / "run"
+    before = (run / "summary.json").read_bytes()
+    result = Cli(undisturbed)("--config", undisturbed / "recipe.py", "--workdir", run)
+    assert result.code == 0
+    assert "finished" in result.stdout
+    assert (run / "summary.json").read_bytes() == before
+
+
+def test_longer_run_goes_on_and_other_config_is_refused(cli: Cli, write_config):
+    config, run = write_config(recipe()), cli.directory / "run"
+    words = ["--config", config, "--workdir", run]
+    assert cli(*words, "--train.steps", 10).code == 0
+    other = cli(*words, "--train.steps", 12, "--optimizer.learning-rate", 0.2)
+    assert other.code == 2
+    assert "optimizer.learning_rate: 0.1 -> 0.2" in other.stderr
+    assert "--fresh" in other.stderr
+    longer = cli(*words, "--train.steps", 12)
+    assert longer.code == 0, longer.stderr
+    assert read_summary(run)["step"] == 12
+    assert [line["step"] for line in read_lines(run, "event")] == [10]
+    fresh = cli(*words, "--train.steps", 4, "--optimizer.learning-rate", 0.2, "--fresh")
+    assert fresh.code == 0, fresh.stderr
+    assert read_summary(run)["step"] == 4
+    (aside,) = cli.directory.glob("run.old-*")
+    assert read_summary(aside)["step"] == 12
+
+
+def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
+    run = undisturbed / "run"
+    names = {p.name for p in run.iterdir()}
+    assert names == {
+        "config.json",
+        "metrics.jsonl",
+        "summary.json",
+        "checkpoints",
+        "tensorboard",
+    }
+    summary = read_summary(run)
+    assert set(summary["eval"]) == {"loss", "accuracy", "top5_accuracy", "num_examples"}
+    assert summary["eval"]["num_examples"] == 360
+    assert {"train", "eval"} == {line["kind"] for line in read_lines(run)}
+    assert [line["step"] for line in read_lines(run, "train")] == [8, 16, 24, 32, 40, 47]
+    # The last three, and the best.
+    steps = {int(p.name) for p in (run / "checkpoints").iterdir()}
+    best = summary["best"]["step"]
+    assert steps == {30, 40, 47, best} or best > 30
+    assert best in steps
+    from jaxtrain.cli import load_config
+
+    config = load_config(undisturbed / "recipe.py")
+    assert (run / "config.json").read_text() == to_json(config)
+    assert json.loads((run / "config.json").read_text())["train"]["steps"] == 47
+
+
+def wait_for_lines(path: Path, count: int, process) -> None:
+    """Wait until the run has written some lines of metrics."""
+    for _ in range(1200):
+        if path.exists() and len(path.read_text().splitlines()) >= count:
+            return
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    raise AssertionError(f"{path} did not come to {count} lines")
