@@ -26,9 +26,11 @@ def start(platform: Platform) -> None:
     _enable_compilation_cache()
     try:
         backend = jax.default_backend()
-    except RuntimeError as error:
+    # JAX asserts where the platform is known and no device of it is found.
+    except (RuntimeError, AssertionError) as error:
+        reason = f" ({error})" if str(error) else ""
         raise UserError(
-            f"--platform {platform}: JAX cannot use it ({error}). For an NVIDIA GPU: "
+            f"--platform {platform}: JAX finds no such device{reason}. For an NVIDIA GPU: "
             "pip install -e '.[cuda12]'"
         ) from None
     gpus = nvidia_gpus() if backend == "cpu" and platform == "auto" else []

@@ -1,5 +1,6 @@
 """What a run tells: lines or a progress bar, metrics.jsonl, TensorBoard, W&B."""
 
+import importlib.util
 import json
 import time
 import zlib
@@ -27,6 +28,15 @@ class Writer(Protocol):
     def write(self, kind: str, step: int, values: Values) -> None: ...
 
     def close(self) -> None: ...
+
+
+def check(config: LoggingConfig) -> None:
+    """Raise UserError if a writer that is asked for is not installed."""
+    if config.wandb_project and importlib.util.find_spec("wandb") is None:
+        raise UserError(
+            f"logging.wandb_project = {config.wandb_project!r} needs the extra wandb: "
+            "pip install -e '.[wandb]'"
+        )
 
 
 class RunLog:
@@ -141,13 +151,8 @@ class _TensorBoard:
 
 class _Wandb:
     def __init__(self, workdir: Path, project: str):
-        try:
-            import wandb  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            raise UserError(
-                f"logging.wandb_project = {project!r} needs the extra wandb: "
-                "pip install -e '.[wandb]'"
-            ) from None
+        import wandb  # pyright: ignore[reportMissingImports]
+
         # The same workdir continues the same W&B run.
         number = zlib.crc32(str(workdir.resolve()).encode())
         self._run = wandb.init(

@@ -85,6 +85,7 @@ def build_task(config: Config) -> Task:
     policy = precision.parse(config.precision)
     splits = sources.load(config.data, config.seed)
     train = splits.train
+    _check_statistics(config, train.image_shape[-1])
     plan = make_plan(config, len(train), has_validation=splits.validation is not None)
     schedule = None
     if config.optimizer.learning_rate is not None:
@@ -120,7 +121,9 @@ def make_steps(task: Task) -> Steps:
     config, mesh = task.config, task.mesh
     cache = pipeline.should_cache(config.data, task.splits)
     train_set, validation_set, test_set = pipeline.make_datasets(task.splits, mesh, cache)
-    mean, std = _statistics(config, train_set.source)
+    mean, std = config.data.mean, config.data.std
+    if mean is None or std is None:
+        mean, std = sources.statistics(train_set.source)
     dtype = task.policy.compute_dtype
     train_preprocess = make_preprocess(mean, std, dtype, config.data.augment)
     eval_preprocess = make_preprocess(mean, std, dtype)
@@ -147,17 +150,11 @@ def make_steps(task: Task) -> Steps:
     )
 
 
-def _statistics(
-    config: Config, train: sources.Source
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    mean, std = config.data.mean, config.data.std
-    if mean is None or std is None:
-        return sources.statistics(train)
-    channels = train.image_shape[-1]
-    for name, values in (("mean", mean), ("std", std)):
-        if len(values) != channels:
+def _check_statistics(config: Config, channels: int) -> None:
+    for name in ("mean", "std"):
+        values = getattr(config.data, name)
+        if values is not None and len(values) != channels:
             raise UserError(
-                f"data.{name} = {values} has {len(values)} values, the images have "
+                f"data.{name} = {values} has {len(values)} value(s), the images have "
                 f"{channels} channel(s)"
             )
-    return mean, std

@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
+from jaxtrain import logging, random
 from jaxtrain import metrics as metrics_lib
-from jaxtrain import random
 from jaxtrain import workdir as workdir_lib
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
@@ -46,6 +46,7 @@ def train(config: Config, workdir: Path, *, fresh: bool = False) -> dict[str, An
       Interrupted: a signal came; the state is saved.
     """
     with StopSignals() as signals:
+        logging.check(config.logging)
         task = build_task(config)
         workdir_lib.open_workdir(workdir, config, fresh=fresh)
         summary = workdir_lib.read_summary(workdir, task.plan.total_steps)

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow_datasets
@@ -107,7 +108,7 @@ def test_options_of_the_download(
 
 
 def test_manual_files_stand_for_downloads_in_memory_only(tmp_path: Path):
-    builder = tensorflow_datasets.builder("fashion_mnist", data_dir=str(tmp_path))
+    builder: Any = tensorflow_datasets.builder("fashion_mnist", data_dir=str(tmp_path))
     recorded = dict(builder.url_infos)
     package = Path(tensorflow_datasets.__file__).parent
     record = package / "url_checksums" / "fashion_mnist.txt"

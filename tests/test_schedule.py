@@ -89,9 +89,9 @@ def test_step_drops_at_fractions_of_the_whole_run() -> None:
 
 def test_step_options_and_rounding() -> None:
     options = {"schedule": "step", "step_factor": 0.5}
-    # round(0.34 * 10) = 3 and round(0.9 * 10) = 9.
-    rates, _ = curve(10, milestones=(0.34, 0.9), **options)
-    assert_close(rates, [0.4] * 3 + [0.2] * 6 + [0.1] * 7)
+    # round(0.37 * 10) = 4 and round(0.9 * 10) = 9.
+    rates, _ = curve(10, milestones=(0.37, 0.9), **options)
+    assert_close(rates, [0.4] * 4 + [0.2] * 5 + [0.1] * 7)
     # Milestones that round to the same step both count.
     rates, _ = curve(4, milestones=(0.5, 0.51), **options)
     assert_close(rates, [0.4] * 2 + [0.1] * 8)

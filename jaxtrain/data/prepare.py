@@ -69,7 +69,16 @@ class TfdsStore:
 
         # TFDS's own decoding takes 15 us a record without the image, this takes 2.
         parse = tf_example_pb2.Example.FromString  # pyright: ignore
-        records = self.records.__getitems__(indices)
+        try:
+            records = self.records.__getitems__(indices)
+            # What a file cut to 64 KiB gives.
+            if not all(records):
+                raise RuntimeError("records are missing")
+        except RuntimeError as error:  # The format has checksums.
+            raise UserError(
+                f"{self.name}: its files are incomplete or damaged; delete them and "
+                f"prepare the set again ({error})"
+            ) from error
         return [parse(record).features.feature for record in records]
 
 
@@ -84,16 +93,14 @@ def open_split(name: str, builder: Any, split: str) -> TfdsStore:
     Raises:
       UserError: there is no such split, or it holds no labelled uint8 images.
     """
+    import tensorflow_datasets as tfds
     from array_record.python.array_record_data_source import ArrayRecordDataSource
-    from tensorflow_datasets import features as tfds_features
 
-    features, splits = dict(builder.info.features.items()), builder.info.splits
+    splits = builder.info.splits
+    features: dict[str, Any] = dict(builder.info.features.items())
     image, label = features.get("image"), features.get("label")
-    if not (
-        isinstance(image, tfds_features.Image)
-        and image.np_dtype == np.uint8
-        and isinstance(label, tfds_features.ClassLabel)
-    ):
+    is_image = isinstance(image, tfds.features.Image) and image.np_dtype == np.uint8
+    if not (is_image and isinstance(label, tfds.features.ClassLabel)):
         raise UserError(
             f"tfds:{name} has the features {', '.join(sorted(features))}: needed are "
             "`image`, of 8 bits, and `label`, a class"
@@ -109,9 +116,8 @@ def open_split(name: str, builder: Any, split: str) -> TfdsStore:
         ) from None
     if not files:
         raise UserError(f"{where} is empty")
-    store = TfdsStore(
-        where, ArrayRecordDataSource(files), image.shape, label.num_classes
-    )
+    shape, num_classes = features["image"].shape, features["label"].num_classes
+    store = TfdsStore(where, ArrayRecordDataSource(files), shape, num_classes)
     _, labels = store.read(np.array([0, len(store) - 1]))
     if labels.min() < 0:
         raise UserError(f"{where} has no labels: choose another split")
@@ -131,11 +137,9 @@ def open_prepared(name: str, data_dir: PathLike | None) -> Any:
     builder = _find(name, data_dir)
     if builder is None:
         _check_known(name)
-        command = prepare_command(name, data_dir)
         raise UserError(
-            f"tfds:{name} is not prepared in {_folder(data_dir)}. Prepare it with\n"
-            f"  {command}\n"
-            f"which needs the extra {INSTALL}"
+            f"tfds:{name} is not prepared in {_folder(data_dir)}. "
+            + _how_to_prepare(name, data_dir)
         )
     _check_format(name, builder)
     return builder
@@ -166,9 +170,7 @@ def prepare(
             raise UserError(f"preparing {source} needs TensorFlow: {INSTALL}")
         try:
             builder = _download_and_prepare(name, data_dir, manual_dir)
-        # Whatever a set's own code, the network or the disk raises: for the user it
-        # is one thing, and the type is part of its name.
-        except Exception as error:
+        except Exception as error:  # Of a set's own code, the network or the disk.
             raise UserError(
                 f"preparing {source} failed: {type(error).__name__}: {error}\n"
                 "Without a network, download its files elsewhere and give their "
@@ -176,12 +178,6 @@ def prepare(
             ) from error
     _check_format(name, builder)
     return Path(builder.data_dir)
-
-
-def prepare_command(name: str, data_dir: PathLike | None) -> str:
-    """Return the command line that prepares a set."""
-    option = f" --data-dir {data_dir}" if data_dir is not None else ""
-    return f"python main.py data --prepare tfds:{name}{option}"
 
 
 def trust_manual_files(builder: Any, manual_dir: PathLike) -> list[str]:
@@ -268,11 +264,17 @@ def _check_format(name: str, builder: Any) -> None:
     if FILE_FORMAT not in formats:
         raise UserError(
             f"tfds:{name} is prepared in {builder.data_dir} as {', '.join(formats)}, "
-            f"which cannot be read at random. Prepare it as {FILE_FORMAT} in another "
-            f"folder, and set data.data_dir to that:\n"
-            f"  {prepare_command(name, 'DIR')}\n"
-            f"which needs the extra {INSTALL}"
+            f"but is read as {FILE_FORMAT}: prepare it in another folder too, and set "
+            f"data.data_dir to that. {_how_to_prepare(name, 'DIR')}"
         )
+
+
+def _how_to_prepare(name: str, data_dir: PathLike | None) -> str:
+    option = f" --data-dir {data_dir}" if data_dir is not None else ""
+    return (
+        f"Prepare it with\n  python main.py data --prepare tfds:{name}{option}\n"
+        f"which needs the extra: {INSTALL}"
+    )
 
 
 def _label(examples: list[Any]) -> np.ndarray:

@@ -18,6 +18,8 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import images, prepare
 from jaxtrain.errors import UserError
 
+# Second half of the key that chooses what is held out; the data order has the epoch.
+SPLIT_STREAM = 2**32
 # Statistics are taken from all images of a set up to this size.
 STATISTICS_BYTES = 2**30
 CHUNK_BYTES = 2**24
@@ -139,7 +141,7 @@ def stratified_split(
     rest = round(fraction * len(labels)) - quotas.sum()
     quotas[np.argsort(quotas - shares, kind="stable")[:rest]] += 1
     # Raw draws stay the same from one version of NumPy to the next (NEP 19).
-    draws = np.random.Philox(key=seed).random_raw(len(labels))
+    draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(labels))
     order = np.lexsort((draws, classes))
     starts = np.cumsum(counts) - counts
     rank_in_class = np.arange(len(labels)) - starts[classes[order]]

@@ -1,0 +1,159 @@
+"""Saving and restoring: what is kept, what is compared, what a failure does."""
+
+import contextlib
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.config import CheckpointConfig
+from jaxtrain.errors import CheckpointError, UserError
+
+
+def make_state() -> dict[str, Any]:
+    params = {"conv": {"kernel": jnp.arange(72.0).reshape(3, 3, 2, 4)}}
+    tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.1))
+    half = {"x": jnp.ones(3, jnp.bfloat16)}
+    return {"params": params, "opt_state": tx.init(params), "empty": {}, "half": half}
+
+
+STATE = make_state()
+ABSTRACT = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), STATE
+)
+
+
+@contextlib.contextmanager
+def opened(folder: Path, **config: Any) -> Iterator[Checkpoints]:
+    with contextlib.closing(Checkpoints(folder, CheckpointConfig(**config))) as saved:
+        yield saved
+
+
+def test_state_and_json_come_back_as_they_were(tmp_path: Path):
+    info = {"progress": {"losses": [0.1, 1e-30], "best": None}, "name": "x"}
+    with opened(tmp_path) as saved:
+        saved.save(7, STATE, info, {"accuracy": 0.5})
+    with opened(tmp_path) as saved:
+        assert saved.steps() == [7]
+        state, read = saved.restore(7, ABSTRACT)
+    assert {k: read[k] for k in info} == info
+    assert jax.tree.structure(state) == jax.tree.structure(STATE)
+    for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(STATE), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+def test_last_and_best_are_kept(tmp_path: Path):
+    with opened(tmp_path, keep=2, keep_best=1) as saved:
+        for step, accuracy in [(1, 0.2), (2, 0.9), (3, 0.5), (4, None), (5, 0.6)]:
+            metrics = None if accuracy is None else {"accuracy": accuracy}
+            saved.save(step, STATE, {}, metrics)
+        assert saved.steps() == [2, 4, 5]
+    with opened(tmp_path, keep=1, keep_best=1) as saved:
+        saved.save(6, STATE, {}, {"accuracy": 0.1})
+        assert saved.steps() == [2, 6]
+
+
+def test_best_loss_is_the_lowest(tmp_path: Path):
+    with opened(tmp_path, keep=1, keep_best=1, best_metric="loss") as saved:
+        for step, loss in [(1, 2.0), (2, 0.5), (3, 0.7)]:
+            saved.save(step, STATE, {}, {"loss": loss})
+        assert saved.steps() == [2, 3]
+
+
+def test_no_best(tmp_path: Path):
+    with opened(tmp_path, keep=1, keep_best=0) as saved:
+        saved.save(1, STATE, {}, {"accuracy": 1.0})
+        saved.save(2, STATE, {}, {"accuracy": 0.0})
+        assert saved.steps() == [2]
+
+
+def changed(path: list[str], new: Any) -> dict[str, Any]:
+    tree = {**ABSTRACT}
+    inner = tree
+    for name in path[:-1]:
+        inner[name] = {**inner[name]}
+        inner = inner[name]
+    if new is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = new
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("abstract", "line"),
+    [
+        (
+            changed(
+                ["params", "conv", "kernel"],
+                jax.ShapeDtypeStruct((3, 3, 2, 8), jnp.float32),
+            ),
+            "params/conv/kernel: float32[3, 3, 2, 4] in the checkpoint, "
+            "float32[3, 3, 2, 8] in the model",
+        ),
+        (
+            # Orbax alone would cast without a word.
+            changed(["half", "x"], jax.ShapeDtypeStruct((3,), jnp.float32)),
+            "half/x: bfloat16[3] in the checkpoint, float32[3] in the model",
+        ),
+        (
+            changed(["params", "head"], jax.ShapeDtypeStruct((2,), jnp.float32)),
+            "missing in the checkpoint: params/head float32[2]",
+        ),
+        (
+            changed(["params", "conv"], None),
+            "unknown to the model: params/conv/kernel float32[3, 3, 2, 4]",
+        ),
+    ],
+)
+def test_other_paths_shapes_and_dtypes_are_refused(
+    tmp_path: Path, abstract: dict[str, Any], line: str
+):
+    with opened(tmp_path) as saved:
+        saved.save(1, STATE, {}, None)
+        saved.wait()
+        with pytest.raises(UserError) as error:
+            saved.restore(1, abstract)
+    assert line in str(error.value)
+
+
+def test_other_format_is_refused(tmp_path: Path):
+    with opened(tmp_path) as saved:
+        saved.save(1, STATE, {"format": 99}, None)
+        saved.wait()
+        with pytest.raises(UserError, match="format 99"):
+            saved.restore(1, ABSTRACT)
+
+
+def test_an_uncommitted_folder_is_not_a_checkpoint(tmp_path: Path):
+    with opened(tmp_path) as saved:
+        saved.save(1, STATE, {}, None)
+    (tmp_path / "9").mkdir()
+    with opened(tmp_path) as saved:
+        assert saved.steps() == [1]
+
+
+def test_failed_save_is_told(tmp_path: Path):
+    """The system refuses files above 4 KiB, as a full disk or a quota would."""
+    big = {"x": jax.random.normal(jax.random.key(0), (100_000,))}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with opened(tmp_path) as saved:
+        saved.save(1, STATE, {}, None)
+        saved.wait()
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+            with pytest.raises(CheckpointError, match=r"save step 5.*too large"):
+                saved.save(5, big, {}, None)
+                saved.wait()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with opened(tmp_path) as saved:
+        assert saved.steps() == [1]

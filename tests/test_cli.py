@@ -1,0 +1,218 @@
+"""The command line as a user meets it: spellings, help, and every bad input."""
+
+from pathlib import Path
+
+import pytest
+
+from jaxtrain import devices
+from jaxtrain.cli import main, parse_train
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from tests.conftest import ROOT, Cli, recipe
+
+DIGITS = str(ROOT / "configs" / "digits.py")
+
+
+def parse(*words: str) -> Config:
+    return parse_train(["--config", DIGITS, *words]).overrides
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--optimizer.learning-rate", "0.5"],
+        ["--optimizer.learning_rate", "0.5"],
+        ["--optimizer.learning-rate=0.5"],
+        ["--optimizer.learning_rate=0.5"],
+        ["--config.optimizer.learning_rate=0.5"],
+        ["--config.optimizer.learning_rate", "0.5"],
+    ],
+)
+def test_every_spelling_of_an_override(words: list[str]):
+    assert parse(*words).optimizer.learning_rate == 0.5
+
+
+def test_overrides_keep_the_rest_of_the_file():
+    config, changed = parse(), parse("--data.augment.horizontal_flip=True")
+    assert changed.data.augment.horizontal_flip and not config.data.augment.horizontal_flip
+    assert changed.data.augment.crop_padding == config.data.augment.crop_padding
+    assert changed.optimizer == config.optimizer
+
+
+def test_length_on_the_command_line_replaces_that_of_the_file():
+    assert parse().train.epochs is not None
+    train = parse("--train.steps", "9").train
+    assert (train.epochs, train.steps) == (None, 9)
+
+
+def test_lists_and_none():
+    config = parse("--data.mean", "0.1", "--data.std", "0.2", "--model.dropout", "None")
+    assert config.data.mean == (0.1,) and config.model.dropout is None
+
+
+def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
+    result = cli("--config", DIGITS, "--help")
+    assert result.code == 0
+    text = " ".join(result.stdout.replace("\u2502", " ").split())
+    from jaxtrain.config import paths
+
+    for path in paths():
+        assert f"--{path.replace('_', '-')}" in text, path
+    assert "Examples in a global batch" in text and "(default: 64)" in text
+
+
+# (words, what the message names). {digits} stands for the digits recipe.
+BAD_INPUT = [
+    (["tran"], ["unknown command 'tran'", "'train'"]),
+    (["--config", "configs/none.py"], ["configs/none.py", "no such file"]),
+    (["{digits}", "--optimizer.lerning-rate", "1"], ["--optimizer.learning-rate"]),
+    (["{digits}", "--optimizer.learning-rate", "fast"], ["'fast'", "learning-rate"]),
+    (["{digits}", "--data.batch-size", "0"], ["batch_size = 0"]),
+    (["{digits}", "--data.batch-size", "2000"], ["2000", "1293 examples"]),
+    (["{digits}", "--model.name", "resnet19"], ["resnet19", "resnet18"]),
+    (["{digits}", "--data.source", "digit"], ["'digit'", "digits"]),
+    (["{digits}", "--data.source", "tfds:mnst"], ["mnst", "mnist"]),
+    (
+        ["{digits}", "--data.source", "tfds:mnist", "--data.data-dir", "tfds"],
+        ["python main.py data --prepare tfds:mnist --data-dir tfds", "tfds-prepare"],
+    ),
+    (["{digits}", "--data.train-split", "training"], ["'training'", "train"]),
+    (["{digits}", "--data.source", "synthetic:8x8"], ["synthetic:8x8", "32x32x3/10"]),
+    (["{digits}", "--model.name", "cnn4"], ["(8, 8, 1)", "cnn4", "16x16"]),
+    (["{digits}", "--model.stem", "cifar"], ["stem", "convnet"]),
+    (["{digits}", "--optimizer.name", "adan"], ["adan", "adam"]),
+    (["{digits}", "--optimizer.momentum", "0.5"], ["momentum", "adamw"]),
+    (["{digits}", "--optimizer.schedule", "cosin"], ["cosin", "cosine"]),
+    (["{digits}", "--precision", "fp8"], ["fp8", "bf16"]),
+    (["{digits}", "--parallel.data", "3"], ["parallel.data = 3", "1"]),
+    (["{digits}", "--data.mean", "1", "2", "--data.std", "1", "2"], ["(1.0, 2.0)"]),
+    (["{digits}", "--logging.wandb-project", "p"], ["wandb", "pip install"]),
+    (["{digits}", "--optimizer.warmup-epochs", "99"], ["warmup"]),
+    (["data", "--prepare", "mnist"], ["mnist", "tfds:"]),
+    (["data", "--prepare", "tfds:mnist", "--data-dir", "x"], ["pip install"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"), BAD_INPUT, ids=[" ".join(w) for w, _ in BAD_INPUT]
+)
+def test_bad_input_ends_with_one_message(
+    words: list[str],
+    named: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    """Exit code 2, what is wrong and the fix on stderr, and no workdir left behind."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    words = [w for word in words for w in word.replace("{digits}", f"--config {DIGITS}").split()]
+    try:
+        code = main(words)
+    except SystemExit as exit_:  # tyro's own
+        code = exit_.code
+    stderr = capsys.readouterr().err
+    assert code == 2, stderr
+    for text in named:
+        assert text in stderr
+    assert "Traceback" not in stderr
+    assert not (tmp_path / "runs").exists()
+
+
+CONFIG_FILES = [
+    ("x = 1\n", ["does not define get_config()"]),
+    ("def get_config():\n    return {}\n", ["returned dict", "Config"]),
+    ("def get_config():\n    return 1 / 0\n", [":2", "ZeroDivisionError"]),
+    ("def get_config(:\n", [":1", "SyntaxError"]),
+    ("import no_such_module\n", [":1", "no_such_module"]),
+    (
+        "from jaxtrain.config import *\ndef get_config():\n"
+        "    return Config(optimizer=OptimizerConfig(lerning_rate=1.0))\n",
+        [":3", "lerning_rate", "'learning_rate'"],
+    ),
+    (
+        "from jaxtrain.config import *\ndef get_config():\n"
+        "    return Config(optimizer=OptimizerConfig(learning_rate='1'))\n",
+        [":3", "learning_rate = '1'", "float"],
+    ),
+    (
+        "from jaxtrain.config import *\ndef get_config():\n"
+        "    return Config(model=ModelConfig(width=-1.0))\n",
+        [":3", "width = -1.0", "above 0"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "named"), CONFIG_FILES)
+def test_bad_config_file_is_named_with_its_line(
+    text: str, named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    assert main(["--config", str(path)]) == 2
+    stderr = capsys.readouterr().err
+    for part in [str(path), *named]:
+        assert part in stderr
+    assert "Traceback" not in stderr
+
+
+def test_workdir_that_cannot_be_written(cli: Cli, tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_text("kept")
+    result = cli("--config", DIGITS, "--workdir", file / "run")
+    assert result.code == 2, result.stderr
+    assert str(file / "run") in result.stderr and "Traceback" not in result.stderr
+    assert file.read_text() == "kept"
+
+
+def test_devices_that_cannot_share_a_batch(cli: Cli):
+    result = cli("--config", DIGITS, "--data.batch-size", 60, JAX_NUM_CPU_DEVICES="8")
+    assert result.code == 2, result.stderr
+    assert "data.batch_size = 60" in result.stderr
+    assert "56 or 64" in result.stderr
+
+
+def test_falling_back_to_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(devices, "nvidia_gpus", lambda: ["NVIDIA H200"])
+    with pytest.raises(UserError, match=r"NVIDIA H200.*\[cuda12\].*--platform cpu"):
+        devices.start("auto")
+    devices.start("cpu")
+
+
+def test_missing_gpu_is_refused(cli: Cli):
+    result = cli("--config", DIGITS, "--platform", "gpu", JAX_PLATFORMS="")
+    assert result.code == 2, result.stderr
+    assert "[cuda12]" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_numbers_that_go_bad_end_with_code_5(cli: Cli, write_config):
+    """A learning rate of 1e30 overflows: the state before it is what is saved."""
+    config = write_config(
+        recipe(
+            optimizer='OptimizerConfig(name="sgd", learning_rate=1e30)',
+            train="TrainConfig(steps=100, max_bad_steps=5)",
+            checkpoint="CheckpointConfig(every_steps=1)",
+        )
+    )
+    result = cli("--config", config, "--workdir", "run")
+    assert result.code == 5, result.stderr
+    for part in ("5 non-finite steps in a row", "run/checkpoints/", "learning_rate"):
+        assert part in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_unexpected_state_in_a_checkpoint_is_refused(cli: Cli, write_config):
+    """Another model under the same config file name, as after an edit of the code."""
+    config = write_config(recipe(train="TrainConfig(steps=3)"))
+    assert cli("--config", config, "--workdir", "run").code == 0
+    other = recipe(
+        train="TrainConfig(steps=5)",
+        model='ModelConfig(name="convnet", width=0.25, dropout=0.1)',
+    )
+    write_config(other)
+    run = cli.directory / "run"
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text.replace('"width": 0.125', '"width": 0.25'))
+    result = cli("--config", config, "--workdir", "run")
+    assert result.code == 2, result.stderr
+    assert "params/conv1/kernel: float32[3, 3, 1, 8] in the checkpoint" in result.stderr

@@ -1,0 +1,57 @@
+"""Every recipe loads, says how to run it, and fits its data, without the data."""
+
+import ast
+from pathlib import Path
+
+import jax
+import pytest
+
+from jaxtrain import precision, random
+from jaxtrain.cli import load_config
+from jaxtrain.config import from_json, to_json
+from jaxtrain.optim import make_optimizer
+from jaxtrain.plan import make_plan
+from jaxtrain.schedule import make_schedule
+from jaxtrain.state import make_create_state, num_params
+from tests.conftest import ROOT
+
+# Source -> image shape as the model sees it, classes, training examples, parameters of
+# the recipe's model.
+FACTS = {
+    "digits": ((8, 8, 1), 10, 1293, 40_266),
+    "mnist": ((28, 28, 1), 10, 54_000, 61_706),
+    "fashion_mnist": ((28, 28, 1), 10, 54_000, 25_322),
+    "cifar10": ((32, 32, 3), 10, 45_000, 79_818),
+    "cifar10_resnet18": ((32, 32, 3), 10, 45_000, 11_173_962),
+    "imagenet_cnn4": ((224, 224, 3), 1000, 1_255_544, 1_911_528),
+    "imagenet_resnet50": ((224, 224, 3), 1000, 1_255_544, 25_557_032),
+}
+RECIPES = sorted((ROOT / "configs").glob("*.py"))
+
+
+def test_facts_cover_the_recipes():
+    assert {path.stem for path in RECIPES} == set(FACTS)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe_builds_abstractly(path: Path):
+    config = load_config(path)
+    shape, num_classes, num_examples, expected = FACTS[path.stem]
+    assert from_json(to_json(config)) == config
+    plan = make_plan(config, num_examples, has_validation=True)
+    schedule = make_schedule(
+        config.optimizer, total_steps=plan.total_steps, warmup_steps=plan.warmup_steps
+    )
+    tx = make_optimizer(config.optimizer, schedule)
+    policy = precision.parse(config.precision)
+    create = make_create_state(config, policy, shape, num_classes, tx)
+    state = jax.eval_shape(create, random.root_key(config.seed))
+    assert num_params(state.params) == expected
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe_says_how_to_run_it_and_what_to_expect(path: Path):
+    doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+    assert f"python main.py --config configs/{path.name}" in doc
+    assert "Hardware" in doc and "Recipe" in doc
+    assert "accuracy" in doc, "measured, or said to be unmeasured"

@@ -1,0 +1,153 @@
+"""The order of the data, and that caching, streaming and workers change nothing."""
+
+import numpy as np
+import pytest
+
+from jaxtrain import task as task_lib
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
+from jaxtrain.data import pipeline, sources
+from jaxtrain.data.pipeline import epoch_order, train_indices
+from jaxtrain.evaluate import evaluate
+from jaxtrain.parallel.mesh import make_mesh
+
+DATA = DataConfig(source="digits", batch_size=64)
+
+
+def order(seed: int, steps: range, num: int = 100, size: int = 32) -> np.ndarray:
+    return np.stack([train_indices(seed, step, num, size) for step in steps])
+
+
+def test_order_of_an_epoch_is_a_permutation_and_epochs_differ():
+    first, second = order(0, range(0, 3)), order(0, range(3, 6))
+    for epoch in (first, second):
+        assert len(set(epoch.ravel())) == 96  # No example twice in an epoch.
+    assert (first != second).any()
+    left_out = [set(range(100)) - set(e.ravel()) for e in (first, second)]
+    assert left_out[0] != left_out[1]
+
+
+def test_order_is_a_function_of_seed_and_step_alone():
+    assert (order(7, range(20)) == order(7, range(20))).all()
+    epoch_order.cache_clear()
+    assert (order(7, range(13, 20)) == order(7, range(20))[13:]).all()
+    assert (order(7, range(20)) != order(8, range(20))).any()
+
+
+def test_order_never_changes():
+    """What a seed means: a resumed run of an older version depends on these numbers."""
+    np.testing.assert_array_equal(train_indices(0, 0, 10, 5), ORDER_OF_SEED_0[:5])
+    np.testing.assert_array_equal(train_indices(0, 1, 10, 5), ORDER_OF_SEED_0[5:])
+
+
+# From the definition, sorted draws of NumPy's Philox with the key (seed, epoch).
+ORDER_OF_SEED_0 = [
+    int(i) for _, i in sorted(zip(np.random.Philox(key=[0, 0]).random_raw(10), range(10)))
+]
+
+
+def test_every_example_comes_equally_often_over_many_epochs():
+    counts = np.bincount(order(1, range(3 * 50)).ravel(), minlength=100)
+    # Each epoch leaves out 4 of 100: 50 * 0.96 = 48 on average, deviation 1.4.
+    assert counts.sum() == 50 * 96
+    assert counts.min() > 48 - 7
+
+
+def splits() -> sources.Splits:
+    return sources.load(DATA, seed=0)
+
+
+def read_batches(config: DataConfig, cache: bool, start: int = 0, stop: int = 4):
+    mesh = make_mesh(ParallelConfig())
+    dataset = pipeline.make_datasets(splits(), mesh, cache)[0]
+    batches = pipeline.train_batches(config, dataset, mesh, 3, start, stop)
+    return dataset, list(batches)
+
+
+def test_streamed_batches_hold_the_examples_that_the_order_names():
+    dataset, batches = read_batches(DATA, cache=False)
+    for step, batch in enumerate(batches):
+        expected = train_indices(3, step, len(dataset.source), 64)
+        np.testing.assert_array_equal(batch["index"], expected)
+        stored = dataset.source.read(expected)
+        np.testing.assert_array_equal(batch["image"], stored["image"])
+        np.testing.assert_array_equal(batch["label"], stored["label"])
+
+
+def test_cached_batches_are_the_same_examples():
+    _, streamed = read_batches(DATA, cache=False)
+    dataset, cached = read_batches(DATA, cache=True)
+    for one, other in zip(streamed, cached, strict=True):
+        index = other["index"]
+        np.testing.assert_array_equal(index, one["index"])
+        on_device = dataset.on_device["image"][index]
+        np.testing.assert_array_equal(on_device, one["image"])
+
+
+def test_a_stream_may_begin_anywhere():
+    _, all_batches = read_batches(DATA, cache=False, stop=6)
+    _, late = read_batches(DATA, cache=False, start=4, stop=6)
+    for one, other in zip(all_batches[4:], late, strict=True):
+        np.testing.assert_array_equal(one["image"], other["image"])
+
+
+@pytest.mark.slow
+def test_worker_processes_give_the_same_batches():
+    _, threads = read_batches(DATA, cache=False, stop=7)
+    workers = DataConfig(source="digits", batch_size=64, workers=2)
+    _, processes = read_batches(workers, cache=False, stop=7)
+    assert len(threads) == len(processes) == 7
+    for one, other in zip(threads, processes, strict=True):
+        np.testing.assert_array_equal(one["image"], other["image"])
+        np.testing.assert_array_equal(one["index"], other["index"])
+
+
+@pytest.mark.parametrize("batch_size", [64, 50, 360])
+def test_evaluation_counts_every_example_once(batch_size: int):
+    """360 = 5 * 64 + 40: the last batch is short, and padded."""
+    config = Config(
+        data=DataConfig(source="digits", batch_size=64, eval_batch_size=batch_size),
+        optimizer=OptimizerConfig(learning_rate=0.1),
+        train=TrainConfig(steps=1),
+    )
+    task = task_lib.build_task(config)
+    steps = task_lib.make_steps(task)
+    state = steps.create(task_lib.random.root_key(0))
+    result = evaluate(steps.eval, state, steps.test_set, config.data, task.mesh)
+    assert result is not None
+    # One batch of everything, by hand.
+    everything = steps.test_set.source.read(np.arange(360))
+    logits = _logits(task, steps, state, everything["image"])
+    accuracy = (logits.argmax(-1) == everything["label"]).mean()
+    assert result["num_examples"] == 360
+    assert result["accuracy"] == accuracy
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    loss = -log_probabilities[np.arange(360), everything["label"]].mean()
+    np.testing.assert_allclose(result["loss"], loss, rtol=1e-5)
+
+
+def _logits(task, steps, state, images: np.ndarray) -> np.ndarray:
+    from flax import nnx
+
+    model = nnx.merge(task.graphdef, state.params, state.model_state)
+    model.eval()
+    mean, std = np.float32(steps.mean), np.float32(steps.std)
+    return np.asarray(model((images / np.float32(255) - mean) / std))
+
+
+def test_what_is_cached():
+    def cached(**data) -> bool:
+        config = DataConfig(source="digits", **data)
+        return pipeline.should_cache(config, splits())
+
+    assert cached() and cached(cache="device")
+    assert not cached(cache="stream")
+    assert not cached(workers=1)
+    crop = AugmentConfig(random_resized_crop=True)
+    assert not cached(augment=crop, image_size=8)
