@@ -4,6 +4,7 @@ A checkpoint of step N holds the state after N steps and JSON with the config, t
 versions and the progress of the run; the position in the data is the step itself.
 """
 
+import contextlib
 import logging
 import warnings
 from pathlib import Path
@@ -52,6 +53,7 @@ class Checkpoints:
             cleanup_tmp_directories=True,
         )
         self._pending: tuple[int, Any] | None = None
+        self._failed = False
 
     def steps(self) -> list[int]:
         """List the committed steps, rising."""
@@ -104,6 +106,7 @@ class Checkpoints:
         try:
             committed = response.result()
         except Exception as error:
+            self._failed = True
             raise CheckpointError(f"could not save step {step}: {_root(error)}") from error
         if not committed:
             raise CheckpointError(f"could not save step {step}: Orbax gave no reason")
@@ -143,7 +146,9 @@ class Checkpoints:
         try:
             self.wait()
         finally:
-            self._checkpointer.close()
+            # Orbax raises a failed save, which `wait` has told, once more.
+            with contextlib.suppress(*([Exception] if self._failed else [])):
+                self._checkpointer.close()
 
 
 def _check_format(step: int, info: dict[str, Any]) -> None:
