@@ -34,7 +34,7 @@ def get_config() -> Config:
             schedule="cosine",
             warmup_epochs=2,
         ),
-        train=TrainConfig(epochs=40, eval_every_epochs=5),
-        checkpoint=CheckpointConfig(every_epochs=5),
-        logging=LoggingConfig(every_steps=100),
+        train=TrainConfig(epochs=120, eval_every_epochs=10),
+        checkpoint=CheckpointConfig(every_epochs=10),
+        logging=LoggingConfig(every_steps=200),
     )

@@ -141,12 +141,21 @@ class _TensorBoard:
         self._writer = SummaryWriter(str(workdir / TENSORBOARD), purge_step=step + 1)
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        for name, value in values.items():
-            if isinstance(value, int | float):
-                self._writer.add_scalar(f"{kind}/{name}", value, step)
+        for name, value in _scalars(kind, values).items():
+            self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _scalars(kind: str, values: Values) -> dict[str, float]:
+    """Name the numbers by the split that they are of, such as `test/loss`."""
+    scope = values.get("split", kind)
+    return {
+        f"{scope}/{name}": value
+        for name, value in values.items()
+        if isinstance(value, int | float)
+    }
 
 
 class _Wandb:
@@ -164,7 +173,7 @@ class _Wandb:
         )
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        self._run.log({f"{kind}/{name}": v for name, v in values.items()}, step=step)
+        self._run.log(_scalars(kind, values), step=step)
 
     def close(self) -> None:
         self._run.finish()
