@@ -1,4 +1,4 @@
-"""Run jaxtrain: `python main.py --config configs/digits.py`; `--help` lists the rest."""
+"""Run jaxtrain: `python main.py --config configs/digits.py`; `--help` tells more."""
 
 from jaxtrain.cli import main
 

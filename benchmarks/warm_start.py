@@ -1,6 +1,6 @@
 """What the persistent compilation cache saves: a second start against the first.
 
-    python benchmarks/warm_start.py [--config configs/digits.py] [--section.field VALUE ...]
+    python benchmarks/warm_start.py [--config FILE] [--section.field VALUE ...]
 
 Each pair starts the command line twice, in processes of their own, with an empty cache
 and then with what the first has left there. `compile_seconds` of the summary, tracing

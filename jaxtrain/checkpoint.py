@@ -33,7 +33,9 @@ class Checkpoints:
         context.atomicity.mode = type(context.atomicity.mode).COMMIT_FILE
         # The faster format for the small states of CNNs (docs/decisions.md).
         context.array_options.saving.use_ocdbt = False
-        policies = ocp.training.preservation_policies
+        # The types of Orbax's policies are not those that its Checkpointer names.
+        policies: Any = ocp.training.preservation_policies
+        decisions: Any = ocp.training.save_decision_policies
         keep = [policies.LatestN(config.keep)]
         if config.keep_best:
             metric, sign = config.best_metric, -1 if config.best_metric == "loss" else 1
@@ -45,10 +47,10 @@ class Checkpoints:
                 )
             )
         self._checkpointer = ocp.training.Checkpointer(
-            directory.absolute(),
+            str(directory.absolute()),
             context=context,
             # The loop decides when to save.
-            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
+            save_decision_policy=decisions.FixedIntervalPolicy(1),
             preservation_policy=policies.AnyPreservationPolicy(keep),
             cleanup_tmp_directories=True,
         )
@@ -65,7 +67,7 @@ class Checkpoints:
         step: int,
         state: dict[str, Any],
         info: dict[str, Any],
-        metrics: dict[str, float] | None,
+        metrics: dict[str, Any] | None,
     ) -> None:
         """Start to save; the arrays are copied before this returns.
 
@@ -89,7 +91,9 @@ class Checkpoints:
                 custom_metadata={"format": FORMAT, **info},
             )
         except Exception as error:
-            raise CheckpointError(f"could not save step {step}: {_root(error)}") from error
+            raise CheckpointError(
+                f"could not save step {step}: {_root(error)}"
+            ) from error
         if response is None:
             raise CheckpointError(f"Orbax did not save step {step}: it skipped it")
         self._pending = step, response
@@ -107,7 +111,9 @@ class Checkpoints:
             committed = response.result()
         except Exception as error:
             self._failed = True
-            raise CheckpointError(f"could not save step {step}: {_root(error)}") from error
+            raise CheckpointError(
+                f"could not save step {step}: {_root(error)}"
+            ) from error
         if not committed:
             raise CheckpointError(f"could not save step {step}: Orbax gave no reason")
 
@@ -124,11 +130,13 @@ class Checkpoints:
           CheckpointError: it cannot be read.
         """
         try:
-            metadata = self._checkpointer.checkpointables_metadata(step)
+            metadata: Any = self._checkpointer.checkpointables_metadata(step)
             saved = metadata.metadata[_STATE]
-            info = dict(metadata.custom_metadata)
+            info: dict[str, Any] = dict(metadata.custom_metadata)
         except Exception as error:
-            raise CheckpointError(f"could not read step {step}: {_root(error)}") from error
+            raise CheckpointError(
+                f"could not read step {step}: {_root(error)}"
+            ) from error
         _check_format(step, info)
         _check_match(step, saved, abstract_state)
         try:
@@ -139,7 +147,9 @@ class Checkpoints:
                     step, {_STATE: abstract_state}
                 )
         except Exception as error:
-            raise CheckpointError(f"could not read step {step}: {_root(error)}") from error
+            raise CheckpointError(
+                f"could not read step {step}: {_root(error)}"
+            ) from error
         return loaded[_STATE], info
 
     def close(self) -> None:
@@ -162,7 +172,9 @@ def _check_format(step: int, info: dict[str, Any]) -> None:
 def _check_match(step: int, saved: Any, wanted: Any) -> None:
     """Compare paths, shapes and dtypes: Orbax casts another dtype silently."""
     old, new = _describe(saved), _describe(wanted)
-    lines = [f"  missing in the checkpoint: {p} {new[p]}" for p in new.keys() - old.keys()]
+    lines = [
+        f"  missing in the checkpoint: {p} {new[p]}" for p in new.keys() - old.keys()
+    ]
     lines += [f"  unknown to the model: {p} {old[p]}" for p in old.keys() - new.keys()]
     lines += [
         f"  {p}: {old[p]} in the checkpoint, {new[p]} in the model"
@@ -196,4 +208,3 @@ def _root(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}"
-

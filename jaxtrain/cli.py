@@ -1,10 +1,9 @@
-"""The command line: `python main.py [COMMAND] --config FILE [--section.field VALUE ...]`.
+"""The command line: `main.py [COMMAND] --config FILE [--section.field VALUE ...]`.
 
 Every way a run can end has its exit code here (see `main`).
 """
 
 import dataclasses
-import difflib
 import re
 import runpy
 import sys
@@ -18,7 +17,13 @@ import tyro
 
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
-from jaxtrain.errors import BadNumbersError, CheckpointError, Interrupted, UserError
+from jaxtrain.errors import (
+    BadNumbersError,
+    CheckpointError,
+    Interrupted,
+    UserError,
+    nearest,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +38,7 @@ class TrainArguments:
     fresh: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    overrides: Annotated[
-        Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff
-    ]
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         name = words.pop(0) if words and not words[0].startswith("-") else "train"
         if name not in COMMANDS:
-            raise UserError(f"unknown command {name!r}: {_nearest(name, list(COMMANDS))}")
+            raise UserError(f"unknown command {name!r}: {_hint(name, list(COMMANDS))}")
         COMMANDS[name](words)
         return 0
     except UserError as error:
@@ -125,7 +128,7 @@ def load_config(path: Path) -> Config:
     """
     if not path.is_file():
         known = sorted(str(p) for p in path.parent.glob("*.py"))
-        raise UserError(f"--config {path}: no such file; {_nearest(str(path), known)}")
+        raise UserError(f"--config {path}: no such file; {_hint(str(path), known)}")
     try:
         get_config = runpy.run_path(str(path)).get("get_config")
         if not callable(get_config):
@@ -154,7 +157,7 @@ def _config_path(words: list[str]) -> Path | None:
 
 
 def _clear_replaced(config: Config, words: list[str]) -> Config:
-    """Unset what an override replaces: `--train.steps` the `train.epochs` of the file."""
+    """Unset what an override replaces: `--train.steps` the file's `train.epochs`."""
     given = {w.split("=")[0].removeprefix("--").replace("-", "_") for w in words}
     for group in config_lib.ONE_OF:
         if given & set(group):
@@ -189,14 +192,12 @@ def _suggest_field(error: Exception) -> str:
     if not match:
         return ""
     known = sorted({name for path in config_lib.paths() for name in path.split(".")})
-    return "; " + _nearest(match[1], known)
+    return "; " + _hint(match[1], known)
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"there is {', '.join(known)}" if known else "there is none"
+def _hint(name: str, known: list[str]) -> str:
+    there_is = f"there is {', '.join(known) or 'none'}"
+    return nearest(name, known, "did you mean {!r}?") or there_is
 
 
 def _fail(code: int, message: object) -> int:

@@ -1,4 +1,4 @@
-"""A jitted function compiled ahead of its first call, so that the time it takes shows."""
+"""A jitted function compiled ahead of its first call, to tell the time it takes."""
 
 import time
 from collections.abc import Callable

@@ -222,7 +222,8 @@ class OptimizerConfig(_Section):
         milestones = self.milestones or ()
         self._check(
             "milestones",
-            all(0 < m < 1 for m in milestones) and list(milestones) == sorted(milestones),
+            all(0 < m < 1 for m in milestones)
+            and list(milestones) == sorted(milestones),
             "rising fractions of the run, between 0 and 1",
         )
 
@@ -326,9 +327,13 @@ class Config(_Section):
     def validate(self) -> None:
         self._not_negative("seed")
         for group in ONE_OF:
-            given = {path: value for path in group if (value := get(self, path)) is not None}
+            given = {
+                path: value for path in group if (value := get(self, path)) is not None
+            }
             if len(given) > 1:
-                shown = " and ".join(f"{path} = {value}" for path, value in given.items())
+                shown = " and ".join(
+                    f"{path} = {value}" for path, value in given.items()
+                )
                 raise UserError(f"{shown}: give one of {', '.join(group)}")
         if self.data.batch_size % self.train.accumulate_steps:
             raise UserError(

@@ -30,14 +30,14 @@ def start(platform: Platform) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = f" ({error})" if str(error) else ""
         raise UserError(
-            f"--platform {platform}: JAX finds no such device{reason}. For an NVIDIA GPU: "
-            "pip install -e '.[cuda12]'"
+            f"--platform {platform}: JAX finds no such device{reason}. For an NVIDIA "
+            "GPU: pip install -e '.[cuda12]'"
         ) from None
     gpus = nvidia_gpus() if backend == "cpu" and platform == "auto" else []
     if gpus:
         raise UserError(
-            f"this machine has {len(gpus)} NVIDIA GPU(s) ({gpus[0]}), but JAX has no CUDA "
-            "support and would train on the CPU. Install it with "
+            f"this machine has {len(gpus)} NVIDIA GPU(s) ({gpus[0]}), but JAX has no "
+            "CUDA support and would train on the CPU. Install it with "
             "pip install -e '.[cuda12]' (or cuda13), or choose the CPU with "
             "--platform cpu"
         )

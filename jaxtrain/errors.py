@@ -1,5 +1,8 @@
 """Errors that end a run with one message and an exit code of their own."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(ValueError):
     """The user's input is wrong: the message names the value and the fix (exit 2)."""
@@ -24,3 +27,24 @@ class Interrupted(Exception):
     def __init__(self, signum: int, message: str):
         super().__init__(message)
         self.signum = signum
+
+
+def nearest(
+    name: str,
+    known: Iterable[str],
+    text: str = "; perhaps you meant {}",
+    num: int = 1,
+) -> str:
+    """Return the end of a message on an unknown name: what may be meant.
+
+    Args:
+      name: as the user wrote it.
+      known: the names there are.
+      text: words the hint; {} stands for the names.
+      num: of names at most, joined by "or".
+
+    Returns:
+      The hint, or nothing if no known name is near.
+    """
+    near = difflib.get_close_matches(name, list(known), n=num)
+    return text.format(" or ".join(near)) if near else ""

@@ -96,7 +96,9 @@ class Interval:
             elif name == "skipped":
                 result["skipped_steps"] = int(array.sum())
             elif name != "bad_steps":
-                result[name] = float(array[taken].mean()) if taken.any() else float("nan")
+                result[name] = (
+                    float(array[taken].mean()) if taken.any() else float("nan")
+                )
         return result
 
 

@@ -11,7 +11,8 @@ from optax.contrib import MuonDimensionNumbers
 
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
-from jaxtrain.schedule import Row, Schedule, call_row
+from jaxtrain.registry import Row, call_row
+from jaxtrain.schedule import Schedule
 
 Tx = optax.GradientTransformation
 
@@ -34,7 +35,7 @@ def make_optimizer(
         _check_line_search(config)
     elif schedule is None:
         raise UserError(f"optimizer.learning_rate is not set: {config.name} needs one")
-    tx = call_row(OPTIMIZERS, config, "name", schedule, config.weight_decay)
+    tx = call_row(OPTIMIZERS, config, "optimizer.name", schedule, config.weight_decay)
     if config.clip_norm is not None:
         tx = optax.chain(optax.clip_by_global_norm(config.clip_norm), tx)
     return _in_float32(tx)

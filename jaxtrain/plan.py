@@ -27,7 +27,7 @@ class Plan:
         return round(step / self.steps_per_epoch, 4)
 
     def next_boundary(self, step: int) -> int:
-        """Return the first step after `step` at which something besides a step is due."""
+        """Return the first step after `step` at which more than a step is due."""
         periods = (self.eval_every_steps, self.save_every_steps, self.log_every_steps)
         marks = [(step // every + 1) * every for every in periods if every]
         return min([*marks, self.stop_after_steps])
@@ -74,7 +74,9 @@ def make_plan(config: Config, num_examples: int, *, has_validation: bool) -> Pla
     per_epoch = num_examples // data.batch_size
 
     def steps(
-        epochs: float | None = None, steps: int | None = None, examples: int | None = None
+        epochs: float | None = None,
+        steps: int | None = None,
+        examples: int | None = None,
     ) -> int | None:
         if steps is not None:
             return steps

@@ -1,4 +1,4 @@
-"""A loop of steps inside a compiled program: `lax.scan`, or unrolled where that pays."""
+"""A loop of steps in a compiled program: `lax.scan`, or unrolled where that pays."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,8 +1,6 @@
 """Learning-rate schedules by name: the rate as a function of the optimizer's step."""
 
-import difflib
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +9,7 @@ from jax.typing import ArrayLike
 
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
+from jaxtrain.registry import Row, call_row
 
 Schedule = Callable[[ArrayLike], jax.Array]
 
@@ -46,48 +45,14 @@ def make_schedule(
     peak = config.learning_rate
     if peak is None:
         raise UserError("optimizer.learning_rate is not set: it is the schedule's peak")
-    schedule = call_row(SCHEDULES, config, "schedule", peak, total_steps, warmup_steps)
+    schedule = call_row(
+        SCHEDULES, config, "optimizer.schedule", peak, total_steps, warmup_steps
+    )
 
     def learning_rate(step: ArrayLike) -> jax.Array:
         return jnp.asarray(schedule(jnp.asarray(step)), jnp.float32)
 
     return learning_rate
-
-
-class Row(NamedTuple):
-    """A row of a table of names: what to call, and the config's options it takes."""
-
-    build: Callable[..., Any]
-    takes: tuple[str, ...] = ()
-
-
-def call_row(
-    table: Mapping[str, Row], config: OptimizerConfig, field: str, *args: Any
-) -> Any:
-    """Call the row that a field of `config` names, with the options that are set.
-
-    Raises:
-      UserError: the name is not in the table, or an option is set that other rows take
-        and this one does not.
-    """
-    name = getattr(config, field)
-    if name not in table:
-        near = difflib.get_close_matches(name, table, n=1)
-        hint = f"; perhaps you meant {near[0]}" if near else ""
-        raise UserError(
-            f"optimizer.{field} = {name!r}: expected {', '.join(table)}{hint}"
-        )
-    build, takes = table[name]
-    of_all_rows = {option for row in table.values() for option in row.takes}
-    options = {option: getattr(config, option) for option in sorted(of_all_rows)}
-    options = {option: value for option, value in options.items() if value is not None}
-    for option, value in options.items():
-        if option not in takes:
-            raise UserError(
-                f"optimizer.{option} = {value!r} has no effect on {name}, "
-                f"which takes: {', '.join(takes) or 'no options'}"
-            )
-    return build(*args, **options)
 
 
 def _warm_up(peak: float, warmup_steps: int, then: optax.Schedule) -> optax.Schedule:

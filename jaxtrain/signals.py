@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: asked for once, the run saves and stops; twice, it ends at once."""
+"""SIGINT and SIGTERM: at the first the run saves and stops, at the second at once."""
 
 import os
 import signal

@@ -56,7 +56,10 @@ def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
 
 
 def build_graph(
-    config: Config, policy: jmp.Policy, image_shape: tuple[int, int, int], num_classes: int
+    config: Config,
+    policy: jmp.Policy,
+    image_shape: tuple[int, int, int],
+    num_classes: int,
 ) -> Any:
     """Return the model's graph without allocating it; errors name what does not fit."""
     model = nnx.eval_shape(
@@ -111,7 +114,7 @@ def make_create_state(
 
 
 def _float32_copy(x: jax.Array) -> jax.Array:
-    """Copy, as a donated buffer must not occur twice; bfloat16 would lose the average."""
+    """Copy: a donated buffer must not occur twice; bfloat16 would lose the average."""
     return jnp.array(x, jnp.float32, copy=True)
 
 

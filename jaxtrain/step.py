@@ -30,8 +30,8 @@ def make_train_step(
 ) -> Callable[[TrainState, jax.Array, Any, Batch], tuple[TrainState, Metrics]]:
     """Return `(state, root_key, data, batches) -> (state, metrics)`.
 
-    `batches` has a leading axis of steps, all of them run in one call, and `metrics` has
-    one value a step. A step whose loss, gradients or batch-norm statistics are not
+    `batches` has a leading axis of steps, all of them run in one call, and `metrics`
+    has one value a step. A step whose loss, gradients or batch-norm statistics are not
     finite is counted and leaves the model and the optimizer as they were.
     """
     num_micro = config.accumulate_steps
@@ -48,7 +48,10 @@ def make_train_step(
         return loss * scale, (model_state, {"loss": loss, "accuracy": accuracy})
 
     def over_micro_batches(
-        micro_step: Callable[..., tuple[Any, Metrics]], carry: Any, batch: Batch, key: Any
+        micro_step: Callable[..., tuple[Any, Metrics]],
+        carry: Any,
+        batch: Batch,
+        key: Any,
     ) -> tuple[Any, Metrics]:
         """Repeat `micro_step(carry, batch, key)`; return the carry and mean metrics."""
 
@@ -60,8 +63,10 @@ def make_train_step(
         carry, metrics = repeat(body, carry, (jnp.arange(num_micro), micro_batches))
         return carry, jax.tree.map(jnp.mean, metrics)
 
-    def gradients(state: TrainState, batch: Batch, key: Any) -> tuple[Any, Any, Metrics]:
-        scale = state.loss_scale.get("scale", jnp.float32(1))
+    def gradients(
+        state: TrainState, batch: Batch, key: Any
+    ) -> tuple[Any, Any, Metrics]:
+        scale = state.loss_scale["scale"] if state.loss_scale else jnp.float32(1)
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
@@ -76,7 +81,9 @@ def make_train_step(
             micro_step, (state.model_state, zeros), batch, key
         )
         factor = 1 / (num_micro * scale)
-        grads = jax.tree.map(lambda g, p: (g * factor).astype(p.dtype), total, state.params)
+        grads = jax.tree.map(
+            lambda g, p: (g * factor).astype(p.dtype), total, state.params
+        )
         return grads, model_state, metrics
 
     def mean_loss(params: Any, state: TrainState, batch: Batch, key: Any) -> jax.Array:
@@ -172,7 +179,9 @@ def _micro_batches(x: jax.Array, num: int) -> jax.Array:
 
 def _norm(tree: Any) -> jax.Array:
     """Return the global norm, computed in float32."""
-    squares = [jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree)]
+    squares = [
+        jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree)
+    ]
     return jnp.sqrt(sum(squares, jnp.float32(0)))
 
 
@@ -187,14 +196,16 @@ def _update_ema(decay: float | None, state: TrainState, params: Any) -> Any:
     taken = (state.step - state.bad_steps["total"]).astype(jnp.float32)
     decay_now = jnp.minimum(decay, (1 + taken) / (10 + taken))
     return jax.tree.map(
-        lambda average, p: average + (1 - decay_now) * (p.astype(average.dtype) - average),
+        lambda average, p: (
+            average + (1 - decay_now) * (p.astype(average.dtype) - average)
+        ),
         state.ema_params,
         params,
     )
 
 
 def _count_bad_steps(state: TrainState, finite: jax.Array) -> dict[str, jax.Array]:
-    """Count skipped steps; an fp16 overflow above the smallest scale is not in a row."""
+    """Count skipped steps; fp16 overflows above the smallest scale are not in a row."""
     bad = 1 - finite.astype(jnp.int32)
     in_a_row = state.bad_steps["in_a_row"]
     counted = bad * at_minimum(state.loss_scale)

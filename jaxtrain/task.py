@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import jmp
 import optax
 from jax.sharding import Mesh
@@ -51,8 +50,9 @@ class Task:
 class Steps:
     """The compiled functions, and the data that they read.
 
-    `create` is `root_key -> state`, `train` is `(state, root_key, data, batches) -> (state, metrics)` and `eval` is
-    `(params, model_state, sums, data, batches) -> sums`.
+    `create` is `root_key -> state`,
+    `train` is `(state, root_key, data, batches) -> (state, metrics)` and
+    `eval` is `(params, model_state, sums, data, batches) -> sums`.
     """
 
     create: Compiled
@@ -90,7 +90,9 @@ def build_task(config: Config) -> Task:
     schedule = None
     if config.optimizer.learning_rate is not None:
         schedule = make_schedule(
-            config.optimizer, total_steps=plan.total_steps, warmup_steps=plan.warmup_steps
+            config.optimizer,
+            total_steps=plan.total_steps,
+            warmup_steps=plan.warmup_steps,
         )
     tx = make_optimizer(config.optimizer, schedule)
     shape, num_classes = train.image_shape, train.num_classes
@@ -120,7 +122,9 @@ def make_steps(task: Task) -> Steps:
     """Load the data onto the devices, or open its streams, and jit the steps."""
     config, mesh = task.config, task.mesh
     cache = pipeline.should_cache(config.data, task.splits)
-    train_set, validation_set, test_set = pipeline.make_datasets(task.splits, mesh, cache)
+    train_set, validation_set, test_set = pipeline.make_datasets(
+        task.splits, mesh, cache
+    )
     mean, std = config.data.mean, config.data.std
     if mean is None or std is None:
         mean, std = sources.statistics(train_set.source)

@@ -3,7 +3,7 @@
 import collections
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -178,7 +178,7 @@ class _Run:
         stopped = self.step >= self.plan.stop_after_steps or self.signals.requested()
         return stopped or self._complete()
 
-    def _feed(self) -> Iterator[tuple[int, Any]]:
+    def _feed(self) -> Generator[tuple[int, Any], None, None]:
         task, start = self.task, self.step
         stop = self.plan.stop_after_steps
         batches = pipeline.train_batches(
@@ -210,7 +210,8 @@ class _Run:
         self._check_early_stop(metrics)
         name = self.config.checkpoint.best_metric
         best = self.progress.best
-        if not metrics_lib.better(name, metrics[name], best and best["value"]):
+        old = best["value"] if best else None
+        if not metrics_lib.better(name, metrics[name], old):
             return False
         self.progress.best = {
             "step": self.step,
@@ -252,7 +253,9 @@ class _Run:
             return False
         if plan.save_every_seconds is not None:
             return time.monotonic() - self.saved_at >= plan.save_every_seconds
-        return plan.save_every_steps is not None and self.step % plan.save_every_steps == 0
+        return (
+            plan.save_every_steps is not None and self.step % plan.save_every_steps == 0
+        )
 
     def _save(self) -> None:
         self._report()
@@ -282,9 +285,7 @@ class _Run:
         values = interval.values()
         self._check_numbers(step, values)
         speed = self.clock.speed(len(values["loss"]) * self.plan.batch_size)
-        self.log.write(
-            "train", step, **interval.summary(), examples_per_second=speed
-        )
+        self.log.write("train", step, **interval.summary(), examples_per_second=speed)
 
     def _check_numbers(self, step: int, values: dict[str, list[float]]) -> None:
         limit = self.config.train.max_bad_steps

@@ -35,13 +35,14 @@ def open_workdir(workdir: Path, config: Config, *, fresh: bool) -> None:
             _check_same(workdir, config_lib.from_json(path.read_text()), config)
         elif (workdir / CHECKPOINTS).exists():
             raise UserError(
-                f"{workdir} holds checkpoints but no {CONFIG}: choose another --workdir, "
-                "or give --fresh to move it aside"
+                f"{workdir} holds checkpoints but no {CONFIG}: choose another "
+                "--workdir, or give --fresh to move it aside"
             )
         write_text(path, config_lib.to_json(config))
     except OSError as error:
         raise UserError(
-            f"--workdir {workdir}: cannot write there ({error.strerror}): choose another"
+            f"--workdir {workdir}: cannot write there ({error.strerror}): choose "
+            "another"
         ) from None
 
 
@@ -81,8 +82,8 @@ def _check_same(workdir: Path, old: Config, new: Config) -> None:
         raise UserError(
             f"{workdir} holds a run of another config:\n  "
             + "\n  ".join(changed)
-            + "\nResume it with its own config, choose another --workdir, or give --fresh "
-            "to move it aside and start anew"
+            + "\nResume it with its own config, choose another --workdir, or give "
+            "--fresh to move it aside and start anew"
         )
 
 

@@ -1,4 +1,4 @@
-"""Shared by all tests: a CPU platform, one compilation cache, the CLI as a subprocess."""
+"""Shared by all tests: the CPU, one compilation cache, the CLI as a subprocess."""
 
 import json
 import os

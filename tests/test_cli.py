@@ -34,7 +34,9 @@ def test_every_spelling_of_an_override(words: list[str]):
 
 def test_overrides_keep_the_rest_of_the_file():
     config, changed = parse(), parse("--data.augment.horizontal_flip=True")
-    assert changed.data.augment.horizontal_flip and not config.data.augment.horizontal_flip
+    assert (
+        changed.data.augment.horizontal_flip and not config.data.augment.horizontal_flip
+    )
     assert changed.data.augment.crop_padding == config.data.augment.crop_padding
     assert changed.optimizer == config.optimizer
 
@@ -106,7 +108,11 @@ def test_bad_input_ends_with_one_message(
     """Exit code 2, what is wrong and the fix on stderr, and no workdir left behind."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    words = [w for word in words for w in word.replace("{digits}", f"--config {DIGITS}").split()]
+    words = [
+        w
+        for word in words
+        for w in word.replace("{digits}", f"--config {DIGITS}").split()
+    ]
     try:
         code = main(words)
     except SystemExit as exit_:  # tyro's own

@@ -36,15 +36,15 @@ def test_json_that_is_no_config_is_refused(text: str):
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (lambda: OptimizerConfig(learning_rate="0.1"), "learning_rate = '0.1'"),
+        (lambda: OptimizerConfig(learning_rate="0.1"), "learning_rate = '0.1'"),  # pyright: ignore
         (lambda: OptimizerConfig(learning_rate=-1.0), "learning_rate = -1.0"),
         (lambda: OptimizerConfig(momentum=1.0), "momentum = 1.0"),
         (lambda: OptimizerConfig(milestones=(0.5, 0.2)), "milestones"),
         (lambda: OptimizerConfig(milestones=(1.5,)), "milestones"),
-        (lambda: ModelConfig(stem="big"), "stem = 'big'"),
+        (lambda: ModelConfig(stem="big"), "stem = 'big'"),  # pyright: ignore
         (lambda: ModelConfig(width=0.0), "width = 0.0"),
         (lambda: DataConfig(batch_size=0), "batch_size = 0"),
-        (lambda: DataConfig(batch_size=1.5), "batch_size = 1.5"),
+        (lambda: DataConfig(batch_size=1.5), "batch_size = 1.5"),  # pyright: ignore
         (lambda: DataConfig(batch_size=True), "batch_size = True"),
         (lambda: DataConfig(channels=2), "channels = 2"),
         (lambda: DataConfig(mean=(0.5,)), "mean and std"),
@@ -61,7 +61,7 @@ def test_json_that_is_no_config_is_refused(text: str):
         (lambda: TrainConfig(steps=0), "steps = 0"),
         (lambda: TrainConfig(steps=1, label_smoothing=1.0), "label_smoothing"),
         (lambda: CheckpointConfig(keep=0), "keep = 0"),
-        (lambda: CheckpointConfig(best_metric="f1"), "best_metric = 'f1'"),
+        (lambda: CheckpointConfig(best_metric="f1"), "best_metric = 'f1'"),  # pyright: ignore
         (lambda: LoggingConfig(every_steps=0), "every_steps = 0"),
         (lambda: Config(seed=-1), "seed = -1"),
         (

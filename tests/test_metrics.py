@@ -26,9 +26,8 @@ def test_cross_entropy_is_that_of_the_smoothed_labels(smoothing: float):
 
 
 def test_loss_of_half_precision_logits_is_float32():
-    assert cross_entropy(jnp.asarray(LOGITS, jnp.bfloat16), jnp.asarray(LABELS)).dtype == (
-        jnp.float32
-    )
+    loss = cross_entropy(jnp.asarray(LOGITS, jnp.bfloat16), jnp.asarray(LABELS))
+    assert loss.dtype == jnp.float32
 
 
 def test_sums_leave_the_padding_out():
@@ -53,7 +52,9 @@ def test_top5_with_fewer_than_five_classes_is_one():
 
 def test_better_knows_the_direction_of_each_metric_and_nan():
     assert metrics.better("loss", 1.0, 2.0) and not metrics.better("loss", 2.0, 1.0)
-    assert metrics.better("accuracy", 2.0, 1.0) and not metrics.better("accuracy", 1.0, 1.0)
+    assert metrics.better("accuracy", 2.0, 1.0)
+    assert not metrics.better("accuracy", 1.0, 1.0)
     nan = float("nan")
-    assert not metrics.better("loss", nan, None) and not metrics.better("loss", nan, 1.0)
+    assert not metrics.better("loss", nan, None)
+    assert not metrics.better("loss", nan, 1.0)
     assert metrics.better("loss", 1.0, None)

@@ -25,7 +25,7 @@ def order(seed: int, steps: range, num: int = 100, size: int = 32) -> np.ndarray
 
 
 def test_order_of_an_epoch_is_a_permutation_and_epochs_differ():
-    first, second = order(0, range(0, 3)), order(0, range(3, 6))
+    first, second = order(0, range(3)), order(0, range(3, 6))
     for epoch in (first, second):
         assert len(set(epoch.ravel())) == 96  # No example twice in an epoch.
     assert (first != second).any()
@@ -48,7 +48,10 @@ def test_order_never_changes():
 
 # From the definition, sorted draws of NumPy's Philox with the key (seed, epoch).
 ORDER_OF_SEED_0 = [
-    int(i) for _, i in sorted(zip(np.random.Philox(key=[0, 0]).random_raw(10), range(10)))
+    int(i)
+    for _, i in sorted(
+        zip(np.random.Philox(key=[0, 0]).random_raw(10), range(10), strict=True)
+    )
 ]
 
 

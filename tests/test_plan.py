@@ -73,7 +73,9 @@ def test_calls_of_several_steps_end_at_what_is_due():
 
 
 def test_batch_larger_than_the_data_is_refused():
-    with pytest.raises(UserError, match=r"batch_size = 32 .* 31 examples: use at most 31"):
+    with pytest.raises(
+        UserError, match=r"batch_size = 32 .* 31 examples: use at most 31"
+    ):
         plan(num_examples=31)
 
 
@@ -83,5 +85,5 @@ def test_early_stopping_needs_a_validation_split():
 
 
 def test_lbfgs_needs_the_full_batch():
-    with pytest.raises(UserError, match="set data.batch_size to 1000"):
+    with pytest.raises(UserError, match=r"set data\.batch_size to 1000"):
         plan(optimizer=OptimizerConfig(name="lbfgs"))

@@ -56,7 +56,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("stop", [10, 23])
-def test_stopped_run_ends_like_an_undisturbed_one(undisturbed: Path, cli: Cli, stop: int):
+def test_stopped_run_ends_like_an_undisturbed_one(
+    undisturbed: Path, cli: Cli, stop: int
+):
     """At a checkpoint and between two, in the middle of an epoch and of an interval."""
     config = undisturbed / "recipe.py"
     words = ["--config", config, "--workdir", cli.directory / "run"]
@@ -144,7 +146,8 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
     assert set(summary["eval"]) == {"loss", "accuracy", "top5_accuracy", "num_examples"}
     assert summary["eval"]["num_examples"] == 360
     assert {"train", "eval"} == {line["kind"] for line in read_lines(run)}
-    assert [line["step"] for line in read_lines(run, "train")] == [8, 16, 24, 32, 40, 47]
+    reported = [line["step"] for line in read_lines(run, "train")]
+    assert reported == [8, 16, 24, 32, 40, 47]
     # The last three, and the best.
     steps = {int(p.name) for p in (run / "checkpoints").iterdir()}
     best = summary["best"]["step"]

@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.preprocess import Batch
-from jaxtrain.data.sources import ArrayStore, ImageSource, Source, Splits
+from jaxtrain.data.sources import ImageSource, Source, Splits
+from jaxtrain.data.stores import ArrayStore
 from jaxtrain.parallel import sharding
 
 HostBatch = dict[str, np.ndarray]
@@ -142,7 +143,7 @@ def feed(
     sizes: Iterator[int],
     mesh: Mesh,
     batch_size: int,
-) -> Iterator[tuple[int, Batch]]:
+) -> Generator[tuple[int, Batch], None, None]:
     """Stack `size` batches for each call, and keep the next calls' on the device."""
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
     for size in sizes:
@@ -187,9 +188,11 @@ def _run(read: _Read, start: int, stop: int, workers: int) -> Iterator[HostBatch
     if read.source is None:
         yield from map(read, range(start, stop))
         return
-    dataset = grain.MapDataset.range(start, stop).map(read).to_iter_dataset(
-        grain.ReadOptions(
-            num_threads=READ_THREADS, prefetch_buffer_size=READ_AHEAD
+    dataset = (
+        grain.MapDataset.range(start, stop)
+        .map(read)
+        .to_iter_dataset(
+            grain.ReadOptions(num_threads=READ_THREADS, prefetch_buffer_size=READ_AHEAD)
         )
     )
     if workers:

@@ -1,7 +1,6 @@
 """Models by name; each is an nnx.Module that knows of no config and no mesh."""
 
 import dataclasses
-import difflib
 import inspect
 
 import jmp
@@ -14,6 +13,7 @@ from jaxtrain.models.convnet import ConvNet
 from jaxtrain.models.layers import Layers, Model
 from jaxtrain.models.lenet import LeNet
 from jaxtrain.models.resnet import ResNet18, ResNet34, ResNet50, ResNet101, ResNet152
+from jaxtrain.registry import find_row, given_options
 
 MODELS: dict[str, type[Model]] = {
     "lenet": LeNet,
@@ -49,11 +49,7 @@ def build(
         model does not take images of this shape.
     """
     name = config.name
-    if name not in MODELS:
-        near = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"; perhaps you meant {near[0]}" if near else ""
-        raise UserError(f"model.name = {name!r}: expected {', '.join(MODELS)}{hint}")
-    model = MODELS[name]
+    model = find_row(MODELS, "model.name", name)
     options = _options(config, model)
     _check_image_shape(image_shape, name, model)
     layers = Layers(policy=policy, rngs=rngs)
@@ -62,19 +58,11 @@ def build(
 
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
     """Return the options that are set, all of which the model's constructor takes."""
-    options = dataclasses.asdict(config)
-    name = options.pop("name")
+    options = [f.name for f in dataclasses.fields(config) if f.name != "name"]
     # Of __init__, as the signature of an nnx.Module itself is (*args, **kwargs).
     parameters = inspect.signature(model.__init__).parameters
-    takes = ", ".join(option for option in options if option in parameters)
-    options = {key: value for key, value in options.items() if value is not None}
-    for key, value in options.items():
-        if key not in parameters:
-            raise UserError(
-                f"model.{key} = {value!r} has no effect on {name}, "
-                f"which takes: {takes or 'no options'}"
-            )
-    return options
+    takes = [option for option in options if option in parameters]
+    return given_options(config, "model", options, config.name, takes)
 
 
 def _check_image_shape(

@@ -44,7 +44,9 @@ def check_batch_size(name: str, batch_size: int, mesh: Mesh) -> None:
     """Raise UserError if the devices cannot share a batch evenly."""
     data = mesh.shape["data"]
     if batch_size % data:
-        fits = sorted({max(1, batch_size // data) * data, (batch_size // data + 1) * data})
+        fits = sorted(
+            {max(1, batch_size // data) * data, (batch_size // data + 1) * data}
+        )
         raise UserError(
             f"{name} = {batch_size} is not divisible by the {data} devices of the data "
             f"axis: {' or '.join(map(str, fits))} would fit"

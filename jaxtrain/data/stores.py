@@ -1,0 +1,125 @@
+"""What a store is, and the stores that read no files: digits and synthetic images."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.split import stratified_split
+from jaxtrain.errors import UserError
+
+
+class Store(Protocol):
+    """A set as stored; height and width are None where images differ in size."""
+
+    @property
+    def num_classes(self) -> int: ...
+    @property
+    def image_shape(self) -> tuple[int | None, int | None, int]: ...
+    def labels(self) -> np.ndarray: ...
+    def read(
+        self, indices: np.ndarray
+    ) -> tuple[np.ndarray | Sequence[np.ndarray], np.ndarray]:
+        """Return images, as one array if they have one size, and labels."""
+        ...
+
+
+# The splits that a set names; and what opens one: a store, and which of its examples.
+Opened = tuple[list[str], Callable[[str], tuple[Store, np.ndarray]]]
+
+
+@dataclass(frozen=True)
+class ArrayStore:
+    """A set in memory: images (N, H, W, C) and their labels (N,)."""
+
+    images: np.ndarray
+    label: np.ndarray
+    num_classes: int
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return self.images.shape[1:]
+
+    def labels(self) -> np.ndarray:
+        return self.label
+
+    def read(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.images[indices], self.label[indices]
+
+
+@dataclass(frozen=True)
+class SyntheticStore:
+    """A 4x4 grid that tells the class, half hidden in noise.
+
+    An example is a function of its number alone: a counter-based generator (Philox,
+    Salmon et al. 2011) draws it when it is read.
+    """
+
+    image_shape: tuple[int, int, int]
+    num_classes: int
+    num_examples: int
+
+    def labels(self) -> np.ndarray:
+        return np.arange(self.num_examples, dtype=np.int32) % self.num_classes
+
+    def read(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        height, width, channels = self.image_shape
+        rows, columns = np.arange(height) * 4 // height, np.arange(width) * 4 // width
+        label = (indices % self.num_classes).astype(np.int32)
+        grids = {c: _random_bytes(1, c, (4, 4, channels)) for c in set(label.tolist())}
+        image = np.stack([_random_bytes(0, i, self.image_shape) for i in indices])
+        image >>= 1
+        for one, c in zip(image, label.tolist(), strict=True):
+            one += grids[c][:, columns][rows] >> 1
+        return image, label
+
+
+def open_digits(name: str, config: DataConfig) -> Opened:
+    """Open scikit-learn's 1,797 grey 8x8 digits: 1,437 to train, 360 to test."""
+    from sklearn.datasets import load_digits
+
+    if name:
+        raise UserError(f"data.source = {config.source!r}: expected digits")
+    pixels, label = load_digits(return_X_y=True)
+    pixels = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    label = label.astype(np.int32)
+    store = ArrayStore(pixels, label, num_classes=10)
+    train, test = stratified_split(label, 360 / len(label), seed=0)
+    return _named(config, store, {"train": train, "test": test})
+
+
+def open_synthetic(name: str, config: DataConfig) -> Opened:
+    """Open HxWxC/CLASSES[/EXAMPLES], generated; a quarter as many examples to test."""
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)(?:/(\d+))?", name)
+    numbers = [int(n) for n in match.groups("2048")] if match else [0]
+    if 0 in numbers:
+        raise UserError(
+            f"data.source = {config.source!r}: expected "
+            "synthetic:HxWxC/CLASSES[/EXAMPLES], such as synthetic:32x32x3/10/2048"
+        )
+    height, width, channels, num_classes, num_train = numbers
+    indices = np.arange(num_train + max(1, num_train // 4))
+    store = SyntheticStore((height, width, channels), num_classes, len(indices))
+    train, test = np.split(indices, [num_train])
+    return _named(config, store, {"train": train, "test": test})
+
+
+def _named(config: DataConfig, store: Store, parts: dict[str, np.ndarray]) -> Opened:
+    def open_split(split: str) -> tuple[Store, np.ndarray]:
+        if split not in parts:
+            raise UserError(
+                f"split {split!r}: {config.source} has the splits {', '.join(parts)}, "
+                "and no slices"
+            )
+        return store, parts[split]
+
+    return list(parts), open_split
+
+
+def _random_bytes(purpose: int, number: int, shape: tuple[int, ...]) -> np.ndarray:
+    size = int(np.prod(shape))
+    draws = np.random.Philox(key=[purpose, number]).random_raw(-(-size // 8))
+    return draws.view(np.uint8)[:size].reshape(shape)
