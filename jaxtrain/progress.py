@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from jaxtrain.config import Config
+from jaxtrain.metrics import better
+
 
 @dataclass(kw_only=True)
 class Progress:
@@ -22,6 +25,29 @@ class Progress:
     step_seconds: float = 0.0
     # The metrics of the steps since the last line of metrics.
     interval: dict[str, list[float]] = field(default_factory=dict)
+
+    def record(
+        self, step: int, epoch: float, metrics: dict[str, Any], config: Config
+    ) -> bool:
+        """Take an evaluation; set `stopped_early`; return whether it is the best."""
+        self.evaluated_step, self.eval_metrics = step, metrics
+        patience, name = (
+            config.train.early_stop_patience,
+            config.train.early_stop_metric,
+        )
+        if patience is not None:
+            if better(name, metrics[name], self.early_stop_best):
+                self.early_stop_best = metrics[name]
+                self.evals_without_improvement = 0
+            else:
+                self.evals_without_improvement += 1
+            self.stopped_early = self.evals_without_improvement >= patience
+        name = config.checkpoint.best_metric
+        if not better(name, metrics[name], self.best["value"] if self.best else None):
+            return False
+        value = metrics[name]
+        self.best = {"step": step, "epoch": epoch, "metric": name, "value": value}
+        return True
 
 
 class Clock:

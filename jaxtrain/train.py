@@ -11,7 +11,6 @@ from typing import Any
 import jax
 
 from jaxtrain import logging, random
-from jaxtrain import metrics as metrics_lib
 from jaxtrain import workdir as workdir_lib
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
@@ -205,21 +204,13 @@ class _Run:
         if metrics is None:
             return False
         self.log.write("eval", self.step, split="validation", **metrics)
-        self.progress.evaluated_step = self.step
-        self.progress.eval_metrics = metrics
-        self._check_early_stop(metrics)
-        name = self.config.checkpoint.best_metric
-        best = self.progress.best
-        old = best["value"] if best else None
-        if not metrics_lib.better(name, metrics[name], old):
-            return False
-        self.progress.best = {
-            "step": self.step,
-            "epoch": self.plan.epoch(self.step),
-            "metric": name,
-            "value": metrics[name],
-        }
-        return self.config.checkpoint.keep_best > 0
+        improved = self.progress.record(
+            self.step, self.plan.epoch(self.step), metrics, self.config
+        )
+        if self.progress.stopped_early:
+            name = self.config.train.early_stop_metric
+            self.log.write("event", self.step, event=f"early stop on {name}")
+        return improved and self.config.checkpoint.keep_best > 0
 
     def _pass_over(self, dataset: Dataset) -> dict[str, float | int] | None:
         """Evaluate on a split; None if a signal came."""
@@ -232,20 +223,6 @@ class _Run:
                 self.task.mesh,
                 self.signals.requested,
             )
-
-    def _check_early_stop(self, metrics: dict[str, float]) -> None:
-        patience = self.config.train.early_stop_patience
-        if patience is None:
-            return
-        progress, name = self.progress, self.config.train.early_stop_metric
-        if metrics_lib.better(name, metrics[name], progress.early_stop_best):
-            progress.early_stop_best = metrics[name]
-            progress.evals_without_improvement = 0
-            return
-        progress.evals_without_improvement += 1
-        if progress.evals_without_improvement >= patience:
-            progress.stopped_early = True
-            self.log.write("event", self.step, event=f"early stop on {name}")
 
     def _save_due(self) -> bool:
         plan = self.plan
@@ -289,16 +266,20 @@ class _Run:
 
     def _check_numbers(self, step: int, values: dict[str, list[float]]) -> None:
         limit = self.config.train.max_bad_steps
-        first = step - len(values["loss"]) + 1
-        for i, count in enumerate(values["bad_steps"]):
-            if count < limit:
-                continue
-            steps = self.saved.steps()
-            where = f"{self.workdir / workdir_lib.CHECKPOINTS / str(steps[-1])}"
-            raise BadNumbersError(
-                f"step {first + i}: loss {values['loss'][i]}, gradient norm "
-                f"{values['grad_norm'][i]}: {int(count)} non-finite steps in a row "
-                f"(train.max_bad_steps = {limit}). Bad steps changed nothing; the last "
-                f"checkpoint is {where if steps else 'none yet'}. Try a lower "
-                "optimizer.learning_rate, optimizer.clip_norm or a longer warm-up"
-            )
+        bad = [i for i, count in enumerate(values["bad_steps"]) if count >= limit]
+        if not bad:
+            return
+        first = bad[0]
+        saved = self.saved.steps()
+        where = (
+            f"{self.workdir / workdir_lib.CHECKPOINTS / str(saved[-1])}"
+            if saved
+            else ""
+        )
+        raise BadNumbersError(
+            f"step {step - len(values['loss']) + 1 + first}: loss "
+            f"{values['loss'][first]}, gradient norm {values['grad_norm'][first]}: "
+            f"{limit} non-finite steps in a row (train.max_bad_steps). They changed "
+            f"nothing; the last good checkpoint is {where or 'none yet'}. Try a lower "
+            "optimizer.learning_rate, optimizer.clip_norm or a longer warm-up"
+        )

@@ -89,7 +89,7 @@ BAD_INPUT = [
     (["{digits}", "--parallel.data", "3"], ["parallel.data = 3", "1"]),
     (["{digits}", "--data.mean", "1", "2", "--data.std", "1", "2"], ["(1.0, 2.0)"]),
     (["{digits}", "--logging.wandb-project", "p"], ["wandb", "pip install"]),
-    (["{digits}", "--optimizer.warmup-epochs", "99"], ["warmup"]),
+    (["{digits}", "--optimizer.warmup-epochs", "999"], ["warmup"]),
     (["data", "--prepare", "mnist"], ["mnist", "tfds:"]),
     (["data", "--prepare", "tfds:mnist", "--data-dir", "x"], ["pip install"]),
 ]

@@ -1,0 +1,52 @@
+"""The recipes whose data are at hand reach the accuracy that their docstrings state."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Cli, read_summary
+
+
+def test_digits(cli: Cli, tmp_path: Path):
+    config = ROOT / "configs" / "digits.py"
+    result = cli("--config", config)
+    assert result.code == 0, result.stderr
+    summary = read_summary(tmp_path / "runs" / "digits")
+    assert summary["eval"]["num_examples"] == 360
+    assert summary["eval"]["accuracy"] >= 0.98
+
+
+@pytest.mark.slow
+def test_fashion_mnist(cli: Cli, tmp_path: Path, fashion_mnist_dir: str):
+    """All 10,000 test images, read through TFDS where TensorFlow is not installed."""
+    assert importlib.util.find_spec("tensorflow") is None
+    process = cli.start(
+        "--config",
+        ROOT / "configs" / "fashion_mnist.py",
+        "--workdir",
+        tmp_path / "run",
+        "--data.data-dir",
+        fashion_mnist_dir,
+    )
+    _, stderr = process.communicate(timeout=1800)
+    assert process.returncode == 0, stderr
+    summary = read_summary(tmp_path / "run")
+    assert summary["eval"]["num_examples"] == 10_000
+    assert summary["eval"]["accuracy"] >= 0.915
+
+
+def test_second_start_compiles_nothing_anew(cli: Cli, tmp_path: Path):
+    """Every program of the first run is found in the persistent cache."""
+    cache = tmp_path / "cache"
+
+    def run(name: str) -> set[str]:
+        words = ["--config", ROOT / "configs" / "digits.py", "--train.steps", 2]
+        words += ["--optimizer.warmup-steps", 0, "--workdir", tmp_path / name]
+        result = cli(*words, JAX_COMPILATION_CACHE_DIR=str(cache))
+        assert result.code == 0, result.stderr
+        return {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
+
+    first = run("first")
+    assert len(first) >= 3  # To create the state, to train, to evaluate.
+    assert run("second") == first
