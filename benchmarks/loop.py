@@ -33,7 +33,7 @@ from jaxtrain.state import split_model
 from jaxtrain.summary import versions
 from jaxtrain.train import train
 
-STEPS, REPEATS = 60, 3
+STEPS, REPEATS = 300, 5
 CONFIG = Config(
     data=DataConfig(
         source="synthetic:28x28x1/10", batch_size=128, validation_fraction=0.0

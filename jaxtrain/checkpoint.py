@@ -6,6 +6,7 @@ versions and the progress of the run; the position in the data is the step itsel
 
 import contextlib
 import logging
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,9 @@ class Checkpoints:
         decisions: Any = ocp.training.save_decision_policies
         keep = [policies.LatestN(config.keep)]
         if config.keep_best:
-            metric, sign = config.best_metric, -1 if config.best_metric == "loss" else 1
             keep.append(
                 policies.BestN(
-                    get_metric_fn=lambda metrics: sign * metrics[metric],
+                    get_metric_fn=lambda metrics: _rank(config.best_metric, metrics),
                     n=config.keep_best,
                     keep_checkpoints_without_metrics=False,
                 )
@@ -85,9 +85,7 @@ class Checkpoints:
             response = self._checkpointer.save_checkpointables_async(
                 step,
                 {_STATE: state},
-                metrics=metrics,
-                # A step saved in the middle of an evaluation is saved again after it.
-                overwrite=True,
+                metrics=None if metrics is None else {**metrics, "step": step},
                 custom_metadata={"format": FORMAT, **info},
             )
         except Exception as error:
@@ -159,6 +157,14 @@ class Checkpoints:
             # Orbax raises a failed save, which `wait` has told, once more.
             with contextlib.suppress(*([Exception] if self._failed else [])):
                 self._checkpointer.close()
+
+
+def _rank(name: str, metrics: dict[str, Any]) -> tuple[float, int]:
+    """Order evaluations: higher is better, of equal ones the first, NaN is worst."""
+    value = metrics[name]
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return -math.inf, 0
+    return (-value if name == "loss" else value), -metrics["step"]
 
 
 def _check_format(step: int, info: dict[str, Any]) -> None:

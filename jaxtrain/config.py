@@ -42,6 +42,7 @@ MAY_CHANGE_ON_RESUME = (
     "parallel",
     "data.data_dir",
     "data.cache",
+    "data.eval_batch_size",
     "data.workers",
     "train.epochs",
     "train.steps",
@@ -146,6 +147,11 @@ class DataConfig(_Section):
         self._not_negative("workers")
         if (self.mean is None) != (self.std is None):
             raise UserError("mean and std: give both or neither")
+        if self.data_dir is not None and not self.source.startswith("tfds:"):
+            raise UserError(
+                f"data_dir = {self.data_dir!r} has no effect on {self.source}, only on "
+                "tfds: sources"
+            )
         self._check("std", all(s > 0 for s in self.std or ()), "values above 0")
         if self.augment.random_resized_crop:
             if self.image_size is None:
@@ -246,6 +252,7 @@ class TrainConfig(_Section):
     # Length in training examples.
     examples: int | None = None
     # Stop once this many steps are done, as if interrupted; the schedule is unchanged.
+    # (With steps_per_call, at the end of the call.)
     stop_after_steps: int | None = None
     # Steps compiled into one call: fewer dispatches, for small models on a GPU.
     steps_per_call: int = 1
@@ -325,7 +332,7 @@ class Config(_Section):
     logging: LoggingConfig = LoggingConfig()
 
     def validate(self) -> None:
-        self._not_negative("seed")
+        self._check("seed", 0 <= self.seed < 2**32, "a number from 0 to 2**32 - 1")
         for group in ONE_OF:
             given = {
                 path: value for path in group if (value := get(self, path)) is not None

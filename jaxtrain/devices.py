@@ -33,7 +33,10 @@ def start(platform: Platform) -> None:
             f"--platform {platform}: JAX finds no such device{reason}. For an NVIDIA "
             "GPU: pip install -e '.[cuda12]'"
         ) from None
-    gpus = nvidia_gpus() if backend == "cpu" and platform == "auto" else []
+    # The platforms may be chosen by $JAX_PLATFORMS, too.
+    platforms: str | None = getattr(jax.config, "jax_platforms")  # noqa: B009
+    chosen = platform != "auto" or bool(platforms)
+    gpus = nvidia_gpus() if backend == "cpu" and not chosen else []
     if gpus:
         raise UserError(
             f"this machine has {len(gpus)} NVIDIA GPU(s) ({gpus[0]}), but JAX has no "

@@ -13,6 +13,9 @@ from jaxtrain.metrics import means, zero_sums
 from jaxtrain.parallel import sharding
 from jaxtrain.state import TrainState
 
+# Calls that the device may be behind: enough to keep it busy, few enough to stop soon.
+MAX_IN_FLIGHT = 8
+
 EvalStep = Callable[[Any, Any, Any, Any, Any], Any]
 
 
@@ -30,13 +33,16 @@ def evaluate(
     """
     batch_size = eval_batch_size(config)
     sums = jax.device_put(zero_sums(), sharding.replicated(mesh))
-    for batch in pipeline.eval_batches(config, dataset, mesh, batch_size):
+    batches_on_host = pipeline.eval_batches(config, dataset, mesh, batch_size)
+    for i, batch in enumerate(batches_on_host, start=1):
         if should_stop():
             return None
         local = {name: rows[None] for name, rows in batch.items()}
         batches = sharding.put_batch(mesh, local, batch_size)
         params, model_state = state.eval_params, state.model_state
         sums = eval_step(params, model_state, sums, dataset.on_device, batches)
+        if i % MAX_IN_FLIGHT == 0:
+            jax.block_until_ready(sums)
     return means(jax.device_get(sums))
 
 

@@ -2,8 +2,8 @@
 
 import importlib.util
 import json
+import secrets
 import time
-import zlib
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,11 +68,14 @@ class Interval:
 
     def __init__(self, values: dict[str, list[float]] | None = None):
         self._values: dict[str, list[float]] = dict(values or {})
+        # Steps of this process, without those that a checkpoint brought along.
+        self.num_new = 0
         self._on_device: list[dict[str, jax.Array]] = []
 
     def add(self, metrics: dict[str, jax.Array]) -> None:
         """Take the metrics of one call, (steps,) each."""
         self._on_device.append(metrics)
+        self.num_new += metrics["loss"].shape[0]
 
     def values(self) -> dict[str, list[float]]:
         """Return one value a step, waiting for those that are not computed yet."""
@@ -164,12 +167,14 @@ class _Wandb:
     def __init__(self, workdir: Path, project: str):
         import wandb  # pyright: ignore[reportMissingImports]
 
-        # The same workdir continues the same W&B run.
-        number = zlib.crc32(str(workdir.resolve()).encode())
+        # Kept in the workdir, so that the same run goes on, and a fresh one does not.
+        id_file = workdir / "wandb_id"
+        if not id_file.exists():
+            id_file.write_text(secrets.token_hex(4))
         self._run = wandb.init(
             project=project,
             name=workdir.name,
-            id=f"{workdir.name}-{number:08x}",
+            id=id_file.read_text(),
             dir=workdir,
             resume="allow",
         )

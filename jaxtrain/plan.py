@@ -30,15 +30,16 @@ class Plan:
         """Return the first step after `step` at which more than a step is due."""
         periods = (self.eval_every_steps, self.save_every_steps, self.log_every_steps)
         marks = [(step // every + 1) * every for every in periods if every]
-        return min([*marks, self.stop_after_steps])
+        return min([*marks, self.total_steps])
 
     def call_sizes(self, start: int, steps_per_call: int) -> Iterator[int]:
         """Yield how many steps each call runs: `steps_per_call`, or 1 up to a boundary.
 
-        So at most two programs are compiled, and nothing is due within a call.
+        So at most two programs are compiled, and nothing is due within a call. Where a
+        run stops does not change its calls, nor then its rounding.
         """
         step = start
-        while step < self.stop_after_steps:
+        while step < self.total_steps:
             fits = step + steps_per_call <= self.next_boundary(step)
             size = steps_per_call if fits else 1
             yield size
@@ -87,7 +88,14 @@ def make_plan(config: Config, num_examples: int, *, has_validation: bool) -> Pla
     total = max(1, steps(train.epochs, train.steps, train.examples) or 0)
     opt = config.optimizer
     warmup = steps(opt.warmup_epochs, opt.warmup_steps, opt.warmup_examples)
-    eval_every = steps(train.eval_every_epochs, train.eval_every_steps) or per_epoch
+    eval_every = steps(train.eval_every_epochs, train.eval_every_steps)
+    if eval_every is not None and not has_validation:
+        raise UserError(
+            "train.eval_every_epochs and train.eval_every_steps have no effect without "
+            "a validation split: set data.validation_fraction or data.validation_split"
+        )
+    if eval_every is None:
+        eval_every = per_epoch
     save_every = steps(save.every_epochs, save.every_steps)
     seconds = None if save.every_minutes is None else 60 * save.every_minutes
     if save_every is None and seconds is None:

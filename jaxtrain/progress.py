@@ -43,7 +43,9 @@ class Progress:
                 self.evals_without_improvement += 1
             self.stopped_early = self.evals_without_improvement >= patience
         name = config.checkpoint.best_metric
-        if not better(name, metrics[name], self.best["value"] if self.best else None):
+        known = self.best is not None and self.best["metric"] == name
+        old = self.best["value"] if self.best and known else None
+        if not better(name, metrics[name], old):
             return False
         value = metrics[name]
         self.best = {"step": step, "epoch": epoch, "metric": name, "value": value}
@@ -68,7 +70,7 @@ class Clock:
         self._paused += self._elapsed() - start
 
     def speed(self, examples: int) -> float:
-        """Return examples a second of training steps since the last call."""
+        """Return examples a second of training steps, since the last call."""
         now = self._step_seconds()
         speed, self._last = examples / max(now - self._last, 1e-9), now
         return speed

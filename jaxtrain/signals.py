@@ -2,23 +2,39 @@
 
 import os
 import signal
-import sys
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
+from jaxtrain.errors import Interrupted
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+# A signal to the process group often comes twice, passed on by a parent.
+REPEAT_SECONDS = 1.0
+
+
+def ignore() -> None:
+    """Leave signals to the main process: for data workers, which it ends itself."""
+    for signum in SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 class StopSignals:
-    """While entered, remembers the first signal instead of dying of it.
+    """While entered, a signal ends the run in order.
+
+    As long as there is nothing to save it raises `Interrupted`; then it is remembered.
 
     Attributes:
       signum: the signal's number, or None.
+      defer: set once there is something to save, and a loop that asks `requested`.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
+        self.defer = False
+        self._at = 0.0
         self._previous: dict[int, Any] = {}
 
     def requested(self) -> bool:
@@ -40,8 +56,14 @@ class StopSignals:
             signal.signal(signum, handler)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
         if self.signum is not None:
-            os._exit(128 + signum)
-        self.signum = signum
+            if now - self._at > REPEAT_SECONDS:
+                os._exit(1)
+            return
+        self.signum, self._at = signum, now
+        if not self.defer:
+            raise Interrupted(signum, "the run had not begun; nothing was lost")
         name = signal.Signals(signum).name
-        print(f"\n{name}: saving, then stopping; again: stop at once", file=sys.stderr)
+        # Not print: it may be what the signal came into.
+        os.write(2, f"\n{name}: saving, then stopping; again: stop at once\n".encode())

@@ -15,10 +15,10 @@ from jaxtrain.losses import cross_entropy
 from jaxtrain.metrics import Sums, batch_sums
 from jaxtrain.precision import adjust_loss_scale, at_minimum
 from jaxtrain.repeat import repeat
+from jaxtrain.schedule import Schedule
 from jaxtrain.state import TrainState, split_model
 
 Metrics = dict[str, jax.Array]
-Schedule = Callable[[jax.Array], jax.Array]
 
 
 def make_train_step(
@@ -31,8 +31,9 @@ def make_train_step(
     """Return `(state, root_key, data, batches) -> (state, metrics)`.
 
     `batches` has a leading axis of steps, all of them run in one call, and `metrics`
-    has one value a step. A step whose loss, gradients or batch-norm statistics are not
-    finite is counted and leaves the model and the optimizer as they were.
+    has one value a step. A step whose loss, gradients, batch-norm statistics or new
+    parameters are not finite is counted and leaves the model and the optimizer as they
+    were.
     """
     num_micro = config.accumulate_steps
 
@@ -113,6 +114,8 @@ def make_train_step(
             value_fn=lambda params: mean_loss(params, state, batch, key),
         )
         params = optax.apply_updates(state.params, updates)
+        # Finite gradients may still give an update that is not.
+        finite &= jnp.isfinite(_norm(params))
         new = {
             "params": params,
             "model_state": model_state,

@@ -21,9 +21,9 @@ from jaxtrain.optim import make_optimizer
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.plan import Plan, make_plan
-from jaxtrain.schedule import make_schedule
+from jaxtrain.schedule import Schedule, make_schedule
 from jaxtrain.state import TrainState, build_graph, make_create_state
-from jaxtrain.step import Schedule, make_eval_step, make_train_step
+from jaxtrain.step import make_eval_step, make_train_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +82,11 @@ def build_task(config: Config) -> Task:
     sharding.check_batch_size(name, micro_batch, mesh)
     name = "data.eval_batch_size" if config.data.eval_batch_size else "data.batch_size"
     sharding.check_batch_size(name, eval_batch_size(config.data), mesh)
+    if config.checkpoint.every_minutes is not None and jax.process_count() > 1:
+        raise UserError(
+            f"checkpoint.every_minutes = {config.checkpoint.every_minutes}: the clocks "
+            "of several processes differ; use every_steps or every_epochs"
+        )
     policy = precision.parse(config.precision)
     splits = sources.load(config.data, config.seed)
     train = splits.train

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import math
 import time
 from collections.abc import Generator
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.experimental import multihost_utils
 
 from jaxtrain import logging, random
 from jaxtrain import workdir as workdir_lib
@@ -17,7 +19,7 @@ from jaxtrain.config import Config
 from jaxtrain.data import pipeline
 from jaxtrain.data.pipeline import Dataset
 from jaxtrain.errors import BadNumbersError, Interrupted
-from jaxtrain.evaluate import evaluate
+from jaxtrain.evaluate import MAX_IN_FLIGHT, evaluate
 from jaxtrain.logging import Interval, RunLog, show_table
 from jaxtrain.parallel import sharding
 from jaxtrain.progress import Clock, Progress
@@ -25,9 +27,6 @@ from jaxtrain.signals import StopSignals
 from jaxtrain.state import TrainState, as_dict
 from jaxtrain.summary import describe, summarize, versions
 from jaxtrain.task import Steps, Task, build_task, make_steps
-
-# Calls that the device may be behind: enough to keep it busy, few enough to stop soon.
-MAX_IN_FLIGHT = 8
 
 
 def train(config: Config, workdir: Path, *, fresh: bool = False) -> dict[str, Any]:
@@ -47,21 +46,32 @@ def train(config: Config, workdir: Path, *, fresh: bool = False) -> dict[str, An
     with StopSignals() as signals:
         logging.check(config.logging)
         task = build_task(config)
-        workdir_lib.open_workdir(workdir, config, fresh=fresh)
-        summary = workdir_lib.read_summary(workdir, task.plan.total_steps)
-        if summary is not None:
-            print(f"{workdir} holds a finished run: see {workdir_lib.SUMMARY} there")
-            return summary
-        show_table("jaxtrain", describe(task, workdir))
-        folder = workdir / workdir_lib.CHECKPOINTS
-        with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
-            steps = make_steps(task)
-            state, progress = restore_or_create(task, steps, saved)
-            log = RunLog(workdir, config.logging, task.plan, int(state.step))
-            with contextlib.closing(log):
-                run = _Run(task, steps, workdir, saved, log, signals, state, progress)
-                run.loop()
-                return run.finish()
+        if jax.process_index() == 0:
+            workdir_lib.open_workdir(workdir, config, fresh=fresh)
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("workdir")
+        with workdir_lib.locked(workdir):
+            summary = workdir_lib.read_summary(workdir, task.plan.total_steps)
+            if summary is not None:
+                print(
+                    f"{workdir} holds a finished run: see {workdir_lib.SUMMARY} there"
+                )
+                return summary
+            show_table("jaxtrain", describe(task, workdir))
+            return _carry_out(task, workdir, signals)
+
+
+def _carry_out(task: Task, workdir: Path, signals: StopSignals) -> dict[str, Any]:
+    folder = workdir / workdir_lib.CHECKPOINTS
+    with contextlib.closing(Checkpoints(folder, task.config.checkpoint)) as saved:
+        steps = make_steps(task)
+        state, progress = restore_or_create(task, steps, saved)
+        log = RunLog(workdir, task.config.logging, task.plan, int(state.step))
+        with contextlib.closing(log):
+            signals.defer = True
+            run = _Run(task, steps, workdir, saved, log, signals, state, progress)
+            run.loop()
+            return run.finish()
 
 
 def restore_or_create(
@@ -96,21 +106,23 @@ class _Run:
         self.saved_at = time.monotonic()
         self.interval = Interval(progress.interval)
         self.due: tuple[int, Interval] | None = None
+        # The first step and the metrics of the calls that may not be finished.
+        self.in_flight = collections.deque[tuple[int, dict[str, jax.Array]]]()
         self.clock = Clock(progress, steps.compile_seconds)
 
     def loop(self) -> None:
         """Run to the end of training, an early stop or a signal; the state is saved."""
         plan = self.plan
-        key = jax.device_put(
-            random.root_key(self.config.seed), sharding.replicated(self.task.mesh)
+        everywhere = sharding.replicated(self.task.mesh)
+        key = jax.jit(random.root_key, static_argnums=0, out_shardings=everywhere)(
+            self.config.seed
         )
         feed = self._feed()
-        in_flight = collections.deque[jax.Array]()
         if self.step:
             self.log.write("event", self.step, event="resumed")
         while True:
             improved = self._eval_due() and self._evaluate()
-            if improved or self._save_due():
+            if (improved and self.saved_step != self.step) or self._save_due():
                 self._save()
             if self._ended():
                 break
@@ -119,6 +131,7 @@ class _Run:
                 self.state, metrics = self.steps.train(
                     self.state, key, self.steps.train_set.on_device, batches
                 )
+            self.in_flight.append((self.step, metrics))
             self.step += num_steps
             self.interval.add(metrics)
             # Only now, with the next call dispatched, is the last interval read.
@@ -126,13 +139,12 @@ class _Run:
             if self.step % plan.log_every_steps == 0:
                 self.due = self.step, self.interval
                 self.interval = Interval()
-            in_flight.append(metrics["loss"])
-            if len(in_flight) > MAX_IN_FLIGHT:
-                in_flight.popleft().block_until_ready()
+            self._check_calls(MAX_IN_FLIGHT)
         feed.close()
         if self.saved_step != self.step:
             self._save()
-        self.saved.wait()
+        with self.clock.paused():
+            self.saved.wait()
 
     def finish(self) -> dict[str, Any]:
         """Test the trained model and write the summary, unless the run stopped before.
@@ -151,7 +163,7 @@ class _Run:
             assert signum is not None
             message = f"stopped at step {self.step}, saved; the same command goes on"
             raise Interrupted(signum, message)
-        if self.step % self.plan.log_every_steps:
+        if self.interval.values():
             self.due = self.step, self.interval
             self._report()
         self.log.write("eval", self.step, split="test", **test)
@@ -179,7 +191,7 @@ class _Run:
 
     def _feed(self) -> Generator[tuple[int, Any], None, None]:
         task, start = self.task, self.step
-        stop = self.plan.stop_after_steps
+        stop = self.plan.total_steps
         batches = pipeline.train_batches(
             self.config.data,
             self.steps.train_set,
@@ -198,6 +210,7 @@ class _Run:
 
     def _evaluate(self) -> bool:
         """Evaluate on the validation split; return whether it is the best so far."""
+        self._check_calls(0)
         self._report()
         assert self.steps.validation_set is not None
         metrics = self._pass_over(self.steps.validation_set)
@@ -235,6 +248,7 @@ class _Run:
         )
 
     def _save(self) -> None:
+        self._check_calls(0)
         self._report()
         progress = self.progress
         progress.interval = self.interval.values()
@@ -259,27 +273,41 @@ class _Run:
         if self.due is None:
             return
         (step, interval), self.due = self.due, None
-        values = interval.values()
-        self._check_numbers(step, values)
-        speed = self.clock.speed(len(values["loss"]) * self.plan.batch_size)
-        self.log.write("train", step, **interval.summary(), examples_per_second=speed)
+        summary = interval.summary()  # Waits for the last of the steps.
+        speed = self.clock.speed(interval.num_new * self.plan.batch_size)
+        self.log.write("train", step, **summary, examples_per_second=speed)
 
-    def _check_numbers(self, step: int, values: dict[str, list[float]]) -> None:
+    def _check_calls(self, in_flight: int) -> None:
+        """Wait until at most so many calls are in flight; check the others' numbers.
+
+        Raises:
+          BadNumbersError: the limit of non-finite steps in a row is reached.
+        """
         limit = self.config.train.max_bad_steps
-        bad = [i for i, count in enumerate(values["bad_steps"]) if count >= limit]
-        if not bad:
-            return
-        first = bad[0]
+        while len(self.in_flight) > in_flight:
+            start, metrics = self.in_flight.popleft()
+            bad_steps = jax.device_get(metrics["bad_steps"]).tolist()
+            if limit in bad_steps:
+                self._stop_for_bad_numbers(start, bad_steps.index(limit), metrics)
+
+    def _stop_for_bad_numbers(
+        self, start: int, index: int, metrics: dict[str, jax.Array]
+    ) -> None:
+        self._report()
+        loss, grad_norm = (
+            float(metrics[name][index]) for name in ("loss", "grad_norm")
+        )
+        finite = math.isfinite(loss + grad_norm)
         saved = self.saved.steps()
-        where = (
-            f"{self.workdir / workdir_lib.CHECKPOINTS / str(saved[-1])}"
-            if saved
-            else ""
+        folder = self.workdir / workdir_lib.CHECKPOINTS
+        message = (
+            f"step {start + index + 1}: {self.config.train.max_bad_steps} non-finite "
+            f"steps in a row (train.max_bad_steps): loss {loss}, gradient norm "
+            f"{grad_norm}{', but the update is not finite' if finite else ''}. They "
+            "changed nothing; the last good checkpoint is "
+            f"{folder / str(saved[-1]) if saved else 'none yet'}. Try, in another "
+            "--workdir or with --fresh, a lower optimizer.learning_rate, "
+            "optimizer.clip_norm or a longer warm-up"
         )
-        raise BadNumbersError(
-            f"step {step - len(values['loss']) + 1 + first}: loss "
-            f"{values['loss'][first]}, gradient norm {values['grad_norm'][first]}: "
-            f"{limit} non-finite steps in a row (train.max_bad_steps). They changed "
-            f"nothing; the last good checkpoint is {where or 'none yet'}. Try a lower "
-            "optimizer.learning_rate, optimizer.clip_norm or a longer warm-up"
-        )
+        self.log.write("event", self.step, event=f"stopped at {message}")
+        raise BadNumbersError(message)

@@ -1,11 +1,16 @@
 """The folder of a run: is it new, to be resumed, or finished."""
 
+import contextlib
+import fcntl
 import json
 import math
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import jax
 
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
@@ -24,20 +29,19 @@ def open_workdir(workdir: Path, config: Config, *, fresh: bool) -> None:
     Raises:
       UserError: the folder cannot be written, or holds a run of another config.
     """
+    workdir = workdir.absolute()
+    path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
     try:
-        if fresh and workdir.exists() and any(workdir.iterdir()):
+        if fresh and (path.exists() or checkpoints.exists()):
             aside = _aside(workdir)
             workdir.rename(aside)
             print(f"moved the old run to {aside}")
-        workdir.mkdir(parents=True, exist_ok=True)
-        path = workdir / CONFIG
-        if path.exists():
-            _check_same(workdir, config_lib.from_json(path.read_text()), config)
-        elif (workdir / CHECKPOINTS).exists():
-            raise UserError(
-                f"{workdir} holds checkpoints but no {CONFIG}: choose another "
-                "--workdir, or give --fresh to move it aside"
-            )
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        # A run that ended before its first checkpoint binds nobody.
+        if any(step.name.isdigit() for step in checkpoints.iterdir()):
+            _check_same(workdir, _read_config(path), config)
+        with (workdir / METRICS).open("a"):
+            pass  # Writable?
         write_text(path, config_lib.to_json(config))
     except OSError as error:
         raise UserError(
@@ -51,7 +55,10 @@ def read_summary(workdir: Path, total_steps: int) -> dict[str, Any] | None:
     path = workdir / SUMMARY
     if not path.exists():
         return None
-    summary = json.loads(path.read_text())
+    try:
+        summary = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): move it away to go on") from None
     finished = summary["stopped_early"] or summary["step"] >= total_steps
     return summary if finished else None
 
@@ -74,6 +81,39 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+@contextlib.contextmanager
+def locked(workdir: Path) -> Iterator[None]:
+    """Hold the folder for one run at a time; process 0 does so for all.
+
+    Raises:
+      UserError: another run holds it.
+    """
+    if jax.process_index() != 0:
+        yield
+        return
+    descriptor = os.open(workdir, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(
+            f"another process trains in {workdir}: wait for it, or choose another "
+            "--workdir"
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def _read_config(path: Path) -> Config:
+    try:
+        return config_lib.from_json(path.read_text())
+    except (UserError, ValueError, FileNotFoundError) as error:
+        raise UserError(
+            f"{path}: cannot be read ({error}), so the checkpoints beside it cannot be "
+            "continued: restore it, choose another --workdir, or give --fresh"
+        ) from None
 
 
 def _check_same(workdir: Path, old: Config, new: Config) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,16 @@ def read_lines(workdir: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 def read_summary(workdir: Path) -> dict[str, Any]:
     return json.loads((workdir / "summary.json").read_text())
+
+
+def wait_for_lines(path: Path, count: int, process) -> None:
+    """Wait until the run has written some lines of metrics."""
+    for _ in range(1200):
+        if path.exists() and len(path.read_text().splitlines()) >= count:
+            return
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    raise AssertionError(f"{path} did not come to {count} lines")
 
 
 def recipe(**changes: Sequence[str] | str) -> str:

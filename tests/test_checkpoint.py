@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from jaxtrain.checkpoint import Checkpoints
-from jaxtrain.config import CheckpointConfig
+from jaxtrain.config import CheckpointConfig, Metric
 from jaxtrain.errors import CheckpointError, UserError
 
 
@@ -66,6 +66,22 @@ def test_best_loss_is_the_lowest(tmp_path: Path):
         for step, loss in [(1, 2.0), (2, 0.5), (3, 0.7)]:
             saved.save(step, STATE, {}, {"loss": loss})
         assert saved.steps() == [2, 3]
+
+
+def test_of_equal_evaluations_the_first_is_the_best(tmp_path: Path):
+    """As in summary.json."""
+    with opened(tmp_path, keep=1) as saved:
+        for step, accuracy in [(1, 0.5), (2, 0.9), (3, 0.9), (4, 0.9)]:
+            saved.save(step, STATE, {}, {"accuracy": accuracy})
+        assert saved.steps() == [2, 4]
+
+
+@pytest.mark.parametrize("metric", ["loss", "accuracy"])
+def test_nan_is_never_the_best(tmp_path: Path, metric: Metric):
+    with opened(tmp_path, keep=1, best_metric=metric) as saved:
+        for step, value in [(1, float("nan")), (2, 0.5), (3, float("nan")), (4, None)]:
+            saved.save(step, STATE, {}, None if value is None else {metric: value})
+        assert saved.steps() == [2, 4]
 
 
 def test_no_best(tmp_path: Path):

@@ -1,14 +1,17 @@
 """The command line as a user meets it: spellings, help, and every bad input."""
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
 
 from jaxtrain import devices
 from jaxtrain.cli import main, parse_train
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
-from tests.conftest import ROOT, Cli, recipe
+from tests.conftest import ROOT, Cli, recipe, wait_for_lines
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 
@@ -178,11 +181,21 @@ def test_devices_that_cannot_share_a_batch(cli: Cli):
     assert "56 or 64" in result.stderr
 
 
+@pytest.fixture
+def no_platform_chosen() -> Iterator[None]:
+    chosen = getattr(jax.config, "jax_platforms")  # noqa: B009
+    jax.config.update("jax_platforms", None)
+    yield
+    jax.config.update("jax_platforms", chosen)
+
+
+@pytest.mark.usefixtures("no_platform_chosen")
 def test_falling_back_to_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(devices, "nvidia_gpus", lambda: ["NVIDIA H200"])
     with pytest.raises(UserError, match=r"NVIDIA H200.*\[cuda12\].*--platform cpu"):
         devices.start("auto")
-    devices.start("cpu")
+    devices.start("cpu")  # Chosen here, or by JAX_PLATFORMS: no fallback.
+    devices.start("auto")
 
 
 def test_missing_gpu_is_refused(cli: Cli):
@@ -205,6 +218,64 @@ def test_numbers_that_go_bad_end_with_code_5(cli: Cli, write_config):
     for part in ("5 non-finite steps in a row", "run/checkpoints/", "learning_rate"):
         assert part in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["--train.stop-after-steps", "30"]])
+def test_bad_numbers_are_seen_between_lines_of_metrics(
+    cli: Cli, write_config, words: list[str]
+):
+    config = write_config(
+        recipe(
+            optimizer='OptimizerConfig(name="sgd", learning_rate=1e30)',
+            train="TrainConfig(steps=60, max_bad_steps=3)",
+            checkpoint="CheckpointConfig(every_steps=10)",
+            logging="LoggingConfig(every_steps=1000)",
+        )
+    )
+    result = cli("--config", config, "--workdir", "run", *words)
+    assert result.code == 5, result.stderr
+    assert "step 3: 3 non-finite steps in a row" in result.stderr
+    assert "the update is not finite" in result.stderr
+    assert not any((cli.directory / "run" / "checkpoints").iterdir())
+    # Nothing was saved, so the corrected config may use the folder.
+    words = ["--optimizer.learning-rate", "0.1", "--train.steps", "2"]
+    result = cli("--config", config, "--workdir", "run", *words)
+    assert result.code == 0, result.stderr
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+def test_damaged_file_of_a_workdir_is_named(cli: Cli, write_config, name: str):
+    config = write_config(recipe(train="TrainConfig(steps=2)"))
+    assert cli("--config", config, "--workdir", "run").code == 0
+    (cli.directory / "run" / name).write_bytes(b"\xff{")
+    result = cli("--config", config, "--workdir", "run")
+    assert result.code == 2, result.stderr
+    assert f"run/{name}" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_two_runs_in_one_workdir_are_refused(cli: Cli, write_config):
+    config = write_config(recipe(train="TrainConfig(steps=100000)"))
+    words = ["--config", config, "--workdir", "run"]
+    first = cli.start(*words)
+    wait_for_lines(cli.directory / "run" / "metrics.jsonl", 1, first)
+    second = cli(*words)
+    first.kill()
+    first.communicate()
+    assert second.code == 2, second.stderr
+    assert "another process trains in run" in second.stderr
+
+
+def test_signal_before_there_is_anything_to_save(cli: Cli, write_config):
+    """While a large set is read, which takes minutes here."""
+    data = 'DataConfig(source="synthetic:64x64x3/10/2000000", cache="device")'
+    config = write_config(recipe(data=data))
+    process = cli.start("--config", config, "--workdir", "run")
+    path = cli.directory / "run" / "metrics.jsonl"
+    wait_for_lines(path, 0, process)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 143, stderr
+    assert "nothing was lost" in stderr and "Traceback" not in stderr
 
 
 def test_unexpected_state_in_a_checkpoint_is_refused(cli: Cli, write_config):

@@ -68,8 +68,9 @@ def test_calls_of_several_steps_end_at_what_is_due():
     )
     assert list(p.call_sizes(0, 4)) == [4, 4, 1, 1, 4, 4, 1, 1, 1, 1, 1]
     assert list(p.call_sizes(18, 4)) == [1, 1, 1, 1, 1]
+    # Where a run is to stop does not change the calls before it.
     stopped = dataclasses.replace(p, stop_after_steps=5)
-    assert list(stopped.call_sizes(0, 4)) == [4, 1]
+    assert list(stopped.call_sizes(0, 4)) == list(p.call_sizes(0, 4))
 
 
 def test_batch_larger_than_the_data_is_refused():
@@ -82,6 +83,16 @@ def test_batch_larger_than_the_data_is_refused():
 def test_early_stopping_needs_a_validation_split():
     with pytest.raises(UserError, match="early_stop_patience = 2"):
         plan(has_validation=False, train=TrainConfig(steps=9, early_stop_patience=2))
+
+
+def test_periods_of_evaluation_need_a_validation_split():
+    with pytest.raises(UserError, match="eval_every_steps have no effect"):
+        plan(has_validation=False, train=TrainConfig(steps=9, eval_every_steps=2))
+
+
+def test_evaluations_come_at_most_every_step():
+    train = TrainConfig(steps=9, eval_every_epochs=0.001)
+    assert plan(train=train).eval_every_steps == 1
 
 
 def test_lbfgs_needs_the_full_batch():

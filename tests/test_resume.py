@@ -2,13 +2,18 @@
 
 import json
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from jaxtrain.config import to_json
-from tests.conftest import Cli, read_lines, read_summary, recipe
+from tests.conftest import (
+    Cli,
+    read_lines,
+    read_summary,
+    recipe,
+    wait_for_lines,
+)
 
 # Batch norm, dropout, crops, flips, an average of the weights, early stopping and a
 # length that is a multiple of no period.
@@ -68,6 +73,20 @@ def test_stopped_run_ends_like_an_undisturbed_one(
     rest = cli(*words)
     assert rest.code == 0, rest.stderr
     assert_same_run(undisturbed / "run", cli.directory / "run", 47)
+
+
+def test_several_steps_a_call_end_the_same_wherever_they_stop(cli: Cli, write_config):
+    """The limit of 11 lies within the call from 10 to 14: the run stops at its end."""
+    config = write_config(
+        recipe(train="TrainConfig(steps=22, steps_per_call=4, eval_every_steps=100)")
+    )
+    whole, parts = cli.directory / "whole", cli.directory / "parts"
+    assert cli("--config", config, "--workdir", whole).code == 0
+    words = ["--config", config, "--workdir", parts]
+    assert cli(*words, "--train.stop-after-steps", 11).code == 0
+    assert (parts / "checkpoints" / "14").is_dir()
+    assert cli(*words).code == 0
+    assert_same_run(whole, parts, 22)
 
 
 @pytest.mark.parametrize(
@@ -158,13 +177,3 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
     config = load_config(undisturbed / "recipe.py")
     assert (run / "config.json").read_text() == to_json(config)
     assert json.loads((run / "config.json").read_text())["train"]["steps"] == 47
-
-
-def wait_for_lines(path: Path, count: int, process) -> None:
-    """Wait until the run has written some lines of metrics."""
-    for _ in range(1200):
-        if path.exists() and len(path.read_text().splitlines()) >= count:
-            return
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
-    raise AssertionError(f"{path} did not come to {count} lines")

@@ -136,6 +136,16 @@ def test_non_finite_step_changes_nothing_but_the_counts(ema: float | None):
     assert not same(trial.state.params, before.params)
 
 
+def test_update_that_overflows_is_a_bad_step():
+    """Finite loss and gradients, but a rate that makes the parameters infinite."""
+    trial = Trial(optimizer=OptimizerConfig(name="sgd", learning_rate=3e38))
+    before = trial.state
+    metrics = trial(IMAGES[:1] * 1e3, LABELS[:1])
+    assert np.isfinite(metrics["loss"][0]) and np.isfinite(metrics["grad_norm"][0])
+    assert metrics["skipped"][0] == 1
+    assert same(trial.state.params, before.params)
+
+
 def test_average_of_the_weights_follows_its_formula():
     trial = Trial(ema_decay=0.5)
     average = jax.device_get(trial.state.params)

@@ -12,6 +12,7 @@ import numpy as np
 from absl import flags
 from jax.sharding import Mesh
 
+from jaxtrain import signals
 from jaxtrain.config import DataConfig
 from jaxtrain.data.preprocess import Batch
 from jaxtrain.data.sources import ImageSource, Source, Splits
@@ -148,11 +149,15 @@ def feed(
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
     for size in sizes:
         stack = [next(batches) for _ in range(size)]
-        stacked = {name: np.stack([b[name] for b in stack]) for name in stack[0]}
+        stacked = {name: _stack([b[name] for b in stack]) for name in stack[0]}
         waiting.append((size, sharding.put_batch(mesh, stacked, batch_size)))
         if len(waiting) > PUT_AHEAD:
             yield waiting.popleft()
     yield from waiting
+
+
+def _stack(arrays: list[np.ndarray]) -> np.ndarray:
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,10 @@ def _eval_rows(
     return {"index": index.astype(np.int32), "mask": mask}
 
 
+def _start_worker(worker: int, num_workers: int) -> None:
+    signals.ignore()
+
+
 def _run(read: _Read, start: int, stop: int, workers: int) -> Iterator[HostBatch]:
     if read.source is None:
         yield from map(read, range(start, stop))
@@ -199,7 +208,10 @@ def _run(read: _Read, start: int, stop: int, workers: int) -> Iterator[HostBatch
         # Grain reads absl flags when it starts workers, and raises if nobody parsed
         # them.
         flags.FLAGS.mark_as_parsed()
-        dataset = dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
+        dataset = dataset.mp_prefetch(
+            grain.MultiprocessingOptions(num_workers=workers),
+            worker_init_fn=_start_worker,
+        )
     iterator = iter(dataset)
     try:
         yield from iterator

@@ -62,6 +62,8 @@ def local_rows(mesh: Mesh, batch_size: int) -> slice:
     indices = batch_sharding(mesh).addressable_devices_indices_map((1, batch_size))
     spans = [index[1].indices(batch_size) for index in indices.values() if index]
     start, stop = min(s[0] for s in spans), max(s[1] for s in spans)
+    held = {row for s in spans for row in range(*s)}
+    assert len(held) == stop - start, "a process's devices must hold consecutive rows"
     return slice(start, stop)
 
 
