@@ -66,27 +66,27 @@ def make_bare():
     images = jnp.asarray(np.random.default_rng(0).normal(size=(size, 28, 28, 1)), "f4")
     labels = jnp.arange(size) % 10
 
-    def loss_fn(params, model_state):
+    def loss_fn(params, model_state, images, labels):
         model = nnx.merge(graphdef, params, model_state, copy=True)
         model.train()
         logits = model(images)
         loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
         return loss, split_model(model)[2]
 
-    def step(params, model_state, opt_state):
+    def step(params, model_state, opt_state, images, labels):
         (loss, model_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            params, model_state
+            params, model_state, images, labels
         )
         updates, opt_state = tx.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), model_state, opt_state, loss
 
     jitted = jax.jit(step, donate_argnums=(0, 1, 2))
-    state = [*jitted(params, model_state, tx.init(params))]
+    state = [*jitted(params, model_state, tx.init(params), images, labels)]
 
     def run() -> float:
         start = time.perf_counter()
         for _ in range(STEPS):
-            state[:] = jitted(*state[:3])
+            state[:] = jitted(*state[:3], images, labels)
         state[3].block_until_ready()
         return STEPS * size / (time.perf_counter() - start)
 

@@ -51,6 +51,7 @@ def test_json_that_is_no_config_is_refused(text: str):
         (lambda: DataConfig(mean=(0.5,), std=(0.0,)), "std = (0.0,)"),
         (lambda: DataConfig(validation_fraction=1.0), "validation_fraction = 1.0"),
         (lambda: DataConfig(workers=2, cache="device"), "workers = 2 has no effect"),
+        (lambda: DataConfig(data_dir="x"), "data_dir = 'x' has no effect on digits"),
         (
             lambda: DataConfig(augment=AugmentConfig(random_resized_crop=True)),
             "image_size",
@@ -64,6 +65,7 @@ def test_json_that_is_no_config_is_refused(text: str):
         (lambda: CheckpointConfig(best_metric="f1"), "best_metric = 'f1'"),  # pyright: ignore
         (lambda: LoggingConfig(every_steps=0), "every_steps = 0"),
         (lambda: Config(seed=-1), "seed = -1"),
+        (lambda: Config(seed=2**32), "seed = 4294967296"),
         (
             lambda: Config(train=TrainConfig(epochs=1, steps=2)),
             "train.epochs = 1 and train.steps = 2",

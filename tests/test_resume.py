@@ -177,3 +177,41 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
     config = load_config(undisturbed / "recipe.py")
     assert (run / "config.json").read_text() == to_json(config)
     assert json.loads((run / "config.json").read_text())["train"]["steps"] == 47
+
+
+def test_tensorboard_gets_the_metrics_of_each_split(undisturbed: Path):
+    (events,) = (undisturbed / "run" / "tensorboard").iterdir()
+    written = events.read_bytes()
+    for name in ("train/loss", "train/learning_rate", "validation/loss", "test/loss"):
+        assert name.encode() in written
+
+
+def test_checkpoints_by_the_clock(cli: Cli, write_config):
+    """A period shorter than a step: one after every step."""
+    config = write_config(
+        recipe(
+            train="TrainConfig(steps=4)",
+            checkpoint="CheckpointConfig(every_minutes=1e-6, keep=9)",
+        )
+    )
+    result = cli("--config", config, "--workdir", "run")
+    assert result.code == 0, result.stderr
+    folder = cli.directory / "run" / "checkpoints"
+    assert {p.name for p in folder.iterdir()} == {"1", "2", "3", "4"}
+
+
+def test_early_stop_ends_the_run_for_good(cli: Cli, write_config):
+    """A learning rate of almost 0 never improves the loss by enough to be seen."""
+    config = write_config(
+        recipe(
+            optimizer='OptimizerConfig(name="sgd", learning_rate=1e-30)',
+            model='ModelConfig(name="cnn4", width=0.1)',
+            data='DataConfig(source="digits", batch_size=64, image_size=16)',
+            train="TrainConfig(steps=60, eval_every_steps=5, early_stop_patience=2)",
+        )
+    )
+    result = cli("--config", config, "--workdir", "run")
+    assert result.code == 0, result.stderr
+    summary = read_summary(cli.directory / "run")
+    assert (summary["step"], summary["stopped_early"]) == (15, True)
+    assert "finished" in cli("--config", config, "--workdir", "run").stdout
