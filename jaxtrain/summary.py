@@ -41,6 +41,17 @@ def describe(task: Task, workdir: Path) -> dict[str, Any]:
     }
 
 
+def describe_result(summary: dict[str, Any], workdir: Path) -> dict[str, Any]:
+    """Return what a person wants to see once a run has ended."""
+    test = summary["eval"]
+    return {
+        "test accuracy": f"{test['accuracy']:.4f}",
+        "test loss": f"{test['loss']:.4f}",
+        "examples": test["num_examples"],
+        "workdir": workdir,
+    }
+
+
 def summarize(
     task: Task,
     steps: Steps,

@@ -25,7 +25,7 @@ from jaxtrain.parallel import sharding
 from jaxtrain.progress import Clock, Progress
 from jaxtrain.signals import StopSignals
 from jaxtrain.state import TrainState, as_dict
-from jaxtrain.summary import describe, summarize, versions
+from jaxtrain.summary import describe, describe_result, summarize, versions
 from jaxtrain.task import Steps, Task, build_task, make_steps
 
 
@@ -58,7 +58,10 @@ def train(config: Config, workdir: Path, *, fresh: bool = False) -> dict[str, An
                 )
                 return summary
             show_table("jaxtrain", describe(task, workdir))
-            return _carry_out(task, workdir, signals)
+            summary = _carry_out(task, workdir, signals)
+            if "eval" in summary:  # Not if it stopped early, as asked.
+                show_table("result", describe_result(summary, workdir))
+            return summary
 
 
 def _carry_out(task: Task, workdir: Path, signals: StopSignals) -> dict[str, Any]:
@@ -169,15 +172,6 @@ class _Run:
         summary = summarize(self.task, self.steps, self.state, self.progress, test)
         if jax.process_index() == 0:
             workdir_lib.write_json(self.workdir / workdir_lib.SUMMARY, summary)
-            show_table(
-                "result",
-                {
-                    "test accuracy": f"{test['accuracy']:.4f}",
-                    "test loss": f"{test['loss']:.4f}",
-                    "examples": test["num_examples"],
-                    "workdir": self.workdir,
-                },
-            )
         return summary
 
     def _complete(self) -> bool:
