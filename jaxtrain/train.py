@@ -112,15 +112,15 @@ class _Run:
         self.due = collections.deque[tuple[int, Interval]]()
         # The first step and the metrics of the calls that may not be finished.
         self.in_flight = collections.deque[tuple[int, dict[str, jax.Array]]]()
+        everywhere = sharding.replicated(task.mesh)
+        self.key = jax.jit(random.root_key, static_argnums=0, out_shardings=everywhere)(
+            task.config.seed
+        )
         self.clock = Clock(progress, steps.compile_seconds)
 
     def loop(self) -> None:
         """Run to the end of training, an early stop or a signal; the state is saved."""
         plan = self.plan
-        everywhere = sharding.replicated(self.task.mesh)
-        key = jax.jit(random.root_key, static_argnums=0, out_shardings=everywhere)(
-            self.config.seed
-        )
         feed = self._feed()
         if self.step:
             self.log.write("event", self.step, event="resumed")
@@ -133,7 +133,7 @@ class _Run:
             num_steps, batches = next(feed)
             with jax.transfer_guard("disallow"):
                 self.state, metrics = self.steps.train(
-                    self.state, key, self.steps.train_set.on_device, batches
+                    self.state, self.key, self.steps.train_set.on_device, batches
                 )
             self.in_flight.append((self.step, metrics))
             self.step += num_steps
