@@ -141,9 +141,7 @@ class _Run:
             if self.step % plan.log_every_steps == 0:
                 self.due.append((self.step, self.interval))
                 self.interval = Interval()
-            if len(self.in_flight) >= 2 * MAX_IN_FLIGHT:
-                # Several at once: to wake for every call would disturb the device.
-                self._settle(MAX_IN_FLIGHT)
+            self._settle(MAX_IN_FLIGHT)
         feed.close()
         if self.saved_step != self.step:
             self._save()
