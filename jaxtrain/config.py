@@ -9,7 +9,6 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
 import typeguard
@@ -398,10 +397,6 @@ def differences(old: Config, new: Config) -> list[str]:
         for path in paths()
         if get(old, path) != get(new, path) and not _within(path, MAY_CHANGE_ON_RESUME)
     ]
-
-
-def load_json(path: Path) -> Config:
-    return from_json(path.read_text())
 
 
 def _within(path: str, prefixes: Sequence[str]) -> bool:
