@@ -20,6 +20,9 @@ T = TypeVar("T")
 METRICS = ("loss", "accuracy", "top5_accuracy")
 Metric = Literal["loss", "accuracy", "top5_accuracy"]
 
+MESH_AXES = ("data", "fsdp", "model", "spatial", "spatial_width")
+Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
+
 # Of each group one member may be set; an override on the command line replaces the
 # member that the config file sets.
 ONE_OF = (
@@ -38,7 +41,10 @@ ONE_OF = (
 MAY_CHANGE_ON_RESUME = (
     "logging",
     "checkpoint",
-    "parallel",
+    "parallel.preset",
+    *(f"parallel.{axis}" for axis in MESH_AXES),
+    "parallel.pipeline_stages",
+    "parallel.xla_flags",
     "data.data_dir",
     "data.cache",
     "data.eval_batch_size",
@@ -235,11 +241,48 @@ class OptimizerConfig(_Section):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelConfig(_Section):
-    # Devices that share a global batch; -1: all there are.
-    data: int = -1
+    # What the devices share: data_parallel (the batch), fsdp (the batch and the whole
+    # state), zero1 (the batch and the optimizer's state), tensor (channels), spatial
+    # (the rows of the images) or 2d (fsdp over groups of 2 that share channels).
+    preset: Preset = "data_parallel"
+    # Devices that share a batch and hold a whole copy of the state each. This and the
+    # next four are the mesh: -1: all that the others leave; None: as the preset says.
+    data: int | None = None
+    # Devices that share a batch and the state.
+    fsdp: int | None = None
+    # Devices that share the channels of convolutions and the classes.
+    model: int | None = None
+    # Devices that share the rows of an image.
+    spatial: int | None = None
+    # Devices that share the columns of an image.
+    spatial_width: int | None = None
+    # Stages that hold the layers in turn, each on its part of the devices; the
+    # micro-batches that pass through them are train.accumulate_steps.
+    pipeline_stages: int = 1
+    # Examples whose batch-norm statistics are computed together, or global: all of a
+    # (micro-)batch, for which the devices exchange them in every layer.
+    batch_norm: Literal["global"] | int = "global"
+    # Named set of XLA flags for several GPUs: overlap hides collectives behind
+    # computation. Without effect on CPU.
+    xla_flags: Literal["default", "overlap"] = "default"
 
     def validate(self) -> None:
-        self._check("data", self.data == -1 or self.data > 0, "-1 or above 0")
+        for name in MESH_AXES:
+            size = getattr(self, name)
+            ok = size is None or size == -1 or size > 0
+            self._check(name, ok, "-1 or above 0")
+        rest = [name for name in MESH_AXES if getattr(self, name) == -1]
+        if len(rest) > 1:
+            raise UserError(
+                f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: one axis "
+                "may take the rest of the devices"
+            )
+        self._positive("pipeline_stages")
+        self._check(
+            "batch_norm",
+            self.batch_norm == "global" or self.batch_norm > 0,
+            "global or a number of examples above 0",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,6 +389,24 @@ class Config(_Section):
                 f"data.batch_size = {self.data.batch_size} is not divisible by "
                 f"train.accumulate_steps = {self.train.accumulate_steps}"
             )
+        group = self.parallel.batch_norm
+        if group != "global" and self.micro_batch_size % group:
+            raise UserError(
+                f"parallel.batch_norm = {group} does not divide the "
+                f"{self.micro_batch_size} examples of data.batch_size / "
+                "train.accumulate_steps"
+            )
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Examples, of all devices, that go through the model together."""
+        return self.data.batch_size // self.train.accumulate_steps
+
+    @property
+    def norm_groups(self) -> int:
+        """Parts of a micro-batch that batch norm takes by themselves."""
+        group = self.parallel.batch_norm
+        return 1 if group == "global" else self.micro_batch_size // group
 
 
 def get(config: Any, path: str) -> Any:

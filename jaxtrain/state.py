@@ -12,6 +12,7 @@ from flax import nnx
 
 from jaxtrain import models, random
 from jaxtrain.config import Config
+from jaxtrain.models.layers import Model
 from jaxtrain.precision import create_loss_scale
 
 
@@ -55,23 +56,23 @@ def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
     return graphdef, nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
 
 
-def build_graph(
+def build_abstract_model(
     config: Config,
     policy: jmp.Policy,
     image_shape: tuple[int, int, int],
     num_classes: int,
-) -> Any:
-    """Return the model's graph without allocating it; errors name what does not fit."""
-    model = nnx.eval_shape(
+) -> Model:
+    """Return the model without allocating it; errors name what does not fit."""
+    return nnx.eval_shape(
         lambda: models.build(
             config.model,
             image_shape=image_shape,
             num_classes=num_classes,
             policy=policy,
             rngs=nnx.Rngs(0),
+            norm_groups=config.norm_groups,
         )
     )
-    return nnx.split(model, nnx.Param, ...)[0]
 
 
 def make_create_state(
@@ -94,6 +95,7 @@ def make_create_state(
             num_classes=num_classes,
             policy=policy,
             rngs=nnx.Rngs(params=random.stream(root, random.INIT)),
+            norm_groups=config.norm_groups,
         )
         _, params, model_state = split_model(model)
         ema = config.train.ema_decay is not None

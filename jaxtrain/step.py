@@ -13,6 +13,7 @@ from jaxtrain.config import TrainConfig
 from jaxtrain.data.preprocess import Batch, Preprocess
 from jaxtrain.losses import cross_entropy
 from jaxtrain.metrics import Sums, batch_sums
+from jaxtrain.parallel.sharding import Layout
 from jaxtrain.precision import adjust_loss_scale, at_minimum
 from jaxtrain.repeat import repeat
 from jaxtrain.schedule import Schedule
@@ -27,6 +28,7 @@ def make_train_step(
     tx: optax.GradientTransformationExtraArgs,
     schedule: Schedule | None,
     preprocess: Preprocess,
+    layout: Layout,
 ) -> Callable[[TrainState, jax.Array, Any, Batch], tuple[TrainState, Metrics]]:
     """Return `(state, root_key, data, batches) -> (state, metrics)`.
 
@@ -68,12 +70,14 @@ def make_train_step(
         state: TrainState, batch: Batch, key: Any
     ) -> tuple[Any, Any, Metrics]:
         scale = state.loss_scale["scale"] if state.loss_scale else jnp.float32(1)
+        params = layout.whole_params(state.params)
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
             (_, (model_state, metrics)), grads = jax.value_and_grad(
                 loss_fn, has_aux=True
-            )(state.params, model_state, batch, key, scale)
+            )(params, model_state, batch, key, scale)
+            grads = layout.shared_grads(grads)
             return (model_state, jax.tree.map(jnp.add, total, grads)), metrics
 
         # Summed in float32, whatever the parameters' dtype.
@@ -101,6 +105,7 @@ def make_train_step(
         state: TrainState, root: jax.Array, data: Any, batch: Batch
     ) -> tuple[TrainState, Metrics]:
         batch = preprocess(data, batch, root, state.step)
+        batch = {**batch, "image": layout.images(batch["image"])}
         key = random.at_step(root, random.DROPOUT, state.step)
         grads, model_state, metrics = gradients(state, batch, key)
         grad_norm = _norm(grads)
@@ -154,7 +159,7 @@ def make_train_step(
 
 
 def make_eval_step(
-    graphdef: Any, preprocess: Preprocess
+    graphdef: Any, preprocess: Preprocess, layout: Layout
 ) -> Callable[[Any, Any, Sums, Any, Batch], Sums]:
     """Return `(params, model_state, sums, data, batches) -> sums`, with dropout off."""
 
@@ -164,9 +169,11 @@ def make_eval_step(
         batch = jax.tree.map(lambda x: x[0], batches)
         unused = jnp.zeros((), jnp.int32)
         batch = preprocess(data, batch, random.root_key(0), unused)
+        params = layout.whole_params(params)
         model = nnx.merge(graphdef, params, model_state, copy=True)
         model.eval()
-        new = batch_sums(model(batch["image"]), batch["label"], batch["mask"])
+        logits = model(layout.images(batch["image"]))
+        new = batch_sums(logits, batch["label"], batch["mask"])
         return jax.tree.map(jnp.add, sums, new)
 
     return eval_step

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jmp
 import optax
+from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain import precision, random
@@ -20,9 +21,10 @@ from jaxtrain.evaluate import eval_batch_size
 from jaxtrain.optim import make_optimizer
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.parallel.sharding import Layout
 from jaxtrain.plan import Plan, make_plan
 from jaxtrain.schedule import Schedule, make_schedule
-from jaxtrain.state import TrainState, build_graph, make_create_state
+from jaxtrain.state import TrainState, build_abstract_model, make_create_state
 from jaxtrain.step import make_eval_step, make_train_step
 
 
@@ -31,7 +33,7 @@ class Task:
     """The parts of a run. `abstract_state` carries the shardings."""
 
     config: Config
-    mesh: Mesh
+    layout: Layout
     policy: jmp.Policy
     splits: sources.Splits
     plan: Plan
@@ -40,6 +42,10 @@ class Task:
     graphdef: Any
     create: Callable[[jax.Array], TrainState]
     abstract_state: TrainState
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.layout.mesh
 
     @property
     def state_shardings(self) -> Any:
@@ -75,13 +81,8 @@ def build_task(config: Config) -> Task:
       UserError: a name is unknown, or data, model, batch and devices do not fit.
     """
     mesh = make_mesh(config.parallel)
-    micro_batch = config.data.batch_size // config.train.accumulate_steps
-    name = "data.batch_size"
-    if config.train.accumulate_steps > 1:
-        name += " / train.accumulate_steps"
-    sharding.check_batch_size(name, micro_batch, mesh)
-    name = "data.eval_batch_size" if config.data.eval_batch_size else "data.batch_size"
-    sharding.check_batch_size(name, eval_batch_size(config.data), mesh)
+    layout = Layout(mesh, shard_params=config.parallel.preset != "zero1")
+    _check_batches(config, mesh)
     if config.checkpoint.every_minutes is not None and jax.process_count() > 1:
         raise UserError(
             f"checkpoint.every_minutes = {config.checkpoint.every_minutes}: the clocks "
@@ -102,22 +103,29 @@ def build_task(config: Config) -> Task:
     tx = make_optimizer(config.optimizer, schedule)
     shape, num_classes = train.image_shape, train.num_classes
     create = make_create_state(config, policy, shape, num_classes, tx)
-    graphdef = build_graph(config, policy, shape, num_classes)
+    model = build_abstract_model(config, policy, shape, num_classes)
+    _check_image_shape(shape, model.stride, mesh)
     abstract = jax.eval_shape(create, random.root_key(config.seed))
+    shardings = layout.state(abstract)
+    if mesh.shape["model"] > 1 and not sharding.splits_channels(shardings):
+        raise UserError(
+            f"parallel.model = {mesh.shape['model']} divides the channels of no layer "
+            f"of {config.model.name}"
+        )
     abstract_state = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
         abstract,
-        sharding.infer(abstract, mesh),
+        shardings,
     )
     return Task(
         config=config,
-        mesh=mesh,
+        layout=layout,
         policy=policy,
         splits=splits,
         plan=plan,
         tx=tx,
         schedule=schedule,
-        graphdef=graphdef,
+        graphdef=nnx.graphdef(model),
         create=create,
         abstract_state=abstract_state,
     )
@@ -141,13 +149,18 @@ def make_steps(task: Task) -> Steps:
         create=Compiled(task.create, out_shardings=states),
         train=Compiled(
             make_train_step(
-                config.train, task.graphdef, task.tx, task.schedule, train_preprocess
+                config.train,
+                task.graphdef,
+                task.tx,
+                task.schedule,
+                train_preprocess,
+                task.layout,
             ),
             out_shardings=(states, everywhere),
             donate_argnums=0,
         ),
         eval=Compiled(
-            make_eval_step(task.graphdef, eval_preprocess),
+            make_eval_step(task.graphdef, eval_preprocess, task.layout),
             out_shardings=everywhere,
             donate_argnums=2,
         ),
@@ -157,6 +170,39 @@ def make_steps(task: Task) -> Steps:
         mean=mean,
         std=std,
     )
+
+
+def _check_batches(config: Config, mesh: Mesh) -> None:
+    num_shards = sharding.num_batch_shards(mesh)
+    reason = "the devices that share a batch (parallel.data x parallel.fsdp)"
+    name = "data.batch_size"
+    if config.train.accumulate_steps > 1:
+        name += " / train.accumulate_steps"
+    sharding.check_divisible(name, config.micro_batch_size, num_shards, reason)
+    name = "data.eval_batch_size" if config.data.eval_batch_size else "data.batch_size"
+    sharding.check_divisible(name, eval_batch_size(config.data), num_shards, reason)
+    if config.norm_groups > 1 and config.norm_groups % num_shards:
+        largest = config.micro_batch_size // num_shards
+        raise UserError(
+            f"parallel.batch_norm = {config.parallel.batch_norm} makes "
+            f"{config.norm_groups} groups of {config.micro_batch_size} examples, which "
+            f"{num_shards} devices cannot share without splitting one: {largest} or a "
+            f"divisor of it would fit, or global"
+        )
+
+
+def _check_image_shape(shape: tuple[int, ...], stride: int, mesh: Mesh) -> None:
+    sides = ("height", "spatial"), ("width", "spatial_width")
+    for size, (side, axis) in zip(shape, sides, strict=False):
+        devices = mesh.shape[axis]
+        if devices > 1:
+            sharding.check_divisible(
+                f"image {side}",
+                size,
+                devices * stride,
+                f"parallel.{axis} = {devices} times the model's stride of {stride}; "
+                "see data.image_size",
+            )
 
 
 def _check_statistics(config: Config, channels: int) -> None:

@@ -10,9 +10,17 @@ import pytest
 from flax import nnx
 
 from jaxtrain import models, precision, random
-from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig
+from jaxtrain.config import (
+    Config,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
 from jaxtrain.optim import make_optimizer
-from jaxtrain.state import build_graph, make_create_state
+from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.state import build_abstract_model, make_create_state
 from jaxtrain.step import make_eval_step, make_train_step
 
 SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
@@ -20,6 +28,7 @@ RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(8, BATCH, *SHAPE)).astype(np.float32)
 LABELS = RNG.integers(0, CLASSES, (8, BATCH)).astype(np.int32)
 ROOT = random.root_key(0)
+LAYOUT = Layout(make_mesh(ParallelConfig()))
 
 
 def as_given(data: Any, batch: Any, root: jax.Array, step: jax.Array) -> Any:
@@ -47,11 +56,14 @@ class Trial:
         rate = self.config.optimizer.learning_rate
         schedule: Any = None if rate is None else optax.constant_schedule(rate)
         tx = make_optimizer(self.config.optimizer, schedule)
-        self.graphdef = build_graph(self.config, self.policy, SHAPE, CLASSES)
+        model = build_abstract_model(self.config, self.policy, SHAPE, CLASSES)
+        self.graphdef = nnx.graphdef(model)
         create = make_create_state(self.config, self.policy, SHAPE, CLASSES, tx)
         self.state = jax.jit(create)(ROOT)
         self.step = jax.jit(
-            make_train_step(self.config.train, self.graphdef, tx, schedule, as_given)
+            make_train_step(
+                self.config.train, self.graphdef, tx, schedule, as_given, LAYOUT
+            )
         )
 
     def __call__(self, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -238,7 +250,9 @@ def test_learning_rate_of_the_log_is_the_optimizers():
     create = make_create_state(trial.config, trial.policy, SHAPE, CLASSES, tx)
     trial.state = jax.jit(create)(ROOT)
     trial.step = jax.jit(
-        make_train_step(trial.config.train, trial.graphdef, tx, schedule, as_given)
+        make_train_step(
+            trial.config.train, trial.graphdef, tx, schedule, as_given, LAYOUT
+        )
     )
     images = IMAGES[:3].copy()
     images[1] = np.inf
@@ -250,7 +264,7 @@ def test_learning_rate_of_the_log_is_the_optimizers():
 
 def test_eval_step_ignores_dropout_and_padding():
     trial = Trial(dropout=0.9)
-    step = jax.jit(make_eval_step(trial.graphdef, as_given))
+    step = jax.jit(make_eval_step(trial.graphdef, as_given, LAYOUT))
     zero = {
         name: jnp.zeros((), jnp.float32 if name == "loss" else jnp.int32)
         for name in ("loss", "accuracy", "top5_accuracy", "num_examples")

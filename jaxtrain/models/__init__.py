@@ -34,6 +34,7 @@ def build(
     num_classes: int,
     policy: jmp.Policy,
     rngs: nnx.Rngs,
+    norm_groups: int = 1,
 ) -> Model:
     """Build the model that `config` names, with the options that it sets.
 
@@ -43,6 +44,7 @@ def build(
       num_classes: number of logits.
       policy: dtypes of parameters, activations and logits.
       rngs: source of the initial weights (stream `params`).
+      norm_groups: parts of a training batch that batch norm takes by themselves.
 
     Raises:
       UserError: the name is not known, an option has no effect on the model, or the
@@ -52,7 +54,7 @@ def build(
     model = find_row(MODELS, "model.name", name)
     options = _options(config, model)
     _check_image_shape(image_shape, name, model)
-    layers = Layers(policy=policy, rngs=rngs)
+    layers = Layers(policy=policy, rngs=rngs, norm_groups=norm_groups)
     return model(image_shape, num_classes, layers=layers, **options)
 
 

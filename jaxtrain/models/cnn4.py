@@ -17,6 +17,7 @@ class CNN4(Model):
     """Four blocks of convolution, ReLU and pool, then two dense layers."""
 
     min_size = 16
+    stride = 16
 
     def __init__(
         self,

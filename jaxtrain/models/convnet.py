@@ -17,6 +17,7 @@ class ConvNet(Model):
     """Two blocks of convolution, batch norm, ReLU and pool, and a linear layer."""
 
     min_size = 4
+    stride = 4
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import jax
+import jax.numpy as jnp
 import jmp
 from flax import nnx
 from flax.typing import Initializer
@@ -18,6 +19,9 @@ class Model(nnx.Module):
 
     # Smallest height and width in pixels that leave the last layers any.
     min_size: ClassVar[int] = 1
+    # Pixels of the image, in height and in width, that become one in the last layer of
+    # convolutions.
+    stride: int = 1
 
     def __init__(
         self,
@@ -51,12 +55,58 @@ class Head(nnx.Module):
         return self.linear(self.dropout(x, rngs=rngs)).astype(self.dtype)
 
 
+class BatchNorm(nnx.BatchNorm):
+    """Batch norm over groups of examples ("ghost" batch norm, arXiv:1705.08741).
+
+    In training each of `groups` consecutive parts of the batch is normalised by its own
+    mean and variance, in float32, and has its own running statistics, (groups,
+    channels); their means over the groups count in evaluation. As long as no group is
+    split over devices, these exchange nothing. One group is ordinary batch norm, with
+    statistics of shape (channels,).
+    """
+
+    def __init__(self, channels: int, *, groups: int, **options: Any):
+        super().__init__(channels, **options)
+        if groups > 1:
+            self.mean = nnx.BatchStat(jnp.zeros((groups, channels), jnp.float32))
+            self.var = nnx.BatchStat(jnp.ones((groups, channels), jnp.float32))
+
+    def __call__(self, x: Any) -> jax.Array:  # pyright: ignore
+        mean, var = self.mean[...], self.var[...]
+        if mean.ndim == 1:
+            return super().__call__(x)
+        if self.use_running_average:
+            return self._normalize(x, mean.mean(0), var.mean(0))
+        grouped = x.reshape(len(mean), -1, *x.shape[1:])
+        dims = tuple(range(1, x.ndim))
+        wide = grouped.astype(jnp.float32)
+        batch_mean = wide.mean(dims)
+        # Cheaper than from the differences: both sums in one pass over the batch.
+        batch_var = jnp.maximum(jnp.square(wide).mean(dims) - batch_mean**2, 0)
+        rate = 1 - self.momentum
+        self.mean[...] = mean + rate * (batch_mean - mean)
+        self.var[...] = var + rate * (batch_var - var)
+        each = (len(mean), *(1,) * len(dims), -1)
+        normalized = self._normalize(
+            grouped, batch_mean.reshape(each), batch_var.reshape(each)
+        )
+        return normalized.reshape(x.shape)
+
+    def _normalize(self, x: jax.Array, mean: jax.Array, var: jax.Array) -> jax.Array:
+        assert self.scale is not None and self.bias is not None
+        factor = jax.lax.rsqrt(var + self.epsilon) * self.scale[...]
+        y = (x.astype(jnp.float32) - mean) * factor + self.bias[...]
+        return y.astype(self.dtype)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layers:
     """Makes layers that share a precision policy and a source of initial weights."""
 
     policy: jmp.Policy
     rngs: nnx.Rngs
+    # Groups that a training batch is split into for batch norm.
+    norm_groups: int = 1
 
     def conv(
         self,
@@ -97,10 +147,11 @@ class Layers:
             rngs=self.rngs,
         )
 
-    def batch_norm(self, channels: int, *, scale: float = 1.0) -> nnx.BatchNorm:
+    def batch_norm(self, channels: int, *, scale: float = 1.0) -> BatchNorm:
         """Make a batch norm (Ioffe and Szegedy 2015) that starts at `scale`."""
-        return nnx.BatchNorm(
+        return BatchNorm(
             channels,
+            groups=self.norm_groups,
             momentum=0.9,
             epsilon=1e-5,
             scale_init=nnx.initializers.constant(scale),

@@ -11,6 +11,7 @@ class LeNet(Model):
     """Two convolutions, three dense layers."""
 
     min_size = 12
+    stride = 4
 
     def __init__(
         self, image_shape: tuple[int, int, int], num_classes: int, *, layers: Layers

@@ -107,6 +107,7 @@ class ResNet(Model):
         stem: Literal["imagenet", "cifar"] = "imagenet",
     ):
         self.pool_stem = stem == "imagenet"
+        self.stride = 32 if stem == "imagenet" else 8
         size, stride = (7, 2) if stem == "imagenet" else (3, 1)
         features = scale_channels(64, width)
         self.stem_conv = conv(

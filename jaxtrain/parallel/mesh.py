@@ -1,13 +1,26 @@
 """The device mesh: named axes over all devices of all processes."""
 
+import math
+
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from jaxtrain.config import ParallelConfig
+from jaxtrain.config import MESH_AXES, ParallelConfig, Preset
 from jaxtrain.errors import UserError
 
-AXES = ("data",)
+# The axes that a batch is split over.
+BATCH_AXES = ("data", "fsdp")
+
+# Sizes of the axes, where the config gives none; an axis that is not named has size 1.
+PRESETS: dict[Preset, dict[str, int]] = {
+    "data_parallel": {"data": -1},
+    "fsdp": {"fsdp": -1},
+    "zero1": {"fsdp": -1},
+    "tensor": {"model": -1},
+    "spatial": {"spatial": -1},
+    "2d": {"fsdp": -1, "model": 2},
+}
 
 
 def make_mesh(config: ParallelConfig) -> Mesh:
@@ -17,13 +30,41 @@ def make_mesh(config: ParallelConfig) -> Mesh:
       UserError: the sizes do not multiply to the number of devices.
     """
     devices = jax.devices()
-    data = len(devices) if config.data == -1 else config.data
-    if data != len(devices):
-        raise UserError(
-            f"parallel.data = {data}, but JAX sees {len(devices)} "
-            f"{devices[0].platform} device(s): set it to {len(devices)} or -1"
-        )
+    sizes = axis_sizes(config, len(devices))
     # Explicit axes, JAX's default, make convolution gradients raise.
     return Mesh(
-        np.asarray(devices).reshape(data), AXES, axis_types=(AxisType.Auto,) * len(AXES)
+        np.asarray(devices).reshape(*sizes.values()),
+        MESH_AXES,
+        axis_types=(AxisType.Auto,) * len(MESH_AXES),
     )
+
+
+def axis_sizes(config: ParallelConfig, num_devices: int) -> dict[str, int]:
+    """Return the size of each axis, in the order of the mesh.
+
+    Raises:
+      UserError: the sizes do not multiply to the number of devices.
+    """
+    given: dict[str, int | None] = {a: getattr(config, a) for a in MESH_AXES}
+    sizes: dict[str, int] = dict.fromkeys(MESH_AXES, 1)
+    for axis, size in PRESETS[config.preset].items():
+        # As far as the devices go: one device is one whatever the preset.
+        sizes[axis] = size if size == -1 else math.gcd(size, num_devices)
+    rest_is_given = -1 in given.values()
+    for axis, size in given.items():
+        if size is not None:
+            sizes[axis] = size
+        elif sizes[axis] == -1 and rest_is_given:
+            sizes[axis] = 1
+    fixed = math.prod(size for size in sizes.values() if size != -1)
+    shown = " x ".join(f"parallel.{a} = {s}" for a, s in sizes.items() if s != 1)
+    if num_devices % fixed or (-1 not in sizes.values() and fixed != num_devices):
+        raise UserError(
+            f"{shown or 'a mesh of one device'} (preset {config.preset}) does not fit "
+            f"the {num_devices} device(s) that JAX sees: the sizes must multiply to "
+            f"{num_devices}, and one of them may be -1, the rest"
+        )
+    return {
+        axis: num_devices // fixed if size == -1 else size
+        for axis, size in sizes.items()
+    }
