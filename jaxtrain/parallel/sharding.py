@@ -25,7 +25,7 @@ from jaxtrain.parallel.mesh import BATCH_AXES
 # arXiv:1909.08053). The third convolution of a bottleneck stays whole: split, it would
 # need another reduction, of four times the channels.
 TENSOR_RULES: Sequence[tuple[str, int | None]] = (
-    (r"block\d+/conv3/", None),
+    (r"block\d+/(conv|norm)3/", None),
     (r"/conv[13]/(kernel|bias)", -1),
     (r"/norm[13]/", -1),
     (r"/conv[24]/kernel", -2),

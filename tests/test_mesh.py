@@ -1,0 +1,155 @@
+"""Sizes of the mesh's axes, where arrays lie on it, and what does not fit."""
+
+import math
+from typing import Any
+
+import jax
+import optax
+import pytest
+from jax.sharding import AbstractMesh
+from jax.sharding import PartitionSpec as P
+
+from jaxtrain import precision, random
+from jaxtrain.config import MESH_AXES, Config, ModelConfig, ParallelConfig
+from jaxtrain.errors import UserError
+from jaxtrain.parallel.mesh import axis_sizes
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.state import make_create_state
+from tests.conftest import Cli, recipe
+
+
+@pytest.mark.parametrize(
+    ("fields", "devices", "sizes"),
+    [
+        ({}, 8, (8, 1, 1, 1, 1)),
+        ({"preset": "fsdp"}, 8, (1, 8, 1, 1, 1)),
+        ({"preset": "zero1"}, 1, (1, 1, 1, 1, 1)),
+        ({"preset": "tensor"}, 2, (1, 1, 2, 1, 1)),
+        ({"preset": "spatial"}, 4, (1, 1, 1, 4, 1)),
+        ({"preset": "2d"}, 8, (1, 4, 2, 1, 1)),
+        ({"preset": "2d"}, 1, (1, 1, 1, 1, 1)),
+        ({"preset": "fsdp", "data": 2}, 8, (2, 4, 1, 1, 1)),
+        ({"preset": "tensor", "data": -1, "model": 2}, 8, (4, 1, 2, 1, 1)),
+        ({"spatial": 2, "spatial_width": 2}, 8, (2, 1, 1, 2, 2)),
+        # The rest goes to the axis that asks for it, not to the preset's.
+        ({"preset": "tensor", "data": -1}, 8, (8, 1, 1, 1, 1)),
+    ],
+)
+def test_axis_sizes(fields: dict[str, Any], devices: int, sizes: tuple[int, ...]):
+    expected = dict(zip(MESH_AXES, sizes, strict=True))
+    assert axis_sizes(ParallelConfig(**fields), devices) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"data": 3}, ["parallel.data = 3", "8 device(s)"]),
+        ({"fsdp": 4, "data": 4}, ["parallel.data = 4 x parallel.fsdp = 4", "8"]),
+        ({"model": 3}, ["parallel.model = 3", "multiply to 8"]),
+        ({"data": 1}, ["a mesh of one device", "8 device(s)"]),
+    ],
+)
+def test_sizes_that_do_not_fit(fields: dict[str, Any], named: list[str]):
+    with pytest.raises(UserError) as error:
+        axis_sizes(ParallelConfig(**fields), 8)
+    assert all(text in str(error.value) for text in named), error.value
+
+
+def test_one_axis_takes_the_rest():
+    with pytest.raises(UserError, match="data = -1 and parallel.model = -1: one axis"):
+        ParallelConfig(data=-1, model=-1)
+
+
+def abstract_state(optimizer: optax.GradientTransformation, groups: int = 8) -> Any:
+    """Return the state of a ResNet-50 for ImageNet, without allocating it."""
+    config = Config(
+        model=ModelConfig(name="resnet50"), parallel=ParallelConfig(batch_norm=groups)
+    )
+    policy = precision.parse("fp32")
+    create = make_create_state(config, policy, (224, 224, 3), 1000, optimizer)
+    return jax.eval_shape(create, random.root_key(0))
+
+
+def layout(shard_params: bool = True, **sizes: int) -> Layout:
+    shape = tuple(sizes.get(axis, 1) for axis in MESH_AXES)
+    mesh: Any = AbstractMesh(shape, MESH_AXES)
+    return Layout(mesh, shard_params=shard_params)
+
+
+def bytes_per_device(state: Any, layout: Layout) -> int:
+    return sum(
+        jax.tree.leaves(
+            jax.tree.map(
+                lambda x, s: math.prod(s.shard_shape(x.shape)) * x.dtype.itemsize,
+                state,
+                layout.state(state),
+            )
+        )
+    )
+
+
+def test_fully_sharded_state_is_shared_by_all_devices():
+    state = abstract_state(optax.adamw(1e-3))
+    whole = bytes_per_device(state, layout())
+    # Three copies of 25,557,032 float32 numbers, and the statistics.
+    assert whole > 12 * 25_557_032
+    assert bytes_per_device(state, layout(fsdp=8)) <= 0.15 * whole
+    # Of the three copies one stays whole.
+    zero1 = bytes_per_device(state, layout(shard_params=False, fsdp=8))
+    assert zero1 / whole == pytest.approx((1 + 2 / 8) / 3, abs=0.01)
+    assert bytes_per_device(state, layout(data=8)) > 0.99 * whole
+
+
+def test_rules_catch_kernels_moments_and_statistics():
+    state = abstract_state(optax.adamw(1e-3))
+    specs = jax.tree.map(lambda s: s.spec, layout(fsdp=4, model=2).state(state))
+    block = specs.params["stage2_block2"]
+    assert block["conv1"]["kernel"] == P(None, None, "fsdp", "model")
+    assert block["conv2"]["kernel"] == P(None, None, "model", "fsdp")
+    assert block["conv3"]["kernel"] == P(None, None, None, "fsdp")
+    assert block["norm1"]["scale"] == P("model")
+    assert block["norm2"]["scale"] == block["norm3"]["scale"] == P(None)
+    assert specs.params["head"]["linear"]["kernel"] == P("fsdp", "model")
+    moments = specs.opt_state[0].mu["stage2_block2"]
+    assert moments == block
+    statistics = specs.model_state["stage2_block2"]
+    assert statistics["norm1"]["mean"] == P(("data", "fsdp"), "model")
+    assert statistics["norm2"]["mean"] == P(("data", "fsdp"), None)
+
+
+TINY = recipe(
+    model='ModelConfig(name="convnet", width=0.125)', train="TrainConfig(steps=2)"
+)
+BAD_INPUT = {
+    "batch": (
+        "--data.batch-size 60",
+        ["data.batch_size = 60", "divisible by 8", "56 or 64 would fit"],
+    ),
+    "groups over devices": (
+        "--parallel.batch-norm 16",
+        ["parallel.batch_norm = 16", "4 groups of 64", "8 devices", "8 or a divisor"],
+    ),
+    "group": ("--parallel.batch-norm 7", ["parallel.batch_norm = 7", "64 examples"]),
+    "rows of an image": (
+        "--parallel.data 1 --parallel.spatial 8",
+        ["image height = 8", "divisible by 32", "stride of 4", "32 would fit"],
+    ),
+    "channels": (
+        "--parallel.data 1 --parallel.model 8 --model.width 0.11",
+        ["parallel.model = 8", "no layer of convnet"],
+    ),
+    "product": (
+        "--parallel.model 2 --parallel.data 2",
+        ["parallel.data = 2 x parallel.model = 2", "8 device(s)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUT)
+def test_bad_input(cli: Cli, write_config, name: str):
+    words, named = BAD_INPUT[name]
+    config = write_config(TINY)
+    result = cli("--config", config, *words.split(), JAX_NUM_CPU_DEVICES="8")
+    assert result.code == 2, result.stderr
+    assert all(text in result.stderr for text in named), result.stderr
+    assert "Traceback" not in result.stderr
