@@ -7,7 +7,8 @@ Hardware: 8 GPUs. Time and accuracy: unmeasured, the data is not at hand here.
 Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
 is on the 50,000 images of TFDS's validation split.
 Recipe: batch 1,024, learning rate 0.1 for every 256 examples with five epochs of
-warm-up (Goyal et al. 2017, arXiv:1706.02677), cosine, label smoothing 0.1, bfloat16.
+warm-up and batch norm over groups of 32 (Goyal et al. 2017, arXiv:1706.02677), cosine,
+label smoothing 0.1, bfloat16.
 """
 
 from jaxtrain.config import (
@@ -16,6 +17,7 @@ from jaxtrain.config import (
     DataConfig,
     ModelConfig,
     OptimizerConfig,
+    ParallelConfig,
     TrainConfig,
 )
 
@@ -38,6 +40,7 @@ def get_config() -> Config:
             workers=12,
         ),
         model=ModelConfig(name="resnet50"),
+        parallel=ParallelConfig(batch_norm=32, xla_flags="overlap"),
         optimizer=OptimizerConfig(
             name="sgd",
             learning_rate=0.4,

@@ -56,7 +56,7 @@ def test_sizes_that_do_not_fit(fields: dict[str, Any], named: list[str]):
 
 
 def test_one_axis_takes_the_rest():
-    with pytest.raises(UserError, match="data = -1 and parallel.model = -1: one axis"):
+    with pytest.raises(UserError, match=r"parallel\.model = -1: one axis"):
         ParallelConfig(data=-1, model=-1)
 
 

@@ -302,6 +302,30 @@ def test_batch_norm() -> None:
     np.testing.assert_allclose(norm.var[...], var, rtol=1e-4)
 
 
+def test_batch_norm_of_groups_is_that_of_each_group() -> None:
+    norm = layers.Layers(policy=FP32, rngs=nnx.Rngs(0), norm_groups=3).batch_norm(5)
+    rng = np.random.default_rng(0)
+    scale, bias = rng.normal(size=(2, 5)).astype(np.float32)
+    nnx.update(norm, {"scale": jnp.asarray(scale), "bias": jnp.asarray(bias)})
+    x = rng.normal(2.0, 3.0, (12, 4, 4, 5)).astype(np.float32)
+    y = norm(x)
+    means, variances = [], []
+    for i in range(3):
+        alone = nnx.BatchNorm(5, momentum=0.9, epsilon=1e-5, rngs=nnx.Rngs(0))
+        nnx.update(alone, {"scale": jnp.asarray(scale), "bias": jnp.asarray(bias)})
+        part = slice(4 * i, 4 * i + 4)
+        np.testing.assert_allclose(y[part], alone(jnp.asarray(x[part])), atol=1e-5)
+        np.testing.assert_allclose(norm.mean[i], alone.mean[...], rtol=1e-5)
+        np.testing.assert_allclose(norm.var[i], alone.var[...], rtol=1e-5)
+        means.append(alone.mean[...])
+        variances.append(alone.var[...])
+    norm.eval()
+    mean, var = np.mean(means, 0), np.mean(variances, 0)
+    np.testing.assert_allclose(
+        norm(x), (x - mean) / np.sqrt(var + 1e-5) * scale + bias, atol=1e-5
+    )
+
+
 @pytest.mark.parametrize("shape", [(2, 6, 8, 3), (2, 7, 5, 3), (1, 2, 3, 1)])
 def test_max_pool_equals_flax(shape: tuple[int, ...]) -> None:
     x = random_images(*shape)
