@@ -1,23 +1,30 @@
 """Checkpoints, behind Orbax: asynchronous, verified against the state they go into.
 
 A checkpoint of step N holds the state after N steps and JSON with the config, the
-versions and the progress of the run; the position in the data is the step itself.
+versions and the progress of the run; the position in the data is the step itself. The
+JSON also has the dtype, the shape and a digest of every array, and its own checksum:
+Orbax would load a flipped bit, and cast another dtype, without a word.
 """
 
 import contextlib
+import json
 import logging
 import math
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
 import jax
+from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
 from jaxtrain.config import CheckpointConfig
-from jaxtrain.errors import CheckpointError, UserError
+from jaxtrain.digest import digests, flatten, name
+from jaxtrain.errors import CheckpointError, DamagedError, UserError
 
 FORMAT = 1
+QUARANTINE = "quarantine"
 _STATE = "state"
 
 # Orbax reports routine steps, and the use of the faster non-OCDBT format, as warnings.
@@ -27,7 +34,10 @@ logging.getLogger("absl").setLevel(logging.ERROR)
 class Checkpoints:
     """The checkpoints of one run, `directory/<step>/`, newest and best kept."""
 
-    def __init__(self, directory: Path, config: CheckpointConfig):
+    def __init__(
+        self, directory: Path, config: CheckpointConfig, *, read_only: bool = False
+    ):
+        self.directory = directory
         context = ocp.Context()
         # A step counts once its commit file is written: an empty or half-deleted folder
         # never does.
@@ -52,7 +62,8 @@ class Checkpoints:
             # The loop decides when to save.
             save_decision_policy=decisions.FixedIntervalPolicy(1),
             preservation_policy=policies.AnyPreservationPolicy(keep),
-            cleanup_tmp_directories=True,
+            # Of saves that were cut off; a reader must not touch those of a live run.
+            cleanup_tmp_directories=not read_only,
         )
         self._pending: tuple[int, Any] | None = None
         self._failed = False
@@ -81,12 +92,13 @@ class Checkpoints:
           CheckpointError: this save could not start, or the one before it failed.
         """
         self.wait()
+        info = {"format": FORMAT, "arrays": _describe(state, digests(state)), **info}
         try:
             response = self._checkpointer.save_checkpointables_async(
                 step,
                 {_STATE: state},
                 metrics=None if metrics is None else {**metrics, "step": step},
-                custom_metadata={"format": FORMAT, **info},
+                custom_metadata={**info, "checksum": _checksum(info)},
             )
         except Exception as error:
             raise CheckpointError(
@@ -125,18 +137,69 @@ class Checkpoints:
 
         Raises:
           UserError: the checkpoint's arrays have other paths, shapes or dtypes.
-          CheckpointError: it cannot be read.
+          DamagedError: it cannot be read, or is not what was saved.
         """
+        info, _ = self._read_info(step)
+        _check_match(step, info["arrays"], abstract_state)
+        state = self._load(step, abstract_state)
+        _check_digests(step, info["arrays"], state)
+        return state, info
+
+    def restore_newest(
+        self, abstract_state: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Restore the newest good step; put damaged ones aside as `quarantine-STEP`.
+
+        Returns:
+          What `restore` does; None if there is no checkpoint at all.
+
+        Raises:
+          UserError: the newest good step does not fit.
+          CheckpointError: there are checkpoints, but none is good.
+        """
+        for step in reversed(self.steps()):
+            try:
+                return self.restore(step, abstract_state)
+            except DamagedError as error:
+                logging.getLogger(__name__).warning("%s; put aside", error)
+                self._put_aside(step)
+        damaged = sorted(p.name for p in self.directory.glob(f"{QUARANTINE}-*"))
+        if damaged:
+            raise CheckpointError(
+                f"no checkpoint in {self.directory} is good ({', '.join(damaged)}): "
+                "bring one back from a backup, or start anew with --fresh"
+            )
+        return None
+
+    def verify(self, step: int) -> dict[str, Any]:
+        """Read all of a step onto one device; return the JSON saved with it.
+
+        Raises:
+          DamagedError: it cannot be read, or is not what was saved.
+        """
+        info, saved = self._read_info(step)
+        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        abstract = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), saved
+        )
+        _check_digests(step, info["arrays"], self._load(step, abstract))
+        return info
+
+    def _read_info(self, step: int) -> tuple[dict[str, Any], Any]:
+        """Return the JSON of a step, and Orbax's own description of its state."""
         try:
             metadata: Any = self._checkpointer.checkpointables_metadata(step)
             saved = metadata.metadata[_STATE]
             info: dict[str, Any] = dict(metadata.custom_metadata)
         except Exception as error:
-            raise CheckpointError(
-                f"could not read step {step}: {_root(error)}"
-            ) from error
+            raise DamagedError(f"could not read step {step}: {_root(error)}") from error
+        checksum = info.pop("checksum", None)
+        if checksum != _checksum(info):
+            raise DamagedError(f"step {step}: its JSON is not what was saved")
         _check_format(step, info)
-        _check_match(step, saved, abstract_state)
+        return info, saved
+
+    def _load(self, step: int, abstract_state: Any) -> Any:
         try:
             with warnings.catch_warnings():
                 # Resuming on other devices than those that saved is what we are for.
@@ -145,10 +208,20 @@ class Checkpoints:
                     step, {_STATE: abstract_state}
                 )
         except Exception as error:
-            raise CheckpointError(
-                f"could not read step {step}: {_root(error)}"
-            ) from error
-        return loaded[_STATE], info
+            raise DamagedError(f"could not read step {step}: {_root(error)}") from error
+        return loaded[_STATE]
+
+    def _put_aside(self, step: int) -> None:
+        """Rename a damaged step, so that it is neither read nor counted again."""
+        if jax.process_index() == 0:
+            number, target = 0, self.directory / f"{QUARANTINE}-{step}"
+            while target.exists():
+                number += 1
+                target = self.directory / f"{QUARANTINE}-{step}-{number}"
+            (self.directory / str(step)).rename(target)
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices(f"{QUARANTINE}-{step}")
+        self._checkpointer.reload()
 
     def close(self) -> None:
         try:
@@ -175,9 +248,10 @@ def _check_format(step: int, info: dict[str, Any]) -> None:
         )
 
 
-def _check_match(step: int, saved: Any, wanted: Any) -> None:
+def _check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
     """Compare paths, shapes and dtypes: Orbax casts another dtype silently."""
-    old, new = _describe(saved), _describe(wanted)
+    old = {path: kind for path, (kind, _) in saved.items()}
+    new = {name(path): _kind(x) for path, x in flatten(wanted)}
     lines = [
         f"  missing in the checkpoint: {p} {new[p]}" for p in new.keys() - old.keys()
     ]
@@ -194,19 +268,36 @@ def _check_match(step: int, saved: Any, wanted: Any) -> None:
         )
 
 
-def _describe(tree: Any) -> dict[str, str]:
-    """Map the path of each array to its dtype and shape.
+def _check_digests(step: int, saved: dict[str, Any], state: Any) -> None:
+    loaded = _describe(state, digests(state))
+    differing = sorted(
+        path
+        for path in saved.keys() | loaded.keys()
+        if saved.get(path) != loaded.get(path)
+    )
+    if differing:
+        more = f" and {len(differing) - 1} more arrays" if len(differing) > 1 else ""
+        raise DamagedError(
+            f"step {step}: {differing[0]}{more} is not what was saved: the files are "
+            "damaged"
+        )
+
+
+def _describe(state: Any, sums: dict[str, int]) -> dict[str, list[str | int]]:
+    """Map the path of each array to its dtype and shape, and its digest.
 
     Orbax's metadata has dicts and lists where the state has named tuples: the names of
     the keys and fields and the positions are the same.
     """
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): (
-            f"{jax.numpy.dtype(x.dtype).name}{list(x.shape)}"
-        )
-        for path, x in leaves
-    }
+    return {name(path): [_kind(x), sums[name(path)]] for path, x in flatten(state)}
+
+
+def _kind(x: Any) -> str:
+    return f"{jax.numpy.dtype(x.dtype).name}{list(x.shape)}"
+
+
+def _checksum(info: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(info, sort_keys=True).encode())
 
 
 def _root(error: BaseException) -> str:

@@ -16,6 +16,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint could not be written or read back (exit 1)."""
 
 
+class DamagedError(CheckpointError):
+    """A checkpoint cannot be read, or is not what was saved; an older one may be."""
+
+
 class Interrupted(Exception):
     """A signal asked the run to stop (exit 128 + the signal's number).
 

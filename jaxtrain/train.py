@@ -81,8 +81,9 @@ def restore_or_create(
     task: Task, steps: Steps, saved: Checkpoints
 ) -> tuple[TrainState, Progress]:
     """Return the newest saved state, or a new one, sharded from the start."""
-    if saved.steps():
-        fields, info = saved.restore(saved.steps()[-1], as_dict(task.abstract_state))
+    restored = saved.restore_newest(as_dict(task.abstract_state))
+    if restored is not None:
+        fields, info = restored
         return TrainState(**fields), Progress(**info["progress"])
     return steps.create(random.root_key(task.config.seed)), Progress()
 
