@@ -11,12 +11,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import tyro
 
 from jaxtrain import config as config_lib
-from jaxtrain.config import Config
+from jaxtrain.config import Config, Preset
 from jaxtrain.errors import (
     BadNumbersError,
     CheckpointError,
@@ -39,6 +39,30 @@ class TrainArguments:
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleArguments:
+    """Measure how the training step scales with the number of devices."""
+
+    # The recipe: a Python file that defines get_config() -> Config.
+    config: Path
+    # Numbers of devices, such as 1,2,4,8. Without GPUs they are simulated on the CPU.
+    devices: str
+    # weak: data.batch_size is that of one device; strong: that of all.
+    mode: Literal["weak", "strong"] = "weak"
+    # Replaces parallel.preset; None: as the config says.
+    preset: Preset | None = None
+    # Compile the step and do not run it: bytes and collectives, no times.
+    compile_only: bool = False
+    # Folder of scaling.json and scaling.png; None: runs/<name of the config>.
+    out: Path | None = None
+    # What to run on; auto: GPUs if there are any, else simulated devices.
+    platform: Literal["auto", "cpu", "gpu"] = "auto"
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+
+Arguments = TypeVar("Arguments", TrainArguments, ScaleArguments)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +125,39 @@ def _data(words: list[str]) -> None:
     print(f"{arguments.prepare} is prepared in {path}")
 
 
-COMMANDS: dict[str, Callable[[list[str]], None]] = {"train": _train, "data": _data}
+def _scale(words: list[str]) -> None:
+    arguments = _parse(ScaleArguments, words, prog="main.py scale")
+    from jaxtrain import scale
+
+    counts = scale.parse_counts(arguments.devices)
+    config = arguments.overrides
+    if arguments.preset is not None:
+        config = config_lib.replace(config, "parallel.preset", arguments.preset)
+    out = arguments.out or Path("runs") / arguments.config.stem
+    scale.make_folder(out)
+    result, measured = scale.scale(
+        config,
+        counts,
+        arguments.mode,
+        arguments.platform,
+        timed=not arguments.compile_only,
+    )
+    scale.write(out, {"config": arguments.config.stem, **result}, measured)
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "train": _train,
+    "scale": _scale,
+    "data": _data,
+}
 
 
 def parse_train(words: list[str]) -> TrainArguments:
+    """Read the options of `train`, its config file and the overrides."""
+    return _parse(TrainArguments, words, prog="main.py")
+
+
+def _parse(kind: type[Arguments], words: list[str], *, prog: str) -> Arguments:
     """Read the config file and apply the overrides of the command line.
 
     `--config.section.field=VALUE`, as with ml_collections, means
@@ -115,8 +168,10 @@ def parse_train(words: list[str]) -> TrainArguments:
     # Help without --config shows the defaults of the fields.
     config = Config() if path is None else load_config(path)
     config = _clear_replaced(config, words)
-    default = TrainArguments(config=path or tyro.MISSING, overrides=config)
-    return tyro.cli(TrainArguments, args=words, default=default, prog="main.py")
+    fields = dataclasses.fields(kind)
+    values = {f.name: tyro.MISSING for f in fields if f.default is dataclasses.MISSING}
+    values |= {"config": path or tyro.MISSING, "overrides": config}
+    return tyro.cli(kind, args=words, default=kind(**values), prog=prog)
 
 
 def load_config(path: Path) -> Config:

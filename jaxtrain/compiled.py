@@ -21,9 +21,13 @@ class Compiled:
         self.programs: dict[Any, jax.stages.Compiled] = {}
 
     def __call__(self, *args: Any) -> Any:
+        return self.compile(*args)(*args)
+
+    def compile(self, *args: Any) -> jax.stages.Compiled:
+        """Return the program for these arguments; jax.ShapeDtypeStruct will do."""
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args[-1]))
         if shapes not in self.programs:
             start = time.perf_counter()
             self.programs[shapes] = self._jitted.lower(*args).compile()
             self.seconds += time.perf_counter() - start
-        return self.programs[shapes](*args)
+        return self.programs[shapes]

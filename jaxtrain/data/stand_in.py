@@ -1,0 +1,57 @@
+"""Generated images in place of a data set that is not at hand: shapes count."""
+
+from dataclasses import replace
+from typing import Any
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import tfds
+from jaxtrain.errors import UserError
+
+# More than any batch; how many the set has is known only once it is prepared.
+NUM_EXAMPLES = 2**20
+
+
+def stand_in(config: DataConfig) -> DataConfig:
+    """Replace a TFDS set that is not prepared by generated images of the same shape.
+
+    They are streamed. Other sources are returned as they are.
+
+    Raises:
+      UserError: the set is not known, or does not tell its shape.
+    """
+    kind, _, name = config.source.partition(":")
+    if kind != "tfds" or tfds.find(name, config.data_dir) is not None:
+        return config
+    try:
+        height, width, channels, num_classes = _describe(name, config)
+    # The set's own code runs here, and may want libraries that are not installed.
+    except Exception as error:
+        raise UserError(
+            f"data.source = {config.source!r} is not prepared, and does not tell its "
+            f"shape and classes ({error}): prepare it, or give --data.source "
+            "synthetic:HxWxC/CLASSES and its splits, train and test"
+        ) from error
+    if config.image_size is not None:
+        height = width = config.image_size
+    if height is None:
+        raise UserError(f"{config.source}: images differ in size; set data.image_size")
+    return replace(
+        config,
+        source=f"synthetic:{height}x{width}x{config.channels or channels}/"
+        f"{num_classes}/{NUM_EXAMPLES}",
+        data_dir=None,
+        train_split="train",
+        validation_split=None,
+        validation_fraction=0.1,
+        test_split="test",
+        cache="stream",
+    )
+
+
+def _describe(name: str, config: DataConfig) -> tuple[int | None, int | None, int, int]:
+    import tensorflow_datasets
+
+    folder = tfds.data_folder(config.data_dir)
+    builder = tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False)
+    features: Any = builder.info.features
+    return (*features["image"].shape, features["label"].num_classes)

@@ -1,0 +1,197 @@
+"""What devices exchange in a compiled program: read from its HLO, and in theory.
+
+The text is XLA's optimized HLO, `jax.stages.Compiled.as_text()`, the program of one
+device; https://openxla.org/xla/operation_semantics describes its operations.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jaxtrain.config import Preset
+
+KINDS = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+)
+
+# `%name = TYPE KIND(` or `KIND-start(`; no quote before it, so not within metadata.
+_OPERATION = re.compile(rf'^[^"=]* = ([^"]*?) ({"|".join(KINDS)})(-start)?\(')
+_ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
+_PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective operation.
+
+    Attributes:
+      kind: one of `KINDS`.
+      dtype: of the payload in HLO's names, such as f32; several are joined by "+".
+      bytes: the payload of one device. all-reduce, reduce-scatter, all-to-all and
+        collective-permute: the operands; all-gather: the result.
+      group_size: devices that exchange with each other; for a collective-permute, all
+        that send or receive.
+    """
+
+    kind: str
+    dtype: str
+    bytes: int
+    group_size: int
+
+    @property
+    def wire_bytes(self) -> float:
+        """What a device sends if each collective runs as a ring.
+
+        As NCCL counts bus bandwidth (nccl-tests, PERFORMANCE.md).
+        """
+        if self.kind == "collective-permute":
+            return self.bytes
+        share = (self.group_size - 1) / self.group_size
+        return (2 if self.kind == "all-reduce" else 1) * share * self.bytes
+
+
+def list_collectives(hlo: str) -> list[Collective]:
+    """List the collectives of a program in the order of its text.
+
+    Each counts once, as it is written: one in the body of a loop or in a computation
+    that is called more than once runs more often than that. An asynchronous one counts
+    at its start, and not at its end. Groups of one device exchange nothing and are left
+    out.
+
+    Args:
+      hlo: the optimized HLO.
+
+    Raises:
+      ValueError: the groups of a collective are written in a way that is not known.
+    """
+    found = []
+    for line in hlo.splitlines():
+        match = _OPERATION.match(line)
+        if match:
+            result, kind, is_start = match.groups()
+            size = _group_size(kind, line, hlo)
+            payload = _payload(kind, result, is_start=bool(is_start))
+            dtype, num_bytes = _dtype_and_bytes(payload)
+            if kind == "reduce-scatter" and not is_start:
+                num_bytes *= size  # The text tells the result; operands are larger.
+            if size > 1:
+                found.append(Collective(kind, dtype, num_bytes, size))
+    return found
+
+
+def summarize(collectives: Sequence[Collective]) -> dict[str, dict[str, int]]:
+    """Return `count` and the sum of `bytes` of each kind that occurs."""
+    return {
+        kind: {"count": len(group), "bytes": sum(c.bytes for c in group)}
+        for kind in KINDS
+        if (group := [c for c in collectives if c.kind == kind])
+    }
+
+
+def wire_bytes(collectives: Sequence[Collective]) -> int:
+    """Return what a device sends for all of them, run as rings."""
+    return round(sum(c.wire_bytes for c in collectives))
+
+
+def minimum_bytes(mesh: Mapping[str, int], param_bytes: int, preset: Preset) -> int:
+    """Return the least that a device must send in a step, in theory.
+
+    Counted is what parameters and gradients need, as rings: over `fsdp` one
+    reduce-scatter of gradients, and one all-gather of parameters (zero1) or two, for
+    the forward and the backward pass (all others: ZeRO stage 3, arXiv:1910.02054,
+    section 7); then an all-reduce, over `data` and the spatial axes, of the gradients
+    that `fsdp` has left to a device. Exchanges of activations, which `model`, the
+    spatial axes and batch norm over split groups need as well, are not counted: they
+    have no simple minimum. A step that keeps gathered parameters for the backward pass
+    gets by with one all-gather, for more memory.
+
+    Args:
+      mesh: size of each axis; one that is missing is 1.
+      param_bytes: of the parameters of a device before `fsdp` shares them, which is all
+        of them but for the `model` axis. Gradients have the same dtype.
+      preset: `parallel.preset`; only zero1 differs.
+    """
+    fsdp = mesh.get("fsdp", 1)
+    replicas = math.prod(mesh.get(a, 1) for a in ("data", "spatial", "spatial_width"))
+    passes = 2 if preset == "zero1" else 3
+    shared = passes * (fsdp - 1) / fsdp * param_bytes
+    reduced = 2 * (replicas - 1) / replicas * param_bytes / fsdp
+    return round(shared + reduced)
+
+
+def _payload(kind: str, result: str, *, is_start: bool) -> str:
+    """Return the part of a result's type that is the payload.
+
+    The start of an all-reduce has the type of its result, the others (operands, result,
+    ...).
+    """
+    if not is_start or kind == "all-reduce":
+        return result
+    return _elements(result)[1 if kind == "all-gather" else 0]
+
+
+def _elements(tuple_type: str) -> list[str]:
+    """Split `(a, (b, c), d)` into `a`, `(b, c)` and `d`."""
+    parts, depth = [""], 0
+    for char in tuple_type.strip()[1:-1]:
+        depth += (char in "({[") - (char in ")}]")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
+def _dtype_and_bytes(types: str) -> tuple[str, int]:
+    arrays = _ARRAY.findall(types)
+    bits = 0
+    for dtype, dims in arrays:
+        sizes = [int(n.lstrip("<=")) for n in dims.split(",") if n]
+        bits += math.prod(sizes) * _bits(dtype)
+    return "+".join(dict.fromkeys(dtype for dtype, _ in arrays)), bits // 8
+
+
+def _bits(dtype: str) -> int:
+    """Return the width that the name of a dtype tells, as in f32 or f8e4m3fn."""
+    width = re.search(r"\d+", dtype)
+    return int(width[0]) if width else 8  # pred
+
+
+def _group_size(kind: str, line: str, hlo: str) -> int:
+    if kind == "collective-permute":
+        pairs = _PAIRS.search(line)
+        moves = re.findall(r"(\d+),(\d+)", pairs[1] if pairs else "")
+        return len({n for a, b in moves if a != b for n in (a, b)}) or 1
+    groups = line.partition("replica_groups=")[2]
+    if iota := re.match(r"\[(\d+),(\d+)\]<=", groups):
+        return int(iota[2])
+    if explicit := re.match(r"\{\{([\d,]*)\}", groups):
+        return len(explicit[1].split(","))
+    if groups.startswith("mesh["):
+        return _mesh_group_size(groups)
+    if groups.startswith("{}"):  # All devices in one group.
+        return _header_count(hlo, "num_partitions") * _header_count(
+            hlo, "replica_count"
+        )
+    raise ValueError(f"unknown form of replica_groups: {line.strip()}")
+
+
+def _mesh_group_size(groups: str) -> int:
+    """Return the size of groups along axes: `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
+
+    The last is a part of an axis: its size is 2, the size of the parts before it 1.
+    """
+    mesh, _, axes = groups.partition("{")
+    sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh))
+    chosen = re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", axes.partition("}")[0])
+    return math.prod(int(part or sizes[axis]) for axis, part in chosen)
+
+
+def _header_count(hlo: str, name: str) -> int:
+    match = re.search(rf"\b{name}=(\d+)", hlo.partition("\n")[0])
+    return int(match[1]) if match else 1
