@@ -18,6 +18,7 @@ from jaxtrain.data import pipeline
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import collectives, sharding
 from jaxtrain.parallel.sharding import Layout
+from jaxtrain.state import TrainState
 from jaxtrain.task import Task, build_task, make_steps
 
 WARM_UP_CALLS = 3
@@ -165,27 +166,31 @@ def _minimum_bytes(task: Task) -> int:
     )
 
 
-def _time(task: Task, program: jax.stages.Compiled) -> float:
-    """Return the seconds of a step: calls in a row on one batch of noise."""
+def create_inputs(task: Task) -> tuple[TrainState, jax.Array, Any, Any]:
+    """Return what one step takes, on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
     train = task.splits.train
     bounds = {"image": 256, "label": train.num_classes, "index": len(train)}
 
-    def fill(inputs: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.Array]:
-        return {
-            name: jax.device_put(
-                rng.integers(bounds[name], size=x.shape, dtype=x.dtype), x.sharding
-            )
-            for name, x in inputs.items()
-        }
+    def fill(name: str, x: jax.ShapeDtypeStruct) -> jax.Array:
+        noise = rng.integers(bounds[name], size=x.shape, dtype=x.dtype)
+        return jax.device_put(noise, x.sharding)
 
-    data, batches = map(fill, abstract_inputs(task))
-    key = jax.device_put(
-        random.root_key(task.config.seed), sharding.replicated(task.mesh)
+    data, batches = (
+        {name: fill(name, x) for name, x in inputs.items()}
+        for inputs in abstract_inputs(task)
     )
+    everywhere = sharding.replicated(task.mesh)
+    key = jax.device_put(random.root_key(task.config.seed), everywhere)
     state = jax.jit(task.create, out_shardings=task.state_shardings)(key)
+    return state, key, data, batches
 
-    def block(state: Any, num_calls: int) -> tuple[Any, float]:
+
+def _time(task: Task, program: jax.stages.Compiled) -> float:
+    """Return the seconds of a step: calls in a row on one batch of noise."""
+    state, key, data, batches = create_inputs(task)
+
+    def block(state: TrainState, num_calls: int) -> tuple[TrainState, float]:
         start = time.perf_counter()
         for _ in range(num_calls):
             state, _ = program(state, key, data, batches)

@@ -165,12 +165,11 @@ def make_folder(out: Path) -> None:
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with (out / RESULT).open("a"):
-            pass
-    except OSError as error:
-        raise UserError(
-            f"--out {out}: cannot write there ({error.strerror}): choose another"
-        ) from None
+        writable = os.access(out, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise UserError(f"--out {out}: cannot write there; choose another folder")
 
 
 def _visible_gpus() -> list[str]:

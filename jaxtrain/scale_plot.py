@@ -32,10 +32,13 @@ def plot(path: Path, result: dict[str, Any], wire_bytes: Sequence[int]) -> None:
     state = [run["state_bytes_per_device"] / 1e6 for run in runs]
     peak = [run["peak_bytes_per_device"] / 1e6 for run in runs]
     _lines(memory, "MB a device", devices, state=state, peak=peak)
+    memory.set_yscale("log")
     minimum = [run["minimum_collective_bytes"] / 1e6 for run in runs]
     sent = [n / 1e6 for n in wire_bytes]
     _lines(traffic, "MB sent a device and step", devices, sent=sent)
     traffic.plot(devices, minimum, "k:", label="minimum")
+    for axes in (*first, traffic):
+        axes.set_ylim(bottom=0)
     for axes in (*first, memory, traffic):
         axes.legend()
     kind = "simulated devices" if result["simulated"] else "devices"
@@ -52,4 +55,3 @@ def _lines(axes: Axes, label: str, devices: list[int], **values: list[float]) ->
     axes.set_xticks(devices, [str(n) for n in devices])
     axes.set_xlabel("devices")
     axes.set_ylabel(label)
-    axes.set_ylim(bottom=0)

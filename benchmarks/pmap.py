@@ -1,0 +1,154 @@
+"""Our step on a mesh against the classic trainer of `jax.pmap`, on 8 devices.
+
+    python benchmarks/pmap.py
+
+The peer is what trainers were before meshes: replicated parameters, a batch for each
+device, `lax.pmean` of the gradients, batch norm by device. Ours has the same model,
+optimizer and batch, and batch norm in groups of the examples of one device; it also
+gathers and normalises its images, and guards against non-finite steps. Both steps run
+in turn on data that are already on the devices; the median of the pairs' ratios counts.
+Without GPUs the devices are simulated: they share the CPU's cores, so that times are
+noisy and mean little; what the two programs exchange is exact.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from jaxtrain import devices
+from jaxtrain.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
+from jaxtrain.measure import compile_step, create_inputs
+from jaxtrain.parallel.collectives import list_collectives, summarize
+from jaxtrain.state import split_model
+from jaxtrain.summary import versions
+from jaxtrain.task import Task, build_task
+
+SIMULATED_DEVICES = 8
+# Of one device.
+EXAMPLES = 16
+STEPS, REPEATS = 40, 9
+# Few, as simulated devices wait for each other on the threads of one pool.
+CALLS_IN_FLIGHT = 5
+
+# Returns the state's successor from the state.
+Step = Callable[[Any], Any]
+
+
+def make_config(num_devices: int) -> Config:
+    return Config(
+        data=DataConfig(
+            source="synthetic:28x28x1/10", batch_size=EXAMPLES * num_devices
+        ),
+        model=ModelConfig(name="convnet", width=0.5),
+        optimizer=OptimizerConfig(name="sgd", learning_rate=0.01, momentum=0.9),
+        parallel=ParallelConfig(batch_norm=EXAMPLES),
+        train=TrainConfig(epochs=1),
+    )
+
+
+def make_ours(task: Task) -> tuple[Step, Any, jax.stages.Compiled]:
+    """Return our step, its first state and its program."""
+    program = compile_step(task)
+    state, key, data, batches = create_inputs(task)
+    return lambda state: program(state, key, data, batches)[0], state, program
+
+
+def make_peer(task: Task) -> tuple[Step, Any, jax.stages.Compiled]:
+    """Return the step of pmap, its first state and its program."""
+    state = task.create(jax.random.key(0))
+    # Here batch norm has one group, the examples of a device.
+    model_state = jax.tree.map(lambda x: x[0], state.model_state)
+    num = jax.device_count()
+    tx = optax.sgd(0.01, momentum=0.9)
+
+    def loss_fn(params: Any, model_state: Any, images: Any, labels: Any) -> Any:
+        model = nnx.merge(task.graphdef, params, model_state, copy=True)
+        model.train()
+        logits = model(images)
+        loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+        return loss, split_model(model)[2]
+
+    def step(state: Any, images: jax.Array, labels: jax.Array) -> Any:
+        params, model_state, opt_state = state
+        (loss, model_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+            params, model_state, images, labels
+        )
+        loss, grads = jax.lax.pmean((loss, grads), "devices")
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), model_state, opt_state), loss
+
+    rng = np.random.default_rng(0)
+    images = jnp.asarray(rng.normal(size=(num, EXAMPLES, 28, 28, 1)), jnp.float32)
+    labels = jnp.asarray(rng.integers(10, size=(num, EXAMPLES)))
+    pmapped: Any = jax.pmap(step, axis_name="devices", donate_argnums=0)
+    first = state.params, model_state, tx.init(state.params)
+    first = jax.tree.map(lambda x: jnp.broadcast_to(x, (num, *x.shape)), first)
+    program = pmapped.lower(first, images, labels).compile()
+    spread = jax.pmap(lambda *x: x)
+    first, images, labels = spread(first, images, labels)
+    return lambda state: pmapped(state, images, labels)[0], first, program
+
+
+def make_run(step: Step, state: Any) -> Callable[[], float]:
+    """Return a function that runs some steps and gives the images a second."""
+    box = [state]
+
+    def run() -> float:
+        start = time.perf_counter()
+        for i in range(STEPS):
+            box[0] = step(box[0])
+            if i % CALLS_IN_FLIGHT == 0:
+                jax.block_until_ready(box[0])
+        jax.block_until_ready(box[0])
+        seconds = time.perf_counter() - start
+        return STEPS * EXAMPLES * jax.device_count() / seconds
+
+    run()
+    return run
+
+
+def main() -> None:
+    jax.config.update("jax_num_cpu_devices", SIMULATED_DEVICES)
+    devices.start("auto")
+    task = build_task(make_config(jax.device_count()))
+    our_step, our_state, our_program = make_ours(task)
+    step, state, program = make_peer(task)
+    run_ours, run_peer = make_run(our_step, our_state), make_run(step, state)
+    pairs = [(run_ours(), run_peer()) for _ in range(REPEATS)]
+    ours, peer = (statistics.median(values) for values in zip(*pairs, strict=True))
+    ratios = sorted(a / b for a, b in pairs)
+    result = {
+        "name": "pmap",
+        "ratio": statistics.median(ratios),
+        "ours": ours,
+        "peer": peer,
+        "unit": "images/s",
+        "spread": [ratios[0], ratios[-1]],
+        "ratios": ratios,
+        "collectives": {
+            name: summarize(list_collectives(p.as_text() or ""))
+            for name, p in (("ours", our_program), ("peer", program))
+        },
+        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "versions": versions(),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

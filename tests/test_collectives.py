@@ -1,0 +1,205 @@
+"""Collectives as they are found in programs, against programs known by construction."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from jaxtrain.config import Preset
+from jaxtrain.parallel.collectives import (
+    Collective,
+    list_collectives,
+    minimum_bytes,
+    summarize,
+    wire_bytes,
+)
+from tests.conftest import ROOT
+
+# On 8 devices, in meshes (8,) and (2, 4); x is float32 (64, 16), 4096 bytes.
+PROGRAM = """
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType, PartitionSpec as P
+
+from jaxtrain.parallel.collectives import list_collectives
+
+line = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
+grid = jax.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+x = jnp.zeros((64, 16))
+ring = [(i, (i + 1) % 8) for i in range(8)]
+
+
+def mapped(f, mesh, start, end):
+    return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=start, out_specs=end,
+                                 check_vma=False))
+
+
+programs = {
+    "psum": mapped(lambda x: lax.psum(x, "d"), line, P("d"), P()),
+    "psum_a": mapped(lambda x: lax.psum(x, "a"), grid, P(), P()),
+    "psum_b": mapped(lambda x: lax.psum((x, x[0]), "b"), grid, P(), P()),
+    "all_gather": mapped(lambda x: lax.all_gather(x, "d"), line, P("d"), P()),
+    "psum_scatter": mapped(
+        lambda x: lax.psum_scatter(x, "b", tiled=True), grid, P(), P("b")),
+    "all_to_all": mapped(
+        lambda x: lax.all_to_all(x, "d", 1, 0, tiled=True), line, P("d"), P("d")),
+    "ppermute": mapped(lambda x: lax.ppermute(x, "d", ring), line, P("d"), P("d")),
+    "jit": jax.jit(
+        lambda x: x.sum(0),
+        in_shardings=jax.NamedSharding(grid, P(("a", "b"))),
+        out_shardings=jax.NamedSharding(grid, P()),
+    ),
+    "none": mapped(lambda x: 2 * x, line, P("d"), P("d")),
+}
+print(json.dumps({
+    name: [dataclasses.astuple(c)
+           for c in list_collectives(f.lower(x).compile().as_text())]
+    for name, f in programs.items()
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def on_eight_devices() -> dict[str, list[Any]]:
+    env = {**os.environ, "JAX_NUM_CPU_DEVICES": "8", "PYTHONPATH": str(ROOT)}
+    output = subprocess.check_output([sys.executable, "-c", PROGRAM], env=env)
+    return json.loads(output)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("psum", ["all-reduce", "f32", 4096 // 8, 8]),
+        ("psum_a", ["all-reduce", "f32", 4096, 2]),
+        ("psum_b", ["all-reduce", "f32", 4096 + 64, 4]),
+        ("all_gather", ["all-gather", "f32", 4096, 8]),
+        ("psum_scatter", ["reduce-scatter", "f32", 4096, 4]),
+        ("all_to_all", ["all-to-all", "f32", 4096 // 8, 8]),
+        ("ppermute", ["collective-permute", "f32", 4096 // 8, 8]),
+        ("jit", ["all-reduce", "f32", 64, 8]),
+        ("none", None),
+    ],
+)
+def test_programs_on_eight_devices(
+    on_eight_devices: dict[str, list[Any]], name: str, expected: list[Any] | None
+):
+    assert on_eight_devices[name] == ([expected] if expected else [])
+
+
+# (line, kind, dtype, bytes, group size), as XLA writes them for GPUs.
+LINES = [
+    (
+        "%all-reduce-start.1 = (f32[8,4]{1,0}, f32[2]{0}) all-reduce-start(%a, %b), "
+        "replica_groups={{0,1},{2,3}}, to_apply=%add",
+        Collective("all-reduce", "f32", 4 * 34, 2),
+    ),
+    (
+        "ROOT %s = (bf16[4,8]{1,0:T(8,128)}, bf16[16,8]{1,0}) all-gather-start("
+        "bf16[4,8]{1,0} %a), replica_groups=[2,4]<=[8], dimensions={0}",
+        Collective("all-gather", "bf16", 256, 4),
+    ),
+    (
+        "%s = ((f32[4]{0}, bf16[4]{0}), (f32[8]{0}, bf16[8]{0})) all-gather-start("
+        "%a, %b), replica_groups=[4,2]<=[2,4]T(1,0), dimensions={0}",
+        Collective("all-gather", "f32+bf16", 48, 2),
+    ),
+    (
+        "%s = ((f32[16]{0}), f32[4]{0}, u32[]) reduce-scatter-start(%a), "
+        "replica_groups={{0,1,2,3}}, dimensions={0}, to_apply=%add",
+        Collective("reduce-scatter", "f32", 64, 4),
+    ),
+    (
+        "%s = ((s8[16]{0}, s8[16]{0}), (s8[16]{0}, s8[16]{0})) all-to-all-start("
+        "%a, %b), replica_groups={{0,1}}",
+        Collective("all-to-all", "s8", 32, 2),
+    ),
+    (
+        "%s = (f16[3,5]{1,0}, f16[3,5]{1,0}, u32[], u32[]) collective-permute-start("
+        "%a), source_target_pairs={{0,1},{1,2}}",
+        Collective("collective-permute", "f16", 30, 3),
+    ),
+    (
+        "%s = (f32[], f32[], f32[], f32[], f32[], /*index=5*/f32[]) all-reduce(%a, "
+        "%b, %c, %d, %e, /*index=5*/%f), replica_groups={}, to_apply=%add",
+        Collective("all-reduce", "f32", 24, 8),
+    ),
+    (
+        "%s = pred[4]{0} all-reduce(%a), replica_groups=mesh['x'=2,'y'=4], "
+        "device_ids=([4,2]T(1,0)) {'y'}, to_apply=%or",
+        Collective("all-reduce", "pred", 4, 4),
+    ),
+    (
+        "%s = f32[4]{0} all-reduce(%a), replica_groups=mesh['x'=2,'y'=8] "
+        "{'x','y':(1)2}, to_apply=%add",
+        Collective("all-reduce", "f32", 16, 4),
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), LINES)
+def test_forms_of_the_text(line: str, expected: Collective):
+    header = "HloModule jit_step, is_scheduled=true, num_partitions=8\n\n"
+    assert list_collectives(f"{header}ENTRY %main {{\n  {line}\n}}\n") == [expected]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%d = f32[8]{0} all-reduce-done(%all-reduce-start)",
+        "%d = f32[8]{0} all-gather-done((f32[4]{0}, f32[8]{0}) %all-gather-start)",
+        "%g = f32[8]{0} get-tuple-element(%all-reduce), index=0",
+        '%f = f32[8]{0} fusion(%a), metadata={op_name="x = f32[8] all-reduce(y)"}',
+        "%s = f32[8]{0} all-reduce(%a), replica_groups={{0},{1}}, to_apply=%add",
+        "%s = f32[8]{0} all-reduce(%a), replica_groups=[8,1]<=[8], to_apply=%add",
+        "%s = f32[8]{0} collective-permute(%a), source_target_pairs={{0,0},{1,1}}",
+    ],
+)
+def test_what_exchanges_nothing_is_not_counted(line: str):
+    assert list_collectives(f"  {line}\n") == []
+
+
+def test_groups_that_cannot_be_read_are_an_error():
+    with pytest.raises(ValueError, match=r"replica_groups: %s = .*<what>"):
+        list_collectives("  %s = f32[8]{0} all-reduce(%a), replica_groups=<what>\n")
+
+
+def test_sums_and_ring_formulas():
+    found = [
+        Collective("all-reduce", "f32", 800, 8),
+        Collective("all-reduce", "f32", 80, 2),
+        Collective("all-gather", "f32", 400, 4),
+        Collective("reduce-scatter", "f32", 400, 4),
+        Collective("all-to-all", "f32", 40, 4),
+        Collective("collective-permute", "f32", 7, 8),
+    ]
+    assert summarize(found)["all-reduce"] == {"count": 2, "bytes": 880}
+    assert list(summarize(found[3:4])) == ["reduce-scatter"]
+    # 2 * 7/8 * 800, 2 * 1/2 * 80, 3/4 * 400, 3/4 * 400, 3/4 * 40, 7
+    assert [c.wire_bytes for c in found] == [1400, 80, 300, 300, 30, 7]
+    assert wire_bytes(found) == 2117
+
+
+@pytest.mark.parametrize(
+    ("mesh", "preset", "expected"),
+    [
+        ({}, "data_parallel", 0),
+        ({"data": 8}, "data_parallel", 2 * 7 / 8 * 960),
+        ({"fsdp": 8}, "fsdp", 3 * 7 / 8 * 960),
+        ({"fsdp": 8}, "zero1", 2 * 7 / 8 * 960),
+        # What fsdp leaves of the gradients is then reduced over the rest.
+        ({"data": 2, "fsdp": 4}, "fsdp", 3 * 3 / 4 * 960 + 2 * 1 / 2 * 960 / 4),
+        ({"data": 2, "fsdp": 4}, "zero1", 2 * 3 / 4 * 960 + 2 * 1 / 2 * 960 / 4),
+        ({"data": 2, "spatial": 2, "spatial_width": 2}, "spatial", 2 * 7 / 8 * 960),
+        ({"model": 8}, "tensor", 0),
+        ({"fsdp": 4, "model": 2}, "2d", 3 * 3 / 4 * 960),
+    ],
+)
+def test_minimum(mesh: dict[str, int], preset: Preset, expected: float):
+    assert minimum_bytes(mesh, 960, preset) == expected

@@ -1,0 +1,176 @@
+"""The command `scale`: what it measures, writes and refuses."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import pytest
+
+from jaxtrain import measure
+from jaxtrain.cli import load_config, main
+from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
+from jaxtrain.data.stand_in import stand_in
+from jaxtrain.errors import UserError
+from jaxtrain.scale import rows, scale
+from jaxtrain.task import Task, build_task, make_steps
+from tests.conftest import ROOT, Cli, recipe
+
+DIGITS = str(ROOT / "configs" / "digits.py")
+TINY = recipe(model='ModelConfig(name="convnet", width=0.125)')
+# An array of the convnet that fsdp shares: float32 (3, 3, 64, 64).
+KERNEL_BYTES = 4 * 3 * 3 * 64 * 64
+
+
+def read(folder: Path) -> dict[str, Any]:
+    assert (folder / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    return json.loads((folder / "scaling.json").read_text())
+
+
+def make_task(cache: Literal["device", "stream"] = "device") -> Task:
+    return build_task(
+        Config(
+            data=DataConfig(batch_size=64, cache=cache, mean=(0.5,), std=(0.5,)),
+            model=ModelConfig(name="convnet"),
+            optimizer=OptimizerConfig(name="sgd", learning_rate=0.1),
+        )
+    )
+
+
+def test_compile_only(cli: Cli, write_config):
+    """The whole file: of SGD with an average of the weights, shared by fsdp."""
+    config = write_config(recipe(model='ModelConfig(name="convnet")'))
+    words = ["--devices", "2,1", "--preset", "fsdp", "--compile-only"]
+    result = cli("scale", "--config", config, *words)
+    assert result.code == 0, result.stderr
+    assert "times mean nothing" in result.stdout
+    result = read(cli.directory / "runs" / "recipe")
+    one, two = result.pop("runs")
+    assert result == {
+        "config": "recipe",
+        "mode": "weak",
+        "preset": "fsdp",
+        "simulated": True,
+    }
+    params = measure.bytes_per_device(make_task().abstract_state.params)
+    assert list(one) == list(two)
+    assert one == {
+        "devices": 1,
+        "step_seconds": None,
+        "images_per_second": None,
+        "efficiency": None,
+        "state_bytes_per_device": one["state_bytes_per_device"],
+        "peak_bytes_per_device": one["peak_bytes_per_device"],
+        "collectives": {},
+        "minimum_collective_bytes": 0,
+    }
+    # Parameters, momentum and average; the rest is batch-norm statistics and counters.
+    assert 3 * params < one["state_bytes_per_device"] < 3.05 * params
+    saved = one["state_bytes_per_device"] - two["state_bytes_per_device"]
+    assert saved == 3 * KERNEL_BYTES / 2
+    assert one["peak_bytes_per_device"] > one["state_bytes_per_device"]
+    assert two["minimum_collective_bytes"] == 3 / 2 * params
+    assert two["collectives"]["all-gather"]["bytes"] >= KERNEL_BYTES
+
+
+def test_timed_with_a_fixed_batch(cli: Cli, write_config):
+    words = ["--devices", "1,2", "--mode", "strong", "--out", "out"]
+    result = cli("scale", "--config", write_config(TINY), *words)
+    assert result.code == 0, result.stderr
+    assert not (cli.directory / "runs").exists()
+    one, two = read(cli.directory / "out")["runs"]
+    for run in (one, two):
+        assert run["images_per_second"] == pytest.approx(64 / run["step_seconds"])
+    assert one["efficiency"] == 1
+    speeds = two["images_per_second"] / one["images_per_second"]
+    assert two["efficiency"] == pytest.approx(speeds / 2)
+    # Half of the batch each, and the same state.
+    assert two["peak_bytes_per_device"] < one["peak_bytes_per_device"]
+    assert two["state_bytes_per_device"] == one["state_bytes_per_device"]
+
+
+def measurement(devices: int, step_seconds: float | None) -> measure.Measurement:
+    return measure.Measurement(
+        devices=devices,
+        batch_size=32 * devices,
+        step_seconds=step_seconds,
+        state_bytes=0,
+        peak_bytes=0,
+        collectives={},
+        wire_bytes=0,
+        minimum_bytes=0,
+    )
+
+
+def test_efficiency_is_speed_by_device():
+    runs = rows([measurement(1, 0.1), measurement(4, 0.125), measurement(8, 0.2)])
+    assert [run["images_per_second"] for run in runs] == pytest.approx(
+        [320, 1024, 1280]
+    )
+    assert [run["efficiency"] for run in runs] == pytest.approx([1, 0.8, 0.5])
+    runs = rows([measurement(4, 0.1), measurement(8, 0.2)])
+    assert [run["efficiency"] for run in runs] == pytest.approx([1, 0.5])
+
+
+@pytest.mark.parametrize("cache", ["device", "stream"])
+def test_the_step_is_that_of_a_run(cache: Literal["device", "stream"]):
+    task = make_task(cache)
+    state, key, data, batches = measure.create_inputs(task)
+    copy = jax.tree.map(lambda x: x.copy(), state)
+    ours, metrics = measure.compile_step(task)(state, key, data, batches)
+    theirs, expected = make_steps(task).train(copy, key, data, batches)
+    assert math.isfinite(metrics["loss"][0]) and int(ours.step) == 1
+    jax.tree.map(np.testing.assert_array_equal, metrics, expected)
+    jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--devices", "1,x"], "--devices 1,x: expected"),
+        (["--devices", "0"], "--devices 0: expected"),
+        (["--devices", ""], "expected numbers above 0"),
+        (["--devices", "1", "--out", "/dev/null/out"], "--out /dev/null/out: cannot"),
+        (["--devices", "1", "--data.source", "tfds:mnst"], "mnist"),
+    ],
+)
+def test_bad_input(
+    words: list[str],
+    named: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["scale", "--config", DIGITS, *words]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_config_that_does_not_fit_is_told_once(cli: Cli):
+    result = cli("scale", "--config", DIGITS, "--devices", "3", "--mode", "strong")
+    assert result.code == 2, result.stderr
+    assert result.stderr.count("data.batch_size = 64 is not divisible by 3") == 1
+    assert "63 or 66" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_more_devices_than_gpus(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("JAX_PLATFORMS")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    with pytest.raises(UserError, match=r"--devices 4: there are 2 GPU\(s\).*cpu"):
+        scale(Config(), [1, 4], "weak", "auto", timed=False)
+
+
+def test_stand_in_has_the_shape_of_a_set_that_is_not_prepared(tmp_path: Path):
+    imagenet = load_config(ROOT / "configs" / "imagenet_resnet50.py").data
+    nowhere = str(tmp_path)
+    imagenet = replace(imagenet, data_dir=nowhere)
+    mnist = DataConfig(source="tfds:mnist", data_dir=nowhere)
+    assert stand_in(mnist).source == "synthetic:28x28x1/10/1048576"
+    assert stand_in(imagenet).source == "synthetic:224x224x3/1000/1048576"
+    digits = DataConfig(source="digits")
+    assert stand_in(digits) is digits
+    with pytest.raises(UserError, match=r"set data\.image_size"):
+        stand_in(DataConfig(source="tfds:imagenet2012", data_dir=nowhere))
