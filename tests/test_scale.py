@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
 from jaxtrain import measure
 from jaxtrain.cli import load_config, main
@@ -16,6 +17,7 @@ from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from jaxtrain.data.stand_in import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.scale import rows, scale
+from jaxtrain.scale_plot import plot
 from jaxtrain.task import Task, build_task, make_steps
 from tests.conftest import ROOT, Cli, recipe
 
@@ -97,8 +99,8 @@ def measurement(devices: int, step_seconds: float | None) -> measure.Measurement
         devices=devices,
         batch_size=32 * devices,
         step_seconds=step_seconds,
-        state_bytes=0,
-        peak_bytes=0,
+        state_bytes=1000,
+        peak_bytes=5000,
         collectives={},
         wire_bytes=0,
         minimum_bytes=0,
@@ -113,6 +115,18 @@ def test_efficiency_is_speed_by_device():
     assert [run["efficiency"] for run in runs] == pytest.approx([1, 0.8, 0.5])
     runs = rows([measurement(4, 0.1), measurement(8, 0.2)])
     assert [run["efficiency"] for run in runs] == pytest.approx([1, 0.5])
+
+
+@pytest.mark.parametrize(("simulated", "panels"), [(True, 2), (False, 3)])
+def test_speed_of_simulated_devices_is_not_drawn(
+    tmp_path: Path, simulated: bool, panels: int
+):
+    runs = rows([measurement(1, 0.1), measurement(2, 0.1)])
+    result = {"config": "tiny", "mode": "weak", "preset": "fsdp", "runs": runs}
+    plot(tmp_path / "plot.png", {**result, "simulated": simulated}, [0, 1])
+    with Image.open(tmp_path / "plot.png") as image:
+        width, height = image.size
+    assert width / height == panels * 5 / 4
 
 
 @pytest.mark.parametrize("cache", ["device", "stream"])
