@@ -24,6 +24,7 @@ from jaxtrain.errors import (
     UserError,
     nearest,
 )
+from jaxtrain.parallel import peers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,15 @@ class TrainArguments:
     fresh: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    # HOST:PORT of process 0, where several processes meet; None: SLURM, Open MPI and
+    # Kubernetes are asked.
+    coordinator: str | None = None
+    # Processes in all, with --coordinator.
+    num_processes: int | None = None
+    # Number of this process, from 0, with --coordinator.
+    process_id: int | None = None
+    # Seconds to wait for the other processes at the start.
+    init_timeout: float = 300.0
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
@@ -82,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0: done; 2: the input is wrong; 5: the numbers went bad; 128 + the signal's number:
     stopped, and saved; 1: a checkpoint could not be written or read. An exception is a
-    bug.
+    bug. Several processes end together: 75, from `peers`, of those that another ended.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -101,14 +111,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(128 + error.signum, error)
     except KeyboardInterrupt:
         return _fail(130, "interrupted before the run began; nothing to save")
+    except Exception as error:
+        if peers.current() is None:
+            raise
+        traceback.print_exc()
+        return _fail(1, f"{type(error).__name__}: {error}")
 
 
 def _train(words: list[str]) -> None:
     arguments = parse_train(words)
     from jaxtrain import devices  # JAX takes a second to import: not before parsing.
+    from jaxtrain.parallel import distributed
     from jaxtrain.train import train
 
-    devices.start(arguments.platform)
+    devices.start(
+        arguments.platform,
+        flags=arguments.overrides.parallel.xla_flags,
+        processes=distributed.find(
+            arguments.coordinator, arguments.num_processes, arguments.process_id
+        ),
+        timeout=arguments.init_timeout,
+    )
     workdir = arguments.workdir or Path("runs") / arguments.config.stem
     train(arguments.overrides, workdir, fresh=arguments.fresh)
 
@@ -258,4 +281,8 @@ def _hint(name: str, known: list[str]) -> str:
 def _fail(code: int, message: object) -> int:
     prefix = "error" if code < 128 else "stopped"
     print(f"{prefix}: {message}", file=sys.stderr)
+    others = peers.current()
+    # At a stop that all agreed on, all come to JAX's farewell at the end of Python.
+    if others is not None and code - 128 != others.agreed:
+        others.leave(code, str(message))
     return code

@@ -1,6 +1,7 @@
 """The platform that JAX runs on, its memory, and the cache of compiled programs."""
 
 import ctypes
+import importlib.util
 import os
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,9 @@ import jax
 import pynvml
 
 from jaxtrain.errors import UserError
+from jaxtrain.parallel import distributed
+from jaxtrain.parallel.distributed import Processes
+from jaxtrain.parallel.xla_flags import xla_flags
 
 Platform = Literal["auto", "cpu", "gpu", "tpu"]
 
@@ -16,18 +20,34 @@ Platform = Literal["auto", "cpu", "gpu", "tpu"]
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
 
-def start(platform: Platform) -> None:
-    """Choose the platform and turn the persistent compilation cache on.
+def start(
+    platform: Platform,
+    *,
+    flags: str = "default",
+    processes: Processes | None = None,
+    timeout: float = 300.0,
+) -> None:
+    """Choose the platform, set XLA up and connect this process with the others.
 
     Must come before JAX makes its first array.
 
+    Args:
+      platform: what to run on.
+      flags: the named set of XLA flags, for GPUs.
+      processes: of the run; None: this one is alone.
+      timeout: seconds to wait for the other processes.
+
     Raises:
-      UserError: the platform is missing, or JAX fell back to the CPU of a machine that
-        has an NVIDIA GPU.
+      UserError: the platform is missing, JAX fell back to the CPU of a machine that
+        has an NVIDIA GPU, or not all processes came.
     """
     if platform != "auto":
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
+    value = xla_flags(flags, _expected(), os.environ)
+    if value:
+        os.environ["XLA_FLAGS"] = value
     _enable_compilation_cache()
+    distributed.start(processes, timeout)
     try:
         backend = jax.default_backend()
     # JAX asserts where the platform is known and no device of it is found.
@@ -37,10 +57,7 @@ def start(platform: Platform) -> None:
             f"--platform {platform}: JAX finds no such device{reason}. For an NVIDIA "
             "GPU: pip install -e '.[cuda12]'"
         ) from None
-    # The platforms may be chosen by $JAX_PLATFORMS, too.
-    platforms: str | None = getattr(jax.config, "jax_platforms")  # noqa: B009
-    chosen = platform != "auto" or bool(platforms)
-    gpus = nvidia_gpus() if backend == "cpu" and not chosen else []
+    gpus = nvidia_gpus() if backend == "cpu" and not _chosen() else []
     if gpus:
         raise UserError(
             f"this machine has {len(gpus)} NVIDIA GPU(s) ({gpus[0]}), but JAX has no "
@@ -50,6 +67,21 @@ def start(platform: Platform) -> None:
         )
     if backend == "cpu":
         _keep_freed_memory()
+
+
+def _chosen() -> str:
+    """Return the platforms that --platform or $JAX_PLATFORMS name."""
+    return getattr(jax.config, "jax_platforms") or ""  # noqa: B009
+
+
+def _expected() -> str:
+    """Tell what JAX will run on, without starting it: gpu, or another platform."""
+    first = _chosen().split(",")[0]
+    if first:
+        return "gpu" if first in ("cuda", "rocm", "gpu") else first
+    plugins = [f"jax_cuda{version}_plugin" for version in (12, 13)]
+    installed = any(importlib.util.find_spec(name) for name in plugins)
+    return "gpu" if installed and nvidia_gpus() else "cpu"
 
 
 def nvidia_gpus() -> list[str]:

@@ -8,6 +8,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from jaxtrain.errors import Interrupted
+from jaxtrain.parallel import peers
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -25,6 +26,7 @@ class StopSignals:
     """While entered, a signal ends the run in order.
 
     As long as there is nothing to save it raises `Interrupted`; then it is remembered.
+    Of several processes each stops where the others do, whichever got the signal.
 
     Attributes:
       signum: the signal's number, or None.
@@ -38,7 +40,13 @@ class StopSignals:
         self._previous: dict[int, Any] = {}
 
     def requested(self) -> bool:
-        return self.signum is not None
+        """Tell whether to stop here; all processes ask at the same places."""
+        others = peers.current()
+        if others is None:
+            return self.signum is not None
+        agreed = others.stop(self.signum)
+        self.signum = agreed or self.signum
+        return agreed is not None
 
     def __enter__(self) -> "StopSignals":
         # Python allows handlers in the main thread alone; elsewhere the caller's hold.

@@ -53,9 +53,9 @@ def train(config: Config, workdir: Path, *, fresh: bool = False) -> dict[str, An
         with workdir_lib.locked(workdir):
             summary = workdir_lib.read_summary(workdir, task.plan.total_steps)
             if summary is not None:
-                print(
-                    f"{workdir} holds a finished run: see {workdir_lib.SUMMARY} there"
-                )
+                if jax.process_index() == 0:
+                    where = f"see {workdir_lib.SUMMARY} there"
+                    print(f"{workdir} holds a finished run: {where}")
                 return summary
             show_table("jaxtrain", describe(task, workdir))
             summary = _carry_out(task, workdir, signals)
