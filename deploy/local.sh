@@ -55,12 +55,11 @@ while ((${#pids[@]})); do
     [[ ${pids[i]} == "$ended" ]] && unset "pids[i]"
   done
   if ((status && !code)); then
+    code=$status
     (sleep "$grace" && pass_on TERM) &
     timer=$!
     disown
   fi
-  # 75: it ended because another did.
-  ((status && (!code || code == 75))) && code=$status
 done
 [[ $timer ]] && kill -- "-$timer" 2>/dev/null
 exit "$code"

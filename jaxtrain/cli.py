@@ -92,7 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0: done; 2: the input is wrong; 5: the numbers went bad; 128 + the signal's number:
     stopped, and saved; 1: a checkpoint could not be written or read. An exception is a
-    bug. Several processes end together: 75, from `peers`, of those that another ended.
+    bug. Several processes end together, with the code of the one that failed; 75: one
+    of them was lost.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -1,30 +1,106 @@
-"""Several processes over loopback: the run of one process."""
+"""Several processes over loopback: the run of one process, and how it ends."""
 
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from tests.conftest import ROOT, Cli, read_lines, read_summary, recipe
+from jaxtrain.cli import main
+from tests.conftest import (
+    ROOT,
+    Cli,
+    Result,
+    read_lines,
+    read_summary,
+    recipe,
+    wait_for_lines,
+)
 
-PROGRAM = """
-import sys
-from pathlib import Path
+# Each process loads its half of every batch, here from a stream.
+EXPRESSION = recipe(
+    data='DataConfig(source="digits", batch_size=64, cache="stream", '
+    "augment=AugmentConfig(crop_padding=1))",
+    train="TrainConfig(steps=60, eval_every_steps=20)",
+    logging="LoggingConfig(every_steps=1)",
+)
 
-import jax
 
-port, number, config, workdir = sys.argv[1:]
-jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(number))
+def start_two(*words: object) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [str(ROOT / "deploy" / "local.sh"), "2", "--", *map(str, words)],
+        env={**os.environ, "COLUMNS": "200", "PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
-from jaxtrain.cli import load_config
-from jaxtrain.train import train
 
-if __name__ == "__main__":
-    train(load_config(Path(config)), Path(workdir))
-"""
+def run_two(*words: object) -> Result:
+    process = start_two(*words)
+    stdout, stderr = process.communicate(timeout=300)
+    return Result(process.returncode, stdout, stderr)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A finished run of two processes: its config file, workdir and output."""
+
+    config: Path
+    workdir: Path
+    result: Result
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    folder = tmp_path_factory.mktemp("pair")
+    config = folder / "recipe.py"
+    config.write_text(
+        "from jaxtrain.config import *\n\n\ndef get_config():\n"
+        f"    return {EXPRESSION}\n"
+    )
+    result = run_two("--config", config, "--workdir", folder / "run")
+    return Pair(config, folder / "run", result)
+
+
+def test_two_processes_train_like_one(pair: Pair, cli: Cli):
+    assert pair.result.code == 0, pair.result.stderr
+    assert cli("--config", pair.config, "--workdir", "one").code == 0
+    folder = cli.directory / "one"
+    one, two = read_summary(folder), read_summary(pair.workdir)
+    assert (two["num_processes"], two["num_devices"]) == (2, 2)
+    losses = [
+        np.array([line["loss"] for line in read_lines(f, "train")])
+        for f in (folder, pair.workdir)
+    ]
+    assert len(losses[1]) == 60
+    # Float32 sums over the batch in another order; over many steps it adds up.
+    np.testing.assert_allclose(losses[1][:20], losses[0][:20], rtol=1e-5)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)
+    assert two["eval"]["num_examples"] == one["eval"]["num_examples"] == 360
+    np.testing.assert_allclose(two["eval"]["loss"], one["eval"]["loss"], rtol=1e-4)
+
+
+def test_process_0_alone_tells(pair: Pair):
+    """On the screen, too: the others have errors to tell, and Gloo its greeting."""
+    printed = pair.result.stdout.splitlines()
+    others = [line for line in printed if line.startswith("[1]")]
+    assert all("[Gloo]" in line for line in others), others
+    assert sum("test accuracy" in line for line in printed) == 1
+    assert "[1]" not in pair.result.stderr
+    assert len([*(pair.workdir / "tensorboard").iterdir()]) == 1
+    steps = [line["step"] for line in read_lines(pair.workdir, "train")]
+    assert steps == [*range(1, 61)]
+
+
+def stopped_steps(stderr: str) -> list[int]:
+    return [int(step) for step in re.findall(r"stopped at step (\d+), saved", stderr)]
 
 
 def free_port() -> int:
@@ -33,45 +109,80 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def test_two_processes_train_like_one(cli: Cli, write_config, tmp_path: Path):
-    """Each loads its half of every batch, here from a stream."""
-    config = write_config(
-        recipe(
-            data='DataConfig(source="digits", batch_size=64, cache="stream", '
-            "augment=AugmentConfig(crop_padding=1))",
-            train="TrainConfig(steps=12, eval_every_steps=6)",
-            logging="LoggingConfig(every_steps=1)",
-        )
-    )
-    assert cli("--config", config, "--workdir", "one").code == 0
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    port, workdir = free_port(), tmp_path / "two"
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                str(program),
-                str(port),
-                str(i),
-                str(config),
-                str(workdir),
-            ],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(2)
-    ]
-    errors = [process.communicate(timeout=300)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
-    one, two = read_summary(tmp_path / "one"), read_summary(workdir)
-    assert (two["num_processes"], two["num_devices"]) == (2, 2)
-    losses = [
-        np.array([line["loss"] for line in read_lines(folder, "train")])
-        for folder in (tmp_path / "one", workdir)
-    ]
-    # Float32 sums over the batch in another order, over a few steps.
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
-    assert two["eval"]["num_examples"] == one["eval"]["num_examples"] == 360
-    np.testing.assert_allclose(two["eval"]["loss"], one["eval"]["loss"], rtol=1e-4)
+@pytest.mark.parametrize("signalled", [0, 1])
+def test_signal_to_one_stops_both_at_the_same_step(
+    pair: Pair, cli: Cli, signalled: int
+):
+    """Saved, with the same exit code; the same command then ends the same."""
+    words = ["--config", pair.config, "--workdir", "run"]
+    flags = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
+    both = [cli.start(*words, *flags, "--process-id", i) for i in range(2)]
+    wait_for_lines(cli.directory / "run" / "metrics.jsonl", 2, both[0])
+    both[signalled].send_signal(signal.SIGTERM)
+    errors = [process.communicate(timeout=60)[1] for process in both]
+    assert [process.returncode for process in both] == [143, 143], errors
+    (step,), (other,) = map(stopped_steps, errors)
+    assert step == other
+    folder = cli.directory / "run"
+    assert max(int(p.name) for p in (folder / "checkpoints").iterdir()) == step < 60
+    if signalled == 0:
+        rest = run_two("--config", pair.config, "--workdir", folder)
+        assert rest.code == 0, rest.stderr
+        assert read_summary(folder)["eval"] == read_summary(pair.workdir)["eval"]
+        assert read_lines(folder, "train") == read_lines(pair.workdir, "train")
+
+
+def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path):
+    words = ["--config", pair.config, "--workdir", tmp_path / "run"]
+    launcher = start_two(*words, "--train.steps", 100000)
+    wait_for_lines(tmp_path / "run" / "metrics.jsonl", 2, launcher)
+    launcher.send_signal(signal.SIGINT)
+    _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 130, stderr
+    first, second = stopped_steps(stderr)
+    assert first == second
+
+
+def test_one_that_fails_ends_the_other(pair: Pair):
+    """Process 0 alone looks at the workdir, while the other waits for it."""
+    words = ["--config", pair.config, "--workdir", pair.workdir]
+    result = run_two(*words, "--optimizer.learning-rate", "0.2")
+    assert result.code == 2
+    assert "\nResume it with its own config" in result.stderr
+    assert "[1] error: process 0 ended, so this one does" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("index", "named"),
+    [
+        (0, "for process 1: 1 of 2 processes came"),
+        (1, "process 1 of 2 waited 1 s"),
+    ],
+)
+def test_waiting_in_vain_ends_with_one_message(cli: Cli, index: int, named: str):
+    address = f"127.0.0.1:{free_port()}"
+    words = ["--coordinator", address, "--num-processes", 2, "--process-id", index]
+    config = ROOT / "configs" / "digits.py"
+    result = cli("--config", config, *words, "--init-timeout", 1)
+    assert result.code == 2, result.stderr
+    for part in (named, address, "--init-timeout", "--coordinator"):
+        assert part in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--coordinator a:1", "--num-processes and --process-id too"),
+        ("--num-processes 2 --process-id 0", "--coordinator too"),
+        ("--coordinator a --num-processes 2 --process-id 0", "HOST:PORT"),
+        ("--coordinator a:x --num-processes 2 --process-id 0", "HOST:PORT"),
+        ("--coordinator a:1 --num-processes 2 --process-id 2", "0 to 1"),
+        ("--coordinator a:1 --num-processes 0 --process-id 0", "1 or more"),
+        ("--init-timeout -1", "--init-timeout -1"),
+    ],
+)
+def test_wrong_flags(words: str, named: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["--config", f"{ROOT}/configs/digits.py", *words.split()]) == 2
+    assert named in capsys.readouterr().err

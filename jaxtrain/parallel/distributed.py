@@ -112,8 +112,10 @@ def start(processes: Processes | None, timeout: float) -> None:
       timeout: seconds to wait for all of them.
 
     Raises:
-      UserError: they did not come in time.
+      UserError: they did not come in time, or that is not above 0.
     """
+    if timeout <= 0:
+        raise UserError(f"--init-timeout {timeout:g}: expected seconds above 0")
     if processes is None or processes.num == 1:
         return
     address = processes.coordinator

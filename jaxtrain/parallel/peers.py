@@ -10,9 +10,9 @@ import os
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NoReturn
 
-# Exit code of a process that ends because another did: start the run again.
+# Exit code if another process ended without a word: start the run again.
 LOST_PEER = 75
 
 # Seconds for a process to end by itself, once another has.
@@ -61,7 +61,7 @@ class Peers:
     def leave(self, code: int, message: str) -> None:
         """End this process now, and the others soon, which could only wait for it."""
         self._leaving.set()
-        self._tell({"process": self._index, "message": message})
+        self._tell({"process": self._index, "code": code, "message": message})
         self._end(code)
 
     def join(self) -> None:
@@ -85,7 +85,7 @@ class Peers:
                 return  # The run has ended.
             event = json.loads(text)
             if "signum" not in event:
-                self._follow(event["process"], event["message"])
+                self._follow(**event)
             elif self.agreed is None:
                 self._agree(event["signum"])
 
@@ -98,21 +98,19 @@ class Peers:
                 self._client.wait_at_barrier(_ASKED, timeout)
                 answers = self._client.key_value_dir_get(_ASKED)
             except RuntimeError:
-                self._follow(None, f"no answer within {ANSWER_SECONDS:g} s")
-                return
+                self._end(LOST_PEER, "another process does not answer")
             self._stop_at = 1 + max(int(asked) for _, asked in answers)
             self.agreed = signum
 
-    def _follow(self, process: int | None, message: str) -> None:
-        """End after another process, unless this one is about to end by itself."""
-        if process == self._index or self._leaving.wait(GRACE):
-            return
-        who = "another process" if process is None else f"process {process}"
-        print(f"error: {who} ended, so this one does: {message}", file=sys.stderr)
-        self._end(LOST_PEER)
+    def _follow(self, process: int, code: int, message: str) -> None:
+        """End as another process did, unless this one is about to end by itself."""
+        if process != self._index and not self._leaving.wait(GRACE):
+            self._end(code, f"process {process} ended, so this one does: {message}")
 
-    def _end(self, code: int) -> None:
+    def _end(self, code: int, message: str = "") -> NoReturn:
         """End at once, together, without JAX's farewell, which waits for all."""
+        if message:
+            print(f"error: {message}", file=sys.stderr)
         try:
             self._client.wait_at_barrier("jaxtrain/leave", int(2000 * GRACE))
         except RuntimeError:

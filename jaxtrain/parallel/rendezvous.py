@@ -122,7 +122,8 @@ def _gather(
             except TimeoutError:
                 missing = sorted({*range(1, num)} - {*here})
                 raise _missing(missing, num, address, timeout) from None
-            here = {i: c for i, c in here.items() if not _gone(c)}
+            for gone in [i for i, c in here.items() if _gone(c)]:
+                here.pop(gone).close()
             index = _greet(connection, num)
             if index is None:
                 connection.close()
