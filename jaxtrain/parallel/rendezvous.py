@@ -193,7 +193,8 @@ def _join(address: str, num: int, index: int, deadline: float, timeout: float) -
                 words = json.dumps({"process": index, "of": num})
                 process_0.sendall(f"{words}\n".encode())
                 problem = "process 0 is there, but not all the others"
-                process_0.settimeout(max(0.001, deadline - time.monotonic()))
+                # Process 0 knows better who is missing: let it give up first.
+                process_0.settimeout(deadline - time.monotonic() + PATIENCE)
                 reply = _read_line(process_0)
         except TimeoutError:
             continue
