@@ -7,9 +7,12 @@ Orbax would load a flipped bit, and cast another dtype, without a word.
 """
 
 import contextlib
+import functools
+import inspect
 import json
 import logging
 import math
+import sys
 import warnings
 import zlib
 from pathlib import Path
@@ -28,7 +31,9 @@ QUARANTINE = "quarantine"
 _STATE = "state"
 
 # Orbax reports routine steps, and the use of the faster non-OCDBT format, as warnings.
-logging.getLogger("absl").setLevel(logging.ERROR)
+# What is wrong with a checkpoint this module says itself, once.
+logging.getLogger("absl").setLevel(logging.CRITICAL)
+_log = logging.getLogger(__name__)
 
 
 class Checkpoints:
@@ -38,6 +43,8 @@ class Checkpoints:
         self, directory: Path, config: CheckpointConfig, *, read_only: bool = False
     ):
         self.directory = directory
+        for path in directory.glob("*/metrics/metrics"):
+            self._check_metrics(path, read_only=read_only)
         context = ocp.Context()
         # A step counts once its commit file is written: an empty or half-deleted folder
         # never does.
@@ -161,8 +168,9 @@ class Checkpoints:
             try:
                 return self.restore(step, abstract_state)
             except DamagedError as error:
-                logging.getLogger(__name__).warning("%s; put aside", error)
+                _log.warning("%s; put aside", error)
                 self._put_aside(step)
+                self._checkpointer.reload()
         damaged = sorted(p.name for p in self.directory.glob(f"{QUARANTINE}-*"))
         if damaged:
             raise CheckpointError(
@@ -200,6 +208,7 @@ class Checkpoints:
         return info, saved
 
     def _load(self, step: int, abstract_state: Any) -> Any:
+        _silence_abandoned_reads()
         try:
             with warnings.catch_warnings():
                 # Resuming on other devices than those that saved is what we are for.
@@ -207,9 +216,23 @@ class Checkpoints:
                 loaded = self._checkpointer.load_checkpointables(
                     step, {_STATE: abstract_state}
                 )
+            return loaded[_STATE]
         except Exception as error:
             raise DamagedError(f"could not read step {step}: {_root(error)}") from error
-        return loaded[_STATE]
+
+    def _check_metrics(self, path: Path, *, read_only: bool) -> None:
+        """Put a step with unreadable metrics aside: Orbax would not open the folder."""
+        step = path.parent.parent.name
+        if not step.isdigit():
+            return
+        try:
+            json.loads(path.read_text())
+        except ValueError as error:
+            message = f"step {step}: its metrics cannot be read ({error})"
+            if read_only:
+                raise DamagedError(f"{message}; resuming puts it aside") from None
+            _log.warning("%s; put aside", message)
+            self._put_aside(int(step))
 
     def _put_aside(self, step: int) -> None:
         """Rename a damaged step, so that it is neither read nor counted again."""
@@ -221,7 +244,6 @@ class Checkpoints:
             (self.directory / str(step)).rename(target)
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"{QUARANTINE}-{step}")
-        self._checkpointer.reload()
 
     def close(self) -> None:
         try:
@@ -298,6 +320,19 @@ def _kind(x: Any) -> str:
 
 def _checksum(info: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(info, sort_keys=True).encode())
+
+
+@functools.cache  # Once for a process.
+def _silence_abandoned_reads() -> None:
+    """Drop the tracebacks of other reads that Orbax abandons when one fails."""
+    previous = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        late = str(unraisable.exc_value) == "Event loop is closed"
+        if not (late or inspect.iscoroutine(unraisable.object)):
+            previous(unraisable)
+
+    sys.unraisablehook = hook
 
 
 def _root(error: BaseException) -> str:

@@ -1,0 +1,147 @@
+"""Damaged checkpoints are found, put aside and gone behind, never loaded."""
+
+import contextlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxtrain.checkpoint import QUARANTINE, Checkpoints
+from jaxtrain.config import CheckpointConfig
+from jaxtrain.digest import digests
+from jaxtrain.errors import CheckpointError
+
+PARAMS = {
+    "conv": {"kernel": jnp.arange(72.0).reshape(3, 3, 2, 4)},
+    "norm": {"scale": jnp.ones(4), "bias": jnp.zeros(4, jnp.bfloat16)},
+}
+
+
+def state_at(step: int) -> dict[str, Any]:
+    params = jax.tree.map(lambda x: x + step, PARAMS)
+    return {
+        "step": jnp.int32(step),
+        "params": params,
+        "opt_state": optax.adam(0.1).init(params),
+    }
+
+
+ABSTRACT = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state_at(0)
+)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    with contextlib.closing(Checkpoints(folder, CheckpointConfig())) as checkpoints:
+        for step in (1, 2, 3):
+            info = {"progress": {"best": 0.25 * step}}
+            checkpoints.save(step, state_at(step), info, {"accuracy": 0.5})
+    return folder
+
+
+def restore(folder: Path) -> int:
+    """Return the step that is restored, which is exactly what was saved there."""
+    with contextlib.closing(Checkpoints(folder, CheckpointConfig())) as checkpoints:
+        restored = checkpoints.restore_newest(ABSTRACT)
+    assert restored is not None
+    state, info = restored
+    step = int(state["step"])
+    assert info["progress"] == {"best": 0.25 * step}
+    for one, other in zip(
+        jax.tree.leaves(state), jax.tree.leaves(state_at(step)), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    return step
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
+)
+def test_flipped_bits_are_never_loaded(saved: Path, tmp_path: Path, seed: int):
+    """50 times: one bit, anywhere in any file of the newest step."""
+    rng = np.random.default_rng(seed)
+    found = 0
+    for trial in range(50):
+        folder = tmp_path / str(trial)
+        shutil.copytree(saved, folder)
+        candidates = [p for p in files(folder / "3") if p.stat().st_size]
+        path = candidates[rng.integers(len(candidates))]
+        data = bytearray(path.read_bytes())
+        data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        path.write_bytes(data)
+        step = restore(folder)
+        assert step in (2, 3)
+        found += step == 2
+        shutil.rmtree(folder)
+    # Most of the bytes are arrays and JSON; in what is harmless no value lies.
+    assert found >= 10
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("damage", [truncate, zero, Path.unlink])
+def test_every_kind_of_file_may_be_damaged(
+    saved: Path, tmp_path: Path, damage: Callable[[Path], None]
+):
+    for number, name in enumerate(p.relative_to(saved) for p in files(saved / "3")):
+        folder = tmp_path / str(number)
+        shutil.copytree(saved, folder)
+        damage(folder / name)
+        assert restore(folder) in (2, 3), name
+        shutil.rmtree(folder)
+
+
+def test_damaged_steps_are_put_aside_and_named(
+    saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(saved, folder)
+    for step in (2, 3):
+        zero(next(folder.glob(f"{step}/state/params.conv.kernel/c/0/0/0/0")))
+    assert restore(folder) == 1
+    assert "could not read step 3" in caplog.text
+    assert "params.conv.kernel" in caplog.text
+    assert sorted(p.name for p in folder.iterdir() if p.name != "1") == [
+        f"{QUARANTINE}-2",
+        f"{QUARANTINE}-3",
+    ]
+    zero(next(folder.glob("1/state/params.conv.kernel/c/0/0/0/0")))
+    with pytest.raises(CheckpointError, match=r"no checkpoint .* is good"):
+        restore(folder)
+    # Nor does the next start begin afresh.
+    with pytest.raises(CheckpointError, match=r"no checkpoint .* is good"):
+        restore(folder)
+
+
+def test_digest_finds_every_flipped_bit():
+    x = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
+    whole = digests({"x": jnp.asarray(x)})["x"]
+    for bit in range(8 * x.nbytes):
+        data = bytearray(x.tobytes())
+        data[bit // 8] ^= 1 << bit % 8
+        flipped = np.frombuffer(bytes(data), np.float32).reshape(x.shape)
+        assert digests({"x": jnp.asarray(flipped)})["x"] != whole
+
+
+def test_digest_knows_places():
+    x = jnp.arange(6.0)
+    assert digests({"x": x}) != digests({"x": x[::-1]})
+    assert digests({"x": x.reshape(2, 3)}) == digests({"x": x})
