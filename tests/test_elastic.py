@@ -1,0 +1,86 @@
+"""A run goes on with other devices, processes and layouts, as if nothing had happened.
+
+Every restore compares the digest of each array with that of the saved one, whatever the
+layout: that a run goes on shows that its state came back to the last bit.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.config import CheckpointConfig
+from tests.conftest import ROOT, read_lines, recipe
+
+# The order in which one run is carried on: processes, devices of each, flags.
+STAGES = [
+    (1, 8, "--parallel.preset fsdp"),
+    (1, 4, "--parallel.preset tensor --parallel.data 2 --parallel.model 2"),
+    (2, 1, "--data.cache stream --data.workers 1"),
+    (1, 1, ""),
+    (2, 2, "--parallel.preset zero1"),
+    (1, 2, "--parallel.preset spatial --data.cache stream"),
+    (1, 8, "--parallel.preset 2d"),
+]
+STEPS_A_STAGE = 3
+STEPS = STEPS_A_STAGE * len(STAGES)
+
+CONFIG = recipe(
+    data='DataConfig(source="digits", batch_size=64, '
+    "augment=AugmentConfig(crop_padding=1))",
+    model='ModelConfig(name="convnet", width=0.5, dropout=0.1)',
+    optimizer='OptimizerConfig(name="adamw", learning_rate=0.001)',
+    parallel="ParallelConfig(batch_norm=8)",
+    train=f"TrainConfig(steps={STEPS}, ema_decay=0.9)",
+    checkpoint="CheckpointConfig(every_steps=100, keep=20)",
+    logging="LoggingConfig(every_steps=1)",
+)
+
+
+def go_on(workdir: Path, processes: int, devices: int, *words: object) -> None:
+    program = [sys.executable, str(ROOT / "main.py")]
+    if processes > 1:
+        program = [str(ROOT / "deploy" / "local.sh"), str(processes), "--"]
+    config = workdir.parent / "recipe.py"
+    result = subprocess.run(
+        [*program, "--config", config, "--workdir", workdir, *map(str, words)],
+        env={
+            **os.environ,
+            "JAX_NUM_CPU_DEVICES": str(devices),
+            "PYTHON": sys.executable,
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def losses(workdir: Path) -> np.ndarray:
+    return np.array([line["loss"] for line in read_lines(workdir, "train")])
+
+
+def test_run_goes_on_across_devices_processes_and_presets(
+    tmp_path: Path, write_config: Callable[..., Path]
+):
+    write_config(CONFIG)
+    reference, workdir = tmp_path / "reference", tmp_path / "run"
+    go_on(reference, 1, 1)
+    for number, (processes, devices, words) in enumerate(STAGES, start=1):
+        stop = ["--train.stop-after-steps", number * STEPS_A_STAGE]
+        go_on(workdir, processes, devices, *words.split(), *stop)
+        ours = losses(workdir)
+        assert len(ours) == number * STEPS_A_STAGE
+        # The next losses, after each change.
+        expected = losses(reference)[: len(ours)]
+        np.testing.assert_allclose(ours, expected, rtol=1e-5)
+    # Read back by one device, what 8, 4, 2 and 1 wrote is what they had.
+    saved = Checkpoints(workdir / "checkpoints", CheckpointConfig(), read_only=True)
+    with contextlib.closing(saved):
+        for number in range(1, len(STAGES) + 1):
+            saved.verify(number * STEPS_A_STAGE)
