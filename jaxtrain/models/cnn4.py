@@ -1,12 +1,12 @@
 """Four plain convolutions and two dense layers, without normalisation."""
 
-import jax
 from flax import nnx
 
 from jaxtrain.models.layers import (
     Head,
     Layers,
     Model,
+    Piece,
     flatten,
     max_pool,
     scale_channels,
@@ -38,10 +38,12 @@ class CNN4(Model):
         self.linear = layers.linear((rows // 16) * (columns // 16) * c4, features)
         self.head = Head(features, num_classes, dropout, layers=layers)
 
-    def __call__(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        x = max_pool(nnx.relu(self.conv1(images)))
-        x = max_pool(nnx.relu(self.conv2(x)))
-        x = max_pool(nnx.relu(self.conv3(x)))
-        x = max_pool(nnx.relu(self.conv4(x)))
-        x = nnx.relu(self.linear(flatten(x)))
-        return self.head(x, rngs=rngs)
+    def pieces(self, rngs: nnx.Rngs | None = None) -> list[Piece]:
+        return [
+            Piece(("conv1",), lambda x: max_pool(nnx.relu(self.conv1(x)))),
+            Piece(("conv2",), lambda x: max_pool(nnx.relu(self.conv2(x)))),
+            Piece(("conv3",), lambda x: max_pool(nnx.relu(self.conv3(x)))),
+            Piece(("conv4",), lambda x: max_pool(nnx.relu(self.conv4(x)))),
+            Piece(("linear",), lambda x: nnx.relu(self.linear(flatten(x)))),
+            Piece(("head",), lambda x: self.head(x, rngs=rngs)),
+        ]

@@ -7,6 +7,7 @@ from jaxtrain.models.layers import (
     Head,
     Layers,
     Model,
+    Piece,
     flatten,
     max_pool,
     scale_channels,
@@ -38,7 +39,15 @@ class ConvNet(Model):
         features = (rows // 4) * (columns // 4) * channels
         self.head = Head(features, num_classes, dropout, layers=layers)
 
-    def __call__(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        x = max_pool(nnx.relu(self.norm1(self.conv1(images))))
-        x = max_pool(nnx.relu(self.norm2(self.conv2(x))))
-        return self.head(flatten(x), rngs=rngs)
+    def pieces(self, rngs: nnx.Rngs | None = None) -> list[Piece]:
+        return [
+            Piece(("conv1", "norm1"), self._block1),
+            Piece(("conv2", "norm2"), self._block2),
+            Piece(("head",), lambda x: self.head(flatten(x), rngs=rngs)),
+        ]
+
+    def _block1(self, x: jax.Array) -> jax.Array:
+        return max_pool(nnx.relu(self.norm1(self.conv1(x))))
+
+    def _block2(self, x: jax.Array) -> jax.Array:
+        return max_pool(nnx.relu(self.norm2(self.conv2(x))))

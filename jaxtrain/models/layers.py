@@ -1,5 +1,6 @@
 """The pieces that models are made of: all layers of a model share one precision."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -12,6 +13,14 @@ from flax.typing import Initializer
 # Keeps the variance of the activations from layer to layer: the default of Flax.
 lecun_normal = nnx.initializers.lecun_normal()
 T = TypeVar("T", bound=tuple)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a model, never split: the layers' names and what it computes."""
+
+    names: tuple[str, ...]
+    apply: Callable[[jax.Array], jax.Array]
 
 
 class Model(nnx.Module):
@@ -34,9 +43,25 @@ class Model(nnx.Module):
         """Create the layers; subclasses name their options and give the defaults."""
         raise NotImplementedError
 
-    def __call__(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        """Return logits [B, num_classes]; `rngs` is for dropout, in training."""
+    def pieces(self, rngs: nnx.Rngs | None = None) -> Sequence[Piece]:
+        """Return what images pass through in turn; `rngs` is for dropout, in training.
+
+        Pieces look up their layers only when they are applied: a pipeline stage holds
+        those of its own pieces.
+        """
         raise NotImplementedError
+
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        rngs: nnx.Rngs | None = None,
+        part: slice = slice(None),
+    ) -> jax.Array:
+        """Return logits [B, num_classes], or what some of the pieces make of `x`."""
+        for piece in self.pieces(rngs)[part]:
+            x = piece.apply(x)
+        return x
 
 
 class Head(nnx.Module):

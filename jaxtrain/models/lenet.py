@@ -1,10 +1,9 @@
 """LeNet-5 (LeCun et al. 1998, "Gradient-based learning applied to document
 recognition"), as it is used today: ReLU, max pool, all channels connected."""
 
-import jax
 from flax import nnx
 
-from jaxtrain.models.layers import Head, Layers, Model, flatten, max_pool
+from jaxtrain.models.layers import Head, Layers, Model, Piece, flatten, max_pool
 
 
 class LeNet(Model):
@@ -24,9 +23,11 @@ class LeNet(Model):
         self.linear2 = layers.linear(120, 84)
         self.head = Head(84, num_classes, 0.0, layers=layers)
 
-    def __call__(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        x = max_pool(nnx.relu(self.conv1(images)))
-        x = max_pool(nnx.relu(self.conv2(x)))
-        x = nnx.relu(self.linear1(flatten(x)))
-        x = nnx.relu(self.linear2(x))
-        return self.head(x, rngs=rngs)
+    def pieces(self, rngs: nnx.Rngs | None = None) -> list[Piece]:
+        return [
+            Piece(("conv1",), lambda x: max_pool(nnx.relu(self.conv1(x)))),
+            Piece(("conv2",), lambda x: max_pool(nnx.relu(self.conv2(x)))),
+            Piece(("linear1",), lambda x: nnx.relu(self.linear1(flatten(x)))),
+            Piece(("linear2",), lambda x: nnx.relu(self.linear2(x))),
+            Piece(("head",), lambda x: self.head(x, rngs=rngs)),
+        ]

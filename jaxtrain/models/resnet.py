@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import jax
 from flax import nnx
 
-from jaxtrain.models.layers import Head, Layers, Model, scale_channels
+from jaxtrain.models.layers import Head, Layers, Model, Piece, scale_channels
 
 # Keeps the variance of the gradients from layer to layer (He et al. 2015,
 # arXiv:1502.01852, equation 14).
@@ -122,14 +122,22 @@ class ResNet(Model):
             features = channels * self.block.expansion
         self.head = Head(features, num_classes, dropout, layers=layers)
 
-    def __call__(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
+    def pieces(self, rngs: nnx.Rngs | None = None) -> list[Piece]:
+        return [
+            Piece(("stem_conv", "stem_norm"), self._stem),
+            *(
+                Piece((name,), lambda x, name=name: getattr(self, name)(x))
+                for name, _, _ in self.block_names()
+            ),
+            Piece(("head",), lambda x: self.head(x.mean((1, 2)), rngs=rngs)),
+        ]
+
+    def _stem(self, images: jax.Array) -> jax.Array:
         x = nnx.relu(self.stem_norm(self.stem_conv(images)))
         if self.pool_stem:
             padding: Any = ((1, 1), (1, 1))  # Any: Flax annotates it as a string only.
             x = nnx.max_pool(x, (3, 3), strides=(2, 2), padding=padding)
-        for name, _, _ in self.block_names():
-            x = getattr(self, name)(x)
-        return self.head(x.mean((1, 2)), rngs=rngs)
+        return x
 
     def block_names(self) -> Iterator[tuple[str, int, int]]:
         """Yield the attribute, the stage and the index in the stage of each block."""
