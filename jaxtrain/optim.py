@@ -20,8 +20,10 @@ Tx = optax.GradientTransformation
 def make_optimizer(
     config: OptimizerConfig, schedule: Schedule | None
 ) -> optax.GradientTransformationExtraArgs:
-    """Return the optimizer: clipping, then the method by name with its weight decay.
+    """Return the optimizer: the method by name with its weight decay.
 
+    Clipping comes before (`clip`): it takes the norm of all gradients, and a pipeline
+    stage has but its own.
     For lbfgs, whose line search finds the length of a step, `schedule` is None. Call
     `update` with the `value`, `grad` and `value_fn` that it needs and others ignore.
     State, arithmetic and updates are float32 whatever the parameters' dtype;
@@ -35,10 +37,20 @@ def make_optimizer(
         _check_line_search(config)
     elif schedule is None:
         raise UserError(f"optimizer.learning_rate is not set: {config.name} needs one")
-    tx = call_row(OPTIMIZERS, config, "optimizer.name", schedule, config.weight_decay)
-    if config.clip_norm is not None:
-        tx = optax.chain(optax.clip_by_global_norm(config.clip_norm), tx)
-    return _in_float32(tx)
+    return _in_float32(
+        call_row(OPTIMIZERS, config, "optimizer.name", schedule, config.weight_decay)
+    )
+
+
+def clip(grads: Any, norm: jax.Array, max_norm: float) -> Any:
+    """Return `grads`, in float32, scaled down to `max_norm` if `norm` is larger.
+
+    So does `optax.clip_by_global_norm`, which takes the norm of what it is given.
+    """
+    return jax.tree.map(
+        lambda g: jnp.where(norm < max_norm, g, g / norm * max_norm),
+        jmp.cast_to_full(grads),
+    )
 
 
 def decay_mask(params: Any) -> Any:

@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import nnx
 
 from jaxtrain import random
@@ -14,19 +13,22 @@ from jaxtrain.data.preprocess import Batch, Preprocess
 from jaxtrain.losses import cross_entropy
 from jaxtrain.metrics import Sums, batch_sums
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.precision import adjust_loss_scale, at_minimum
 from jaxtrain.repeat import repeat
-from jaxtrain.schedule import Schedule
 from jaxtrain.state import TrainState, split_model
-
-Metrics = dict[str, jax.Array]
+from jaxtrain.update import (
+    Metrics,
+    Update,
+    mean_grads,
+    scale_of,
+    squares,
+    zero_grads,
+)
 
 
 def make_train_step(
     config: TrainConfig,
     graphdef: Any,
-    tx: optax.GradientTransformationExtraArgs,
-    schedule: Schedule | None,
+    update: Update,
     preprocess: Preprocess,
     layout: Layout,
 ) -> Callable[[TrainState, jax.Array, Any, Batch], tuple[TrainState, Metrics]]:
@@ -42,13 +44,13 @@ def make_train_step(
     def loss_fn(
         params: Any, model_state: Any, batch: Batch, key: jax.Array, scale: jax.Array
     ) -> tuple[jax.Array, tuple[Any, Metrics]]:
-        model = nnx.merge(graphdef, params, model_state, copy=True)
-        model.train()
-        logits = model(batch["image"], rngs=nnx.Rngs(dropout=key))
-        loss = cross_entropy(logits, batch["label"], config.label_smoothing).mean()
-        accuracy = jnp.mean(jnp.argmax(logits, -1) == batch["label"], dtype=jnp.float32)
-        _, _, model_state = split_model(model)
-        return loss * scale, (model_state, {"loss": loss, "accuracy": accuracy})
+        logits, model_state = apply_model(
+            graphdef, params, model_state, batch["image"], key
+        )
+        loss, metrics = mean_loss_and_metrics(
+            logits, batch["label"], config.label_smoothing
+        )
+        return loss * scale, (model_state, metrics)
 
     def over_micro_batches(
         micro_step: Callable[..., tuple[Any, Metrics]],
@@ -62,14 +64,14 @@ def make_train_step(
             index, micro_batch = micro
             return micro_step(carry, micro_batch, jax.random.fold_in(key, index))
 
-        micro_batches = jax.tree.map(lambda x: _micro_batches(x, num_micro), batch)
-        carry, metrics = repeat(body, carry, (jnp.arange(num_micro), micro_batches))
+        parts = jax.tree.map(lambda x: micro_batches(x, num_micro), batch)
+        carry, metrics = repeat(body, carry, (jnp.arange(num_micro), parts))
         return carry, jax.tree.map(jnp.mean, metrics)
 
     def gradients(
         state: TrainState, batch: Batch, key: Any
     ) -> tuple[Any, Any, Metrics]:
-        scale = state.loss_scale["scale"] if state.loss_scale else jnp.float32(1)
+        scale = scale_of(state.loss_scale)
         params = layout.whole_params(state.params)
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
@@ -80,16 +82,11 @@ def make_train_step(
             grads = layout.shared_grads(grads)
             return (model_state, jax.tree.map(jnp.add, total, grads)), metrics
 
-        # Summed in float32, whatever the parameters' dtype.
-        zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), state.params)
+        zeros = zero_grads(state.params)
         (model_state, total), metrics = over_micro_batches(
             micro_step, (state.model_state, zeros), batch, key
         )
-        factor = 1 / (num_micro * scale)
-        grads = jax.tree.map(
-            lambda g, p: (g * factor).astype(p.dtype), total, state.params
-        )
-        return grads, model_state, metrics
+        return mean_grads(total, num_micro, state), model_state, metrics
 
     def mean_loss(params: Any, state: TrainState, batch: Batch, key: Any) -> jax.Array:
         """Return the loss at other parameters; only a line search asks for it."""
@@ -108,45 +105,18 @@ def make_train_step(
         batch = {**batch, "image": layout.images(batch["image"])}
         key = random.at_step(root, random.DROPOUT, state.step)
         grads, model_state, metrics = gradients(state, batch, key)
-        grad_norm = _norm(grads)
-        finite = jnp.isfinite(metrics["loss"] + grad_norm + _norm(model_state))
-        updates, opt_state = tx.update(
+        sums = {"grads": squares(grads), "model_state": squares(model_state)}
+        new = update.propose(
+            state,
             grads,
-            state.opt_state,
-            state.params,
+            jnp.sqrt(sums["grads"]),
+            model_state,
             value=metrics["loss"],
             grad=grads,
             value_fn=lambda params: mean_loss(params, state, batch, key),
         )
-        params = optax.apply_updates(state.params, updates)
-        # Finite gradients may still give an update that is not.
-        finite &= jnp.isfinite(_norm(params))
-        new = {
-            "params": params,
-            "model_state": model_state,
-            "opt_state": opt_state,
-            "ema_params": _update_ema(config.ema_decay, state, params),
-        }
-        old = {name: getattr(state, name) for name in new}
-        kept = jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
-        bad_steps = _count_bad_steps(state, finite)
-        metrics |= {
-            "grad_norm": grad_norm,
-            "skipped": 1 - finite.astype(jnp.int32),
-            "bad_steps": bad_steps["in_a_row"],
-        }
-        if schedule is not None:
-            # The optimizer counts only the steps that it took.
-            metrics["learning_rate"] = schedule(state.step - state.bad_steps["total"])
-        if state.loss_scale:
-            metrics["loss_scale"] = state.loss_scale["scale"]
-        state = TrainState(
-            step=state.step + 1,
-            loss_scale=adjust_loss_scale(state.loss_scale, finite),
-            bad_steps=bad_steps,
-            **kept,
-        )
-        return state, metrics
+        sums["params"] = squares(new["params"])
+        return update.conclude(state, new, metrics, sums)
 
     def train_step(
         state: TrainState, root: jax.Array, data: Any, batches: Batch
@@ -170,16 +140,15 @@ def make_eval_step(
         unused = jnp.zeros((), jnp.int32)
         batch = preprocess(data, batch, random.root_key(0), unused)
         params = layout.whole_params(params)
-        model = nnx.merge(graphdef, params, model_state, copy=True)
-        model.eval()
-        logits = model(layout.images(batch["image"]))
+        images = layout.images(batch["image"])
+        logits = predict(graphdef, params, model_state, images)
         new = batch_sums(logits, batch["label"], batch["mask"])
         return jax.tree.map(jnp.add, sums, new)
 
     return eval_step
 
 
-def _micro_batches(x: jax.Array, num: int) -> jax.Array:
+def micro_batches(x: jax.Array, num: int) -> jax.Array:
     """Reshape (batch, ...) to (num, batch / num, ...).
 
     Every num-th example goes together, so that each device keeps its own.
@@ -187,39 +156,42 @@ def _micro_batches(x: jax.Array, num: int) -> jax.Array:
     return jnp.moveaxis(x.reshape(x.shape[0] // num, num, *x.shape[1:]), 1, 0)
 
 
-def _norm(tree: Any) -> jax.Array:
-    """Return the global norm, computed in float32."""
-    squares = [
-        jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree)
-    ]
-    return jnp.sqrt(sum(squares, jnp.float32(0)))
+def apply_model(
+    graphdef: Any,
+    params: Any,
+    model_state: Any,
+    x: jax.Array,
+    key: jax.Array | None = None,
+    part: slice = slice(None),
+) -> tuple[jax.Array, Any]:
+    """Train a model, or some of its pieces, on `x`: the output and the new state.
 
-
-def _update_ema(decay: float | None, state: TrainState, params: Any) -> Any:
-    """Move the average towards `params`, faster in the first steps, when it is young.
-
-    The decay at step t is min(decay, (1 + t) / (10 + t)), as in TensorFlow's
-    ExponentialMovingAverage.
+    `key` is for dropout, which is in the last piece.
     """
-    if decay is None:
-        return {}
-    taken = (state.step - state.bad_steps["total"]).astype(jnp.float32)
-    decay_now = jnp.minimum(decay, (1 + taken) / (10 + taken))
-    return jax.tree.map(
-        lambda average, p: (
-            average + (1 - decay_now) * (p.astype(average.dtype) - average)
-        ),
-        state.ema_params,
-        params,
-    )
+    model = nnx.merge(graphdef, params, model_state, copy=True)
+    model.train()
+    rngs = None if key is None else nnx.Rngs(dropout=key)
+    y = model(x, rngs=rngs, part=part)
+    return y, split_model(model)[2]
 
 
-def _count_bad_steps(state: TrainState, finite: jax.Array) -> dict[str, jax.Array]:
-    """Count skipped steps; fp16 overflows above the smallest scale are not in a row."""
-    bad = 1 - finite.astype(jnp.int32)
-    in_a_row = state.bad_steps["in_a_row"]
-    counted = bad * at_minimum(state.loss_scale)
-    return {
-        "in_a_row": jnp.where(finite, 0, in_a_row + counted),
-        "total": state.bad_steps["total"] + bad,
-    }
+def predict(
+    graphdef: Any,
+    params: Any,
+    model_state: Any,
+    x: jax.Array,
+    part: slice = slice(None),
+) -> jax.Array:
+    """Apply a model, or some of its pieces, as it is evaluated."""
+    model = nnx.merge(graphdef, params, model_state, copy=True)
+    model.eval()
+    return model(x, part=part)
+
+
+def mean_loss_and_metrics(
+    logits: jax.Array, label: jax.Array, label_smoothing: float
+) -> tuple[jax.Array, Metrics]:
+    """Return the loss of a micro-batch, and it and the accuracy as metrics."""
+    loss = cross_entropy(logits, label, label_smoothing).mean()
+    accuracy = jnp.mean(jnp.argmax(logits, -1) == label, dtype=jnp.float32)
+    return loss, {"loss": loss, "accuracy": accuracy}

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jmp
-import optax
 from flax import nnx
 from jax.sharding import Mesh
 
@@ -23,9 +22,10 @@ from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.plan import Plan, make_plan
-from jaxtrain.schedule import Schedule, make_schedule
+from jaxtrain.schedule import make_schedule
 from jaxtrain.state import TrainState, build_abstract_model, make_create_state
 from jaxtrain.step import make_eval_step, make_train_step
+from jaxtrain.update import Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,7 @@ class Task:
     policy: jmp.Policy
     splits: sources.Splits
     plan: Plan
-    tx: optax.GradientTransformationExtraArgs
-    schedule: Schedule | None
+    update: Update
     graphdef: Any
     create: Callable[[jax.Array], TrainState]
     abstract_state: TrainState
@@ -123,8 +122,12 @@ def build_task(config: Config) -> Task:
         policy=policy,
         splits=splits,
         plan=plan,
-        tx=tx,
-        schedule=schedule,
+        update=Update(
+            tx=tx,
+            clip_norm=config.optimizer.clip_norm,
+            ema_decay=config.train.ema_decay,
+            schedule=schedule,
+        ),
         graphdef=nnx.graphdef(model),
         create=create,
         abstract_state=abstract_state,
@@ -151,8 +154,7 @@ def make_steps(task: Task) -> Steps:
             make_train_step(
                 config.train,
                 task.graphdef,
-                task.tx,
-                task.schedule,
+                task.update,
                 train_preprocess,
                 task.layout,
             ),

@@ -12,7 +12,7 @@ import pytest
 
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
-from jaxtrain.optim import OPTIMIZERS, decay_mask, make_optimizer
+from jaxtrain.optim import OPTIMIZERS, clip, decay_mask, make_optimizer
 from jaxtrain.schedule import make_schedule
 
 Array = np.ndarray
@@ -242,15 +242,19 @@ def test_weight_decay_shrinks_kernels_only(name: str, fraction: float) -> None:
     assert_close(updates, jax.tree.map(lambda p: -fraction * p * (p.ndim > 1), params))
 
 
-def test_gradients_are_clipped_before_weight_decay() -> None:
-    params, grads = random_tree(0), random_tree(1)
-    norm = np.linalg.norm(np.concatenate([g.ravel() for g in jax.tree.leaves(grads)]))
-    for clip_norm, factor in ((float(norm) / 4, 0.25), (float(norm) * 2, 1.0)):
-        options = {"momentum": 0.0, "clip_norm": clip_norm, "weight_decay": DECAY}
-        updates = first_updates(grads, params, name="sgd", **options)
-        shrunk = jax.tree.map(lambda g: factor * g, grads)  # noqa: B023
-        decay = jax.tree.map(lambda p: DECAY * p * (p.ndim > 1), params)
-        assert_close(updates, jax.tree.map(lambda g, d: -RATE * (g + d), shrunk, decay))
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_clipped_gradients_are_those_of_optax(dtype: Any) -> None:
+    grads = random_tree(1, dtype)
+    wide = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
+    norm = optax.tree.norm(wide)
+    for max_norm in (float(norm) / 4, float(norm) * 2):
+        tx = optax.clip_by_global_norm(max_norm)
+        expected, _ = tx.update(wide, tx.init(wide))
+        jax.tree.map(
+            np.testing.assert_array_equal, clip(grads, norm, max_norm), expected
+        )
+        shrunk = optax.tree.norm(expected)
+        np.testing.assert_allclose(shrunk, min(max_norm, norm), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -1,5 +1,6 @@
 """The train step as numbers: gradients, accumulation, guards, averages, precision."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.state import build_abstract_model, make_create_state
 from jaxtrain.step import make_eval_step, make_train_step
+from jaxtrain.update import Update
 
 SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
 RNG = np.random.default_rng(0)
@@ -56,13 +58,19 @@ class Trial:
         rate = self.config.optimizer.learning_rate
         schedule: Any = None if rate is None else optax.constant_schedule(rate)
         tx = make_optimizer(self.config.optimizer, schedule)
+        self.update = Update(
+            tx=tx,
+            clip_norm=self.config.optimizer.clip_norm,
+            ema_decay=self.config.train.ema_decay,
+            schedule=schedule,
+        )
         model = build_abstract_model(self.config, self.policy, SHAPE, CLASSES)
         self.graphdef = nnx.graphdef(model)
         create = make_create_state(self.config, self.policy, SHAPE, CLASSES, tx)
         self.state = jax.jit(create)(ROOT)
         self.step = jax.jit(
             make_train_step(
-                self.config.train, self.graphdef, tx, schedule, as_given, LAYOUT
+                self.config.train, self.graphdef, self.update, as_given, LAYOUT
             )
         )
 
@@ -115,6 +123,23 @@ def test_several_steps_a_call_are_the_single_steps():
     np.testing.assert_allclose(metrics["loss"], losses, rtol=1e-5)
     close(many.state.params, one.state.params, rtol=1e-4, atol=1e-5)
     assert int(many.state.step) == 4
+
+
+@pytest.mark.parametrize("part", [0.5, 2.0])
+def test_clipping_scales_the_gradients_down_to_the_limit(part: float):
+    """SGD without momentum moves by the rate times the clipped gradients."""
+    sgd = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0)
+    free = Trial(optimizer=sgd)
+    before = free.state.params
+    norm = float(free(IMAGES[:1], LABELS[:1])["grad_norm"][0])
+    limit = dataclasses.replace(sgd, clip_norm=part * norm)
+    clipped = Trial(optimizer=limit)
+    metrics = clipped(IMAGES[:1], LABELS[:1])
+    np.testing.assert_allclose(metrics["grad_norm"][0], norm, rtol=1e-6)
+    expected = jax.tree.map(
+        lambda p, q: p + min(part, 1) * (q - p), before, free.state.params
+    )
+    close(clipped.state.params, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_accumulated_micro_batches_are_the_whole_batch():
@@ -249,10 +274,9 @@ def test_learning_rate_of_the_log_is_the_optimizers():
     tx = make_optimizer(OptimizerConfig(name="sgd", learning_rate=1.0), schedule)
     create = make_create_state(trial.config, trial.policy, SHAPE, CLASSES, tx)
     trial.state = jax.jit(create)(ROOT)
+    update = dataclasses.replace(trial.update, tx=tx, schedule=schedule)
     trial.step = jax.jit(
-        make_train_step(
-            trial.config.train, trial.graphdef, tx, schedule, as_given, LAYOUT
-        )
+        make_train_step(trial.config.train, trial.graphdef, update, as_given, LAYOUT)
     )
     images = IMAGES[:3].copy()
     images[1] = np.inf

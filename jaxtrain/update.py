@@ -1,0 +1,155 @@
+"""From the gradients of a step to the next state, in the parts that its step shares.
+
+A state here may be whole, or what one pipeline stage holds of it: the counts, and its
+own layers. What takes all layers into account, the norms, comes from outside.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxtrain.optim import clip
+from jaxtrain.precision import adjust_loss_scale, at_minimum
+from jaxtrain.schedule import Schedule
+from jaxtrain.state import TrainState
+
+Metrics = dict[str, jax.Array]
+
+
+def scale_of(loss_scale: dict[str, jax.Array]) -> jax.Array:
+    """Return the factor on the loss that its gradients carry."""
+    return loss_scale["scale"] if loss_scale else jnp.float32(1)
+
+
+def zero_grads(params: Any) -> Any:
+    """Return zeros to add gradients to: float32, whatever the parameters' dtype."""
+    return jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+
+
+def mean_grads(total: Any, num_micro: int, state: TrainState) -> Any:
+    """Return the mean of summed, scaled gradients, in the parameters' dtype."""
+    factor = 1 / (num_micro * scale_of(state.loss_scale))
+    return jax.tree.map(lambda g, p: (g * factor).astype(p.dtype), total, state.params)
+
+
+def squares(tree: Any) -> jax.Array:
+    """Return the sum of squares, whose root is the norm, computed in float32."""
+    each = [jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree)]
+    return sum(each, jnp.float32(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """What a step does once it has its gradients.
+
+    Attributes:
+      tx: the optimizer.
+      clip_norm: largest norm of the gradients; None: any.
+      ema_decay: of the moving average of the parameters; None: without it.
+      schedule: learning rate, for the log.
+    """
+
+    tx: optax.GradientTransformationExtraArgs
+    clip_norm: float | None
+    ema_decay: float | None
+    schedule: Schedule | None
+
+    def propose(
+        self,
+        state: TrainState,
+        grads: Any,
+        grad_norm: jax.Array,
+        model_state: Any,
+        **extra_args: Any,
+    ) -> dict[str, Any]:
+        """Return the `params`, `model_state` and `opt_state` that gradients lead to.
+
+        Args:
+          state: before the step.
+          grads: of its parameters.
+          grad_norm: of all parameters.
+          model_state: after the step.
+          **extra_args: what a line search asks for.
+        """
+        if self.clip_norm is not None:
+            grads = clip(grads, grad_norm, self.clip_norm)
+        updates, opt_state = self.tx.update(
+            grads, state.opt_state, state.params, **extra_args
+        )
+        params = optax.apply_updates(state.params, updates)
+        return {"params": params, "model_state": model_state, "opt_state": opt_state}
+
+    def conclude(
+        self,
+        state: TrainState,
+        new: dict[str, Any],
+        metrics: Metrics,
+        sums: dict[str, jax.Array],
+    ) -> tuple[TrainState, Metrics]:
+        """Return the next state, and all metrics of the step.
+
+        Args:
+          state: before the step.
+          new: what `propose` returned; dropped where a number is not finite.
+          metrics: `loss` and `accuracy`.
+          sums: squares of all `grads`, `model_state` and (finite gradients may still
+            give an update that is not) new `params`.
+        """
+        finite = jnp.isfinite(metrics["loss"] + sum(map(jnp.sqrt, sums.values())))
+        ema_params = _update_ema(self.ema_decay, state, new["params"])
+        new = {**new, "ema_params": ema_params}
+        old = {name: getattr(state, name) for name in new}
+        kept = jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
+        bad_steps = _count_bad_steps(state, finite)
+        metrics = {
+            **metrics,
+            "grad_norm": jnp.sqrt(sums["grads"]),
+            "skipped": 1 - finite.astype(jnp.int32),
+            "bad_steps": bad_steps["in_a_row"],
+        }
+        if self.schedule is not None:
+            # The optimizer counts only the steps that it took.
+            taken = state.step - state.bad_steps["total"]
+            metrics["learning_rate"] = self.schedule(taken)
+        if state.loss_scale:
+            metrics["loss_scale"] = state.loss_scale["scale"]
+        state = TrainState(
+            step=state.step + 1,
+            loss_scale=adjust_loss_scale(state.loss_scale, finite),
+            bad_steps=bad_steps,
+            **kept,
+        )
+        return state, metrics
+
+
+def _update_ema(decay: float | None, state: TrainState, params: Any) -> Any:
+    """Move the average towards `params`, faster in the first steps, when it is young.
+
+    The decay at step t is min(decay, (1 + t) / (10 + t)), as in TensorFlow's
+    ExponentialMovingAverage.
+    """
+    if decay is None:
+        return {}
+    taken = (state.step - state.bad_steps["total"]).astype(jnp.float32)
+    decay_now = jnp.minimum(decay, (1 + taken) / (10 + taken))
+    return jax.tree.map(
+        lambda average, p: (
+            average + (1 - decay_now) * (p.astype(average.dtype) - average)
+        ),
+        state.ema_params,
+        params,
+    )
+
+
+def _count_bad_steps(state: TrainState, finite: jax.Array) -> dict[str, jax.Array]:
+    """Count skipped steps; fp16 overflows above the smallest scale are not in a row."""
+    bad = 1 - finite.astype(jnp.int32)
+    in_a_row = state.bad_steps["in_a_row"]
+    counted = bad * at_minimum(state.loss_scale)
+    return {
+        "in_a_row": jnp.where(finite, 0, in_a_row + counted),
+        "total": state.bad_steps["total"] + bad,
+    }
