@@ -2,9 +2,18 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
+
+
+class Program(Protocol):
+    """A compiled function, or several that look like one; `seconds` as below."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    __call__: Callable[..., Any]
 
 
 class Compiled:

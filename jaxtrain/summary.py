@@ -37,8 +37,24 @@ def describe(task: Task, workdir: Path) -> dict[str, Any]:
         "precision": config.precision,
         "devices": f"{jax.device_count()} x {device.device_kind}, "
         f"{jax.process_count()} process(es)",
+        **_describe_stages(task),
         "workdir": workdir,
     }
+
+
+def _describe_stages(task: Task) -> dict[str, str]:
+    if task.stages is None:
+        return {}
+    stages, idle_share = task.stages.stages, task.stages.timeline.idle_share
+    flops = sum(stage.flops for stage in stages)
+    rows = {
+        f"stage {i}": f"{stage.layout.mesh.size} device(s), {stage.flops / flops:.1%} "
+        f"of the FLOPs: {stage.names[0]} to {stage.names[-1]}"
+        for i, stage in enumerate(stages, start=1)
+    }
+    micro = task.config.train.accumulate_steps
+    shown = f"{len(stages)} stages, {micro} micro-batch(es), {idle_share:.1%} idle"
+    return {"pipeline": shown, **rows}
 
 
 def describe_result(summary: dict[str, Any], workdir: Path) -> dict[str, Any]:
@@ -61,6 +77,9 @@ def summarize(
 ) -> dict[str, Any]:
     """Return the contents of summary.json."""
     step = int(state.step)
+    pipeline = {}
+    if task.stages is not None:
+        pipeline["pipeline_idle_share"] = task.stages.timeline.idle_share
     examples = step * task.plan.batch_size
     return {
         "step": step,
@@ -77,5 +96,6 @@ def summarize(
         "num_devices": jax.device_count(),
         "num_processes": jax.process_count(),
         "precision": task.config.precision,
+        **pipeline,
         "versions": versions(),
     }

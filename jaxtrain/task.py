@@ -10,17 +10,19 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain import precision, random
-from jaxtrain.compiled import Compiled
+from jaxtrain.compiled import Compiled, Program
 from jaxtrain.config import Config
 from jaxtrain.data import pipeline, sources
 from jaxtrain.data.pipeline import Dataset
-from jaxtrain.data.preprocess import make_preprocess
+from jaxtrain.data.preprocess import Preprocess, make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.evaluate import eval_batch_size
 from jaxtrain.optim import make_optimizer
+from jaxtrain.parallel import pipeline as pipeline_lib
 from jaxtrain.parallel import sharding
-from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.stages import Stages, build_stages
 from jaxtrain.plan import Plan, make_plan
 from jaxtrain.schedule import make_schedule
 from jaxtrain.state import TrainState, build_abstract_model, make_create_state
@@ -30,10 +32,14 @@ from jaxtrain.update import Update
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The parts of a run. `abstract_state` carries the shardings."""
+    """The parts of a run. `abstract_state` carries the shardings.
+
+    With pipeline stages `layout` is that of the first, which the data go to.
+    """
 
     config: Config
     layout: Layout
+    stages: Stages | None
     policy: jmp.Policy
     splits: sources.Splits
     plan: Plan
@@ -60,9 +66,9 @@ class Steps:
     `eval` is `(params, model_state, sums, data, batches) -> sums`.
     """
 
-    create: Compiled
-    train: Compiled
-    eval: Compiled
+    create: Program
+    train: Program
+    eval: Program
     train_set: Dataset
     validation_set: Dataset | None
     test_set: Dataset
@@ -79,8 +85,12 @@ def build_task(config: Config) -> Task:
     Raises:
       UserError: a name is unknown, or data, model, batch and devices do not fit.
     """
-    mesh = make_mesh(config.parallel)
-    layout = Layout(mesh, shard_params=config.parallel.preset != "zero1")
+    shard_params = config.parallel.preset != "zero1"
+    layouts = [
+        Layout(mesh, shard_params=shard_params)
+        for mesh in make_stage_meshes(config.parallel)
+    ]
+    mesh = layouts[0].mesh
     _check_batches(config, mesh)
     if config.checkpoint.every_minutes is not None and jax.process_count() > 1:
         raise UserError(
@@ -105,7 +115,12 @@ def build_task(config: Config) -> Task:
     model = build_abstract_model(config, policy, shape, num_classes)
     _check_image_shape(shape, model.stride, mesh)
     abstract = jax.eval_shape(create, random.root_key(config.seed))
-    shardings = layout.state(abstract)
+    stages = None
+    if len(layouts) > 1:
+        stages = build_stages(config, model, shape, policy.compute_dtype, layouts)
+    shardings = layouts[0].state(abstract)
+    if stages is not None:
+        shardings = stages.merge(stages.shardings(abstract))
     if mesh.shape["model"] > 1 and not sharding.splits_channels(shardings):
         raise UserError(
             f"parallel.model = {mesh.shape['model']} divides the channels of no layer "
@@ -118,7 +133,8 @@ def build_task(config: Config) -> Task:
     )
     return Task(
         config=config,
-        layout=layout,
+        layout=layouts[0],
+        stages=stages,
         policy=policy,
         splits=splits,
         plan=plan,
@@ -147,31 +163,50 @@ def make_steps(task: Task) -> Steps:
     dtype = task.policy.compute_dtype
     train_preprocess = make_preprocess(mean, std, dtype, config.data.augment)
     eval_preprocess = make_preprocess(mean, std, dtype)
-    states, everywhere = task.state_shardings, sharding.replicated(mesh)
+    make = _programs if task.stages is None else _pipeline_programs
+    create, train, evaluate = make(task, train_preprocess, eval_preprocess)
     return Steps(
-        create=Compiled(task.create, out_shardings=states),
-        train=Compiled(
-            make_train_step(
-                config.train,
-                task.graphdef,
-                task.update,
-                train_preprocess,
-                task.layout,
-            ),
-            out_shardings=(states, everywhere),
-            donate_argnums=0,
-        ),
-        eval=Compiled(
-            make_eval_step(task.graphdef, eval_preprocess, task.layout),
-            out_shardings=everywhere,
-            donate_argnums=2,
-        ),
+        create=create,
+        train=train,
+        eval=evaluate,
         train_set=train_set,
         validation_set=validation_set,
         test_set=test_set,
         mean=mean,
         std=std,
     )
+
+
+def _programs(
+    task: Task, train_preprocess: Preprocess, eval_preprocess: Preprocess
+) -> tuple[Program, Program, Program]:
+    states, everywhere = task.state_shardings, sharding.replicated(task.mesh)
+    create = Compiled(task.create, out_shardings=states)
+    train = Compiled(
+        make_train_step(
+            task.config.train, task.graphdef, task.update, train_preprocess, task.layout
+        ),
+        out_shardings=(states, everywhere),
+        donate_argnums=0,
+    )
+    evaluate = Compiled(
+        make_eval_step(task.graphdef, eval_preprocess, task.layout),
+        out_shardings=everywhere,
+        donate_argnums=2,
+    )
+    return create, train, evaluate
+
+
+def _pipeline_programs(
+    task: Task, train_preprocess: Preprocess, eval_preprocess: Preprocess
+) -> tuple[Program, Program, Program]:
+    stages, abstract = task.stages, task.abstract_state
+    assert stages is not None
+    create = pipeline_lib.Create(task.create, stages, abstract)
+    train = pipeline_lib.TrainStep(
+        task.config.train, stages, task.update, train_preprocess, abstract
+    )
+    return create, train, pipeline_lib.EvalStep(stages, eval_preprocess)
 
 
 def _check_batches(config: Config, mesh: Mesh) -> None:

@@ -1,6 +1,8 @@
 """The device mesh: named axes over all devices of all processes."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,13 +25,38 @@ PRESETS: dict[Preset, dict[str, int]] = {
 }
 
 
-def make_mesh(config: ParallelConfig) -> Mesh:
-    """Arrange all devices in a mesh with the axis sizes of `config`.
+def make_stage_meshes(config: ParallelConfig) -> list[Mesh]:
+    """Make a mesh of consecutive devices for each pipeline stage: mostly, just one.
+
+    Raises:
+      UserError: the stages do not divide the devices, or these are of several
+        processes.
+    """
+    devices, num_stages = jax.devices(), config.pipeline_stages
+    if num_stages > 1 and jax.process_count() > 1:
+        raise UserError(
+            f"parallel.pipeline_stages = {num_stages}: a pipeline takes the devices of "
+            f"one process, and there are {jax.process_count()}"
+        )
+    size, rest = divmod(len(devices), num_stages)
+    if rest or not size:
+        fits = [str(n) for n in range(1, len(devices) + 1) if len(devices) % n == 0]
+        raise UserError(
+            f"parallel.pipeline_stages = {num_stages} does not divide the "
+            f"{len(devices)} device(s) that JAX sees: {' or '.join(fits)} would fit"
+        )
+    return [
+        make_mesh(config, devices[i : i + size]) for i in range(0, len(devices), size)
+    ]
+
+
+def make_mesh(config: ParallelConfig, devices: Sequence[Any] | None = None) -> Mesh:
+    """Arrange devices, by default all, in a mesh with the axis sizes of `config`.
 
     Raises:
       UserError: the sizes do not multiply to the number of devices.
     """
-    devices = jax.devices()
+    devices = jax.devices() if devices is None else devices
     sizes = axis_sizes(config, len(devices))
     # Explicit axes, JAX's default, make convolution gradients raise.
     return Mesh(
@@ -59,9 +86,10 @@ def axis_sizes(config: ParallelConfig, num_devices: int) -> dict[str, int]:
     fixed = math.prod(size for size in sizes.values() if size != -1)
     shown = " x ".join(f"parallel.{a} = {s}" for a, s in sizes.items() if s != 1)
     if num_devices % fixed or (-1 not in sizes.values() and fixed != num_devices):
+        seen = "that JAX sees" if config.pipeline_stages == 1 else "of a stage"
         raise UserError(
             f"{shown or 'a mesh of one device'} (preset {config.preset}) does not fit "
-            f"the {num_devices} device(s) that JAX sees: the sizes must multiply to "
+            f"the {num_devices} device(s) {seen}: the sizes must multiply to "
             f"{num_devices}, and one of them may be -1, the rest"
         )
     return {

@@ -1,0 +1,79 @@
+"""The order of a pipeline's work, one-forward-one-backward, and what of it is idle.
+
+PipeDream-Flush (Narayanan et al. 2021, arXiv:2006.09503): a stage runs some forward
+passes to fill the pipeline, then one forward and one backward in turn, then the
+backward passes that are left. Stage s of S keeps the activations of at most S - s
+micro-batches, however many there are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+# A backward pass takes the gradients of the inputs and of the parameters: each costs
+# about what the forward pass does.
+BACKWARD_COST = 2.0
+
+
+class Op(NamedTuple):
+    """A pass of one micro-batch through one stage."""
+
+    stage: int
+    kind: Literal["forward", "backward"]
+    micro: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All passes of a step in the order of their start, and the idle share of time."""
+
+    ops: tuple[Op, ...]
+    idle_share: float
+
+
+def stage_order(stage: int, num_stages: int, num_micro: int) -> list[Op]:
+    """Return the passes of one stage in the order in which it runs them."""
+    num_ahead = min(num_micro, num_stages - 1 - stage)
+    order = [Op(stage, "forward", micro) for micro in range(num_ahead)]
+    for micro in range(num_micro):
+        if micro + num_ahead < num_micro:
+            order.append(Op(stage, "forward", micro + num_ahead))
+        order.append(Op(stage, "backward", micro))
+    return order
+
+
+def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
+    """Run the passes on paper: each starts when its stage and its input are ready.
+
+    Args:
+      costs: how long a forward pass of each stage takes, in any unit, above 0.
+      num_micro: micro-batches in a step.
+
+    Returns:
+      The passes, and 1 - work / (stages x time), which for equal stages is
+      (S - 1) / (M + S - 1).
+    """
+    num_stages = len(costs)
+    left = [stage_order(s, num_stages, num_micro) for s in range(num_stages)]
+    free_at = [0.0] * num_stages
+    done_at: dict[Op, float] = {}
+    started: list[tuple[float, Op]] = []
+    while any(left):
+        for stage, queue in enumerate(left):
+            while queue and all(n in done_at for n in _needs(queue[0], num_stages)):
+                op = queue.pop(0)
+                inputs = [done_at[n] for n in _needs(op, num_stages)]
+                start = max(free_at[stage], *inputs, 0.0)
+                factor = BACKWARD_COST if op.kind == "backward" else 1.0
+                done_at[op] = free_at[stage] = start + factor * costs[stage]
+                started.append((start, op))
+    work = (1 + BACKWARD_COST) * num_micro * sum(costs)
+    idle_share = 1 - work / (num_stages * max(free_at))
+    started.sort(key=lambda item: item[0])
+    return Timeline(tuple(op for _, op in started), idle_share)
+
+
+def _needs(op: Op, num_stages: int) -> list[Op]:
+    """Return the passes whose results a pass takes from other stages."""
+    before = op.stage + (-1 if op.kind == "forward" else 1)
+    return [op._replace(stage=before)] if 0 <= before < num_stages else []
