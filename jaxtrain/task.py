@@ -29,6 +29,9 @@ from jaxtrain.state import TrainState, build_abstract_model, make_create_state
 from jaxtrain.step import make_eval_step, make_train_step
 from jaxtrain.update import Update
 
+# What creates the state, trains and evaluates.
+Programs = tuple[Program, Program, Program]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -85,9 +88,8 @@ def build_task(config: Config) -> Task:
     Raises:
       UserError: a name is unknown, or data, model, batch and devices do not fit.
     """
-    shard_params = config.parallel.preset != "zero1"
     layouts = [
-        Layout(mesh, shard_params=shard_params)
+        Layout(mesh, shard_params=config.parallel.preset != "zero1")
         for mesh in make_stage_meshes(config.parallel)
     ]
     mesh = layouts[0].mesh
@@ -115,11 +117,9 @@ def build_task(config: Config) -> Task:
     model = build_abstract_model(config, policy, shape, num_classes)
     _check_image_shape(shape, model.stride, mesh)
     abstract = jax.eval_shape(create, random.root_key(config.seed))
-    stages = None
+    stages, shardings = None, layouts[0].state(abstract)
     if len(layouts) > 1:
         stages = build_stages(config, model, shape, policy.compute_dtype, layouts)
-    shardings = layouts[0].state(abstract)
-    if stages is not None:
         shardings = stages.merge(stages.shardings(abstract))
     if mesh.shape["model"] > 1 and not sharding.splits_channels(shardings):
         raise UserError(
@@ -161,10 +161,10 @@ def make_steps(task: Task) -> Steps:
     if mean is None or std is None:
         mean, std = sources.statistics(train_set.source)
     dtype = task.policy.compute_dtype
-    train_preprocess = make_preprocess(mean, std, dtype, config.data.augment)
-    eval_preprocess = make_preprocess(mean, std, dtype)
+    augmenting = make_preprocess(mean, std, dtype, config.data.augment)
+    plain = make_preprocess(mean, std, dtype)
     make = _programs if task.stages is None else _pipeline_programs
-    create, train, evaluate = make(task, train_preprocess, eval_preprocess)
+    create, train, evaluate = make(task, augmenting, plain)
     return Steps(
         create=create,
         train=train,
@@ -177,20 +177,18 @@ def make_steps(task: Task) -> Steps:
     )
 
 
-def _programs(
-    task: Task, train_preprocess: Preprocess, eval_preprocess: Preprocess
-) -> tuple[Program, Program, Program]:
+def _programs(task: Task, augmenting: Preprocess, plain: Preprocess) -> Programs:
     states, everywhere = task.state_shardings, sharding.replicated(task.mesh)
     create = Compiled(task.create, out_shardings=states)
     train = Compiled(
         make_train_step(
-            task.config.train, task.graphdef, task.update, train_preprocess, task.layout
+            task.config.train, task.graphdef, task.update, augmenting, task.layout
         ),
         out_shardings=(states, everywhere),
         donate_argnums=0,
     )
     evaluate = Compiled(
-        make_eval_step(task.graphdef, eval_preprocess, task.layout),
+        make_eval_step(task.graphdef, plain, task.layout),
         out_shardings=everywhere,
         donate_argnums=2,
     )
@@ -198,15 +196,15 @@ def _programs(
 
 
 def _pipeline_programs(
-    task: Task, train_preprocess: Preprocess, eval_preprocess: Preprocess
-) -> tuple[Program, Program, Program]:
+    task: Task, augmenting: Preprocess, plain: Preprocess
+) -> Programs:
     stages, abstract = task.stages, task.abstract_state
     assert stages is not None
     create = pipeline_lib.Create(task.create, stages, abstract)
     train = pipeline_lib.TrainStep(
-        task.config.train, stages, task.update, train_preprocess, abstract
+        task.config.train, stages, task.update, augmenting, abstract
     )
-    return create, train, pipeline_lib.EvalStep(stages, eval_preprocess)
+    return create, train, pipeline_lib.EvalStep(stages, plain)
 
 
 def _check_batches(config: Config, mesh: Mesh) -> None:

@@ -68,11 +68,10 @@ class TrainStep:
         abstract: Any,
     ):
         self._stages = stages
-        self._num_micro = config.accumulate_steps
         first, last = stages.stages[0], stages.stages[-1]
         whole = replicated(first.layout.mesh)
         self._prepare = Compiled(
-            functools.partial(_prepare, preprocess, self._num_micro),
+            functools.partial(_prepare, preprocess, config.accumulate_steps),
             out_shardings=(first.activations(4), whole),
         )
         shardings = stages.shardings(abstract)

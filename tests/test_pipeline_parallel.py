@@ -1,0 +1,206 @@
+"""A run whose layers lie on different devices is the run on one device."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxtrain import precision
+from jaxtrain.config import (
+    Config,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
+from jaxtrain.errors import UserError
+from jaxtrain.optim import OPTIMIZERS, make_optimizer
+from jaxtrain.parallel.mesh import make_mesh, make_stage_meshes
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.stages import Stages, build_stages
+from jaxtrain.state import as_dict, build_abstract_model, make_create_state
+from tests.conftest import Cli, Result, read_lines, read_summary, recipe
+from tests.test_resume import arrays
+
+SHAPE, CLASSES = (16, 16, 1), 4
+
+# Deep and narrow, with batch norm, dropout, clipping, an average of the weights, four
+# micro-batches and a last batch of the evaluation that is not full. The rate is low and
+# the batch large enough that float32 rounding stays small for 20 steps.
+DEEP = {
+    "data": 'DataConfig(source="digits", batch_size=128, eval_batch_size=64, '
+    "augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
+    "model": 'ModelConfig(name="resnet18", width=0.125, stem="cifar", dropout=0.1)',
+    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.001, clip_norm=2.0, '
+    "weight_decay=1e-3)",
+    "train": "TrainConfig(steps=20, ema_decay=0.9, accumulate_steps=4, "
+    "eval_every_steps=10)",
+    "logging": "LoggingConfig(every_steps=1)",
+}
+# Quick to compile, for what does not depend on depth.
+SHALLOW = {
+    "data": 'DataConfig(source="digits", batch_size=64)',
+    "model": 'ModelConfig(name="convnet", width=0.25)',
+    "train": "TrainConfig(steps=6, ema_decay=0.9, accumulate_steps=2)",
+    "logging": "LoggingConfig(every_steps=1)",
+}
+
+
+def start(
+    folder: Path, changes: dict[str, str], devices: int, stages: int, *words: object
+) -> Result:
+    config = folder / "recipe.py"
+    config.write_text(
+        "from jaxtrain.config import *\n\n\ndef get_config():\n"
+        f"    return {recipe(**changes)}\n"
+    )
+    arguments = ["--config", config, "--workdir", folder / "run", *words]
+    arguments += ["--parallel.pipeline-stages", stages]
+    return Cli(folder)(*arguments, JAX_NUM_CPU_DEVICES=str(devices))
+
+
+def run(folder: Path, *args: Any) -> Path:
+    result = start(folder, *args)
+    assert result.code == 0, result.stderr
+    return folder / "run"
+
+
+def values(workdir: Path, name: str = "loss") -> np.ndarray:
+    return np.array([line[name] for line in read_lines(workdir, "train")])
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("one"), DEEP, 1, 1)
+
+
+def assert_same_training(workdir: Path, reference: Path) -> None:
+    assert len(values(workdir)) == 20
+    for name in ("loss", "grad_norm", "learning_rate"):
+        ours, theirs = values(workdir, name), values(reference, name)
+        np.testing.assert_allclose(ours[:5], theirs[:5], rtol=1e-5)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+    clipped = values(reference, "grad_norm") > 2.0
+    assert clipped.any() and not clipped.all()
+    ours, theirs = read_summary(workdir)["eval"], read_summary(reference)["eval"]
+    assert ours["num_examples"] == theirs["num_examples"] == 360
+    np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-4)
+    np.testing.assert_allclose(ours["accuracy"], theirs["accuracy"], atol=2 / 360)
+
+
+@pytest.mark.parametrize(
+    ("devices", "stages", "words"),
+    [
+        (2, 2, []),
+        (4, 2, ["--parallel.preset", "fsdp"]),
+        (8, 4, ["--data.cache", "stream"]),
+    ],
+)
+def test_training_is_that_of_one_device(
+    one_device: Path, tmp_path: Path, devices: int, stages: int, words: list[str]
+):
+    workdir = run(tmp_path, DEEP, devices, stages, *words)
+    assert_same_training(workdir, one_device)
+    # The stages are about equal, and four micro-batches pass through them.
+    equal = (stages - 1) / (4 + stages - 1)
+    idle_share = read_summary(workdir)["pipeline_idle_share"]
+    assert equal <= idle_share < 1.3 * equal
+
+
+def test_run_goes_on_without_stages_and_with_them(one_device: Path, tmp_path: Path):
+    run(tmp_path, DEEP, 2, 2, "--train.stop-after-steps", 7)
+    run(tmp_path, DEEP, 1, 1, "--train.stop-after-steps", 14)
+    workdir = run(tmp_path, DEEP, 2, 2)
+    assert_same_training(workdir, one_device)
+
+
+def test_loss_scale_and_muon_are_those_of_one_device(tmp_path: Path):
+    """A dynamic scale, and a state of the optimizer that leaves layers out."""
+    muon = '"muon", learning_rate=0.01, clip_norm=1.0'
+    changes = {**SHALLOW, "optimizer": f"OptimizerConfig(name={muon})"}
+    words = ["--precision", "fp16"]
+    (tmp_path / "one").mkdir()
+    one = run(tmp_path / "one", changes, 1, 1, *words)
+    three = run(tmp_path, changes, 3, 3, *words)
+    # float16 rounds otherwise where XLA fuses otherwise.
+    np.testing.assert_allclose(values(three), values(one), rtol=1e-2)
+    scales = values(three, "loss_scale")
+    assert list(scales) == list(values(one, "loss_scale")) == [2.0**15] * 6
+
+
+def test_bad_step_changes_nothing_on_any_stage(tmp_path: Path):
+    """The rate makes an update infinite: all stages keep the weights of the start."""
+    optimizer = 'OptimizerConfig(name="sgd", learning_rate=3e38)'
+    changes = {
+        **SHALLOW,
+        "optimizer": optimizer,
+        "checkpoint": "CheckpointConfig(every_steps=1, keep=9)",
+    }
+    workdir = run(tmp_path, changes, 2, 2, "--train.steps", 2)
+    assert read_summary(workdir)["skipped_steps"] == 2
+    once, twice = arrays(workdir, 1), arrays(workdir, 2)
+    moved = {name.split("/")[0] for name in once if once[name] != twice[name]}
+    assert moved == {"step", "bad_steps.in_a_row", "bad_steps.total"}, moved
+
+
+def test_errors_name_what_would_fit(tmp_path: Path):
+    result = start(tmp_path, SHALLOW, 4, 3)
+    assert result.code == 2
+    assert re.search(
+        r"pipeline_stages = 3 does not divide the 4 .*: 1 or 2 or 4", result.stderr
+    )
+    result = start(tmp_path, SHALLOW, 4, 4)
+    assert result.code == 2
+    assert re.search(r"pipeline_stages = 4 is more than the 3 pieces", result.stderr)
+
+
+def test_stages_are_of_one_process(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(UserError, match="devices of one process, and there are 2"):
+        make_stage_meshes(ParallelConfig(pipeline_stages=2))
+
+
+def cut(config: Config, num_stages: int = 2) -> Stages:
+    """Cut a model into stages that all lie on the one device of the tests."""
+    policy = precision.parse(config.precision)
+    model = build_abstract_model(config, policy, SHAPE, CLASSES)
+    layouts = [Layout(make_mesh(ParallelConfig()))] * num_stages
+    return build_stages(config, model, SHAPE, jnp.float32, layouts)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("optimizer", OptimizerConfig(name="lbfgs"), "lbfgs needs the whole model"),
+        ("train", TrainConfig(steps=8, steps_per_call=2), "steps_per_call = 2"),
+    ],
+)
+def test_what_a_pipeline_cannot_do_is_refused(field: str, value: Any, message: str):
+    with pytest.raises(UserError, match=message):
+        cut(Config(**{field: value}))
+
+
+@pytest.mark.parametrize("name", set(OPTIMIZERS) - {"lbfgs"})
+def test_state_of_an_optimizer_is_that_of_its_layers(name: str):
+    """What `init` makes of a stage's layers is the stage's part of the whole state."""
+    optimizer = OptimizerConfig(name=name, learning_rate=0.1, weight_decay=0.1)
+    config = Config(model=ModelConfig(name="cnn4", width=0.1), optimizer=optimizer)
+    stages = cut(config, 3)
+    schedule: Any = optax.constant_schedule(0.1)
+    tx = make_optimizer(optimizer, schedule)
+    policy = precision.parse(config.precision)
+    create = make_create_state(config, policy, SHAPE, CLASSES, tx)
+    state = jax.eval_shape(create, jax.random.key(0))
+    parts = [stages.part(stage, state) for stage in stages.stages]
+    for stage, part in zip(stages.stages, parts, strict=True):
+        assert set(part.params) == set(stage.names)
+        made = jax.eval_shape(tx.init, part.params)
+        assert jax.tree.structure(made) == jax.tree.structure(part.opt_state)
+    merged = as_dict(stages.merge(parts))
+    assert jax.tree.structure(merged) == jax.tree.structure(as_dict(state))
+    assert jax.tree.leaves(merged) == jax.tree.leaves(as_dict(state))
