@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from jaxtrain import devices, random
+from jaxtrain.compiled import Compiled
 from jaxtrain.config import Config
 from jaxtrain.data import pipeline
 from jaxtrain.errors import UserError
@@ -98,7 +99,15 @@ def compile_step(task: Task) -> jax.stages.Compiled:
     Returns:
       The program of `(state, root_key, data, batches) -> (state, metrics)`, for the
       shapes and shardings of `task.abstract_state` and `abstract_inputs(task)`.
+
+    Raises:
+      UserError: the task has pipeline stages.
     """
+    if task.stages is not None:
+        raise UserError(
+            f"parallel.pipeline_stages = {len(task.stages.stages)}: a pipelined step "
+            "is many programs, of which none can be measured alone; leave it out"
+        )
     # With streamed data `make_steps` loads none.
     changed: dict[str, Any] = {"cache": "stream"}
     if task.config.data.mean is None:
@@ -110,6 +119,7 @@ def compile_step(task: Task) -> jax.stages.Compiled:
     everywhere = sharding.replicated(task.mesh)
     key = jax.eval_shape(lambda: random.root_key(0))
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
+    assert isinstance(steps.train, Compiled)
     return steps.train.compile(task.abstract_state, key, data, batches)
 
 
