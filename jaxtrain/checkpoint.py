@@ -193,6 +193,14 @@ class Checkpoints:
         _check_digests(step, info["arrays"], self._load(step, abstract))
         return info
 
+    def info(self, step: int) -> dict[str, Any]:
+        """Return the JSON saved with a step.
+
+        Raises:
+          DamagedError: it cannot be read, or is not what was saved.
+        """
+        return self._read_info(step)[0]
+
     def _read_info(self, step: int) -> tuple[dict[str, Any], Any]:
         """Return the JSON of a step, and Orbax's own description of its state."""
         try:

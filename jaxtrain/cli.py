@@ -3,26 +3,24 @@
 Every way a run can end has its exit code here (see `main`).
 """
 
-import dataclasses
-import re
-import runpy
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import tyro
 
 from jaxtrain import config as config_lib
+from jaxtrain import config_file
 from jaxtrain.config import Config, Preset
 from jaxtrain.errors import (
     BadNumbersError,
     CheckpointError,
     Interrupted,
     UserError,
-    nearest,
+    hint,
 )
 from jaxtrain.parallel import peers
 
@@ -72,9 +70,6 @@ class ScaleArguments:
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
-Arguments = TypeVar("Arguments", TrainArguments, ScaleArguments)
-
-
 @dataclass(frozen=True, kw_only=True)
 class DataArguments:
     """Prepare a data set of TensorFlow Datasets for training without TensorFlow."""
@@ -85,6 +80,18 @@ class DataArguments:
     manual_dir: Path | None = None
     # Where to put the data set; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointArguments:
+    """Show the checkpoints of a run, or read all of them and compare the digests."""
+
+    # Folder of the run.
+    workdir: Path
+    # Show steps, sizes and metrics.
+    list: bool = False
+    # Show them, and whether what they hold is what was saved.
+    verify: bool = False
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         name = words.pop(0) if words and not words[0].startswith("-") else "train"
         if name not in COMMANDS:
-            raise UserError(f"unknown command {name!r}: {_hint(name, list(COMMANDS))}")
+            raise UserError(f"unknown command {name!r}: {hint(name, list(COMMANDS))}")
         COMMANDS[name](words)
         return 0
     except UserError as error:
@@ -149,8 +156,19 @@ def _data(words: list[str]) -> None:
     print(f"{arguments.prepare} is prepared in {path}")
 
 
+def _checkpoint(words: list[str]) -> None:
+    arguments = tyro.cli(CheckpointArguments, args=words, prog="main.py checkpoint")
+    from jaxtrain import devices
+    from jaxtrain.verify import show_checkpoints
+
+    if arguments.list == arguments.verify:
+        raise UserError("give one of --list and --verify")
+    devices.start("cpu")
+    show_checkpoints(arguments.workdir, verify=arguments.verify)
+
+
 def _scale(words: list[str]) -> None:
-    arguments = _parse(ScaleArguments, words, prog="main.py scale")
+    arguments = config_file.parse(ScaleArguments, words, prog="main.py scale")
     from jaxtrain import scale
 
     counts = scale.parse_counts(arguments.devices)
@@ -173,110 +191,13 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": _train,
     "scale": _scale,
     "data": _data,
+    "checkpoint": _checkpoint,
 }
 
 
 def parse_train(words: list[str]) -> TrainArguments:
     """Read the options of `train`, its config file and the overrides."""
-    return _parse(TrainArguments, words, prog="main.py")
-
-
-def _parse(kind: type[Arguments], words: list[str], *, prog: str) -> Arguments:
-    """Read the config file and apply the overrides of the command line.
-
-    `--config.section.field=VALUE`, as with ml_collections, means
-    `--section.field=VALUE`.
-    """
-    words = [re.sub(r"^--config\.", "--", word) for word in words]
-    path = _config_path(words)
-    # Help without --config shows the defaults of the fields.
-    config = Config() if path is None else load_config(path)
-    config = _clear_replaced(config, words)
-    fields = dataclasses.fields(kind)
-    values = {f.name: tyro.MISSING for f in fields if f.default is dataclasses.MISSING}
-    values |= {"config": path or tyro.MISSING, "overrides": config}
-    return tyro.cli(kind, args=words, default=kind(**values), prog=prog)
-
-
-def load_config(path: Path) -> Config:
-    """Run a config file and return what its `get_config()` makes.
-
-    Raises:
-      UserError: the file is missing, has no `get_config`, raises, or returns something
-        else.
-    """
-    if not path.is_file():
-        known = sorted(str(p) for p in path.parent.glob("*.py"))
-        raise UserError(f"--config {path}: no such file; {_hint(str(path), known)}")
-    try:
-        get_config = runpy.run_path(str(path)).get("get_config")
-        if not callable(get_config):
-            raise UserError(f"{path} does not define get_config()")
-        config = get_config()
-    except UserError as error:
-        raise UserError(f"{path}{_line(error, path)}: {error}") from None
-    except Exception as error:
-        message = f"{path}{_line(error, path)}: {type(error).__name__}: {error}"
-        raise UserError(message + _suggest_field(error)) from error
-    if not isinstance(config, Config):
-        raise UserError(
-            f"{path}: get_config() returned {type(config).__name__}, expected "
-            "jaxtrain.config.Config"
-        )
-    return config
-
-
-def _config_path(words: list[str]) -> Path | None:
-    for i, word in enumerate(words):
-        if word.startswith("--config="):
-            return Path(word.removeprefix("--config="))
-        if word == "--config" and i + 1 < len(words):
-            return Path(words[i + 1])
-    return None
-
-
-def _clear_replaced(config: Config, words: list[str]) -> Config:
-    """Unset what an override replaces: `--train.steps` the file's `train.epochs`."""
-    given = {w.split("=")[0].removeprefix("--").replace("-", "_") for w in words}
-    for group in config_lib.ONE_OF:
-        if given & set(group):
-            old = {path: config_lib.get(config, path) for path in group}
-            named = [path for path, value in old.items() if value is not None]
-            for path in set(named) - given:
-                replacement = next(iter(given & set(group)))
-                config = _swap(config, path, replacement)
-    return config
-
-
-def _swap(config: Config, old: str, new: str) -> Config:
-    """Unset `old` and set `new` to a placeholder: the override follows at once."""
-    section, name = old.split(".")
-    values = {name: None, new.split(".")[1]: 1}
-    changed = dataclasses.replace(getattr(config, section), **values)
-    return dataclasses.replace(config, **{section: changed})
-
-
-def _line(error: BaseException, path: Path) -> str:
-    """Return `:LINE` of the config file that an error came from."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [f.lineno for f in frames if f.filename == str(path)]
-    if isinstance(error, SyntaxError):
-        lines = [error.lineno]
-    return f":{lines[-1]}" if lines else ""
-
-
-def _suggest_field(error: Exception) -> str:
-    """Name the field that a misspelt one in a config file was meant to be."""
-    match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if not match:
-        return ""
-    known = sorted({name for path in config_lib.paths() for name in path.split(".")})
-    return "; " + _hint(match[1], known)
-
-
-def _hint(name: str, known: list[str]) -> str:
-    there_is = f"there is {', '.join(known) or 'none'}"
-    return nearest(name, known, "did you mean {!r}?") or there_is
+    return config_file.parse(TrainArguments, words, prog="main.py")
 
 
 def _fail(code: int, message: object) -> int:

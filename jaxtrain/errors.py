@@ -52,3 +52,9 @@ def nearest(
     """
     near = difflib.get_close_matches(name, list(known), n=num)
     return text.format(" or ".join(near)) if near else ""
+
+
+def hint(name: str, known: list[str]) -> str:
+    """Return the name that is meant, or all there are."""
+    there_is = f"there is {', '.join(known) or 'none'}"
+    return nearest(name, known, "did you mean {!r}?") or there_is

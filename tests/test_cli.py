@@ -293,3 +293,41 @@ def test_unexpected_state_in_a_checkpoint_is_refused(cli: Cli, write_config):
     result = cli("--config", config, "--workdir", "run")
     assert result.code == 2, result.stderr
     assert "params/conv1/kernel: float32[3, 3, 1, 8] in the checkpoint" in result.stderr
+
+
+def test_checkpoints_are_listed_and_verified(cli: Cli, write_config, tmp_path: Path):
+    config = write_config(
+        recipe(
+            train="TrainConfig(steps=20)", logging="LoggingConfig(tensorboard=False)"
+        )
+    )
+    assert cli("--config", config, "--workdir", "run").code == 0
+    listed = cli("checkpoint", "--list", "--workdir", "run")
+    assert listed.code == 0
+    lines = listed.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["10", "20"]
+    assert "MB" in lines[0] and "accuracy" in lines[1]
+    verified = cli("checkpoint", "--verify", "--workdir", "run")
+    assert verified.code == 0
+    assert all(line.endswith("good") for line in verified.stdout.splitlines())
+    state = tmp_path / "run" / "checkpoints" / "10" / "state"
+    part = next(state.glob("params.head.linear.bias/c/*"))
+    part.write_bytes(bytes(part.stat().st_size))
+    verified = cli("checkpoint", "--verify", "--workdir", "run")
+    assert verified.code == 1
+    assert "1 checkpoint(s)" in verified.stderr and "(10)" in verified.stderr
+    assert "DAMAGED" in verified.stdout.splitlines()[0]
+    assert verified.stdout.splitlines()[1].endswith("good")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--list --workdir nowhere", "nowhere: holds no folder checkpoints"),
+        ("--workdir nowhere", "give one of --list and --verify"),
+    ],
+)
+def test_checkpoints_that_cannot_be_shown(cli: Cli, words: str, named: str):
+    result = cli("checkpoint", *words.split())
+    assert result.code == 2
+    assert named in result.stderr

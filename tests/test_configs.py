@@ -7,8 +7,8 @@ import jax
 import pytest
 
 from jaxtrain import precision, random
-from jaxtrain.cli import load_config
 from jaxtrain.config import from_json, to_json
+from jaxtrain.config_file import load_config
 from jaxtrain.optim import make_optimizer
 from jaxtrain.plan import make_plan
 from jaxtrain.schedule import make_schedule

@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 
 from jaxtrain import measure
-from jaxtrain.cli import load_config, main
+from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
+from jaxtrain.config_file import load_config
 from jaxtrain.data.stand_in import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.scale import rows, scale
