@@ -92,13 +92,8 @@ def build_task(config: Config) -> Task:
         Layout(mesh, shard_params=config.parallel.preset != "zero1")
         for mesh in make_stage_meshes(config.parallel)
     ]
-    mesh = layouts[0].mesh
-    _check_batches(config, mesh)
-    if config.checkpoint.every_minutes is not None and jax.process_count() > 1:
-        raise UserError(
-            f"checkpoint.every_minutes = {config.checkpoint.every_minutes}: the clocks "
-            "of several processes differ; use every_steps or every_epochs"
-        )
+    _check_batches(config, layouts[0].mesh)
+    _check_clocks(config)
     policy = precision.parse(config.precision)
     splits = sources.load(config.data, config.seed)
     train = splits.train
@@ -111,26 +106,20 @@ def build_task(config: Config) -> Task:
             total_steps=plan.total_steps,
             warmup_steps=plan.warmup_steps,
         )
-    tx = make_optimizer(config.optimizer, schedule)
+    update = Update(
+        tx=make_optimizer(config.optimizer, schedule),
+        clip_norm=config.optimizer.clip_norm,
+        ema_decay=config.train.ema_decay,
+        schedule=schedule,
+    )
     shape, num_classes = train.image_shape, train.num_classes
-    create = make_create_state(config, policy, shape, num_classes, tx)
+    create = make_create_state(config, policy, shape, num_classes, update.tx)
     model = build_abstract_model(config, policy, shape, num_classes)
-    _check_image_shape(shape, model.stride, mesh)
+    _check_image_shape(shape, model.stride, layouts[0].mesh)
     abstract = jax.eval_shape(create, random.root_key(config.seed))
-    stages, shardings = None, layouts[0].state(abstract)
+    stages = None
     if len(layouts) > 1:
         stages = build_stages(config, model, shape, policy.compute_dtype, layouts)
-        shardings = stages.merge(stages.shardings(abstract))
-    if mesh.shape["model"] > 1 and not sharding.splits_channels(shardings):
-        raise UserError(
-            f"parallel.model = {mesh.shape['model']} divides the channels of no layer "
-            f"of {config.model.name}"
-        )
-    abstract_state = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-        abstract,
-        shardings,
-    )
     return Task(
         config=config,
         layout=layouts[0],
@@ -138,15 +127,31 @@ def build_task(config: Config) -> Task:
         policy=policy,
         splits=splits,
         plan=plan,
-        update=Update(
-            tx=tx,
-            clip_norm=config.optimizer.clip_norm,
-            ema_decay=config.train.ema_decay,
-            schedule=schedule,
-        ),
+        update=update,
         graphdef=nnx.graphdef(model),
         create=create,
-        abstract_state=abstract_state,
+        abstract_state=_place(abstract, layouts[0], stages, config),
+    )
+
+
+def _place(
+    abstract: TrainState, layout: Layout, stages: Stages | None, config: Config
+) -> TrainState:
+    """Return the abstract state with its shardings."""
+    if stages is None:
+        shardings = layout.state(abstract)
+    else:
+        shardings = stages.merge(stages.shardings(abstract))
+    model = layout.mesh.shape["model"]
+    if model > 1 and not sharding.splits_channels(shardings):
+        raise UserError(
+            f"parallel.model = {model} divides the channels of no layer of "
+            f"{config.model.name}"
+        )
+    return jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+        abstract,
+        shardings,
     )
 
 
@@ -205,6 +210,14 @@ def _pipeline_programs(
         task.config.train, stages, task.update, augmenting, abstract
     )
     return create, train, pipeline_lib.EvalStep(stages, plain)
+
+
+def _check_clocks(config: Config) -> None:
+    if config.checkpoint.every_minutes is not None and jax.process_count() > 1:
+        raise UserError(
+            f"checkpoint.every_minutes = {config.checkpoint.every_minutes}: the clocks "
+            "of several processes differ; use every_steps or every_epochs"
+        )
 
 
 def _check_batches(config: Config, mesh: Mesh) -> None:
