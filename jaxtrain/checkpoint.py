@@ -12,7 +12,11 @@ import inspect
 import json
 import logging
 import math
+import os
+import re
+import shutil
 import sys
+import time
 import warnings
 import zlib
 from pathlib import Path
@@ -29,10 +33,15 @@ from jaxtrain.errors import CheckpointError, DamagedError, UserError
 FORMAT = 1
 QUARANTINE = "quarantine"
 _STATE = "state"
+# What Orbax writes last into a checkpoint.
+COMMITTED = "commit_success.txt"
+# Tries to remove a failed save, 50 ms apart.
+REMOVALS = 40
 
 # Orbax reports routine steps, and the use of the faster non-OCDBT format, as warnings.
 # What is wrong with a checkpoint this module says itself, once.
 logging.getLogger("absl").setLevel(logging.CRITICAL)
+logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 _log = logging.getLogger(__name__)
 
 
@@ -63,7 +72,8 @@ class Checkpoints:
                     keep_checkpoints_without_metrics=False,
                 )
             )
-        self._checkpointer = ocp.training.Checkpointer(
+        self._open = functools.partial(
+            ocp.training.Checkpointer,
             str(directory.absolute()),
             context=context,
             # The loop decides when to save.
@@ -72,6 +82,7 @@ class Checkpoints:
             # Of saves that were cut off; a reader must not touch those of a live run.
             cleanup_tmp_directories=not read_only,
         )
+        self._checkpointer = self._open()
         self._pending: tuple[int, Any] | None = None
         self._failed = False
 
@@ -100,6 +111,7 @@ class Checkpoints:
         """
         self.wait()
         info = {"format": FORMAT, "arrays": _describe(state, digests(state)), **info}
+        _silence_abandoned_work()
         try:
             response = self._checkpointer.save_checkpointables_async(
                 step,
@@ -108,6 +120,7 @@ class Checkpoints:
                 custom_metadata={**info, "checksum": _checksum(info)},
             )
         except Exception as error:
+            self._forget_failed(step)
             raise CheckpointError(
                 f"could not save step {step}: {_root(error)}"
             ) from error
@@ -121,18 +134,54 @@ class Checkpoints:
         Raises:
           CheckpointError: it failed.
         """
+        self.committed(timeout=None)
+
+    def committed(self, timeout: float | None = 0) -> bool:
+        """Tell, once for each save, that it is committed.
+
+        Args:
+          timeout: seconds to wait for it; None: until it is done.
+
+        Raises:
+          CheckpointError: it failed; what it left is removed.
+        """
         if self._pending is None:
-            return
-        (step, response), self._pending = self._pending, None
+            return False
+        step, response = self._pending
         try:
-            committed = response.result()
+            response.result(timeout)
         except Exception as error:
-            self._failed = True
+            if timeout is not None and isinstance(error, TimeoutError):
+                return False
+            self._pending = None
+            self._forget_failed(step)
             raise CheckpointError(
                 f"could not save step {step}: {_root(error)}"
             ) from error
-        if not committed:
-            raise CheckpointError(f"could not save step {step}: Orbax gave no reason")
+        self._pending = None
+        return True
+
+    def _forget_failed(self, step: int) -> None:
+        """Remove what a failed save left, and open the folder anew.
+
+        After one, Orbax lists no step any more, and raises the same error again. Of
+        several processes none could open it alone.
+        """
+        self._failed = jax.process_count() > 1
+        if self._failed:
+            return
+        with contextlib.suppress(Exception):
+            self._checkpointer.close()
+        remains = self.directory / str(step)
+        for _ in range(REMOVALS):
+            if (remains / COMMITTED).exists():
+                break
+            shutil.rmtree(remains, ignore_errors=True)
+            time.sleep(0.05)
+            # Other files of the same save may have been under way.
+            if not remains.exists():
+                break
+        self._checkpointer = self._open()
 
     def restore(
         self, step: int, abstract_state: dict[str, Any]
@@ -216,7 +265,7 @@ class Checkpoints:
         return info, saved
 
     def _load(self, step: int, abstract_state: Any) -> Any:
-        _silence_abandoned_reads()
+        _silence_abandoned_work()
         try:
             with warnings.catch_warnings():
                 # Resuming on other devices than those that saved is what we are for.
@@ -331,8 +380,8 @@ def _checksum(info: dict[str, Any]) -> int:
 
 
 @functools.cache  # Once for a process.
-def _silence_abandoned_reads() -> None:
-    """Drop the tracebacks of other reads that Orbax abandons when one fails."""
+def _silence_abandoned_work() -> None:
+    """Drop the tracebacks of reads and writes that Orbax abandons when one fails."""
     previous = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
@@ -347,4 +396,7 @@ def _root(error: BaseException) -> str:
     """Return the message of the first cause: Orbax wraps it in its own."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__}: {error}"
+    # What the system said, if it did: TensorStore hides it in a long text.
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    number = int(code[1]) if code else getattr(error, "errno", None)
+    return os.strerror(number) if number else f"{type(error).__name__}: {error}"

@@ -12,11 +12,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from tensorboardX import SummaryWriter
 
+from jaxtrain.appended import Appended
 from jaxtrain.config import LoggingConfig
 from jaxtrain.errors import UserError
 from jaxtrain.plan import Plan
+from jaxtrain.tensorboard import EventFile
 from jaxtrain.workdir import METRICS, TENSORBOARD, finite, write_text
 
 Values = dict[str, Any]
@@ -123,12 +124,11 @@ class _Lines:
             # The lines after the checkpoint are about to be written again.
             kept = [line for line in path.read_text().splitlines() if _keep(line, step)]
             write_text(path, "".join(line + "\n" for line in kept))
-        self._file = path.open("a")
+        self._file = Appended(path)
 
     def write(self, kind: str, step: int, values: Values) -> None:
         record = {"kind": kind, "step": step, "time": time.time(), **finite(values)}
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._file.flush()
+        self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
 
     def close(self) -> None:
         self._file.close()
@@ -143,14 +143,13 @@ def _keep(line: str, step: int) -> bool:
 
 class _TensorBoard:
     def __init__(self, workdir: Path, step: int):
-        self._writer = SummaryWriter(str(workdir / TENSORBOARD), purge_step=step + 1)
+        self._file = EventFile(workdir / TENSORBOARD, purge_step=step + 1)
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        for name, value in _scalars(kind, values).items():
-            self._writer.add_scalar(name, value, step)
+        self._file.add(step, _scalars(kind, values))
 
     def close(self) -> None:
-        self._writer.close()
+        self._file.close()
 
 
 def _scalars(kind: str, values: Values) -> dict[str, float]:

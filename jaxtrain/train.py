@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Generator
 from dataclasses import asdict
@@ -18,11 +19,12 @@ from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.data import pipeline
 from jaxtrain.data.pipeline import Dataset
-from jaxtrain.errors import BadNumbersError, Interrupted
+from jaxtrain.errors import BadNumbersError, CheckpointError, Interrupted
 from jaxtrain.evaluate import MAX_IN_FLIGHT, evaluate
 from jaxtrain.logging import Interval, RunLog, show_table
 from jaxtrain.parallel import sharding
 from jaxtrain.progress import Clock, Progress
+from jaxtrain.saving import Saver, check_space
 from jaxtrain.signals import StopSignals
 from jaxtrain.state import TrainState, as_dict
 from jaxtrain.summary import describe, describe_result, summarize, versions
@@ -66,6 +68,8 @@ def train(config: Config, workdir: Path, *, fresh: bool = False) -> dict[str, An
 
 def _carry_out(task: Task, workdir: Path, signals: StopSignals) -> dict[str, Any]:
     folder = workdir / workdir_lib.CHECKPOINTS
+    if jax.process_index() == 0:
+        check_space(folder, task.abstract_state, task.config.checkpoint)
     with contextlib.closing(Checkpoints(folder, task.config.checkpoint)) as saved:
         steps = make_steps(task)
         state, progress = restore_or_create(task, steps, saved)
@@ -104,6 +108,7 @@ class _Run:
     ):
         self.task, self.config, self.plan = task, task.config, task.plan
         self.steps, self.workdir, self.saved = steps, workdir, saved
+        self.saver = Saver(saved, self._tell)
         self.log, self.signals = log, signals
         self.state, self.progress = state, progress
         self.step = self.saved_step = int(state.step)
@@ -143,11 +148,12 @@ class _Run:
                 self.due.append((self.step, self.interval))
                 self.interval = Interval()
             self._settle(MAX_IN_FLIGHT)
+            self.saver.look()
         feed.close()
         if self.saved_step != self.step:
             self._save()
         with self.clock.paused():
-            self.saved.wait()
+            self.saver.finish()
 
     def finish(self) -> dict[str, Any]:
         """Test the trained model and write the summary, unless the run stopped before.
@@ -172,8 +178,18 @@ class _Run:
         self.clock.update()
         summary = summarize(self.task, self.steps, self.state, self.progress, test)
         if jax.process_index() == 0:
-            workdir_lib.write_json(self.workdir / workdir_lib.SUMMARY, summary)
+            self._write_summary(summary)
         return summary
+
+    def _write_summary(self, summary: dict[str, Any]) -> None:
+        path = self.workdir / workdir_lib.SUMMARY
+        try:
+            workdir_lib.write_json(path, summary)
+        except OSError as error:
+            raise CheckpointError(
+                f"could not write {path} ({error.strerror}): the model is saved; the "
+                "same command writes it"
+            ) from error
 
     def _complete(self) -> bool:
         return self.progress.stopped_early or self.step >= self.plan.total_steps
@@ -246,7 +262,7 @@ class _Run:
         self.clock.update()
         with self.clock.paused():
             evaluated = progress.evaluated_step == self.step
-            self.saved.save(
+            self.saver.save(
                 self.step,
                 as_dict(self.state),
                 {
@@ -258,6 +274,12 @@ class _Run:
                 progress.eval_metrics if evaluated else None,
             )
         self.saved_step, self.saved_at = self.step, time.monotonic()
+
+    def _tell(self, message: str) -> None:
+        """Tell of trouble that the run goes on with."""
+        self.log.write("event", self.step, event=message)
+        if jax.process_index() == 0:
+            print(f"warning: {message}", file=sys.stderr)
 
     def _report(self, step: int, interval: Interval) -> None:
         summary = interval.summary()

@@ -1,0 +1,129 @@
+"""Storage that fails: the run goes on, tries again, and stops at the third failure."""
+
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.config import CheckpointConfig
+from jaxtrain.errors import CheckpointError, UserError
+
+# Saves in a row that may fail; the last of them ends the run.
+MAX_FAILURES = 3
+
+
+class Saver:
+    """Saves without ending the run when a save fails.
+
+    A failed save of several processes ends them: they cannot tell each other of it
+    without waiting for each other.
+
+    Args:
+      saved: where to save to.
+      tell: is called with a message on each save that failed.
+    """
+
+    def __init__(self, saved: Checkpoints, tell: Callable[[str], None]):
+        self._saved, self._tell = saved, tell
+        self._max_failures = MAX_FAILURES if jax.process_count() == 1 else 1
+        self._failures = 0
+        # Of the last save.
+        self._error: CheckpointError | None = None
+
+    def save(self, *args: Any) -> None:
+        """Start to save, as `Checkpoints.save` does.
+
+        Raises:
+          CheckpointError: this is the last of too many failures in a row.
+        """
+        self.look(wait=True)
+        self._error = None
+        try:
+            self._saved.save(*args)
+        except CheckpointError as error:
+            self._count(error)
+
+    def look(self, *, wait: bool = False) -> None:
+        """Tell of the last save if it has failed, without waiting for it unless asked.
+
+        Raises:
+          CheckpointError: this is the last of too many failures in a row.
+        """
+        try:
+            if self._saved.committed(None if wait else 0):
+                self._failures = 0
+        except CheckpointError as error:
+            self._count(error)
+
+    def finish(self) -> None:
+        """Wait for the last save.
+
+        Raises:
+          CheckpointError: it failed.
+        """
+        try:
+            self._saved.committed(timeout=None)
+        except CheckpointError as error:
+            self._error = self._place(error)
+        if self._error is not None:
+            raise CheckpointError(
+                f"{self._error}: this was the last save, and the run is not finished "
+                "without it. Free some space; the same command goes on from the "
+                "checkpoint before"
+            )
+
+    def _place(self, error: CheckpointError) -> CheckpointError:
+        folder = self._saved.directory
+        free = _show(shutil.disk_usage(folder).free)
+        return CheckpointError(f"{error} ({folder}, {free} free)")
+
+    def _count(self, error: CheckpointError) -> None:
+        self._failures += 1
+        self._error = self._place(error)
+        message = f"{self._error}: failure {self._failures} of {self._max_failures}"
+        if self._failures < self._max_failures:
+            self._tell(f"{message} in a row; training goes on, and tries again")
+            return
+        stopped = f"{message} in a row"
+        self._tell(stopped)
+        steps = self._saved.steps()
+        raise CheckpointError(
+            f"{stopped}. The last good checkpoint is {steps[-1] if steps else 'none'}: "
+            "free some space, and the same command goes on from there"
+        ) from error
+
+
+def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> None:
+    """Check that the checkpoints of a run fit where they will lie.
+
+    Counted are the arrays, uncompressed, of the checkpoints that are kept and of one
+    that is being written; those there already are to be replaced.
+
+    Raises:
+      UserError: they do not fit.
+    """
+    leaves = jax.tree.leaves(abstract_state)
+    size = sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
+    copies = config.keep + config.keep_best + 1
+    old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
+    free = shutil.disk_usage(folder).free + sum(p.stat().st_size for p in old)
+    if free < copies * size:
+        raise UserError(
+            f"{folder}: the checkpoints may take {_show(copies * size)}, {copies} of "
+            f"{_show(size)} each (checkpoint.keep = {config.keep}, keep_best = "
+            f"{config.keep_best} and one being written; arrays uncompressed), but "
+            f"{_show(free)} are free there: free some space, choose another --workdir, "
+            "or keep fewer"
+        )
+
+
+def _show(num_bytes: int) -> str:
+    """Return a size such as 1.5 GB."""
+    for power, unit in ((9, "GB"), (6, "MB"), (3, "kB")):
+        if num_bytes >= 10**power:
+            return f"{num_bytes / 10**power:.1f} {unit}"
+    return f"{num_bytes} bytes"

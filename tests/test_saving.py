@@ -1,0 +1,166 @@
+"""Storage that fails under a run: a real disk that is too small, filled and freed."""
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxtrain.checkpoint import COMMITTED
+from jaxtrain.cli import main
+from jaxtrain.logging import RunLog
+from tests.conftest import read_lines, read_summary, recipe
+
+DISK = 12_000_000
+# A checkpoint of this run takes about 0.6 MB.
+CONFIG = recipe(
+    data='DataConfig(source="digits", batch_size=64)',
+    model='ModelConfig(name="convnet")',
+    optimizer='OptimizerConfig(name="adamw", learning_rate=1e-3)',
+    train="TrainConfig(steps=60, ema_decay=0.9, eval_every_steps=100)",
+    logging="LoggingConfig(every_steps=1)",
+)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    mounted = subprocess.run(["mount", *options], capture_output=True, text=True)
+    if mounted.returncode:
+        message = f"cannot mount a small disk: {mounted.stderr.strip()}"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path, left: int, after: int | None = None) -> None:
+    """Leave only so many bytes free, once checkpoint `after` is committed."""
+    while after and COMMITTED not in names(disk, str(after)):
+        time.sleep(0.01)
+    while after and len(names(disk)) > 3:  # An old one is about to be removed.
+        time.sleep(0.01)
+    path = disk / "ballast"
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(100_000))
+    os.truncate(path, max(0, path.stat().st_size - left))
+
+
+def at_lines(monkeypatch: pytest.MonkeyPatch, act: Callable[[str, int], Any]) -> None:
+    """Call `act(kind, step)` after each line of metrics: at the same place each run."""
+    write = RunLog.write
+
+    def write_and_act(self: RunLog, kind: str, step: int, **values: Any) -> None:
+        write(self, kind, step, **values)
+        act(kind, step)
+
+    monkeypatch.setattr(RunLog, "write", write_and_act)
+
+
+def names(disk: Path, step: str = ".") -> set[str]:
+    return {p.name for p in (disk / "run" / "checkpoints" / step).iterdir()}
+
+
+def failures(disk: Path) -> list[tuple[int, str]]:
+    events = read_lines(disk / "run", "event")
+    return [(e["step"], e["event"]) for e in events if "could not" in e["event"]]
+
+
+def test_run_goes_on_when_its_disk_fills_and_tells_at_the_end(
+    disk: Path,
+    write_config: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
+    """The saves at 50 and 60 fail; the one at 40, and what is older, stays."""
+    words = ["--config", str(write_config(CONFIG)), "--workdir", str(disk / "run")]
+    with monkeypatch.context() as patch:
+        at_lines(patch, lambda kind, step: step == 41 and fill(disk, 300_000, after=40))
+        assert main(words) == 1
+    error = capfd.readouterr().err
+    assert "warning: could not save step 50: No space left on device" in error
+    assert "failure 1 of 3 in a row; training goes on" in error
+    assert "error: could not save step 60: No space left on device" in error
+    assert "kB free" in error
+    assert "Traceback" not in error
+    assert [line["step"] for line in read_lines(disk / "run", "train")][-1] == 60
+    ((step, _),) = failures(disk)
+    assert 50 <= step <= 60
+    # Nothing is left of the failed saves.
+    assert names(disk) == {"20", "30", "40"}
+    assert not (disk / "run" / "summary.json").exists()
+    (disk / "ballast").unlink()
+    assert main(words) == 0
+    assert read_summary(disk / "run")["step"] == 60
+    assert [line["step"] for line in read_lines(disk / "run", "event")][-1] == 40
+
+
+def test_run_whose_disk_is_freed_ends_well(
+    disk: Path,
+    write_config: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
+    def act(kind: str, step: int) -> None:
+        if step == 21 and kind == "train":
+            fill(disk, 300_000, after=20)
+        if kind == "event":
+            (disk / "ballast").unlink(missing_ok=True)
+
+    at_lines(monkeypatch, act)
+    words = ["--config", str(write_config(CONFIG)), "--workdir", str(disk / "run")]
+    assert main(words) == 0
+    assert "could not save step 30" in capfd.readouterr().err
+    ((step, _),) = failures(disk)
+    assert 30 <= step <= 40
+    assert names(disk) == {"40", "50", "60"}
+    assert main([*words, "--train.steps", "70"]) == 0
+    assert [line["step"] for line in read_lines(disk / "run", "event")] == [step, 60]
+
+
+def test_three_failures_in_a_row_stop_the_run(
+    disk: Path,
+    write_config: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
+    """Not a byte is left, so the log cannot be written either."""
+    at_lines(monkeypatch, lambda kind, step: step == 11 and fill(disk, 0, after=10))
+    words = ["--config", str(write_config(CONFIG)), "--workdir", str(disk / "run")]
+    assert main(words) == 1
+    error = capfd.readouterr().err
+    assert "error: could not save step 40" in error
+    assert "failure 3 of 3 in a row. The last good checkpoint is 10" in error
+    assert "metrics.jsonl: No space left on device" in error
+    assert "Traceback" not in error
+    assert names(disk) == {"10"}
+
+
+def test_too_small_disk_is_told_before_the_first_step(
+    disk: Path, write_config: Callable[..., Path], capfd: pytest.CaptureFixture[str]
+):
+    fill(disk, 2_000_000)
+    words = ["--config", str(write_config(CONFIG)), "--workdir", str(disk / "run")]
+    assert main(words) == 2
+    error = capfd.readouterr().err
+    assert "the checkpoints may take 3." in error
+    assert "but 2.0 MB are free there" in error
+    assert "checkpoint.keep = 3" in error
+    assert not read_lines(disk / "run")
+
+
+def test_checkpoints_of_the_run_itself_are_room_for_its_new_ones(
+    disk: Path, write_config: Callable[..., Path]
+):
+    words = ["--config", str(write_config(CONFIG)), "--workdir", str(disk / "run")]
+    assert main([*words, "--train.steps", "30"]) == 0
+    fill(disk, 2_000_000)
+    assert main([*words, "--train.steps", "40"]) == 0
