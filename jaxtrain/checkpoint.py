@@ -27,8 +27,8 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
 from jaxtrain.config import CheckpointConfig
-from jaxtrain.digest import digests, flatten, name
-from jaxtrain.errors import CheckpointError, DamagedError, UserError
+from jaxtrain.digest import digests, flatten, name, scan
+from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError, UserError
 
 FORMAT = 1
 QUARANTINE = "quarantine"
@@ -91,6 +91,11 @@ class Checkpoints:
         self.wait()
         return [checkpoint.step for checkpoint in self._checkpointer.checkpoints]
 
+    def newest(self) -> str:
+        """Name the newest checkpoint, for a message."""
+        steps = self.steps()
+        return str(self.directory / str(steps[-1])) if steps else "none yet"
+
     def save(
         self,
         step: int,
@@ -108,9 +113,17 @@ class Checkpoints:
 
         Raises:
           CheckpointError: this save could not start, or the one before it failed.
+          BadNumbersError: the state is not finite.
         """
         self.wait()
-        info = {"format": FORMAT, "arrays": _describe(state, digests(state)), **info}
+        sums, bad = scan(state)
+        if bad:
+            more = f" and {len(bad) - 1} more arrays" if len(bad) > 1 else ""
+            raise BadNumbersError(
+                f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
+                f"saved, and the last good checkpoint is {self.newest()}"
+            )
+        info = {"format": FORMAT, "arrays": _describe(state, sums), **info}
         _silence_abandoned_work()
         try:
             response = self._checkpointer.save_checkpointables_async(

@@ -15,13 +15,32 @@ _GOLDEN = 2654435769
 def digests(state: Any) -> dict[str, int]:
     """Return a 32-bit digest of each array by its path, such as `params/conv1/kernel`.
 
+    See `scan`.
+    """
+    return scan(state)[0]
+
+
+def scan(state: Any) -> tuple[dict[str, int], list[str]]:
+    """Return a digest of each array, and the paths of those that are not finite.
+
     It is the sum of all elements' bits, each times an odd number made from its place,
     modulo 2**32: a sum of integers, so that it is the same however the array is split
     over devices and in whatever order it is added up. As the factors are odd, no change
     of a single element goes unnoticed, and one of several only by a chance of 2**-32.
+
+    A scalar may be infinite: a bound that is still open, as in the state of a line
+    search.
     """
-    leaves = {name(path): leaf for path, leaf in flatten(state)}
-    return {path: int(value) for path, value in jax.device_get(_sums(leaves)).items()}
+    # Each pipeline stage has devices of its own, and a program runs on one set of them.
+    groups: dict[Any, dict[str, jax.Array]] = {}
+    for path, leaf in flatten(state):
+        devices = frozenset(leaf.devices())
+        groups.setdefault(devices, {})[name(path)] = leaf
+    found = {}
+    for group in jax.device_get([_scan(leaves) for leaves in groups.values()]):
+        found |= group
+    sums = {path: int(value) for path, (value, _) in found.items()}
+    return sums, sorted(path for path, (_, finite) in found.items() if not finite)
 
 
 def flatten(tree: Any) -> list[tuple[Any, Any]]:
@@ -33,8 +52,12 @@ def name(path: Any) -> str:
 
 
 @jax.jit
-def _sums(leaves: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    return {path: _sum(leaf) for path, leaf in leaves.items()}
+def _scan(leaves: dict[str, jax.Array]) -> dict[str, tuple[jax.Array, jax.Array]]:
+    return {path: (_sum(leaf), _finite(leaf)) for path, leaf in leaves.items()}
+
+
+def _finite(x: jax.Array) -> jax.Array:
+    return ~jnp.isnan(x) if x.ndim == 0 else jnp.all(jnp.isfinite(x))
 
 
 def _sum(x: jax.Array) -> jax.Array:

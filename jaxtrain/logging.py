@@ -208,7 +208,11 @@ class _Screen:
     def write(self, kind: str, step: int, values: Values) -> None:
         text = f"epoch {values['epoch']:.2f}  step {step}/{self._plan.total_steps}"
         if kind == "event":
-            details = "  ".join(f"{k} {v}" for k, v in values.items() if k != "epoch")
+            details = "  ".join(
+                f"{k} {v}"
+                for k, v in values.items()
+                if k != "epoch" and not isinstance(v, list)
+            )
             self._print(f"{text}  {details}")
             return
         shown = [f"loss {values['loss']:.4f}", f"accuracy {values['accuracy']:.4f}"]

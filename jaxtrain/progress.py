@@ -20,6 +20,8 @@ class Progress:
     early_stop_best: float | None = None
     evals_without_improvement: int = 0
     stopped_early: bool = False
+    # Bad steps that have a line in metrics.jsonl, or would have.
+    bad_steps_told: int = 0
     # Of the whole run, without compilation; and of its training steps alone.
     train_seconds: float = 0.0
     step_seconds: float = 0.0

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import math
 import sys
 import time
 from collections.abc import Generator
@@ -15,11 +14,12 @@ from jax.experimental import multihost_utils
 
 from jaxtrain import logging, random
 from jaxtrain import workdir as workdir_lib
+from jaxtrain.bad_numbers import BadNumbers
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.data import pipeline
 from jaxtrain.data.pipeline import Dataset
-from jaxtrain.errors import BadNumbersError, CheckpointError, Interrupted
+from jaxtrain.errors import CheckpointError, Interrupted
 from jaxtrain.evaluate import MAX_IN_FLIGHT, evaluate
 from jaxtrain.logging import Interval, RunLog, show_table
 from jaxtrain.parallel import sharding
@@ -123,6 +123,7 @@ class _Run:
             task.config.seed
         )
         self.clock = Clock(progress, steps.compile_seconds)
+        self.bad_numbers = BadNumbers(self.config, self.plan, saved, log, progress)
 
     def loop(self) -> None:
         """Run to the end of training, an early stop or a signal; the state is saved."""
@@ -293,37 +294,12 @@ class _Run:
         device only to stay near it.
 
         Raises:
-          BadNumbersError: the limit of non-finite steps in a row is reached.
+          BadNumbersError: the limit of bad steps in a row is reached.
         """
-        limit = self.config.train.max_bad_steps
         while len(self.in_flight) > in_flight:
             start, metrics = self.in_flight.popleft()
             # To wait in device_get takes a tenth of the CPU from the step itself.
-            bad_steps = jax.device_get(
-                metrics["bad_steps"].block_until_ready()
-            ).tolist()
-            while self.due and self.due[0][0] <= start + len(bad_steps):
+            num_steps = metrics["bad_steps"].block_until_ready().shape[0]
+            while self.due and self.due[0][0] <= start + num_steps:
                 self._report(*self.due.popleft())
-            if limit in bad_steps:
-                self._stop_for_bad_numbers(start, bad_steps.index(limit), metrics)
-
-    def _stop_for_bad_numbers(
-        self, start: int, index: int, metrics: dict[str, jax.Array]
-    ) -> None:
-        loss, grad_norm = (
-            float(metrics[name][index]) for name in ("loss", "grad_norm")
-        )
-        finite = math.isfinite(loss + grad_norm)
-        saved = self.saved.steps()
-        folder = self.workdir / workdir_lib.CHECKPOINTS
-        message = (
-            f"step {start + index + 1}: {self.config.train.max_bad_steps} non-finite "
-            f"steps in a row (train.max_bad_steps): loss {loss}, gradient norm "
-            f"{grad_norm}{', but the update is not finite' if finite else ''}. They "
-            "changed nothing; the last good checkpoint is "
-            f"{folder / str(saved[-1]) if saved else 'none yet'}. Try, in another "
-            "--workdir or with --fresh, a lower optimizer.learning_rate, "
-            "optimizer.clip_norm or a longer warm-up"
-        )
-        self.log.write("event", self.step, event=f"stopped at {message}")
-        raise BadNumbersError(message)
+            self.bad_numbers.look(start, metrics)

@@ -1,0 +1,130 @@
+"""Bad steps are told with their data, and no state that is not finite is saved."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxtrain import config as config_lib
+from jaxtrain.bad_numbers import MAX_TOLD
+from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.config import CheckpointConfig, OptimizerConfig
+from jaxtrain.config_file import load_config
+from jaxtrain.data.pipeline import train_indices
+from jaxtrain.digest import scan
+from jaxtrain.errors import BadNumbersError
+from jaxtrain.optim import make_optimizer
+from jaxtrain.state import TrainState, as_dict
+from jaxtrain.task import build_task
+from jaxtrain.update import Update, squares
+from tests.conftest import Cli, read_lines, read_summary, recipe
+
+# Two good steps; then the statistics of the last batch norm overflow.
+CHANGES = {
+    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=1e3)',
+    "train": "TrainConfig(steps=30, ema_decay=0.9, max_bad_steps=100)",
+    "checkpoint": "CheckpointConfig(every_steps=1, keep=100)",
+}
+
+
+def test_first_bad_steps_are_told_with_their_examples(cli: Cli, write_config):
+    """A run that stops in between tells no more of them."""
+    config, run = write_config(recipe(**CHANGES)), cli.directory / "run"
+    words = ["--config", config, "--workdir", run]
+    part = cli(*words, "--train.stop-after-steps", 11)
+    assert part.code == 0, part.stderr
+    rest = cli(*words)
+    assert rest.code == 0, rest.stderr
+    lines = [e for e in read_lines(run, "event") if e["event"] == "bad step"]
+    skipped = read_summary(run)["skipped_steps"]
+    assert len(lines) == min(MAX_TOLD, skipped)
+    assert skipped > MAX_TOLD, skipped
+    steps = [line["step"] for line in lines]
+    assert steps == sorted(set(steps))
+    task = build_task(load_config(config))
+    for line in lines:
+        expected = train_indices(0, line["step"] - 1, task.plan.num_examples, 64)
+        assert line["examples"] == expected.tolist()
+        assert isinstance(line["loss"], float | str)
+        assert isinstance(line["grad_norm"], float | str)
+    assert ["note" in line for line in lines] == [False] * (MAX_TOLD - 1) + [True]
+
+
+@pytest.mark.parametrize(("policy", "rate"), [("fp32", 1e3), ("fp16", 1e4)])
+def test_every_checkpoint_of_a_run_that_goes_bad_is_finite(
+    cli: Cli, write_config, policy: str, rate: float
+):
+    config_file, run = write_config(recipe(**CHANGES)), cli.directory / "run"
+    words = ["--precision", policy, "--optimizer.learning-rate", rate]
+    words += ["--train.steps", 10]
+    result = cli("--config", config_file, "--workdir", run, *words)
+    assert result.code == 0, result.stderr
+    assert 0 < read_summary(run)["skipped_steps"] < 10
+    config = config_lib.replace(load_config(config_file), "precision", policy)
+    abstract = as_dict(build_task(config).abstract_state)
+    folder = run / "checkpoints"
+    with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
+        assert len(saved.steps()) == 10
+        for step in saved.steps():
+            state, _ = saved.restore(step, abstract)
+            assert scan(state)[1] == []
+            assert all(
+                np.isfinite(x).all() for x in jax.tree.leaves(state["ema_params"])
+            )
+
+
+def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
+    """Adagrad's sum of squares comes to infinity, and the weights stay as they are."""
+    tx: Any = make_optimizer(
+        OptimizerConfig(name="adagrad", learning_rate=0.1),
+        optax.constant_schedule(0.1),  # pyright: ignore[reportArgumentType]
+    )
+    update = Update(tx=tx, clip_norm=None, ema_decay=None, schedule=None)
+    params = {"weights": jnp.ones(1)}
+    zero = jnp.zeros((), jnp.int32)
+    state = TrainState(
+        step=zero,
+        params=params,
+        model_state={},
+        opt_state=tx.init(params),
+        ema_params={},
+        loss_scale={},
+        bad_steps={"in_a_row": zero, "total": zero},
+    )
+    grads = {"weights": jnp.full(1, 1.2e19)}  # Squared, less than half the largest.
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    with contextlib.closing(Checkpoints(folder, CheckpointConfig())) as saved:
+        for step in (1, 2):
+            new = update.propose(state, grads, jnp.float32(1.2e19), {})
+            sums = {"grads": squares(grads), "params": squares(new["params"])}
+            loss = {"loss": jnp.float32(1)}
+            state, metrics = update.conclude(state, new, loss, sums)
+            assert metrics["skipped"] == 0
+            saved.save(step, as_dict(state), {}, None)
+        new = update.propose(state, grads, jnp.float32(1.2e19), {})
+        sums["params"] = squares(new["params"])
+        state, metrics = update.conclude(state, new, loss, sums)
+        assert metrics["skipped"] == 0
+        with pytest.raises(BadNumbersError, match=r"opt_state/.*/2$"):
+            saved.save(3, as_dict(state), {}, None)
+        assert saved.steps() == [1, 2]
+
+
+def test_scan_names_what_is_not_finite():
+    """A scalar may be a bound that is still open."""
+    nan, inf = jnp.float32("nan"), jnp.float32("inf")
+    state = {
+        "whole": jnp.ones(3),
+        "hole": jnp.ones(3).at[1].set(nan),
+        "hill": jnp.ones((2, 2)).at[0, 1].set(-inf),
+        "count": jnp.arange(3),
+        "open": inf,
+        "nothing": nan,
+    }
+    assert scan(state)[1] == ["hill", "hole", "nothing"]
