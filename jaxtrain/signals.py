@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: at the first the run saves and stops, at the second at once."""
+"""SIGINT, SIGTERM, SIGUSR1: at the first the run saves and stops, then at once."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from typing import Any
 from jaxtrain.errors import Interrupted
 from jaxtrain.parallel import peers
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 # A signal to the process group often comes twice, passed on by a parent.
 REPEAT_SECONDS = 1.0
@@ -29,7 +29,8 @@ class StopSignals:
     Of several processes each stops where the others do, whichever got the signal.
 
     Attributes:
-      signum: the signal's number, or None.
+      signum: the signal's number, or None; SIGUSR1, which batch systems send ahead of
+        the end, counts as SIGTERM.
       defer: set once there is something to save, and a loop that asks `requested`.
     """
 
@@ -69,9 +70,11 @@ class StopSignals:
             if now - self._at > REPEAT_SECONDS:
                 os._exit(1)
             return
+        name = signal.Signals(signum).name
+        if signum == signal.SIGUSR1:
+            signum = signal.SIGTERM
         self.signum, self._at = signum, now
         if not self.defer:
             raise Interrupted(signum, "the run had not begun; nothing was lost")
-        name = signal.Signals(signum).name
         # Not print: it may be what the signal came into.
         os.write(2, f"\n{name}: saving, then stopping; again: stop at once\n".encode())

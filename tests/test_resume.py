@@ -90,7 +90,8 @@ def test_several_steps_a_call_end_the_same_wherever_they_stop(cli: Cli, write_co
 
 
 @pytest.mark.parametrize(
-    ("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+    ("signum", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 143)],
 )
 def test_signal_saves_and_the_same_command_goes_on(
     undisturbed: Path, cli: Cli, signum: int, code: int
