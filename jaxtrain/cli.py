@@ -3,6 +3,7 @@
 Every way a run can end has its exit code here (see `main`).
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -16,9 +17,11 @@ from jaxtrain import config as config_lib
 from jaxtrain import config_file
 from jaxtrain.config import Config, Preset
 from jaxtrain.errors import (
+    START_AGAIN,
     BadNumbersError,
     CheckpointError,
     Interrupted,
+    StartAgainError,
     UserError,
     hint,
 )
@@ -98,9 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     0: done; 2: the input is wrong; 5: the numbers went bad; 128 + the signal's number:
-    stopped, and saved; 1: a checkpoint could not be written or read. An exception is a
-    bug. Several processes end together, with the code of the one that failed; 75: one
-    of them was lost.
+    stopped, and saved; 1: a checkpoint could not be written or read; 75: start again,
+    as the run hung or lost a process. An exception is a bug. Several processes end
+    together, with the code of the one that failed.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -115,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(5, error)
     except CheckpointError as error:
         return _fail(1, error)
+    except StartAgainError as error:
+        return _fail(START_AGAIN, error)
     except Interrupted as error:
         return _fail(128 + error.signum, error)
     except KeyboardInterrupt:
@@ -128,10 +133,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(words: list[str]) -> None:
     arguments = parse_train(words)
-    from jaxtrain import devices  # JAX takes a second to import: not before parsing.
+    from jaxtrain import (
+        devices,
+        faults,
+    )  # JAX takes a second to import: not before parsing.
     from jaxtrain.parallel import distributed
     from jaxtrain.train import train
 
+    planned = faults.parse(os.environ.get(faults.VARIABLE, ""))
     devices.start(
         arguments.platform,
         flags=arguments.overrides.parallel.xla_flags,
@@ -141,7 +150,7 @@ def _train(words: list[str]) -> None:
         timeout=arguments.init_timeout,
     )
     workdir = arguments.workdir or Path("runs") / arguments.config.stem
-    train(arguments.overrides, workdir, fresh=arguments.fresh)
+    train(arguments.overrides, workdir, fresh=arguments.fresh, faults=planned)
 
 
 def _data(words: list[str]) -> None:

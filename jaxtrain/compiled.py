@@ -21,12 +21,14 @@ class Compiled:
 
     Attributes:
       seconds: what tracing and compiling took in all.
+      compiling: whether it is being compiled now.
       programs: the compiled programs, by the shapes of the last argument.
     """
 
     def __init__(self, function: Callable[..., Any], **jit_options: Any):
         self._jitted = jax.jit(function, **jit_options)
         self.seconds = 0.0
+        self.compiling = False
         self.programs: dict[Any, jax.stages.Compiled] = {}
 
     def __call__(self, *args: Any) -> Any:
@@ -36,7 +38,8 @@ class Compiled:
         """Return the program for these arguments; jax.ShapeDtypeStruct will do."""
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args[-1]))
         if shapes not in self.programs:
-            start = time.perf_counter()
+            self.compiling, start = True, time.perf_counter()
             self.programs[shapes] = self._jitted.lower(*args).compile()
             self.seconds += time.perf_counter() - start
+            self.compiling = False
         return self.programs[shapes]

@@ -55,6 +55,7 @@ MAY_CHANGE_ON_RESUME = (
     "train.stop_after_steps",
     "train.steps_per_call",
     "train.max_bad_steps",
+    "train.step_timeout_seconds",
 )
 
 
@@ -302,6 +303,9 @@ class TrainConfig(_Section):
     accumulate_steps: int = 1
     # Non-finite steps in a row after which the run stops.
     max_bad_steps: int = 10
+    # Seconds without a finished step, or batch of an evaluation, after which the run
+    # ends with exit code 75 (start again); None: it waits for ever.
+    step_timeout_seconds: float | None = None
     # Probability moved from the true class to all classes evenly.
     label_smoothing: float = 0.0
     # Decay of the moving average of the weights, which is then what is evaluated.
@@ -318,6 +322,7 @@ class TrainConfig(_Section):
     def validate(self) -> None:
         self._positive("epochs", "steps", "examples", "stop_after_steps")
         self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
+        self._positive("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
         self._fraction("label_smoothing", "ema_decay")
         if self.epochs is self.steps is self.examples is None:

@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+# Exit code of a run that ended by no fault of its own: the same command goes on.
+START_AGAIN = 75
+
 
 class UserError(ValueError):
     """The user's input is wrong: the message names the value and the fix (exit 2)."""
@@ -18,6 +21,10 @@ class CheckpointError(RuntimeError):
 
 class DamagedError(CheckpointError):
     """A checkpoint cannot be read, or is not what was saved; an older one may be."""
+
+
+class StartAgainError(RuntimeError):
+    """Something was lost that a new start brings back (exit 75)."""
 
 
 class Interrupted(Exception):

@@ -11,6 +11,7 @@ import jax
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, UserError
+from jaxtrain.faults import Faults
 
 # Saves in a row that may fail; the last of them ends the run.
 MAX_FAILURES = 3
@@ -25,16 +26,17 @@ class Saver:
     Args:
       saved: where to save to.
       tell: is called with a message on each save that failed.
+      faults: that strike on purpose.
     """
 
-    def __init__(self, saved: Checkpoints, tell: Callable[[str], None]):
-        self._saved, self._tell = saved, tell
+    def __init__(self, saved: Checkpoints, tell: Callable[[str], None], faults: Faults):
+        self._saved, self._tell, self._faults = saved, tell, faults
         self._max_failures = MAX_FAILURES if jax.process_count() == 1 else 1
         self._failures = 0
         # Of the last save.
         self._error: CheckpointError | None = None
 
-    def save(self, *args: Any) -> None:
+    def save(self, step: int, *args: Any) -> None:
         """Start to save, as `Checkpoints.save` does.
 
         Raises:
@@ -43,7 +45,8 @@ class Saver:
         self.look(wait=True)
         self._error = None
         try:
-            self._saved.save(*args)
+            self._faults.before_save(step)
+            self._saved.save(step, *args)
         except CheckpointError as error:
             self._count(error)
 

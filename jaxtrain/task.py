@@ -81,6 +81,9 @@ class Steps:
     def compile_seconds(self) -> float:
         return self.create.seconds + self.train.seconds + self.eval.seconds
 
+    def compiling(self) -> bool:
+        return self.create.compiling or self.train.compiling or self.eval.compiling
+
 
 def build_task(config: Config) -> Task:
     """Load the sources and shape the run; nothing large is allocated yet.

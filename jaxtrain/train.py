@@ -21,6 +21,7 @@ from jaxtrain.data import pipeline
 from jaxtrain.data.pipeline import Dataset
 from jaxtrain.errors import CheckpointError, Interrupted
 from jaxtrain.evaluate import MAX_IN_FLIGHT, evaluate
+from jaxtrain.faults import Faults
 from jaxtrain.logging import Interval, RunLog, show_table
 from jaxtrain.parallel import sharding
 from jaxtrain.progress import Clock, Progress
@@ -29,20 +30,25 @@ from jaxtrain.signals import StopSignals
 from jaxtrain.state import TrainState, as_dict
 from jaxtrain.summary import describe, describe_result, summarize, versions
 from jaxtrain.task import Steps, Task, build_task, make_steps
+from jaxtrain.watchdog import Watchdog
 
 
-def train(config: Config, workdir: Path, *, fresh: bool = False) -> dict[str, Any]:
+def train(
+    config: Config, workdir: Path, *, fresh: bool = False, faults: Faults | None = None
+) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
 
     Args:
       config: the run.
       workdir: its folder; resumed if it holds a run of this config.
       fresh: move an old run in `workdir` aside and start anew.
+      faults: that strike on purpose.
 
     Raises:
       UserError: config, data, devices or workdir do not fit.
       BadNumbersError: too many non-finite steps in a row.
       CheckpointError: a checkpoint could not be saved or read.
+      StartAgainError: data workers were lost; the last checkpoint is there.
       Interrupted: a signal came; the state is saved.
     """
     with StopSignals() as signals:
@@ -60,13 +66,15 @@ def train(config: Config, workdir: Path, *, fresh: bool = False) -> dict[str, An
                     print(f"{workdir} holds a finished run: {where}")
                 return summary
             show_table("jaxtrain", describe(task, workdir))
-            summary = _carry_out(task, workdir, signals)
+            summary = _carry_out(task, workdir, signals, faults or Faults())
             if "eval" in summary:  # Not if it stopped early, as asked.
                 show_table("result", describe_result(summary, workdir))
             return summary
 
 
-def _carry_out(task: Task, workdir: Path, signals: StopSignals) -> dict[str, Any]:
+def _carry_out(
+    task: Task, workdir: Path, signals: StopSignals, faults: Faults
+) -> dict[str, Any]:
     folder = workdir / workdir_lib.CHECKPOINTS
     if jax.process_index() == 0:
         check_space(folder, task.abstract_state, task.config.checkpoint)
@@ -74,9 +82,22 @@ def _carry_out(task: Task, workdir: Path, signals: StopSignals) -> dict[str, Any
         steps = make_steps(task)
         state, progress = restore_or_create(task, steps, saved)
         log = RunLog(workdir, task.config.logging, task.plan, int(state.step))
-        with contextlib.closing(log):
+        timeout = task.config.train.step_timeout_seconds
+        watchdog = Watchdog(timeout, steps.compiling)
+        with contextlib.closing(log), watchdog:
             signals.defer = True
-            run = _Run(task, steps, workdir, saved, log, signals, state, progress)
+            run = _Run(
+                task,
+                steps,
+                workdir,
+                saved,
+                log,
+                signals,
+                watchdog,
+                faults,
+                state,
+                progress,
+            )
             run.loop()
             return run.finish()
 
@@ -103,13 +124,16 @@ class _Run:
         saved: Checkpoints,
         log: RunLog,
         signals: StopSignals,
+        watchdog: Watchdog,
+        faults: Faults,
         state: TrainState,
         progress: Progress,
     ):
         self.task, self.config, self.plan = task, task.config, task.plan
         self.steps, self.workdir, self.saved = steps, workdir, saved
-        self.saver = Saver(saved, self._tell)
+        self.saver = Saver(saved, self._tell, faults)
         self.log, self.signals = log, signals
+        self.watchdog, self.faults = watchdog, faults
         self.state, self.progress = state, progress
         self.step = self.saved_step = int(state.step)
         self.saved_at = time.monotonic()
@@ -138,9 +162,12 @@ class _Run:
             if self._ended():
                 break
             num_steps, batches = next(feed)
+            data, batches = self.faults.before_call(
+                self.step, num_steps, self.steps.train_set.on_device, batches
+            )
             with jax.transfer_guard("disallow"):
                 self.state, metrics = self.steps.train(
-                    self.state, self.key, self.steps.train_set.on_device, batches
+                    self.state, self.key, data, batches
                 )
             self.in_flight.append((self.step, metrics))
             self.step += num_steps
@@ -149,11 +176,12 @@ class _Run:
                 self.due.append((self.step, self.interval))
                 self.interval = Interval()
             self._settle(MAX_IN_FLIGHT)
+            self.watchdog.beat()
             self.saver.look()
         feed.close()
         if self.saved_step != self.step:
             self._save()
-        with self.clock.paused():
+        with self.clock.paused(), self.watchdog.saving():
             self.saver.finish()
 
     def finish(self) -> dict[str, Any]:
@@ -236,6 +264,11 @@ class _Run:
 
     def _pass_over(self, dataset: Dataset) -> dict[str, float | int] | None:
         """Evaluate on a split; None if a signal came."""
+
+        def should_stop() -> bool:
+            self.watchdog.beat()
+            return self.signals.requested()
+
         with self.clock.paused():
             return evaluate(
                 self.steps.eval,
@@ -243,7 +276,7 @@ class _Run:
                 dataset,
                 self.config.data,
                 self.task.mesh,
-                self.signals.requested,
+                should_stop,
             )
 
     def _save_due(self) -> bool:
@@ -261,7 +294,7 @@ class _Run:
         progress = self.progress
         progress.interval = self.interval.values()
         self.clock.update()
-        with self.clock.paused():
+        with self.clock.paused(), self.watchdog.saving():
             evaluated = progress.evaluated_step == self.step
             self.saver.save(
                 self.step,
@@ -300,6 +333,7 @@ class _Run:
             start, metrics = self.in_flight.popleft()
             # To wait in device_get takes a tenth of the CPU from the step itself.
             num_steps = metrics["bad_steps"].block_until_ready().shape[0]
+            self.watchdog.beat()
             while self.due and self.due[0][0] <= start + num_steps:
                 self._report(*self.due.popleft())
             self.bad_numbers.look(start, metrics)

@@ -12,8 +12,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
-# Exit code if another process ended without a word: start the run again.
-LOST_PEER = 75
+from jaxtrain.errors import START_AGAIN
 
 # Seconds for a process to end by itself, once another has.
 GRACE = 5.0
@@ -98,7 +97,7 @@ class Peers:
                 self._client.wait_at_barrier(_ASKED, timeout)
                 answers = self._client.key_value_dir_get(_ASKED)
             except RuntimeError:
-                self._end(LOST_PEER, "another process does not answer")
+                self._end(START_AGAIN, "another process does not answer")
             self._stop_at = 1 + max(int(asked) for _, asked in answers)
             self.agreed = signum
 
@@ -116,7 +115,7 @@ class Peers:
         except RuntimeError:
             if code == 1:  # Of an unexpected error: this is where it came from.
                 print("error: another process ended without a word", file=sys.stderr)
-                code = LOST_PEER
+                code = START_AGAIN
         if self._index == 0:
             time.sleep(1)  # JAX aborts the processes that outlive the coordinator.
         sys.stdout.flush()

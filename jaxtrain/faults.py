@@ -1,0 +1,117 @@
+"""Faults on purpose, to see a run survive them; none unless JAXTRAIN_FAULT names some.
+
+    JAXTRAIN_FAULT=kill@step:120,nan@step:30 python main.py --config configs/digits.py
+
+kill: the process is killed before that step. hang: it never comes to that step. nan:
+the loss of that step is NaN, and of the other steps of its call. worker_kill: a data
+worker is killed before that step. enospc: that save of this process finds a full disk.
+"""
+
+import dataclasses
+import errno
+import multiprocessing
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.errors import CheckpointError, UserError
+
+VARIABLE = "JAXTRAIN_FAULT"
+PLACES = {
+    "kill": "step",
+    "hang": "step",
+    "nan": "step",
+    "worker_kill": "step",
+    "enospc": "save",
+}
+
+
+@dataclass
+class Faults:
+    """Where the faults of a run strike, by their kind; counted from 1."""
+
+    at: Mapping[str, set[int]] = dataclasses.field(default_factory=dict)
+    num_saves: int = 0
+
+    def before_call(
+        self, step: int, num_steps: int, data: Any, batches: Any
+    ) -> tuple[Any, Any]:
+        """Strike before a call of the train step; return its data and batches.
+
+        Args:
+          step: steps that are done.
+          num_steps: of the call.
+          data: arrays on the device; {}: the batches hold the examples.
+          batches: (steps, batch, ...) each.
+        """
+        kinds = {
+            kind
+            for kind, places in self.at.items()
+            if PLACES[kind] == "step"
+            and any(step < place <= step + num_steps for place in places)
+        }
+        if "kill" in kinds:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "worker_kill" in kinds:
+            kill_worker()
+        while "hang" in kinds:
+            time.sleep(1)
+        if "nan" in kinds:
+            return (_spoil(data), batches) if data else (data, _spoil(batches))
+        return data, batches
+
+    def before_save(self, step: int) -> None:
+        """Strike before a save.
+
+        Raises:
+          CheckpointError: as of a full disk.
+        """
+        self.num_saves += 1
+        if self.num_saves in self.at.get("enospc", ()):
+            reason = f"{os.strerror(errno.ENOSPC)} ({VARIABLE})"
+            raise CheckpointError(f"could not save step {step}: {reason}")
+
+
+def parse(text: str) -> Faults:
+    """Read `kind@step:N` or `kind@save:N`, with commas between several.
+
+    Raises:
+      UserError: the text is malformed.
+    """
+    at: dict[str, set[int]] = {}
+    for part in filter(None, text.split(",")):
+        match = re.fullmatch(r"(\w+)@(\w+):([1-9]\d*)", part.strip())
+        if not match or PLACES.get(match[1]) != match[2]:
+            known = ", ".join(f"{kind}@{place}:N" for kind, place in PLACES.items())
+            raise UserError(f"{VARIABLE}: {part!r} is not one of {known}, N from 1")
+        at.setdefault(match[1], set()).add(int(match[3]))
+    return Faults(at)
+
+
+def _spoil(arrays: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Make all labels a class that there is not, whose loss is NaN.
+
+    Images cannot be NaN, being bytes, and parameters that are would not be mended by
+    skipping a step.
+    """
+    label = arrays["label"]
+    spoil = jax.jit(
+        lambda x: jnp.full_like(x, jnp.iinfo(x.dtype).max),
+        out_shardings=label.sharding,
+    )
+    return {**arrays, "label": spoil(label)}
+
+
+def kill_worker() -> None:
+    """Kill one of the data workers of this process, which must have one."""
+    workers = [p for p in multiprocessing.active_children() if "prefetch" in p.name]
+    if not workers or workers[0].pid is None:
+        raise UserError(f"{VARIABLE}: worker_kill: no data worker runs (data.workers)")
+    os.kill(workers[0].pid, signal.SIGKILL)
