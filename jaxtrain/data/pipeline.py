@@ -9,14 +9,13 @@ from typing import Any
 import grain
 import jax
 import numpy as np
-from absl import flags
 from jax.sharding import Mesh
 
-from jaxtrain import signals
 from jaxtrain.config import DataConfig
 from jaxtrain.data.preprocess import Batch
 from jaxtrain.data.sources import ImageSource, Source, Splits
 from jaxtrain.data.stores import ArrayStore
+from jaxtrain.data.workers import go_on, with_workers
 from jaxtrain.parallel import sharding
 
 HostBatch = dict[str, np.ndarray]
@@ -189,31 +188,20 @@ def _eval_rows(
     return {"index": index.astype(np.int32), "mask": mask}
 
 
-def _start_worker(worker: int, num_workers: int) -> None:
-    signals.ignore()
-
-
 def _run(read: _Read, start: int, stop: int, workers: int) -> Iterator[HostBatch]:
     if read.source is None:
-        yield from map(read, range(start, stop))
-        return
-    dataset = (
-        grain.MapDataset.range(start, stop)
-        .map(read)
-        .to_iter_dataset(
-            grain.ReadOptions(num_threads=READ_THREADS, prefetch_buffer_size=READ_AHEAD)
+        return map(read, range(start, stop))
+
+    def stream(start: int) -> Any:
+        dataset = (
+            grain.MapDataset.range(start, stop)
+            .map(read)
+            .to_iter_dataset(
+                grain.ReadOptions(
+                    num_threads=READ_THREADS, prefetch_buffer_size=READ_AHEAD
+                )
+            )
         )
-    )
-    if workers:
-        # Grain reads absl flags when it starts workers, and raises if nobody parsed
-        # them.
-        flags.FLAGS.mark_as_parsed()
-        dataset = dataset.mp_prefetch(
-            grain.MultiprocessingOptions(num_workers=workers),
-            worker_init_fn=_start_worker,
-        )
-    iterator = iter(dataset)
-    try:
-        yield from iterator
-    finally:
-        iterator.close()
+        return iter(with_workers(dataset, workers) if workers else dataset)
+
+    return go_on(stream, start)

@@ -1,0 +1,129 @@
+"""Data workers that are killed, and workers whose trainer is."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxtrain import faults
+from jaxtrain.config import DataConfig, ParallelConfig, replace
+from jaxtrain.data import pipeline, sources
+from jaxtrain.data.pipeline import Dataset
+from jaxtrain.parallel.mesh import make_mesh
+from tests.conftest import Cli, read_lines, read_summary, recipe, wait_for_lines
+
+WORKERS = recipe(
+    data='DataConfig(source="digits", batch_size=64, workers=2)',
+    train="TrainConfig(steps=60, eval_every_steps=100)",
+    logging="LoggingConfig(every_steps=1)",
+)
+
+
+def children(pid: int) -> set[int]:
+    """Return the processes below one, of all generations."""
+    found: set[int] = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # It has ended.
+        if parent == pid:
+            child = int(path.parent.name)
+            found |= {child} | children(child)
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
+    except OSError:
+        return False
+
+
+def wait_until_gone(pids: set[int], seconds: float) -> None:
+    for _ in range(int(20 * seconds)):
+        if not any(map(alive, pids)):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"still there: {[*filter(alive, pids)]}")
+
+
+def shared_memory() -> set[str]:
+    return {p.name for p in Path("/dev/shm").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "recipe.py").write_text(
+        f"from jaxtrain.config import *\n\n\ndef get_config():\n    return {WORKERS}\n"
+    )
+    words = ["--config", "recipe.py", "--workdir", "run", "--data.workers", 0]
+    result = Cli(folder)(*words, "--data.cache", "stream")
+    assert result.code == 0, result.stderr
+    return folder
+
+
+def test_killed_worker_is_replaced_and_no_example_lost(undisturbed: Path, cli: Cli):
+    words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
+    fault = "worker_kill@step:10,worker_kill@step:30"
+    result = cli(*words, JAXTRAIN_FAULT=fault)
+    assert result.code == 0, result.stderr
+    assert result.stderr.count("a data worker died with exit code -9") == 2
+    assert "Traceback" not in result.stderr
+    run = cli.directory / "run"
+    assert read_lines(run, "train") == read_lines(undisturbed / "run", "train")
+    assert read_summary(run)["eval"] == read_summary(undisturbed / "run")["eval"]
+
+
+def test_death_is_told_within_5_seconds(caplog: pytest.LogCaptureFixture):
+    """And the stream goes on as that of a process without workers."""
+    config = DataConfig(source="digits", batch_size=64, workers=2)
+    train = Dataset(sources.load(config, seed=0).train, {})
+    mesh = make_mesh(ParallelConfig())
+    one, other = (
+        pipeline.train_batches(replace(config, "workers", n), train, mesh, 0, 7, 30)
+        for n in (0, 2)
+    )
+    for i, (a, b) in enumerate(zip(one, other, strict=True)):
+        np.testing.assert_array_equal(a["index"], b["index"])
+        np.testing.assert_array_equal(a["image"], b["image"])
+        if i == 10:
+            killed = time.time()
+            faults.kill_worker()
+    (record,) = caplog.records
+    assert "a data worker died with exit code -9" in record.message
+    assert record.created - killed < 5
+
+
+def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cli):
+    words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
+    fault = ",".join(f"worker_kill@step:{step}" for step in (12, 22, 32, 42))
+    result = cli(*words, JAXTRAIN_FAULT=fault)
+    assert result.code == 75, result.stderr
+    assert "error: a data worker died with exit code -9, the 4th time" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert cli(*words).code == 0
+    run = cli.directory / "run"
+    assert read_lines(run, "train") == read_lines(undisturbed / "run", "train")
+
+
+def test_nothing_outlives_a_killed_trainer(undisturbed: Path, cli: Cli):
+    before = shared_memory()
+    words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
+    process = cli.start(*words, "--train.steps", 100000)
+    wait_for_lines(cli.directory / "run" / "metrics.jsonl", 5, process)
+    workers = children(process.pid)
+    assert len(workers) >= 3  # Two, and the tracker of shared memory.
+    process.kill()
+    left = shared_memory() - before
+    wait_until_gone(workers, 5)
+    process.communicate(timeout=5)
+    for _ in range(100):  # Others may use shared memory, too, but not for long.
+        if not left & shared_memory():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"in /dev/shm: {left & shared_memory()}")
