@@ -31,7 +31,8 @@ from jaxtrain.digest import digests, flatten, name, scan
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError, UserError
 
 FORMAT = 1
-QUARANTINE = "quarantine"
+# What steps that are put aside are called.
+QUARANTINE, REWOUND = "quarantine", "rewound"
 _STATE = "state"
 # What Orbax writes last into a checkpoint.
 COMMITTED = "commit_success.txt"
@@ -304,16 +305,23 @@ class Checkpoints:
             _log.warning("%s; put aside", message)
             self._put_aside(int(step))
 
-    def _put_aside(self, step: int) -> None:
-        """Rename a damaged step, so that it is neither read nor counted again."""
+    def put_aside_after(self, step: int) -> None:
+        """Rename all newer steps to `rewound-STEP`: training goes on from this one."""
+        for newer in reversed(self.steps()):
+            if newer > step:
+                self._put_aside(newer, REWOUND)
+        self._checkpointer.reload()
+
+    def _put_aside(self, step: int, label: str = QUARANTINE) -> None:
+        """Rename a step, so that it is neither read nor counted again."""
         if jax.process_index() == 0:
-            number, target = 0, self.directory / f"{QUARANTINE}-{step}"
+            number, target = 0, self.directory / f"{label}-{step}"
             while target.exists():
                 number += 1
-                target = self.directory / f"{QUARANTINE}-{step}-{number}"
+                target = self.directory / f"{label}-{step}-{number}"
             (self.directory / str(step)).rename(target)
         if jax.process_count() > 1:
-            multihost_utils.sync_global_devices(f"{QUARANTINE}-{step}")
+            multihost_utils.sync_global_devices(f"{label}-{step}")
 
     def close(self) -> None:
         try:

@@ -1,17 +1,20 @@
 """A jitted function compiled ahead of its first call, to tell the time it takes."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import jax
 
 
 class Program(Protocol):
-    """A compiled function, or several that look like one; `seconds` as below."""
+    """A compiled function, or several that look like one; see below."""
 
     @property
     def seconds(self) -> float: ...
+
+    @property
+    def compiling(self) -> bool: ...
 
     __call__: Callable[..., Any]
 
@@ -43,3 +46,18 @@ class Compiled:
             self.seconds += time.perf_counter() - start
             self.compiling = False
         return self.programs[shapes]
+
+
+class Several:
+    """A base of what runs several programs and looks like one."""
+
+    def parts(self) -> "Iterable[Compiled | Several]":
+        raise NotImplementedError
+
+    @property
+    def seconds(self) -> float:
+        return sum(part.seconds for part in self.parts())
+
+    @property
+    def compiling(self) -> bool:
+        return any(part.compiling for part in self.parts())

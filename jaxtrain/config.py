@@ -306,6 +306,14 @@ class TrainConfig(_Section):
     # Seconds without a finished step, or batch of an evaluation, after which the run
     # ends with exit code 75 (start again); None: it waits for ever.
     step_timeout_seconds: float | None = None
+    # Standard deviations above the mean of the last losses that make a loss a spike;
+    # None: spikes are not looked for.
+    spike_sigma: float | None = None
+    # Steps over which that mean and deviation are taken.
+    spike_window: int = 100
+    # A spike is told (warn), changes nothing but the counts (skip), or leads back to
+    # the checkpoint before it, from which the data up to it are left out (rewind).
+    on_spike: Literal["warn", "skip", "rewind"] = "warn"
     # Probability moved from the true class to all classes evenly.
     label_smoothing: float = 0.0
     # Decay of the moving average of the weights, which is then what is evaluated.
@@ -325,6 +333,15 @@ class TrainConfig(_Section):
         self._positive("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
         self._fraction("label_smoothing", "ema_decay")
+        self._positive("spike_sigma")
+        self._check("spike_window", self.spike_window >= 10, "10 or more")
+        for name, default in (("spike_window", 100), ("on_spike", "warn")):
+            value = getattr(self, name)
+            if self.spike_sigma is None and value != default:
+                raise UserError(
+                    f"{name} = {value!r} has no effect without train.spike_sigma: set "
+                    "that too, to 6 for example"
+                )
         if self.epochs is self.steps is self.examples is None:
             raise UserError("give the run's length: epochs, steps or examples")
 

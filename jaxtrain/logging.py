@@ -22,6 +22,9 @@ from jaxtrain.workdir import METRICS, TENSORBOARD, finite, write_text
 
 Values = dict[str, Any]
 
+# Metrics of a step that are 0 or 1, and the names of their counts.
+COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
+
 
 class Writer(Protocol):
     """Takes one record: a `kind`, a step and values."""
@@ -87,7 +90,7 @@ class Interval:
         return self._values
 
     def summary(self) -> dict[str, float]:
-        """Return the means, the last learning rate and scale, and the skipped steps.
+        """Return the means, the last of what is set, and counts of steps.
 
         Skipped steps do not enter the means.
         """
@@ -97,9 +100,9 @@ class Interval:
         for name, array in values.items():
             if name in ("learning_rate", "loss_scale"):
                 result[name] = float(array[-1])
-            elif name == "skipped":
-                result["skipped_steps"] = int(array.sum())
-            elif name != "bad_steps":
+            elif name in COUNTED:
+                result[COUNTED[name]] = int(array.sum())
+            elif name not in ("bad_steps", "loss_limit"):
                 result[name] = (
                     float(array[taken].mean()) if taken.any() else float("nan")
                 )

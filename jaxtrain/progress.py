@@ -20,13 +20,19 @@ class Progress:
     early_stop_best: float | None = None
     evals_without_improvement: int = 0
     stopped_early: bool = False
-    # Bad steps that have a line in metrics.jsonl, or would have.
+    # Steps whose data were left out: the data are so far ahead of the steps.
+    data_offset: int = 0
+    # Bad steps and spikes that have a line in metrics.jsonl, or would have.
     bad_steps_told: int = 0
     # Of the whole run, without compilation; and of its training steps alone.
     train_seconds: float = 0.0
     step_seconds: float = 0.0
     # The metrics of the steps since the last line of metrics.
     interval: dict[str, list[float]] = field(default_factory=dict)
+
+    def data_position(self, step: int) -> int:
+        """Return which batch of the data order comes after `step` steps."""
+        return step + self.data_offset
 
     def record(
         self, step: int, epoch: float, metrics: dict[str, Any], config: Config

@@ -14,6 +14,7 @@ from jaxtrain import models, random
 from jaxtrain.config import Config
 from jaxtrain.models.layers import Model
 from jaxtrain.precision import create_loss_scale
+from jaxtrain.spikes import make_detector
 
 
 @jax.tree_util.register_dataclass
@@ -28,7 +29,8 @@ class TrainState:
       opt_state: optax state.
       ema_params: moving average of the parameters, float32; {} without it.
       loss_scale: fp16's dynamic loss scale; {} without it.
-      bad_steps: int32 counts of skipped non-finite steps, `total` and `in_a_row`.
+      bad_steps: int32 counts of skipped steps, `total` and `in_a_row`.
+      loss_stats: of the losses, to find spikes (see `jaxtrain.spikes`); {} without it.
     """
 
     step: jax.Array
@@ -38,6 +40,7 @@ class TrainState:
     ema_params: Any
     loss_scale: dict[str, jax.Array]
     bad_steps: dict[str, jax.Array]
+    loss_stats: dict[str, jax.Array]
 
     @property
     def eval_params(self) -> Any:
@@ -99,6 +102,7 @@ def make_create_state(
         )
         _, params, model_state = split_model(model)
         ema = config.train.ema_decay is not None
+        detector = make_detector(config.train)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
@@ -110,6 +114,7 @@ def make_create_state(
                 "in_a_row": jnp.zeros((), jnp.int32),
                 "total": jnp.zeros((), jnp.int32),
             },
+            loss_stats=detector.create() if detector else {},
         )
 
     return create

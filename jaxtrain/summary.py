@@ -88,6 +88,7 @@ def summarize(
         "best": progress.best,
         "stopped_early": progress.stopped_early,
         "skipped_steps": int(state.bad_steps["total"]),
+        "data_offset": progress.data_offset,
         "train_seconds": progress.train_seconds,
         "compile_seconds": steps.compile_seconds(),
         "examples_per_second": examples / progress.step_seconds,

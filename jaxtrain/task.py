@@ -27,7 +27,7 @@ from jaxtrain.plan import Plan, make_plan
 from jaxtrain.schedule import make_schedule
 from jaxtrain.state import TrainState, build_abstract_model, make_create_state
 from jaxtrain.step import make_eval_step, make_train_step
-from jaxtrain.update import Update
+from jaxtrain.update import Update, make_update
 
 # What creates the state, trains and evaluates.
 Programs = tuple[Program, Program, Program]
@@ -109,14 +109,9 @@ def build_task(config: Config) -> Task:
             total_steps=plan.total_steps,
             warmup_steps=plan.warmup_steps,
         )
-    update = Update(
-        tx=make_optimizer(config.optimizer, schedule),
-        clip_norm=config.optimizer.clip_norm,
-        ema_decay=config.train.ema_decay,
-        schedule=schedule,
-    )
+    tx = make_optimizer(config.optimizer, schedule)
     shape, num_classes = train.image_shape, train.num_classes
-    create = make_create_state(config, policy, shape, num_classes, update.tx)
+    create = make_create_state(config, policy, shape, num_classes, tx)
     model = build_abstract_model(config, policy, shape, num_classes)
     _check_image_shape(shape, model.stride, layouts[0].mesh)
     abstract = jax.eval_shape(create, random.root_key(config.seed))
@@ -130,7 +125,7 @@ def build_task(config: Config) -> Task:
         policy=policy,
         splits=splits,
         plan=plan,
-        update=update,
+        update=make_update(config, tx, schedule),
         graphdef=nnx.graphdef(model),
         create=create,
         abstract_state=_place(abstract, layouts[0], stages, config),

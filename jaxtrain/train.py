@@ -4,8 +4,8 @@ import collections
 import contextlib
 import sys
 import time
-from collections.abc import Generator
-from dataclasses import asdict
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,18 @@ from jax.experimental import multihost_utils
 
 from jaxtrain import logging, random
 from jaxtrain import workdir as workdir_lib
-from jaxtrain.bad_numbers import BadNumbers
+from jaxtrain.bad_numbers import BadNumbers, LossSpike
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.data import pipeline
 from jaxtrain.data.pipeline import Dataset
-from jaxtrain.errors import CheckpointError, Interrupted
+from jaxtrain.errors import CheckpointError, Interrupted, UserError
 from jaxtrain.evaluate import MAX_IN_FLIGHT, evaluate
 from jaxtrain.faults import Faults
 from jaxtrain.logging import Interval, RunLog, show_table
 from jaxtrain.parallel import sharding
 from jaxtrain.progress import Clock, Progress
+from jaxtrain.rewind import Rewinds
 from jaxtrain.saving import Saver, check_space
 from jaxtrain.signals import StopSignals
 from jaxtrain.state import TrainState, as_dict
@@ -34,7 +35,13 @@ from jaxtrain.watchdog import Watchdog
 
 
 def train(
-    config: Config, workdir: Path, *, fresh: bool = False, faults: Faults | None = None
+    config: Config,
+    workdir: Path,
+    *,
+    fresh: bool = False,
+    resume_step: int | None = None,
+    skip_steps: int = 0,
+    faults: Faults | None = None,
 ) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
 
@@ -42,6 +49,8 @@ def train(
       config: the run.
       workdir: its folder; resumed if it holds a run of this config.
       fresh: move an old run in `workdir` aside and start anew.
+      resume_step: go back to this checkpoint; None: the newest.
+      skip_steps: from there, leave out the data of so many steps.
       faults: that strike on purpose.
 
     Raises:
@@ -53,6 +62,8 @@ def train(
     """
     with StopSignals() as signals:
         logging.check(config.logging)
+        if resume_step is not None and not (workdir / workdir_lib.CONFIG).exists():
+            raise UserError(f"--resume-step {resume_step}: no run in {workdir}")
         task = build_task(config)
         if jax.process_index() == 0:
             workdir_lib.open_workdir(workdir, config, fresh=fresh)
@@ -60,46 +71,71 @@ def train(
             multihost_utils.sync_global_devices("workdir")
         with workdir_lib.locked(workdir):
             summary = workdir_lib.read_summary(workdir, task.plan.total_steps)
-            if summary is not None:
+            if summary is not None and resume_step is None:
                 if jax.process_index() == 0:
                     where = f"see {workdir_lib.SUMMARY} there"
                     print(f"{workdir} holds a finished run: {where}")
                 return summary
             show_table("jaxtrain", describe(task, workdir))
-            summary = _carry_out(task, workdir, signals, faults or Faults())
+            folder = workdir / workdir_lib.CHECKPOINTS
+            if jax.process_index() == 0:
+                check_space(folder, task.abstract_state, config.checkpoint)
+            with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
+                rewinds = Rewinds(workdir, saved, task.plan)
+                if resume_step is not None:
+                    rewinds.to_step(resume_step, skip_steps)
+                job = _Job(
+                    task=task,
+                    steps=make_steps(task),
+                    workdir=workdir,
+                    saved=saved,
+                    rewinds=rewinds,
+                    signals=signals,
+                    faults=faults or Faults(),
+                )
+                summary = _carry_out(job)
             if "eval" in summary:  # Not if it stopped early, as asked.
                 show_table("result", describe_result(summary, workdir))
             return summary
 
 
-def _carry_out(
-    task: Task, workdir: Path, signals: StopSignals, faults: Faults
-) -> dict[str, Any]:
-    folder = workdir / workdir_lib.CHECKPOINTS
-    if jax.process_index() == 0:
-        check_space(folder, task.abstract_state, task.config.checkpoint)
-    with contextlib.closing(Checkpoints(folder, task.config.checkpoint)) as saved:
-        steps = make_steps(task)
-        state, progress = restore_or_create(task, steps, saved)
-        log = RunLog(workdir, task.config.logging, task.plan, int(state.step))
-        timeout = task.config.train.step_timeout_seconds
-        watchdog = Watchdog(timeout, steps.compiling)
-        with contextlib.closing(log), watchdog:
-            signals.defer = True
-            run = _Run(
-                task,
-                steps,
-                workdir,
-                saved,
-                log,
-                signals,
-                watchdog,
-                faults,
-                state,
-                progress,
-            )
-            run.loop()
-            return run.finish()
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """What there is to carry out, whatever state it starts from."""
+
+    task: Task
+    steps: Steps
+    workdir: Path
+    saved: Checkpoints
+    rewinds: Rewinds
+    signals: StopSignals
+    faults: Faults
+
+
+def _carry_out(job: _Job) -> dict[str, Any]:
+    """Run to the end; a loss spike may lead back to a checkpoint on the way."""
+    while True:
+        try:
+            return _attempt(job)
+        except LossSpike as spike:
+            # The state of the run before, which `spike` holds on to, is freed with it.
+            job.rewinds.before(spike)
+
+
+def _attempt(job: _Job) -> dict[str, Any]:
+    task, steps = job.task, job.steps
+    state, progress = restore_or_create(task, steps, job.saved)
+    step = int(state.step)
+    rewound = job.rewinds.apply(step, progress)
+    log = RunLog(job.workdir, task.config.logging, task.plan, step)
+    watchdog = Watchdog(task.config.train.step_timeout_seconds, steps.compiling)
+    with contextlib.closing(log), watchdog:
+        if rewound is not None:
+            log.write("event", step, **rewound)
+        job.signals.defer = True
+        run = _Run(job, log, watchdog, state, progress)
+        run.loop()
+        return run.finish()
 
 
 def restore_or_create(
@@ -118,22 +154,18 @@ class _Run:
 
     def __init__(
         self,
-        task: Task,
-        steps: Steps,
-        workdir: Path,
-        saved: Checkpoints,
+        job: _Job,
         log: RunLog,
-        signals: StopSignals,
         watchdog: Watchdog,
-        faults: Faults,
         state: TrainState,
         progress: Progress,
     ):
+        task, steps, saved = job.task, job.steps, job.saved
         self.task, self.config, self.plan = task, task.config, task.plan
-        self.steps, self.workdir, self.saved = steps, workdir, saved
-        self.saver = Saver(saved, self._tell, faults)
-        self.log, self.signals = log, signals
-        self.watchdog, self.faults = watchdog, faults
+        self.steps, self.workdir = steps, job.workdir
+        self.saver = Saver(saved, self._tell, job.faults)
+        self.log, self.signals = log, job.signals
+        self.watchdog, self.faults = watchdog, job.faults
         self.state, self.progress = state, progress
         self.step = self.saved_step = int(state.step)
         self.saved_at = time.monotonic()
@@ -151,8 +183,15 @@ class _Run:
 
     def loop(self) -> None:
         """Run to the end of training, an early stop or a signal; the state is saved."""
+        with contextlib.closing(self._feed()) as feed:
+            self._take_steps(feed)
+        if self.saved_step != self.step:
+            self._save()
+        with self.clock.paused(), self.watchdog.saving():
+            self.saver.finish()
+
+    def _take_steps(self, feed: Iterator[tuple[int, Any]]) -> None:
         plan = self.plan
-        feed = self._feed()
         if self.step:
             self.log.write("event", self.step, event="resumed")
         while True:
@@ -178,11 +217,6 @@ class _Run:
             self._settle(MAX_IN_FLIGHT)
             self.watchdog.beat()
             self.saver.look()
-        feed.close()
-        if self.saved_step != self.step:
-            self._save()
-        with self.clock.paused(), self.watchdog.saving():
-            self.saver.finish()
 
     def finish(self) -> dict[str, Any]:
         """Test the trained model and write the summary, unless the run stopped before.
@@ -228,17 +262,16 @@ class _Run:
         return stopped or self._complete()
 
     def _feed(self) -> Generator[tuple[int, Any], None, None]:
-        task, start = self.task, self.step
-        stop = self.plan.total_steps
+        task, position = self.task, self.progress.data_position
         batches = pipeline.train_batches(
             self.config.data,
             self.steps.train_set,
             task.mesh,
             self.config.seed,
-            start,
-            stop,
+            position(self.step),
+            position(self.plan.total_steps),
         )
-        sizes = self.plan.call_sizes(start, self.config.train.steps_per_call)
+        sizes = self.plan.call_sizes(self.step, self.config.train.steps_per_call)
         return pipeline.feed(batches, sizes, task.mesh, self.plan.batch_size)
 
     def _eval_due(self) -> bool:
@@ -328,6 +361,7 @@ class _Run:
 
         Raises:
           BadNumbersError: the limit of bad steps in a row is reached.
+          LossSpike: there is one to go back for.
         """
         while len(self.in_flight) > in_flight:
             start, metrics = self.in_flight.popleft()

@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxtrain.config import Config
 from jaxtrain.optim import clip
 from jaxtrain.precision import adjust_loss_scale, at_minimum
 from jaxtrain.schedule import Schedule
+from jaxtrain.spikes import SpikeDetector, make_detector
 from jaxtrain.state import TrainState
 
 Metrics = dict[str, jax.Array]
@@ -50,12 +52,14 @@ class Update:
       clip_norm: largest norm of the gradients; None: any.
       ema_decay: of the moving average of the parameters; None: without it.
       schedule: learning rate, for the log.
+      detector: of loss spikes; None: they are not looked for.
     """
 
     tx: optax.GradientTransformationExtraArgs
     clip_norm: float | None
     ema_decay: float | None
     schedule: Schedule | None
+    detector: SpikeDetector | None
 
     def propose(
         self,
@@ -93,7 +97,7 @@ class Update:
 
         Args:
           state: before the step.
-          new: what `propose` returned; dropped where a number is not finite.
+          new: what `propose` returned; dropped if the step is skipped.
           metrics: `loss` and `accuracy`.
           sums: squares of all `grads`, `model_state` and (finite gradients may still
             give an update that is not) new `params`.
@@ -102,27 +106,59 @@ class Update:
         ema_params = _update_ema(self.ema_decay, state, new["params"])
         new = {**new, "ema_params": ema_params}
         old = {name: getattr(state, name) for name in new}
-        kept = jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
-        bad_steps = _count_bad_steps(state, finite)
+        spike, loss_stats = self._look_for_spike(state, metrics["loss"], finite)
+        skip = self.detector is not None and self.detector.skip
+        taken = finite & ~spike if skip else finite
+        kept = jax.tree.map(lambda n, o: jnp.where(taken, n, o), new, old)
+        bad_steps = _count_bad_steps(state, taken, finite)
         metrics = {
             **metrics,
             "grad_norm": jnp.sqrt(sums["grads"]),
-            "skipped": 1 - finite.astype(jnp.int32),
+            "skipped": 1 - taken.astype(jnp.int32),
             "bad_steps": bad_steps["in_a_row"],
         }
         if self.schedule is not None:
             # The optimizer counts only the steps that it took.
-            taken = state.step - state.bad_steps["total"]
-            metrics["learning_rate"] = self.schedule(taken)
+            metrics["learning_rate"] = self.schedule(_steps_taken(state))
         if state.loss_scale:
             metrics["loss_scale"] = state.loss_scale["scale"]
+        if self.detector is not None:
+            metrics["spike"] = spike.astype(jnp.int32)
+            metrics["loss_limit"] = state.loss_stats["limit"]
         state = TrainState(
             step=state.step + 1,
             loss_scale=adjust_loss_scale(state.loss_scale, finite),
             bad_steps=bad_steps,
+            loss_stats=loss_stats,
             **kept,
         )
         return state, metrics
+
+    def _look_for_spike(
+        self, state: TrainState, loss: jax.Array, finite: jax.Array
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Return whether the loss is a spike, and the statistics after it."""
+        if self.detector is None:
+            return jnp.array(False), {}
+        stats = state.loss_stats
+        followed = self.detector.follow(stats, loss)
+        after = jax.tree.map(lambda n, o: jnp.where(finite, n, o), followed, stats)
+        return finite & (loss > stats["limit"]), after
+
+
+def make_update(
+    config: Config,
+    tx: optax.GradientTransformationExtraArgs,
+    schedule: Schedule | None,
+) -> Update:
+    """Return what the config says of the update, with its optimizer."""
+    return Update(
+        tx=tx,
+        clip_norm=config.optimizer.clip_norm,
+        ema_decay=config.train.ema_decay,
+        schedule=schedule,
+        detector=make_detector(config.train),
+    )
 
 
 def _update_ema(decay: float | None, state: TrainState, params: Any) -> Any:
@@ -133,7 +169,7 @@ def _update_ema(decay: float | None, state: TrainState, params: Any) -> Any:
     """
     if decay is None:
         return {}
-    taken = (state.step - state.bad_steps["total"]).astype(jnp.float32)
+    taken = _steps_taken(state).astype(jnp.float32)
     decay_now = jnp.minimum(decay, (1 + taken) / (10 + taken))
     return jax.tree.map(
         lambda average, p: (
@@ -144,12 +180,16 @@ def _update_ema(decay: float | None, state: TrainState, params: Any) -> Any:
     )
 
 
-def _count_bad_steps(state: TrainState, finite: jax.Array) -> dict[str, jax.Array]:
+def _steps_taken(state: TrainState) -> jax.Array:
+    return state.step - state.bad_steps["total"]
+
+
+def _count_bad_steps(
+    state: TrainState, taken: jax.Array, finite: jax.Array
+) -> dict[str, jax.Array]:
     """Count skipped steps; fp16 overflows above the smallest scale are not in a row."""
-    bad = 1 - finite.astype(jnp.int32)
-    in_a_row = state.bad_steps["in_a_row"]
-    counted = bad * at_minimum(state.loss_scale)
+    counted = (finite | at_minimum(state.loss_scale)).astype(jnp.int32)
     return {
-        "in_a_row": jnp.where(finite, 0, in_a_row + counted),
-        "total": state.bad_steps["total"] + bad,
+        "in_a_row": jnp.where(taken, 0, state.bad_steps["in_a_row"] + counted),
+        "total": state.bad_steps["total"] + 1 - taken.astype(jnp.int32),
     }

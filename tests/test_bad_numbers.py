@@ -13,7 +13,7 @@ import pytest
 from jaxtrain import config as config_lib
 from jaxtrain.bad_numbers import MAX_TOLD
 from jaxtrain.checkpoint import Checkpoints
-from jaxtrain.config import CheckpointConfig, OptimizerConfig
+from jaxtrain.config import CheckpointConfig, Config, OptimizerConfig
 from jaxtrain.config_file import load_config
 from jaxtrain.data.pipeline import train_indices
 from jaxtrain.digest import scan
@@ -21,7 +21,7 @@ from jaxtrain.errors import BadNumbersError
 from jaxtrain.optim import make_optimizer
 from jaxtrain.state import TrainState, as_dict
 from jaxtrain.task import build_task
-from jaxtrain.update import Update, squares
+from jaxtrain.update import make_update, squares
 from tests.conftest import Cli, read_lines, read_summary, recipe
 
 # Two good steps; then the statistics of the last batch norm overflow.
@@ -84,7 +84,7 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         OptimizerConfig(name="adagrad", learning_rate=0.1),
         optax.constant_schedule(0.1),  # pyright: ignore[reportArgumentType]
     )
-    update = Update(tx=tx, clip_norm=None, ema_decay=None, schedule=None)
+    update = make_update(Config(), tx, None)
     params = {"weights": jnp.ones(1)}
     zero = jnp.zeros((), jnp.int32)
     state = TrainState(
@@ -95,6 +95,7 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         ema_params={},
         loss_scale={},
         bad_steps={"in_a_row": zero, "total": zero},
+        loss_stats={},
     )
     grads = {"weights": jnp.full(1, 1.2e19)}  # Squared, less than half the largest.
     folder = tmp_path / "checkpoints"

@@ -23,7 +23,7 @@ from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.state import build_abstract_model, make_create_state
 from jaxtrain.step import make_eval_step, make_train_step
-from jaxtrain.update import Update
+from jaxtrain.update import make_update
 
 SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
 RNG = np.random.default_rng(0)
@@ -58,12 +58,7 @@ class Trial:
         rate = self.config.optimizer.learning_rate
         schedule: Any = None if rate is None else optax.constant_schedule(rate)
         tx = make_optimizer(self.config.optimizer, schedule)
-        self.update = Update(
-            tx=tx,
-            clip_norm=self.config.optimizer.clip_norm,
-            ema_decay=self.config.train.ema_decay,
-            schedule=schedule,
-        )
+        self.update = make_update(self.config, tx, schedule)
         model = build_abstract_model(self.config, self.policy, SHAPE, CLASSES)
         self.graphdef = nnx.graphdef(model)
         create = make_create_state(self.config, self.policy, SHAPE, CLASSES, tx)

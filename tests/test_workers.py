@@ -88,6 +88,7 @@ def test_death_is_told_within_5_seconds(caplog: pytest.LogCaptureFixture):
         pipeline.train_batches(replace(config, "workers", n), train, mesh, 0, 7, 30)
         for n in (0, 2)
     )
+    killed = 0.0
     for i, (a, b) in enumerate(zip(one, other, strict=True)):
         np.testing.assert_array_equal(a["index"], b["index"])
         np.testing.assert_array_equal(a["image"], b["image"])

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain import random
-from jaxtrain.compiled import Compiled
+from jaxtrain.compiled import Compiled, Several
 from jaxtrain.config import TrainConfig
 from jaxtrain.data.preprocess import Batch, Preprocess
 from jaxtrain.metrics import Sums, batch_sums
@@ -26,7 +26,7 @@ from jaxtrain.step import micro_batches, predict
 from jaxtrain.update import Metrics, Update
 
 
-class Create:
+class Create(Several):
     """`root_key -> state`, each stage's part created on its devices."""
 
     def __init__(
@@ -44,15 +44,14 @@ class Create:
             )
         ]
 
-    @property
-    def seconds(self) -> float:
-        return sum(program.seconds for program in self._programs)
+    def parts(self) -> list[Compiled]:
+        return self._programs
 
     def __call__(self, root: jax.Array) -> TrainState:
         return self._stages.merge([program(root) for program in self._programs])
 
 
-class TrainStep:
+class TrainStep(Several):
     """`(state, root_key, data, batches) -> (state, metrics)`, as `make_train_step`.
 
     The data and the batches lie on the first stage, which prepares the images; the
@@ -80,9 +79,8 @@ class TrainStep:
             for stage, state in zip(stages.stages, shardings, strict=True)
         ]
 
-    @property
-    def seconds(self) -> float:
-        return self._prepare.seconds + sum(p.seconds for p in self._programs)
+    def parts(self) -> list[Compiled | Several]:
+        return [self._prepare, *self._programs]
 
     def __call__(
         self, state: TrainState, root: jax.Array, data: Any, batches: Batch
@@ -160,7 +158,7 @@ class TrainStep:
         return totals, model_states, metrics
 
 
-class EvalStep:
+class EvalStep(Several):
     """`(params, model_state, sums, data, batches) -> sums`, as `make_eval_step`."""
 
     def __init__(self, stages: Stages, preprocess: Preprocess):
@@ -180,10 +178,8 @@ class EvalStep:
             donate_argnums=0,
         )
 
-    @property
-    def seconds(self) -> float:
-        programs = [self._prepare, *self._forward, self._add]
-        return sum(program.seconds for program in programs)
+    def parts(self) -> list[Compiled]:
+        return [self._prepare, *self._forward, self._add]
 
     def __call__(
         self, params: Any, model_state: Any, sums: Sums, data: Any, batches: Batch

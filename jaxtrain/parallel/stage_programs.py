@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.compiled import Compiled
+from jaxtrain.compiled import Compiled, Several
 from jaxtrain.config import TrainConfig
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.parallel.stages import Stage
@@ -23,7 +23,7 @@ from jaxtrain.update import (
 )
 
 
-class StagePrograms:
+class StagePrograms(Several):
     """The programs of one stage.
 
     Attributes:
@@ -75,9 +75,8 @@ class StagePrograms:
         )
         self.one = jax.device_put(np.ones((), np.float32), whole)
 
-    @property
-    def seconds(self) -> float:
-        programs = (
+    def parts(self) -> tuple[Compiled, ...]:
+        return (
             self.zeros,
             self.forward,
             self.backward,
@@ -85,7 +84,6 @@ class StagePrograms:
             self.propose,
             self.conclude,
         )
-        return sum(program.seconds for program in programs)
 
 
 def _zeros(stage: Stage, params: Any) -> Any:

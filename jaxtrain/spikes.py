@@ -1,0 +1,74 @@
+"""Loss spikes: a loss far above the recent ones, found inside the compiled step.
+
+The statistics are part of the state, so that what is a spike does not depend on where a
+run was stopped.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.config import TrainConfig
+
+Stats = dict[str, jax.Array]
+
+# The smallest standard deviation, as a part of the mean: where the loss hardly changes,
+# its rounding is no spike.
+MIN_DEVIATION = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpikeDetector:
+    """Follows the mean and the deviation of the losses, weighted exponentially.
+
+    A loss above their limit enters as the limit, so that a spike hardly moves it and a
+    loss that stays higher is accepted after some steps (Gelper, Fried and Croux 2010,
+    Robust forecasting with exponential and Holt-Winters smoothing, J. Forecasting 29).
+    While the loss falls, the mean lags behind it: the limit is then too high, not too
+    low.
+
+    Attributes:
+      sigma: standard deviations from the mean to the limit.
+      window: steps; the weights have the mean age of a plain mean over so many.
+      skip: whether a step with a spike changes nothing.
+    """
+
+    sigma: float
+    window: int
+    skip: bool
+
+    def create(self) -> Stats:
+        """Return the statistics of no loss: scalars; `limit` is not known yet."""
+        return {
+            "count": jnp.int32(0),
+            "mean": jnp.float32(0),
+            "variance": jnp.float32(0),
+            "limit": jnp.float32(jnp.inf),
+        }
+
+    def follow(self, stats: Stats, loss: jax.Array) -> Stats:
+        """Take in a finite loss; there is a limit once half the window is full."""
+        count = stats["count"] + 1
+        # All have the same weight until half the window is full (Finch 2009,
+        # Incremental calculation of weighted mean and variance).
+        weight = jnp.maximum(2 / (self.window + 1), 1 / count.astype(jnp.float32))
+        change = jnp.minimum(loss, stats["limit"]) - stats["mean"]
+        mean = stats["mean"] + weight * change
+        variance = (1 - weight) * (stats["variance"] + weight * change**2)
+        deviation = jnp.maximum(jnp.sqrt(variance), MIN_DEVIATION * jnp.abs(mean))
+        limit = jnp.where(
+            2 * count >= self.window, mean + self.sigma * deviation, jnp.inf
+        )
+        return {"count": count, "mean": mean, "variance": variance, "limit": limit}
+
+
+def make_detector(config: TrainConfig) -> SpikeDetector | None:
+    """Return the detector that the config asks for, if any."""
+    if config.spike_sigma is None:
+        return None
+    return SpikeDetector(
+        sigma=config.spike_sigma,
+        window=config.spike_window,
+        skip=config.on_spike == "skip",
+    )
