@@ -38,6 +38,10 @@ class TrainArguments:
     workdir: Path | None = None
     # Move an old run in the workdir aside and start anew.
     fresh: bool = False
+    # Go back to the checkpoint of this step; newer ones are moved aside.
+    resume_step: int | None = None
+    # With --resume-step: leave out the data of so many steps from there on.
+    skip_steps: int = 0
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     # HOST:PORT of process 0, where several processes meet; None: SLURM, Open MPI and
@@ -133,10 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(words: list[str]) -> None:
     arguments = parse_train(words)
-    from jaxtrain import (
-        devices,
-        faults,
-    )  # JAX takes a second to import: not before parsing.
+    _check_rewind(arguments)
+    # JAX takes a second to import: not before parsing.
+    from jaxtrain import devices, faults
     from jaxtrain.parallel import distributed
     from jaxtrain.train import train
 
@@ -150,7 +153,28 @@ def _train(words: list[str]) -> None:
         timeout=arguments.init_timeout,
     )
     workdir = arguments.workdir or Path("runs") / arguments.config.stem
-    train(arguments.overrides, workdir, fresh=arguments.fresh, faults=planned)
+    train(
+        arguments.overrides,
+        workdir,
+        fresh=arguments.fresh,
+        resume_step=arguments.resume_step,
+        skip_steps=arguments.skip_steps,
+        faults=planned,
+    )
+
+
+def _check_rewind(arguments: TrainArguments) -> None:
+    if arguments.skip_steps < 0:
+        raise UserError(f"--skip-steps {arguments.skip_steps}: expected 0 or more")
+    if arguments.skip_steps and arguments.resume_step is None:
+        raise UserError(
+            f"--skip-steps {arguments.skip_steps} has no effect without --resume-step"
+        )
+    if arguments.resume_step is not None and arguments.fresh:
+        raise UserError(
+            f"--resume-step {arguments.resume_step} with --fresh, which starts anew: "
+            "give one of them"
+        )
 
 
 def _data(words: list[str]) -> None:
