@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.kills import alive, children, shared_memory, wait_for
 from jaxtrain import faults
 from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import pipeline, sources
@@ -18,41 +19,6 @@ WORKERS = recipe(
     train="TrainConfig(steps=60, eval_every_steps=100)",
     logging="LoggingConfig(every_steps=1)",
 )
-
-
-def children(pid: int) -> set[int]:
-    """Return the processes below one, of all generations."""
-    found: set[int] = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # It has ended.
-        if parent == pid:
-            child = int(path.parent.name)
-            found |= {child} | children(child)
-    return found
-
-
-def alive(pid: int) -> bool:
-    try:
-        return (
-            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        )
-    except OSError:
-        return False
-
-
-def wait_until_gone(pids: set[int], seconds: float) -> None:
-    for _ in range(int(20 * seconds)):
-        if not any(map(alive, pids)):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"still there: {[*filter(alive, pids)]}")
-
-
-def shared_memory() -> set[str]:
-    return {p.name for p in Path("/dev/shm").iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +87,6 @@ def test_nothing_outlives_a_killed_trainer(undisturbed: Path, cli: Cli):
     assert len(workers) >= 3  # Two, and the tracker of shared memory.
     process.kill()
     left = shared_memory() - before
-    wait_until_gone(workers, 5)
+    wait_for(lambda: not any(map(alive, workers)), 5)
     process.communicate(timeout=5)
-    for _ in range(100):  # Others may use shared memory, too, but not for long.
-        if not left & shared_memory():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"in /dev/shm: {left & shared_memory()}")
+    wait_for(lambda: not left & shared_memory(), 5)

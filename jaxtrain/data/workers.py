@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -79,4 +80,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
+    # By then the main thread waits for someone to take its batch. To end while it makes
+    # a segment of shared memory would leave that, as the tracker does not know it yet.
+    time.sleep(1)
     os._exit(1)

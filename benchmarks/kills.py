@@ -1,0 +1,176 @@
+"""Kills a run again and again, and compares its end with that of one left alone.
+
+    python benchmarks/kills.py --kills 100
+
+Each kill is a SIGKILL to the trainer alone, at a random moment after the first line of
+metrics that it wrote; the same command then goes on. Batch norm, dropout, an average of
+the weights, streamed data with two workers, eight simulated devices.
+"""
+
+import argparse
+import functools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jaxtrain.checkpoint import COMMITTED
+
+ROOT = Path(__file__).resolve().parent.parent
+SAVE_EVERY = 10
+RECIPE = f"""
+from jaxtrain.config import *
+
+def get_config():
+    return Config(
+        data=DataConfig(source="digits", batch_size=64, workers=2),
+        model=ModelConfig(name="convnet", width=0.125, dropout=0.2),
+        optimizer=OptimizerConfig(name="adamw", learning_rate=1e-3),
+        train=TrainConfig(steps=10**6, ema_decay=0.9, eval_every_steps=10**6),
+        checkpoint=CheckpointConfig(every_steps={SAVE_EVERY}),
+        logging=LoggingConfig(every_steps=1, tensorboard=False),
+    )
+"""
+# What the longest of the random moments may be, in seconds.
+LONGEST = 1.5
+
+
+def kill_again_and_again(folder: Path, num_kills: int, seed: int = 0) -> dict[str, Any]:
+    """Kill a run `num_kills` times, then let it end, and one like it without kills.
+
+    Raises:
+      AssertionError: something was lost, or outlived the run.
+    """
+    (folder / "recipe.py").write_text(RECIPE)
+    moments, workdir = random.Random(seed), folder / "killed"
+    before, segments, committed = shared_memory(), set[str](), 0
+    again = [0]
+    for _ in range(num_kills):
+        lines, began = _lines(workdir), time.time()
+        process = _start(folder, workdir)
+        wait_for(functools.partial(_is_under_way, process, workdir, began), 120)
+        if committed:
+            step = next(line["step"] for line in _lines(workdir, began))
+            assert step == committed, "not the newest checkpoint"
+            again.append(max(line["step"] for line in lines) - step)
+        time.sleep(moments.uniform(0, LONGEST))
+        below = children(process.pid)
+        process.kill()
+        segments |= shared_memory() - before
+        process.communicate()
+        wait_for(functools.partial(_all_ended, below), 5)
+        newest = max(_committed(workdir), default=0)
+        assert newest >= committed, "a committed step is gone"
+        committed = newest
+    assert max(again) <= 2 * SAVE_EVERY, "more than an interval and a save"
+    end = committed + 2 * SAVE_EVERY
+    digests = [_finish(folder, w, end) for w in (workdir, folder / "undisturbed")]
+    assert digests[0] == digests[1] and len(digests[0]) > 20, "not the same end"
+    wait_for(lambda: not segments & shared_memory(), 5)
+    return {
+        "kills": num_kills,
+        "steps": end,
+        "steps_done_again": {"mean": sum(again) / len(again), "max": max(again)},
+        "arrays_equal": len(digests[0]),
+    }
+
+
+def _start(folder: Path, workdir: Path, *words: str) -> "subprocess.Popen[str]":
+    options = ["--config", folder / "recipe.py", "--workdir", workdir]
+    return subprocess.Popen(
+        [sys.executable, ROOT / "main.py", *options, *words],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _finish(folder: Path, workdir: Path, steps: int) -> dict[str, Any]:
+    """Let a run come to its end; return the digests of the arrays that it saved."""
+    process = _start(folder, workdir, "--train.steps", str(steps))
+    _, stderr = process.communicate(timeout=600)
+    assert process.returncode == 0, stderr
+    path = workdir / "checkpoints" / str(steps) / "_CHECKPOINT_METADATA"
+    return json.loads(path.read_text())["custom_metadata"]["arrays"]
+
+
+def _lines(workdir: Path, since: float = 0.0) -> list[dict[str, Any]]:
+    """Read the lines of metrics, but not one that a kill cut off."""
+    path = workdir / "metrics.jsonl"
+    text = path.read_text() if path.exists() else ""
+    whole = text[: text.rfind("\n") + 1].splitlines()
+    return [line for line in map(json.loads, whole) if line["time"] >= since]
+
+
+def _is_under_way(
+    process: "subprocess.Popen[str]", workdir: Path, began: float
+) -> bool:
+    """Tell whether this start has done a step."""
+    assert process.poll() is None, process.communicate()[1]
+    return any(line["kind"] == "train" for line in _lines(workdir, began))
+
+
+def _committed(workdir: Path) -> list[int]:
+    steps = (workdir / "checkpoints").glob(f"*/{COMMITTED}")
+    return [int(path.parent.name) for path in steps]
+
+
+def wait_for(ready: Callable[[], bool], seconds: float) -> None:
+    """Wait until `ready()`, for so long at most."""
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def children(pid: int) -> set[int]:
+    """Return the processes below one, of all generations."""
+    found: set[int] = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        if _stat(path)[1:2] == [str(pid)]:
+            child = int(path.parent.name)
+            found |= {child} | children(child)
+    return found
+
+
+def alive(pid: int) -> bool:
+    return _stat(Path(f"/proc/{pid}/stat"))[:1] not in ([], ["Z"])
+
+
+def _all_ended(pids: set[int]) -> bool:
+    return not any(map(alive, pids))
+
+
+def _stat(path: Path) -> list[str]:
+    """Return a process's state, its parent, and more; nothing once it has ended."""
+    try:
+        return path.read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.monotonic()
+        result = kill_again_and_again(Path(folder), options.kills, options.seed)
+        seconds = round(time.monotonic() - start)
+    print(json.dumps({"name": "kills", **result, "seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main()
