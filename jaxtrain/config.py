@@ -340,7 +340,7 @@ class TrainConfig(_Section):
             if self.spike_sigma is None and value != default:
                 raise UserError(
                     f"{name} = {value!r} has no effect without train.spike_sigma: set "
-                    "that too, to 6 for example"
+                    "that too, to 10 for example"
                 )
         if self.epochs is self.steps is self.examples is None:
             raise UserError("give the run's length: epochs, steps or examples")

@@ -54,7 +54,7 @@ class Rewinds:
         skips = {s: n for s, n in self._skips().items() if s < step}
         if skip_steps:
             skips[step] = skip_steps
-        if jax.process_index() == 0:
+        if skips != self._skips() and jax.process_index() == 0:
             named = {str(s): n for s, n in skips.items()}
             workdir_lib.write_json(self._workdir / SKIPS, named)
         self._move_aside(step, steps[-1])

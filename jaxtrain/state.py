@@ -40,7 +40,7 @@ class TrainState:
     ema_params: Any
     loss_scale: dict[str, jax.Array]
     bad_steps: dict[str, jax.Array]
-    loss_stats: dict[str, jax.Array]
+    loss_stats: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
 
     @property
     def eval_params(self) -> Any:
@@ -49,8 +49,15 @@ class TrainState:
 
 
 def as_dict(state: TrainState) -> dict[str, Any]:
-    """Return the state's fields, as a checkpoint holds them."""
-    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    """Return the state's fields, as a checkpoint holds them.
+
+    Orbax tells an empty field from none. A run without `loss_stats` has none, so that
+    the checkpoints of versions that did not know it can be read.
+    """
+    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    if not state.loss_stats:
+        del fields["loss_stats"]
+    return fields
 
 
 def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:

@@ -95,7 +95,6 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         ema_params={},
         loss_scale={},
         bad_steps={"in_a_row": zero, "total": zero},
-        loss_stats={},
     )
     grads = {"weights": jnp.full(1, 1.2e19)}  # Squared, less than half the largest.
     folder = tmp_path / "checkpoints"

@@ -152,6 +152,25 @@ def test_bad_step_changes_nothing_on_any_stage(tmp_path: Path):
     assert moved == {"step", "bad_steps.in_a_row", "bad_steps.total"}, moved
 
 
+def test_spikes_are_those_of_one_device(tmp_path: Path):
+    """At a tenth of a standard deviation, so that there are some."""
+    train = "TrainConfig(steps=20, ema_decay=0.9, accumulate_steps=2, "
+    train += 'spike_sigma=0.1, spike_window=10, on_spike="skip")'
+    optimizer = 'OptimizerConfig(name="sgd", learning_rate=1e-6)'
+    changes = {**SHALLOW, "train": train, "optimizer": optimizer}
+    (tmp_path / "one").mkdir()
+    one = run(tmp_path / "one", changes, 1, 1)
+    run(tmp_path, changes, 2, 2, "--train.stop-after-steps", 10)
+    two = run(tmp_path, changes, 2, 2)
+    found = values(two, "loss_spikes")
+    assert list(found) == list(values(one, "loss_spikes"))
+    assert list(found) == list(values(two, "skipped_steps"))
+    assert 1 < found.sum() < 15
+    np.testing.assert_allclose(
+        read_summary(two)["eval"]["loss"], read_summary(one)["eval"]["loss"], rtol=1e-3
+    )
+
+
 def test_errors_name_what_would_fit(tmp_path: Path):
     result = start(tmp_path, SHALLOW, 4, 3)
     assert result.code == 2
