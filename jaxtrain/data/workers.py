@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import flags
 from grain import MultiprocessingOptions
+from grain._src.python.ipc.shared_memory_array import SharedMemoryArray
 
 from jaxtrain import signals
 from jaxtrain.errors import StartAgainError
@@ -26,6 +27,10 @@ def with_workers(dataset: Any, num_workers: int) -> Any:
     """Return a grain dataset that processes read ahead, in turn, in the same order."""
     # Grain reads absl flags when it starts workers, and raises if nobody parsed them.
     flags.FLAGS.mark_as_parsed()
+    # Grain would close shared memory in a thread. An array that the garbage collector
+    # finds is closed by both at once, and the second to come may close the descriptor
+    # of another file, such as one of a checkpoint that is being written.
+    SharedMemoryArray.enable_async_del = _close_at_once
     return dataset.mp_prefetch(
         MultiprocessingOptions(num_workers=num_workers), worker_init_fn=_start
     )
@@ -64,6 +69,10 @@ def go_on(stream: Callable[[int], Any], start: int) -> Iterator[Any]:
             _log.warning("warning: %s; the workers are started anew", message)
         finally:
             iterator.close()
+
+
+def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
+    """Leave arrays in shared memory to be closed where they are collected."""
 
 
 def _start(worker: int, num_workers: int) -> None:
