@@ -47,6 +47,8 @@ def start(
     if value:
         os.environ["XLA_FLAGS"] = value
     _enable_compilation_cache()
+    if _expected() == "cpu":
+        _keep_freed_memory()
     distributed.start(processes, timeout)
     try:
         backend = jax.default_backend()
@@ -65,8 +67,6 @@ def start(
             "pip install -e '.[cuda12]' (or cuda13), or choose the CPU with "
             "--platform cpu"
         )
-    if backend == "cpu":
-        _keep_freed_memory()
 
 
 def _chosen() -> str:
@@ -100,7 +100,8 @@ def _keep_freed_memory() -> None:
 
     By default the activations of each step go back to the system, which hands them out
     again page by page, zeroed: half of the time of a small CNN's step on CPU
-    (docs/decisions.md). Another C library goes on as it is.
+    (docs/decisions.md). Must come before XLA starts its threads, each of which would
+    have a heap of its own. Another C library goes on as it is.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
