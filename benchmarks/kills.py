@@ -72,7 +72,7 @@ def kill_again_and_again(folder: Path, num_kills: int, seed: int = 0) -> dict[st
     end = committed + 2 * SAVE_EVERY
     digests = [_finish(folder, w, end) for w in (workdir, folder / "undisturbed")]
     assert digests[0] == digests[1] and len(digests[0]) > 20, "not the same end"
-    wait_for(lambda: not segments & shared_memory(), 5)
+    wait_for(lambda: not segments & abandoned(shared_memory()), 5)
     return {
         "kills": num_kills,
         "steps": end,
@@ -150,14 +150,25 @@ def _all_ended(pids: set[int]) -> bool:
 
 def _stat(path: Path) -> list[str]:
     """Return a process's state, its parent, and more; nothing once it has ended."""
+    return _read(path).rpartition(")")[2].split()
+
+
+def _read(path: Path) -> str:
+    """Return a file's text; nothing if it is gone."""
     try:
-        return path.read_text().rpartition(")")[2].split()
+        return path.read_text()
     except OSError:
-        return []
+        return ""
 
 
 def shared_memory() -> set[str]:
     return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def abandoned(segments: set[str]) -> set[str]:
+    """Return the segments of shared memory that no process has."""
+    maps = "".join(map(_read, Path("/proc").glob("[0-9]*/maps")))
+    return {name for name in segments if f"/dev/shm/{name}" not in maps}
 
 
 def main() -> None:

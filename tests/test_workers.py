@@ -91,4 +91,4 @@ def test_nothing_outlives_a_killed_trainer(undisturbed: Path, cli: Cli):
     left = shared_memory() - before
     wait_for(lambda: not any(map(alive, workers)), 5)
     process.communicate(timeout=5)
-    wait_for(lambda: not left & shared_memory(), 5)
+    wait_for(lambda: not left & abandoned(shared_memory()), 5)

@@ -3,9 +3,12 @@
 import logging
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.shared_memory import SharedMemory
+from types import FrameType
 from typing import Any
 
 from absl import flags
@@ -89,7 +92,15 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    # By then the main thread waits for someone to take its batch. To end while it makes
-    # a segment of shared memory would leave that, as the tracker does not know it yet.
-    time.sleep(1)
+    # To end in the midst of making a segment would leave that: the tracker does not
+    # know it yet.
+    while any(map(_makes_segment, sys._current_frames().values())):
+        time.sleep(0.001)
     os._exit(1)
+
+
+def _makes_segment(frame: FrameType | None) -> bool:
+    """Tell whether a thread is making a segment of shared memory."""
+    while frame is not None and frame.f_code is not SharedMemory.__init__.__code__:
+        frame = frame.f_back
+    return frame is not None
