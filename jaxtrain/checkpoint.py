@@ -1,15 +1,13 @@
 """Checkpoints, behind Orbax: asynchronous, verified against the state they go into.
 
-A checkpoint of step N holds the state after N steps and JSON with the config, the
-versions and the progress of the run; the position in the data is the step itself. The
-JSON also has the dtype, the shape and a digest of every array, and its own checksum:
-Orbax would load a flipped bit, and cast another dtype, without a word.
+A checkpoint of step N holds the state after N steps and a manifest, JSON with the
+config, the versions and the progress of the run; the position in the data is the step
+itself.
 """
 
 import contextlib
 import functools
 import inspect
-import json
 import logging
 import math
 import os
@@ -18,21 +16,17 @@ import shutil
 import sys
 import time
 import warnings
-import zlib
 from pathlib import Path
 from typing import Any
 
 import jax
-from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
+from jaxtrain import manifest, quarantine
 from jaxtrain.config import CheckpointConfig
-from jaxtrain.digest import digests, flatten, name, scan
-from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError, UserError
+from jaxtrain.digest import scan
+from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
 
-FORMAT = 1
-# What steps that are put aside are called.
-QUARANTINE, REWOUND = "quarantine", "rewound"
 _STATE = "state"
 # What Orbax writes last into a checkpoint.
 COMMITTED = "commit_success.txt"
@@ -53,33 +47,22 @@ class Checkpoints:
         self, directory: Path, config: CheckpointConfig, *, read_only: bool = False
     ):
         self.directory = directory
-        for path in directory.glob("*/metrics/metrics"):
-            self._check_metrics(path, read_only=read_only)
+        quarantine.put_unreadable_aside(directory, read_only=read_only)
         context = ocp.Context()
         # A step counts once its commit file is written: an empty or half-deleted folder
         # never does.
         context.atomicity.mode = type(context.atomicity.mode).COMMIT_FILE
         # The faster format for the small states of CNNs (docs/decisions.md).
         context.array_options.saving.use_ocdbt = False
-        # The types of Orbax's policies are not those that its Checkpointer names.
-        policies: Any = ocp.training.preservation_policies
+        # The type of the policy is not that which Orbax's Checkpointer names.
         decisions: Any = ocp.training.save_decision_policies
-        keep = [policies.LatestN(config.keep)]
-        if config.keep_best:
-            keep.append(
-                policies.BestN(
-                    get_metric_fn=lambda metrics: _rank(config.best_metric, metrics),
-                    n=config.keep_best,
-                    keep_checkpoints_without_metrics=False,
-                )
-            )
         self._open = functools.partial(
             ocp.training.Checkpointer,
             str(directory.absolute()),
             context=context,
             # The loop decides when to save.
             save_decision_policy=decisions.FixedIntervalPolicy(1),
-            preservation_policy=policies.AnyPreservationPolicy(keep),
+            preservation_policy=_retention(config),
             # Of saves that were cut off; a reader must not touch those of a live run.
             cleanup_tmp_directories=not read_only,
         )
@@ -124,14 +107,13 @@ class Checkpoints:
                 f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
                 f"saved, and the last good checkpoint is {self.newest()}"
             )
-        info = {"format": FORMAT, "arrays": _describe(state, sums), **info}
         _silence_abandoned_work()
         try:
             response = self._checkpointer.save_checkpointables_async(
                 step,
                 {_STATE: state},
                 metrics=None if metrics is None else {**metrics, "step": step},
-                custom_metadata={**info, "checksum": _checksum(info)},
+                custom_metadata=manifest.make(state, sums, info),
             )
         except Exception as error:
             self._forget_failed(step)
@@ -210,9 +192,9 @@ class Checkpoints:
           DamagedError: it cannot be read, or is not what was saved.
         """
         info, _ = self._read_info(step)
-        _check_match(step, info["arrays"], abstract_state)
+        manifest.check_match(step, info["arrays"], abstract_state)
         state = self._load(step, abstract_state)
-        _check_digests(step, info["arrays"], state)
+        manifest.check_digests(step, info["arrays"], state)
         return state, info
 
     def restore_newest(
@@ -232,9 +214,9 @@ class Checkpoints:
                 return self.restore(step, abstract_state)
             except DamagedError as error:
                 _log.warning("%s; put aside", error)
-                self._put_aside(step)
+                quarantine.put_aside(self.directory, step)
                 self._checkpointer.reload()
-        damaged = sorted(p.name for p in self.directory.glob(f"{QUARANTINE}-*"))
+        damaged = sorted(p.name for p in self.directory.glob(f"{quarantine.DAMAGED}-*"))
         if damaged:
             raise CheckpointError(
                 f"no checkpoint in {self.directory} is good ({', '.join(damaged)}): "
@@ -253,7 +235,7 @@ class Checkpoints:
         abstract = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), saved
         )
-        _check_digests(step, info["arrays"], self._load(step, abstract))
+        manifest.check_digests(step, info["arrays"], self._load(step, abstract))
         return info
 
     def info(self, step: int) -> dict[str, Any]:
@@ -272,11 +254,7 @@ class Checkpoints:
             info: dict[str, Any] = dict(metadata.custom_metadata)
         except Exception as error:
             raise DamagedError(f"could not read step {step}: {_root(error)}") from error
-        checksum = info.pop("checksum", None)
-        if checksum != _checksum(info):
-            raise DamagedError(f"step {step}: its JSON is not what was saved")
-        _check_format(step, info)
-        return info, saved
+        return manifest.check(step, info), saved
 
     def _load(self, step: int, abstract_state: Any) -> Any:
         _silence_abandoned_work()
@@ -291,37 +269,12 @@ class Checkpoints:
         except Exception as error:
             raise DamagedError(f"could not read step {step}: {_root(error)}") from error
 
-    def _check_metrics(self, path: Path, *, read_only: bool) -> None:
-        """Put a step with unreadable metrics aside: Orbax would not open the folder."""
-        step = path.parent.parent.name
-        if not step.isdigit():
-            return
-        try:
-            json.loads(path.read_text())
-        except ValueError as error:
-            message = f"step {step}: its metrics cannot be read ({error})"
-            if read_only:
-                raise DamagedError(f"{message}; resuming puts it aside") from None
-            _log.warning("%s; put aside", message)
-            self._put_aside(int(step))
-
     def put_aside_after(self, step: int) -> None:
         """Rename all newer steps to `rewound-STEP`: training goes on from this one."""
         for newer in reversed(self.steps()):
             if newer > step:
-                self._put_aside(newer, REWOUND)
+                quarantine.put_aside(self.directory, newer, quarantine.REWOUND)
         self._checkpointer.reload()
-
-    def _put_aside(self, step: int, label: str = QUARANTINE) -> None:
-        """Rename a step, so that it is neither read nor counted again."""
-        if jax.process_index() == 0:
-            number, target = 0, self.directory / f"{label}-{step}"
-            while target.exists():
-                number += 1
-                target = self.directory / f"{label}-{step}-{number}"
-            (self.directory / str(step)).rename(target)
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices(f"{label}-{step}")
 
     def close(self) -> None:
         try:
@@ -332,72 +285,29 @@ class Checkpoints:
                 self._checkpointer.close()
 
 
+def _retention(config: CheckpointConfig) -> Any:
+    """Return Orbax's policy of what to keep: newest, best, every so many."""
+    policies: Any = ocp.training.preservation_policies
+    keep = [policies.LatestN(config.keep)]
+    if config.keep_best:
+        keep.append(
+            policies.BestN(
+                get_metric_fn=lambda metrics: _rank(config.best_metric, metrics),
+                n=config.keep_best,
+                keep_checkpoints_without_metrics=False,
+            )
+        )
+    if config.keep_every_steps:
+        keep.append(policies.EveryNSteps(config.keep_every_steps))
+    return policies.AnyPreservationPolicy(keep)
+
+
 def _rank(name: str, metrics: dict[str, Any]) -> tuple[float, int]:
     """Order evaluations: higher is better, of equal ones the first, NaN is worst."""
     value = metrics[name]
     if not isinstance(value, int | float) or not math.isfinite(value):
         return -math.inf, 0
     return (-value if name == "loss" else value), -metrics["step"]
-
-
-def _check_format(step: int, info: dict[str, Any]) -> None:
-    if info.get("format") != FORMAT:
-        raise UserError(
-            f"checkpoint {step} has format {info.get('format')!r}, this version of "
-            f"jaxtrain reads {FORMAT}: use the version that wrote it"
-        )
-
-
-def _check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
-    """Compare paths, shapes and dtypes: Orbax casts another dtype silently."""
-    old = {path: kind for path, (kind, _) in saved.items()}
-    new = {name(path): _kind(x) for path, x in flatten(wanted)}
-    lines = [
-        f"  missing in the checkpoint: {p} {new[p]}" for p in new.keys() - old.keys()
-    ]
-    lines += [f"  unknown to the model: {p} {old[p]}" for p in old.keys() - new.keys()]
-    lines += [
-        f"  {p}: {old[p]} in the checkpoint, {new[p]} in the model"
-        for p in old.keys() & new.keys()
-        if old[p] != new[p]
-    ]
-    if lines:
-        raise UserError(
-            f"checkpoint {step} does not fit this model and optimizer:\n"
-            + "\n".join(sorted(lines))
-        )
-
-
-def _check_digests(step: int, saved: dict[str, Any], state: Any) -> None:
-    loaded = _describe(state, digests(state))
-    differing = sorted(
-        path
-        for path in saved.keys() | loaded.keys()
-        if saved.get(path) != loaded.get(path)
-    )
-    if differing:
-        more = f" and {len(differing) - 1} more arrays" if len(differing) > 1 else ""
-        raise DamagedError(
-            f"step {step}: {differing[0]}{more} is not what was saved: the files are "
-            "damaged"
-        )
-
-
-def _describe(state: Any, sums: dict[str, int]) -> dict[str, list[str | int]]:
-    """Map the path of each array to its dtype and shape, and its digest.
-
-    Orbax's metadata has dicts and lists where the state has named tuples: the names of
-    the keys and fields and the positions are the same.
-    """
-    return {name(path): [_kind(x), sums[name(path)]] for path, x in flatten(state)}
-
-
-def _kind(x: Any) -> str:
-    return f"{jax.numpy.dtype(x.dtype).name}{list(x.shape)}"
-
-
-def _checksum(info: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(info, sort_keys=True).encode())
 
 
 @functools.cache  # Once for a process.

@@ -358,11 +358,14 @@ class CheckpointConfig(_Section):
     keep: int = 3
     # Best checkpoints kept, by best_metric on the validation split.
     keep_best: int = 1
+    # Keep also the checkpoints whose step is a multiple of this.
+    keep_every_steps: int | None = None
     # Validation metric that makes a checkpoint the best.
     best_metric: Metric = "accuracy"
 
     def validate(self) -> None:
         self._positive("every_epochs", "every_steps", "every_minutes", "keep")
+        self._positive("keep_every_steps")
         self._not_negative("keep_best")
 
 

@@ -100,7 +100,9 @@ class Saver:
         ) from error
 
 
-def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> None:
+def check_space(
+    folder: Path, abstract_state: Any, config: CheckpointConfig, total_steps: int
+) -> None:
     """Check that the checkpoints of a run fit where they will lie.
 
     Counted are the arrays, uncompressed, of the checkpoints that are kept and of one
@@ -111,16 +113,17 @@ def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> 
     """
     leaves = jax.tree.leaves(abstract_state)
     size = sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
-    copies = config.keep + config.keep_best + 1
+    every = config.keep_every_steps
+    copies = config.keep + config.keep_best + (total_steps // every if every else 0) + 1
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
     free = shutil.disk_usage(folder).free + sum(p.stat().st_size for p in old)
     if free < copies * size:
         raise UserError(
             f"{folder}: the checkpoints may take {_show(copies * size)}, {copies} of "
             f"{_show(size)} each (checkpoint.keep = {config.keep}, keep_best = "
-            f"{config.keep_best} and one being written; arrays uncompressed), but "
-            f"{_show(free)} are free there: free some space, choose another --workdir, "
-            "or keep fewer"
+            f"{config.keep_best}, keep_every_steps = {every} and one being written; "
+            f"arrays uncompressed), but {_show(free)} are free there: free some space, "
+            "choose another --workdir, or keep fewer"
         )
 
 

@@ -4,9 +4,10 @@ import contextlib
 from datetime import datetime
 from pathlib import Path
 
-from jaxtrain.checkpoint import QUARANTINE, Checkpoints
+from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, DamagedError, UserError
+from jaxtrain.quarantine import DAMAGED
 from jaxtrain.workdir import CHECKPOINTS
 
 
@@ -41,7 +42,7 @@ def show_checkpoints(workdir: Path, *, verify: bool) -> None:
                 damaged.append(step)
                 metrics, state = {}, f"DAMAGED: {error}"
             print(_line(folder / str(step), metrics, state))
-    for path in sorted(folder.glob(f"{QUARANTINE}-*")):
+    for path in sorted(folder.glob(f"{DAMAGED}-*")):
         print(_line(path, {}, "put aside as damaged"))
     if damaged:
         raise CheckpointError(

@@ -12,10 +12,11 @@ import numpy as np
 import optax
 import pytest
 
-from jaxtrain.checkpoint import QUARANTINE, Checkpoints
+from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.digest import digests
-from jaxtrain.errors import CheckpointError
+from jaxtrain.errors import CheckpointError, DamagedError
+from jaxtrain.quarantine import DAMAGED
 
 PARAMS = {
     "conv": {"kernel": jnp.arange(72.0).reshape(3, 3, 2, 4)},
@@ -120,8 +121,8 @@ def test_damaged_steps_are_put_aside_and_named(
     assert "could not read step 3" in caplog.text
     assert "params.conv.kernel" in caplog.text
     assert sorted(p.name for p in folder.iterdir() if p.name != "1") == [
-        f"{QUARANTINE}-2",
-        f"{QUARANTINE}-3",
+        f"{DAMAGED}-2",
+        f"{DAMAGED}-3",
     ]
     zero(next(folder.glob("1/state/params.conv.kernel/c/0/0/0/0")))
     with pytest.raises(CheckpointError, match=r"no checkpoint .* is good"):
@@ -129,6 +130,22 @@ def test_damaged_steps_are_put_aside_and_named(
     # Nor does the next start begin afresh.
     with pytest.raises(CheckpointError, match=r"no checkpoint .* is good"):
         restore(folder)
+
+
+def test_steps_that_would_keep_orbax_from_opening_are_put_aside(
+    saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(saved, folder)
+    path = folder / "3" / "_CHECKPOINT_METADATA"
+    path.write_text(path.read_text().replace("init_timestamp", "init_timestamq"))
+    (folder / "2" / "metrics" / "metrics").write_text("{")
+    # Who only looks leaves them where they are.
+    with pytest.raises(DamagedError, match="step 2: metrics cannot be read"):
+        Checkpoints(folder, CheckpointConfig(), read_only=True)
+    assert restore(folder) == 1
+    assert "unknown key 'init_timestamq_nsecs'" in caplog.text
+    assert {p.name for p in folder.iterdir()} == {"1", f"{DAMAGED}-2", f"{DAMAGED}-3"}
 
 
 def test_digest_finds_every_flipped_bit():

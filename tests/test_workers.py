@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.kills import alive, children, shared_memory, wait_for
+from benchmarks.kills import abandoned, alive, children, shared_memory, wait_for
 from jaxtrain import faults
 from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import pipeline, sources
