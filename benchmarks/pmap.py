@@ -41,7 +41,7 @@ from jaxtrain.task import Task, build_task
 SIMULATED_DEVICES = 8
 # Of one device.
 EXAMPLES = 16
-STEPS, REPEATS = 40, 9
+STEPS, PAIRS = 20, 60
 # Few, as simulated devices wait for each other on the threads of one pool.
 CALLS_IN_FLIGHT = 5
 
@@ -104,19 +104,18 @@ def make_peer(task: Task) -> tuple[Step, Any, jax.stages.Compiled]:
     return lambda state: pmapped(state, images, labels)[0], first, program
 
 
-def make_run(step: Step, state: Any) -> Callable[[], float]:
-    """Return a function that runs some steps and gives the images a second."""
+def make_run(step: Step, state: Any) -> Callable[[], tuple[float, float]]:
+    """Return a function that does some steps: its seconds, and those of the CPU."""
     box = [state]
 
-    def run() -> float:
-        start = time.perf_counter()
+    def run() -> tuple[float, float]:
+        start, cpu_start = time.perf_counter(), time.process_time()
         for i in range(STEPS):
             box[0] = step(box[0])
             if i % CALLS_IN_FLIGHT == 0:
                 jax.block_until_ready(box[0])
         jax.block_until_ready(box[0])
-        seconds = time.perf_counter() - start
-        return STEPS * EXAMPLES * jax.device_count() / seconds
+        return time.perf_counter() - start, time.process_time() - cpu_start
 
     run()
     return run
@@ -129,17 +128,20 @@ def main() -> None:
     our_step, our_state, our_program = make_ours(task)
     step, state, program = make_peer(task)
     run_ours, run_peer = make_run(our_step, our_state), make_run(step, state)
-    pairs = [(run_ours(), run_peer()) for _ in range(REPEATS)]
-    ours, peer = (statistics.median(values) for values in zip(*pairs, strict=True))
-    ratios = sorted(a / b for a, b in pairs)
+    pairs = [(run_ours(), run_peer()) for _ in range(PAIRS)]
+    ratios = sorted(peer[0] / ours[0] for ours, peer in pairs)
+    cpu_ratios = [peer[1] / ours[1] for ours, peer in pairs]
+    quarter = len(ratios) // 4
+    images = STEPS * EXAMPLES * jax.device_count()
     result = {
         "name": "pmap",
         "ratio": statistics.median(ratios),
-        "ours": ours,
-        "peer": peer,
+        "ratio_quartiles": [ratios[quarter], ratios[-1 - quarter]],
+        "ratio_of_cpu_time": statistics.median(cpu_ratios),
+        "ours": images / statistics.median(ours[0] for ours, _ in pairs),
+        "peer": images / statistics.median(peer[0] for _, peer in pairs),
         "unit": "images/s",
-        "spread": [ratios[0], ratios[-1]],
-        "ratios": ratios,
+        "pairs": len(pairs),
         "collectives": {
             name: summarize(list_collectives(p.as_text() or ""))
             for name, p in (("ours", our_program), ("peer", program))
