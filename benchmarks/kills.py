@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -50,11 +51,12 @@ def kill_again_and_again(folder: Path, num_kills: int, seed: int = 0) -> dict[st
     (folder / "recipe.py").write_text(RECIPE)
     moments, workdir = random.Random(seed), folder / "killed"
     before, segments, committed = shared_memory(), set[str](), 0
-    again = [0]
+    again, waits = [0], list[float]()
     for _ in range(num_kills):
         lines, began = _lines(workdir), time.time()
         process = _start(folder, workdir)
         wait_for(functools.partial(_is_under_way, process, workdir, began), 120)
+        waits.append(time.time() - began)
         if committed:
             step = next(line["step"] for line in _lines(workdir, began))
             assert step == committed, "not the newest checkpoint"
@@ -77,6 +79,10 @@ def kill_again_and_again(folder: Path, num_kills: int, seed: int = 0) -> dict[st
         "kills": num_kills,
         "steps": end,
         "steps_done_again": {"mean": sum(again) / len(again), "max": max(again)},
+        "seconds_to_first_step": {
+            "median": statistics.median(waits),
+            "max": max(waits),
+        },
         "arrays_equal": len(digests[0]),
     }
 

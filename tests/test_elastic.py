@@ -23,7 +23,7 @@ STAGES = [
     (1, 4, "--parallel.preset tensor --parallel.data 2 --parallel.model 2"),
     (2, 1, "--data.cache stream --data.workers 1"),
     (1, 1, ""),
-    (2, 2, "--parallel.preset zero1"),
+    (2, 2, "--parallel.preset fsdp"),
     (1, 2, "--parallel.preset spatial --data.cache stream"),
     (1, 8, "--parallel.preset 2d"),
 ]

@@ -12,3 +12,4 @@ def test_twenty_kills_change_nothing(tmp_path: Path):
     result = kill_again_and_again(tmp_path, 20, seed=1)
     assert result["steps"] > 100
     assert result["arrays_equal"] > 20
+    assert result["seconds_to_first_step"]["max"] <= 30

@@ -1,0 +1,88 @@
+"""What the digests of checkpoints cost: seconds a save, over those of its interval.
+
+    python benchmarks/digests.py
+
+Measured at the default interval, an epoch, on the smallest data set there is and on
+CIFAR-10's shapes. A restart computes the digests once more, to compare them.
+"""
+
+import importlib.util
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain import config as config_lib
+from jaxtrain import devices
+from jaxtrain.config import Config
+from jaxtrain.digest import scan
+from jaxtrain.measure import compile_step, create_inputs
+from jaxtrain.state import as_dict
+from jaxtrain.summary import versions
+from jaxtrain.task import build_task
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+STEPS, REPEATS = 3, 3
+
+
+def load(name: str) -> Config:
+    spec = importlib.util.spec_from_file_location(name, CONFIGS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config()
+
+
+def measure(config: Config) -> dict[str, Any]:
+    task = build_task(config)
+    program = compile_step(task)
+    state, key, data, batches = create_inputs(task)
+    start = time.perf_counter()
+    scan(as_dict(state))
+    compiling = time.perf_counter() - start
+    steps, digests = [], []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        for _ in range(STEPS):
+            state, _metrics = program(state, key, data, batches)
+        jax.block_until_ready(state)
+        middle = time.perf_counter()
+        scan(as_dict(state))
+        digests.append(time.perf_counter() - middle)
+        steps.append((middle - start) / STEPS)
+    interval = task.plan.save_every_steps
+    assert interval is not None
+    seconds, step = statistics.median(digests), statistics.median(steps)
+    return {
+        "part_of_training_time": seconds / (interval * step),
+        "seconds": seconds,
+        "seconds_to_compile": compiling,
+        "step_seconds": step,
+        "steps_of_interval": interval,
+        "state_bytes": sum(x.nbytes for x in jax.tree.leaves(as_dict(state))),
+    }
+
+
+def main() -> None:
+    devices.start("auto")
+    cifar = config_lib.replace(
+        load("cifar10_resnet18"), "data.source", "synthetic:32x32x3/10/50000"
+    )
+    print(
+        json.dumps(
+            {
+                "name": "digests",
+                "digits": measure(load("digits")),
+                "cifar10_resnet18": measure(cifar),
+                "device": jax.devices()[0].device_kind,
+                "versions": versions(),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
