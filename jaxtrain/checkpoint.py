@@ -7,72 +7,74 @@ itself.
 
 import contextlib
 import functools
-import inspect
 import logging
-import math
-import os
-import re
 import shutil
-import sys
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
-from orbax.checkpoint import v1 as ocp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxtrain import manifest, quarantine
+from jaxtrain.checkpointer import (
+    COMMITTED,
+    opener,
+    root_cause,
+    silence_abandoned_work,
+)
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.digest import scan
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
+from jaxtrain.parallel import agree
 
 _STATE = "state"
-# What Orbax writes last into a checkpoint.
-COMMITTED = "commit_success.txt"
 # Tries to remove a failed save, 50 ms apart.
 REMOVALS = 40
 
-# Orbax reports routine steps, and the use of the faster non-OCDBT format, as warnings.
-# What is wrong with a checkpoint this module says itself, once.
-logging.getLogger("absl").setLevel(logging.CRITICAL)
-logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Held:
+    """A state to be written.
+
+    Attributes:
+      state: nested dicts of arrays; in process 0 of several on the host, in the others
+        nothing.
+      sums: digests, by path.
+    """
+
+    state: Any
+    sums: dict[str, int]
+
+
 class Checkpoints:
-    """The checkpoints of one run, `directory/<step>/`, newest and best kept."""
+    """The checkpoints of one run, `directory/<step>/`, newest and best kept.
+
+    Of several processes the first writes, so that it alone can fail to; all read. They
+    must call the methods at the same places, but for `listed` and `committed`.
+    """
 
     def __init__(
         self, directory: Path, config: CheckpointConfig, *, read_only: bool = False
     ):
         self.directory = directory
         quarantine.put_unreadable_aside(directory, read_only=read_only)
-        context = ocp.Context()
-        # A step counts once its commit file is written: an empty or half-deleted folder
-        # never does.
-        context.atomicity.mode = type(context.atomicity.mode).COMMIT_FILE
-        # The faster format for the small states of CNNs (docs/decisions.md).
-        context.array_options.saving.use_ocdbt = False
-        # The type of the policy is not that which Orbax's Checkpointer names.
-        decisions: Any = ocp.training.save_decision_policies
-        self._open = functools.partial(
-            ocp.training.Checkpointer,
-            str(directory.absolute()),
-            context=context,
-            # The loop decides when to save.
-            save_decision_policy=decisions.FixedIntervalPolicy(1),
-            preservation_policy=_retention(config),
-            # Of saves that were cut off; a reader must not touch those of a live run.
-            cleanup_tmp_directories=not read_only,
-        )
+        self._open = opener(directory, config, read_only=read_only)
         self._checkpointer = self._open()
         self._pending: tuple[int, Any] | None = None
-        self._failed = False
 
     def steps(self) -> list[int]:
         """List the committed steps, rising."""
         self.wait()
+        return agree.gather(self.listed())[0]
+
+    def listed(self) -> list[int]:
+        """List the committed steps that this process knows."""
         return [checkpoint.step for checkpoint in self._checkpointer.checkpoints]
 
     def newest(self) -> str:
@@ -87,17 +89,21 @@ class Checkpoints:
         info: dict[str, Any],
         metrics: dict[str, Any] | None,
     ) -> None:
-        """Start to save; the arrays are copied before this returns.
+        """Start to save, as `hold` and `write` do."""
+        held = self.hold(step, state)
+        if jax.process_index() == 0:
+            self.write(step, held, info, metrics)
+
+    def hold(self, step: int, state: dict[str, Any]) -> Held:
+        """Take what is to be written of a state, in all processes.
 
         Args:
           step: completed steps.
           state: nested dicts of arrays.
-          info: JSON values.
-          metrics: of the validation split, by which the best checkpoints are kept.
 
         Raises:
-          CheckpointError: this save could not start, or the one before it failed.
           BadNumbersError: the state is not finite.
+          CheckpointError: the save before failed.
         """
         self.wait()
         sums, bad = scan(state)
@@ -107,18 +113,40 @@ class Checkpoints:
                 f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
                 f"saved, and the last good checkpoint is {self.newest()}"
             )
-        _silence_abandoned_work()
+        if jax.process_count() > 1:
+            state = jax.tree.map(_whole, state)
+        return Held(state, sums)
+
+    def write(
+        self,
+        step: int,
+        held: Held,
+        info: dict[str, Any],
+        metrics: dict[str, Any] | None,
+    ) -> None:
+        """Start to write, in process 0; the arrays are copied before this returns.
+
+        Args:
+          step: completed steps.
+          held: what `hold` took.
+          info: JSON values.
+          metrics: of the validation split, by which the best checkpoints are kept.
+
+        Raises:
+          CheckpointError: this save could not start.
+        """
+        silence_abandoned_work()
         try:
             response = self._checkpointer.save_checkpointables_async(
                 step,
-                {_STATE: state},
+                {_STATE: held.state},
                 metrics=None if metrics is None else {**metrics, "step": step},
-                custom_metadata=manifest.make(state, sums, info),
+                custom_metadata=manifest.make(held.state, held.sums, info),
             )
         except Exception as error:
             self._forget_failed(step)
             raise CheckpointError(
-                f"could not save step {step}: {_root(error)}"
+                f"could not save step {step}: {root_cause(error)}"
             ) from error
         if response is None:
             raise CheckpointError(f"Orbax did not save step {step}: it skipped it")
@@ -152,7 +180,7 @@ class Checkpoints:
             self._pending = None
             self._forget_failed(step)
             raise CheckpointError(
-                f"could not save step {step}: {_root(error)}"
+                f"could not save step {step}: {root_cause(error)}"
             ) from error
         self._pending = None
         return True
@@ -160,12 +188,8 @@ class Checkpoints:
     def _forget_failed(self, step: int) -> None:
         """Remove what a failed save left, and open the folder anew.
 
-        After one, Orbax lists no step any more, and raises the same error again. Of
-        several processes none could open it alone.
+        After one, Orbax lists no step any more, and raises the same error again.
         """
-        self._failed = jax.process_count() > 1
-        if self._failed:
-            return
         with contextlib.suppress(Exception):
             self._checkpointer.close()
         remains = self.directory / str(step)
@@ -189,11 +213,19 @@ class Checkpoints:
 
         Raises:
           UserError: the checkpoint's arrays have other paths, shapes or dtypes.
-          DamagedError: it cannot be read, or is not what was saved.
+          DamagedError: it cannot be read, by all processes, or is not what was saved.
         """
-        info, _ = self._read_info(step)
-        manifest.check_match(step, info["arrays"], abstract_state)
-        state = self._load(step, abstract_state)
+        info, state, error = {}, {}, None
+        try:
+            info, _ = self._read_info(step)
+            manifest.check_match(step, info["arrays"], abstract_state)
+            state = self._load(step, abstract_state)
+        except DamagedError as damage:
+            error = str(damage)
+        # Before the digests, which all compute together.
+        for told in agree.gather(error):
+            if told is not None:
+                raise DamagedError(told)
         manifest.check_digests(step, info["arrays"], state)
         return state, info
 
@@ -209,11 +241,14 @@ class Checkpoints:
           UserError: the newest good step does not fit.
           CheckpointError: there are checkpoints, but none is good.
         """
+        # The others do not know yet what the first has saved.
+        self._checkpointer.reload()
         for step in reversed(self.steps()):
             try:
                 return self.restore(step, abstract_state)
             except DamagedError as error:
-                _log.warning("%s; put aside", error)
+                if jax.process_index() == 0:
+                    _log.warning("%s; put aside", error)
                 quarantine.put_aside(self.directory, step)
                 self._checkpointer.reload()
         damaged = sorted(p.name for p in self.directory.glob(f"{quarantine.DAMAGED}-*"))
@@ -253,11 +288,13 @@ class Checkpoints:
             saved = metadata.metadata[_STATE]
             info: dict[str, Any] = dict(metadata.custom_metadata)
         except Exception as error:
-            raise DamagedError(f"could not read step {step}: {_root(error)}") from error
+            raise DamagedError(
+                f"could not read step {step}: {root_cause(error)}"
+            ) from error
         return manifest.check(step, info), saved
 
     def _load(self, step: int, abstract_state: Any) -> Any:
-        _silence_abandoned_work()
+        silence_abandoned_work()
         try:
             with warnings.catch_warnings():
                 # Resuming on other devices than those that saved is what we are for.
@@ -267,7 +304,9 @@ class Checkpoints:
                 )
             return loaded[_STATE]
         except Exception as error:
-            raise DamagedError(f"could not read step {step}: {_root(error)}") from error
+            raise DamagedError(
+                f"could not read step {step}: {root_cause(error)}"
+            ) from error
 
     def put_aside_after(self, step: int) -> None:
         """Rename all newer steps to `rewound-STEP`: training goes on from this one."""
@@ -280,54 +319,21 @@ class Checkpoints:
         try:
             self.wait()
         finally:
-            # Orbax raises a failed save, which `wait` has told, once more.
-            with contextlib.suppress(*([Exception] if self._failed else [])):
-                self._checkpointer.close()
+            self._checkpointer.close()
 
 
-def _retention(config: CheckpointConfig) -> Any:
-    """Return Orbax's policy of what to keep: newest, best, every so many."""
-    policies: Any = ocp.training.preservation_policies
-    keep = [policies.LatestN(config.keep)]
-    if config.keep_best:
-        keep.append(
-            policies.BestN(
-                get_metric_fn=lambda metrics: _rank(config.best_metric, metrics),
-                n=config.keep_best,
-                keep_checkpoints_without_metrics=False,
-            )
-        )
-    if config.keep_every_steps:
-        keep.append(policies.EveryNSteps(config.keep_every_steps))
-    return policies.AnyPreservationPolicy(keep)
+def _whole(x: jax.Array) -> np.ndarray | None:
+    """Return an array of all processes on the host of the first; None in the others.
+
+    One array at a time, so that no device holds more than one whole one.
+    """
+    if not x.is_fully_replicated:
+        assert isinstance(x.sharding, NamedSharding)
+        x = _replicate(NamedSharding(x.sharding.mesh, PartitionSpec()))(x)
+    # A copy: the next step may write over the array.
+    return np.array(x.addressable_data(0)) if jax.process_index() == 0 else None
 
 
-def _rank(name: str, metrics: dict[str, Any]) -> tuple[float, int]:
-    """Order evaluations: higher is better, of equal ones the first, NaN is worst."""
-    value = metrics[name]
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        return -math.inf, 0
-    return (-value if name == "loss" else value), -metrics["step"]
-
-
-@functools.cache  # Once for a process.
-def _silence_abandoned_work() -> None:
-    """Drop the tracebacks of reads and writes that Orbax abandons when one fails."""
-    previous = sys.unraisablehook
-
-    def hook(unraisable: Any) -> None:
-        late = str(unraisable.exc_value) == "Event loop is closed"
-        if not (late or inspect.iscoroutine(unraisable.object)):
-            previous(unraisable)
-
-    sys.unraisablehook = hook
-
-
-def _root(error: BaseException) -> str:
-    """Return the message of the first cause: Orbax wraps it in its own."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    # What the system said, if it did: TensorStore hides it in a long text.
-    code = re.search(r"os_error_code='(\d+)'", str(error))
-    number = int(code[1]) if code else getattr(error, "errno", None)
-    return os.strerror(number) if number else f"{type(error).__name__}: {error}"
+@functools.cache
+def _replicate(sharding: NamedSharding) -> Any:
+    return jax.jit(lambda x: x, out_shardings=sharding)

@@ -4,7 +4,7 @@
 
 kill: the process is killed before that step. hang: it never comes to that step. nan:
 the loss of that step is NaN, and of the other steps of its call. worker_kill: a data
-worker is killed before that step. enospc: that save of this process finds a full disk.
+worker is killed before that step. enospc: that save of process 0 finds a full disk.
 """
 
 import dataclasses

@@ -5,9 +5,9 @@ import logging
 from pathlib import Path
 
 import jax
-from jax.experimental import multihost_utils
 
 from jaxtrain.errors import DamagedError
+from jaxtrain.parallel import agree
 
 # What a damaged step is called then, and one that a run went back behind.
 DAMAGED, REWOUND = "quarantine", "rewound"
@@ -30,7 +30,7 @@ def put_aside(directory: Path, step: int, label: str = DAMAGED) -> None:
     """Rename a step to `LABEL-STEP`; all processes must call it."""
     if jax.process_index() == 0:
         _rename(directory, step, label)
-    _wait_for_all(f"{label}-{step}")
+    agree.gather(None)
 
 
 def put_unreadable_aside(directory: Path, *, read_only: bool) -> None:
@@ -49,7 +49,7 @@ def put_unreadable_aside(directory: Path, *, read_only: bool) -> None:
             if reason:
                 _log.warning("step %s: %s; put aside", step.name, reason)
                 _rename(directory, int(step.name), DAMAGED)
-    _wait_for_all("unreadable")
+    agree.gather(None)
 
 
 def _unreadable(path: Path) -> str | None:
@@ -70,8 +70,3 @@ def _rename(directory: Path, step: int, label: str) -> None:
         number += 1
         target = directory / f"{label}-{step}-{number}"
     (directory / str(step)).rename(target)
-
-
-def _wait_for_all(name: str) -> None:
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(name)

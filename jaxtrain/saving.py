@@ -12,6 +12,7 @@ from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, UserError
 from jaxtrain.faults import Faults
+from jaxtrain.parallel import agree
 
 # Saves in a row that may fail; the last of them ends the run.
 MAX_FAILURES = 3
@@ -20,8 +21,8 @@ MAX_FAILURES = 3
 class Saver:
     """Saves without ending the run when a save fails.
 
-    A failed save of several processes ends them: they cannot tell each other of it
-    without waiting for each other.
+    Of several processes the first saves, and alone needs to know; if it ends, so do the
+    others.
 
     Args:
       saved: where to save to.
@@ -31,22 +32,33 @@ class Saver:
 
     def __init__(self, saved: Checkpoints, tell: Callable[[str], None], faults: Faults):
         self._saved, self._tell, self._faults = saved, tell, faults
-        self._max_failures = MAX_FAILURES if jax.process_count() == 1 else 1
         self._failures = 0
         # Of the last save.
         self._error: CheckpointError | None = None
 
-    def save(self, step: int, *args: Any) -> None:
+    def save(
+        self,
+        step: int,
+        state: dict[str, Any],
+        info: dict[str, Any],
+        metrics: dict[str, Any] | None,
+    ) -> None:
         """Start to save, as `Checkpoints.save` does.
 
         Raises:
+          BadNumbersError: the state is not finite.
           CheckpointError: this is the last of too many failures in a row.
         """
         self.look(wait=True)
+        # The others wait for it here, not in a collective, which may run out of time.
+        agree.gather(None)
+        held = self._saved.hold(step, state)
         self._error = None
+        if jax.process_index() != 0:
+            return
         try:
             self._faults.before_save(step)
-            self._saved.save(step, *args)
+            self._saved.write(step, held, info, metrics)
         except CheckpointError as error:
             self._count(error)
 
@@ -63,7 +75,7 @@ class Saver:
             self._count(error)
 
     def finish(self) -> None:
-        """Wait for the last save.
+        """Wait for the last save, in all processes.
 
         Raises:
           CheckpointError: it failed.
@@ -78,6 +90,7 @@ class Saver:
                 "without it. Free some space; the same command goes on from the "
                 "checkpoint before"
             )
+        agree.gather(None)
 
     def _place(self, error: CheckpointError) -> CheckpointError:
         folder = self._saved.directory
@@ -87,13 +100,13 @@ class Saver:
     def _count(self, error: CheckpointError) -> None:
         self._failures += 1
         self._error = self._place(error)
-        message = f"{self._error}: failure {self._failures} of {self._max_failures}"
-        if self._failures < self._max_failures:
+        message = f"{self._error}: failure {self._failures} of {MAX_FAILURES}"
+        if self._failures < MAX_FAILURES:
             self._tell(f"{message} in a row; training goes on, and tries again")
             return
         stopped = f"{message} in a row"
         self._tell(stopped)
-        steps = self._saved.steps()
+        steps = self._saved.listed()
         raise CheckpointError(
             f"{stopped}. The last good checkpoint is {steps[-1] if steps else 'none'}: "
             "free some space, and the same command goes on from there"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jaxtrain.checkpoint import COMMITTED
+from jaxtrain.checkpointer import COMMITTED
 from jaxtrain.cli import main
 from jaxtrain.logging import RunLog
 from tests.conftest import read_lines, read_summary, recipe
