@@ -362,10 +362,13 @@ class CheckpointConfig(_Section):
     keep_every_steps: int | None = None
     # Validation metric that makes a checkpoint the best.
     best_metric: Metric = "accuracy"
+    # Seconds from the signal to stop until the run is saved, else it ends as it is:
+    # fewer than the system grants (Kubernetes 30); None: as long as it takes.
+    grace_seconds: float | None = 25.0
 
     def validate(self) -> None:
         self._positive("every_epochs", "every_steps", "every_minutes", "keep")
-        self._positive("keep_every_steps")
+        self._positive("keep_every_steps", "grace_seconds")
         self._not_negative("keep_best")
 
 

@@ -8,6 +8,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from jaxtrain.errors import Interrupted
+from jaxtrain.grace import Grace
 from jaxtrain.parallel import peers
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -28,13 +29,17 @@ class StopSignals:
     As long as there is nothing to save it raises `Interrupted`; then it is remembered.
     Of several processes each stops where the others do, whichever got the signal.
 
+    Args:
+      grace: ends the run if that takes too long; None: it takes what it takes.
+
     Attributes:
       signum: the signal's number, or None; SIGUSR1, which batch systems send ahead of
         the end, counts as SIGTERM.
       defer: set once there is something to save, and a loop that asks `requested`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, grace: Grace | None = None) -> None:
+        self._grace = grace
         self.signum: int | None = None
         self.defer = False
         self._at = 0.0
@@ -53,6 +58,8 @@ class StopSignals:
         # Python allows handlers in the main thread alone; elsewhere the caller's hold.
         if threading.current_thread() is threading.main_thread():
             self._previous = {s: signal.signal(s, self._handle) for s in SIGNALS}
+            if self._grace is not None:
+                self._grace.start()
         return self
 
     def __exit__(
@@ -61,6 +68,8 @@ class StopSignals:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._previous and self._grace is not None:
+            self._grace.end()
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)
 

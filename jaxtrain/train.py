@@ -14,12 +14,13 @@ from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.faults import Faults
+from jaxtrain.grace import Grace
 from jaxtrain.logging import RunLog, show_table
 from jaxtrain.loop import Job, Run
 from jaxtrain.progress import Progress
 from jaxtrain.rewind import Rewinds
 from jaxtrain.saving import check_space
-from jaxtrain.signals import StopSignals
+from jaxtrain.signals import SIGNALS, StopSignals
 from jaxtrain.state import TrainState, as_dict
 from jaxtrain.summary import describe, describe_result
 from jaxtrain.task import Steps, Task, build_task, make_steps
@@ -52,7 +53,8 @@ def train(
       StartAgainError: data workers were lost; the last checkpoint is there.
       Interrupted: a signal came; the state is saved.
     """
-    with StopSignals() as signals:
+    folder = workdir / workdir_lib.CHECKPOINTS
+    with StopSignals(_grace(config, folder)) as signals:
         logging.check(config.logging)
         if resume_step is not None and not (workdir / workdir_lib.CONFIG).exists():
             raise UserError(f"--resume-step {resume_step}: no run in {workdir}")
@@ -69,7 +71,6 @@ def train(
                     print(f"{workdir} holds a finished run: {where}")
                 return summary
             show_table("jaxtrain", describe(task, workdir))
-            folder = workdir / workdir_lib.CHECKPOINTS
             if jax.process_index() == 0:
                 check_space(
                     folder,
@@ -94,6 +95,11 @@ def train(
             if "eval" in summary:  # Not if it stopped early, as asked.
                 show_table("result", describe_result(summary, workdir))
             return summary
+
+
+def _grace(config: Config, checkpoints: Path) -> Grace | None:
+    seconds = config.checkpoint.grace_seconds
+    return None if seconds is None else Grace(seconds, checkpoints, SIGNALS)
 
 
 def _carry_out(job: Job) -> dict[str, Any]:

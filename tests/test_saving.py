@@ -2,9 +2,8 @@
 
 import contextlib
 import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from jaxtrain.cli import main
 from jaxtrain.logging import RunLog
 from tests.conftest import read_lines, read_summary, recipe
 
-DISK = 12_000_000
 # A checkpoint of this run takes about 0.6 MB.
 CONFIG = recipe(
     data='DataConfig(source="digits", batch_size=64)',
@@ -24,21 +22,6 @@ CONFIG = recipe(
     train="TrainConfig(steps=60, ema_decay=0.9, eval_every_steps=100)",
     logging="LoggingConfig(every_steps=1)",
 )
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
-    mounted = subprocess.run(["mount", *options], capture_output=True, text=True)
-    if mounted.returncode:
-        message = f"cannot mount a small disk: {mounted.stderr.strip()}"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(disk: Path, left: int, after: int | None = None) -> None:

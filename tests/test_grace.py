@@ -1,0 +1,97 @@
+"""A stop that cannot save ends within its time, whatever hangs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from jaxtrain.checkpointer import COMMITTED
+from tests.conftest import ROOT, Cli, read_lines, read_summary, recipe
+from tests.test_processes import free_port
+
+GRACE = 3
+CONFIG = recipe(
+    train="TrainConfig(steps=24, eval_every_steps=100)",
+    checkpoint=f"CheckpointConfig(every_steps=8, grace_seconds={GRACE})",
+)
+MESSAGE = (
+    f"stopped: not saved within checkpoint.grace_seconds = {GRACE}: the same command "
+    "goes on from step 16\n"
+)
+
+
+def wait_for_hang(run: Path) -> None:
+    """Before step 20, once step 16 is committed."""
+    path = run / "checkpoints" / "16" / COMMITTED
+    for _ in range(1200):
+        if path.exists():
+            time.sleep(1)
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no {path}")
+
+
+def test_hang_and_signal_end_in_time(cli: Cli, write_config):
+    words = ["--config", write_config(CONFIG), "--workdir", "run"]
+    process = cli.start(*words, JAXTRAIN_FAULT="hang@step:20")
+    wait_for_hang(cli.directory / "run")
+    start = time.monotonic()
+    process.send_signal(signal.SIGUSR1)
+    _, stderr = process.communicate(timeout=60)
+    assert GRACE - 0.5 < time.monotonic() - start < GRACE + 2
+    assert process.returncode == 143, stderr
+    assert MESSAGE in stderr
+    again = cli(*words)
+    assert again.code == 0, again.stderr
+    assert read_summary(cli.directory / "run")["step"] == 24
+    assert [line["step"] for line in read_lines(cli.directory / "run", "event")] == [16]
+
+
+def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
+    """Its main thread waits inside a collective, where Python calls no handlers."""
+    words = ["--config", write_config(CONFIG), "--workdir", "run"]
+    words += ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
+    both = [
+        cli.start(*words, "--process-id", 0),
+        cli.start(*words, "--process-id", 1, JAXTRAIN_FAULT="hang@step:20"),
+    ]
+    wait_for_hang(cli.directory / "run")
+    start = time.monotonic()
+    both[0].send_signal(signal.SIGTERM)
+    errors = [process.communicate(timeout=60)[1] for process in both]
+    assert time.monotonic() - start < GRACE + 10
+    assert [process.returncode for process in both] == [143, 143], errors
+    assert MESSAGE in errors[0]
+    assert "process 0 ended, so this one does: not saved within" in errors[1]
+
+
+def test_main_thread_in_c_does_not_matter(tmp_path: Path):
+    """A mutex that is locked twice is no call that a signal interrupts."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import ctypes, pathlib\n"
+            "from jaxtrain.grace import Grace\n"
+            "from jaxtrain.signals import SIGNALS, StopSignals\n"
+            "with StopSignals(Grace(1, pathlib.Path('.'), SIGNALS)) as signals:\n"
+            "    signals.defer = True\n"
+            "    print('ready', flush=True)\n"
+            "    mutex = ctypes.create_string_buffer(64)\n"
+            "    for _ in range(2):\n"
+            "        ctypes.CDLL(None).pthread_mutex_lock(mutex)\n",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr
+    assert "goes on from step 0" in stderr

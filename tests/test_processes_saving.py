@@ -1,0 +1,176 @@
+"""Several processes, and checkpoints that fail: a real disk, files, signals."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jaxtrain.checkpointer import COMMITTED
+from jaxtrain.quarantine import DAMAGED
+from tests.conftest import ROOT, read_lines, read_summary, recipe
+from tests.test_processes import free_port, run_two, start_two
+from tests.test_saving import failures, fill, names
+
+# With fsdp its larger arrays are shared between the processes.
+CONFIG = recipe(
+    model='ModelConfig(name="convnet", width=0.5)',
+    optimizer='OptimizerConfig(name="adamw", learning_rate=1e-3)',
+    train="TrainConfig(steps=30, ema_decay=0.9, eval_every_steps=100)",
+)
+
+
+@contextlib.contextmanager
+def started(*words: object) -> Iterator["subprocess.Popen[str]"]:
+    """Start two processes; end them if the test fails."""
+    process = start_two(*words)
+    try:
+        yield process
+    except BaseException:
+        process.terminate()
+        print(*process.communicate(timeout=60))
+        raise
+
+
+def wait_until(done: Callable[[], object]) -> None:
+    for _ in range(6000):
+        if done():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come to that in a minute")
+
+
+def test_two_processes_go_on_when_their_disk_fills_and_is_freed(
+    disk: Path, write_config: Callable[..., Path]
+):
+    """Told within one interval, and nothing of the failed save is left."""
+    run = disk / "run"
+    words = ["--config", write_config(CONFIG), "--workdir", run]
+    words += ["--checkpoint.every-steps", "400", "--logging.every-steps", "200"]
+    words += ["--train.steps", "100000", "--parallel.preset", "fsdp"]
+    with started(*words) as process:
+        wait_until(lambda: (run / "checkpoints" / "400" / COMMITTED).exists())
+        fill(disk, 100_000)
+        wait_until(lambda: failures(disk))
+        failed = failures(disk)[0][0] // 400 * 400
+        assert str(failed) not in names(disk)
+        (disk / "ballast").unlink()
+        wait_until(lambda: any(int(name) > failed for name in names(disk)))
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 143, error
+    assert f"warning: could not save step {failed}: No space left on device" in error
+    assert "failure 1 of 3 in a row; training goes on" in error
+    assert error.count("failure 1 of 3") == 1
+    assert "Traceback" not in error
+    one, other = re.findall(r"stopped at step (\d+), saved", error)
+    assert one == other
+    assert one in names(disk)
+
+
+def test_three_failures_in_a_row_stop_both(
+    tmp_path: Path, write_config: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("JAXTRAIN_FAULT", "enospc@save:2,enospc@save:3,enospc@save:4")
+    run = tmp_path / "run"
+    words = ["--config", write_config(CONFIG), "--workdir", run]
+    words += ["--checkpoint.every-steps", "5"]
+    start = time.monotonic()
+    result = run_two(*words)
+    assert time.monotonic() - start < 60
+    assert result.code == 1, result.stderr
+    assert "error: could not save step 20" in result.stderr
+    assert "failure 3 of 3 in a row. The last good checkpoint is 5" in result.stderr
+    assert "[1] error: process 0 ended, so this one does" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert {p.name for p in (run / "checkpoints").iterdir()} == {"5"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The config file and the workdir of a run of two processes."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "recipe.py").write_text(
+        f"from jaxtrain.config import *\n\n\ndef get_config():\n    return {CONFIG}\n"
+    )
+    result = run_two("--config", folder / "recipe.py", "--workdir", folder / "run")
+    assert result.code == 0, result.stderr
+    return folder
+
+
+def steps(run: Path) -> set[str]:
+    return {p.name for p in (run / "checkpoints").iterdir()}
+
+
+@pytest.mark.parametrize("preset", ["data_parallel", "fsdp"])
+def test_damaged_checkpoint_is_put_aside_once(
+    finished: Path, tmp_path: Path, preset: str
+):
+    run = tmp_path / "run"
+    shutil.copytree(finished / "run", run)
+    path = run / "checkpoints" / "30" / "state" / "params.conv2.kernel/c/0/0/0/0"
+    path.write_bytes(bytes(path.stat().st_size))
+    words = ["--config", finished / "recipe.py", "--workdir", run]
+    again = run_two(*words, "--parallel.preset", preset, "--train.steps", "33")
+    assert again.code == 0, again.stderr
+    assert again.stderr.count("could not read step 30") == 1
+    assert "params.conv2.kernel" in again.stderr
+    assert steps(run) == {"20", "30", "33", f"{DAMAGED}-30"}
+    assert [line["step"] for line in read_lines(run, "event")] == [20]
+    assert read_summary(run)["step"] == 33
+
+
+def test_step_that_one_cannot_read_is_put_aside_by_both(finished: Path, tmp_path: Path):
+    """Only process 1 finds it damaged."""
+    run = tmp_path / "run"
+    shutil.copytree(finished / "run", run)
+    program = tmp_path / "main.py"
+    program.write_text(
+        "import sys\n"
+        "import jax\n"
+        "from jaxtrain import checkpoint, cli\n"
+        "from jaxtrain.errors import DamagedError\n"
+        "load = checkpoint.Checkpoints._load\n"
+        "def fail(self, step, state):\n"
+        "    if step == 30 and jax.process_index() == 1:\n"
+        "        raise DamagedError('could not read step 30: as a test')\n"
+        "    return load(self, step, state)\n"
+        "checkpoint.Checkpoints._load = fail\n"
+        "sys.exit(cli.main())\n"
+    )
+    words = ["--config", finished / "recipe.py", "--workdir", run]
+    words += ["--train.steps", "33", "--coordinator", f"127.0.0.1:{free_port()}"]
+    words += ["--num-processes", "2", "--process-id"]
+    both = [
+        subprocess.Popen(
+            [sys.executable, str(program), *map(str, words), str(index)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], errors
+    assert "could not read step 30: as a test; put aside" in errors[0]
+    assert steps(run) == {"20", "30", "33", f"{DAMAGED}-30"}
+    assert [line["step"] for line in read_lines(run, "event")] == [20]
+
+
+def test_both_go_back_to_a_step(finished: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    shutil.copytree(finished / "run", run)
+    train = read_lines(run, "train")
+    words = ["--config", finished / "recipe.py", "--workdir", run]
+    again = run_two(*words, "--resume-step", "10")
+    assert again.code == 0, again.stderr
+    assert steps(run) == {"10", "20", "30", "rewound-20", "rewound-30"}
+    assert read_lines(run, "train") == train
