@@ -6,18 +6,14 @@ itself.
 """
 
 import contextlib
-import functools
 import logging
 import shutil
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxtrain import manifest, quarantine
 from jaxtrain.checkpointer import (
@@ -29,6 +25,7 @@ from jaxtrain.checkpointer import (
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.digest import scan
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
+from jaxtrain.held import Held, on_first_host
 from jaxtrain.parallel import agree
 
 _STATE = "state"
@@ -36,20 +33,6 @@ _STATE = "state"
 REMOVALS = 40
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Held:
-    """A state to be written.
-
-    Attributes:
-      state: nested dicts of arrays; in process 0 of several on the host, in the others
-        nothing.
-      sums: digests, by path.
-    """
-
-    state: Any
-    sums: dict[str, int]
 
 
 class Checkpoints:
@@ -113,9 +96,7 @@ class Checkpoints:
                 f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
                 f"saved, and the last good checkpoint is {self.newest()}"
             )
-        if jax.process_count() > 1:
-            state = jax.tree.map(_whole, state)
-        return Held(state, sums)
+        return Held(on_first_host(state), sums)
 
     def write(
         self,
@@ -320,20 +301,3 @@ class Checkpoints:
             self.wait()
         finally:
             self._checkpointer.close()
-
-
-def _whole(x: jax.Array) -> np.ndarray | None:
-    """Return an array of all processes on the host of the first; None in the others.
-
-    One array at a time, so that no device holds more than one whole one.
-    """
-    if not x.is_fully_replicated:
-        assert isinstance(x.sharding, NamedSharding)
-        x = _replicate(NamedSharding(x.sharding.mesh, PartitionSpec()))(x)
-    # A copy: the next step may write over the array.
-    return np.array(x.addressable_data(0)) if jax.process_index() == 0 else None
-
-
-@functools.cache
-def _replicate(sharding: NamedSharding) -> Any:
-    return jax.jit(lambda x: x, out_shardings=sharding)
