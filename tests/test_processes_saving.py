@@ -53,13 +53,13 @@ def test_two_processes_go_on_when_their_disk_fills_and_is_freed(
     """Told within one interval, and nothing of the failed save is left."""
     run = disk / "run"
     words = ["--config", write_config(CONFIG), "--workdir", run]
-    words += ["--checkpoint.every-steps", "100", "--logging.every-steps", "50"]
+    words += ["--checkpoint.every-steps", "400", "--logging.every-steps", "200"]
     words += ["--train.steps", "100000", "--parallel.preset", "fsdp"]
     with started(*words) as process:
-        wait_until(lambda: (run / "checkpoints" / "100" / COMMITTED).exists())
+        wait_until(lambda: (run / "checkpoints" / "400" / COMMITTED).exists())
         fill(disk, 100_000)
         wait_until(lambda: failures(disk))
-        failed = failures(disk)[0][0] // 100 * 100
+        failed = failures(disk)[0][0] // 400 * 400
         assert str(failed) not in names(disk)
         (disk / "ballast").unlink()
         wait_until(lambda: any(int(name) > failed for name in names(disk)))
