@@ -121,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BadNumbersError as error:
         return _fail(5, error)
     except CheckpointError as error:
+        _ask_others()
         return _fail(1, error)
     except StartAgainError as error:
         return _fail(START_AGAIN, error)
@@ -131,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if peers.current() is None:
             raise
+        _ask_others()
         traceback.print_exc()
         return _fail(1, f"{type(error).__name__}: {error}")
 
@@ -141,26 +143,34 @@ def _train(words: list[str]) -> None:
     # JAX takes a second to import: not before parsing.
     from jaxtrain import devices, faults
     from jaxtrain.parallel import distributed
+    from jaxtrain.signals import StopSignals
     from jaxtrain.train import train
 
     planned = faults.parse(os.environ.get(faults.VARIABLE, ""))
-    devices.start(
-        arguments.platform,
-        flags=arguments.overrides.parallel.xla_flags,
-        processes=distributed.find(
-            arguments.coordinator, arguments.num_processes, arguments.process_id
-        ),
-        timeout=arguments.init_timeout,
+    parallel = arguments.overrides.parallel
+    processes = distributed.find(
+        arguments.coordinator, arguments.num_processes, arguments.process_id
     )
-    workdir = arguments.workdir or Path("runs") / arguments.config.stem
-    train(
-        arguments.overrides,
-        workdir,
-        fresh=arguments.fresh,
-        resume_step=arguments.resume_step,
-        skip_steps=arguments.skip_steps,
-        faults=planned,
+    timeouts = distributed.Timeouts(
+        start=arguments.init_timeout,
+        heartbeat=parallel.heartbeat_seconds,
+        shutdown=parallel.shutdown_seconds,
     )
+    with StopSignals():
+        devices.start(
+            arguments.platform,
+            flags=parallel.xla_flags,
+            processes=processes,
+            timeouts=timeouts,
+        )
+        train(
+            arguments.overrides,
+            arguments.workdir or Path("runs") / arguments.config.stem,
+            fresh=arguments.fresh,
+            resume_step=arguments.resume_step,
+            skip_steps=arguments.skip_steps,
+            faults=planned,
+        )
 
 
 def _check_rewind(arguments: TrainArguments) -> None:
@@ -231,6 +241,13 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 def parse_train(words: list[str]) -> TrainArguments:
     """Read the options of `train`, its config file and the overrides."""
     return config_file.parse(TrainArguments, words, prog="main.py")
+
+
+def _ask_others() -> None:
+    """End as another process did, if that is where an error comes from."""
+    others = peers.current()
+    if others is not None:
+        others.explain()
 
 
 def _fail(code: int, message: object) -> int:

@@ -45,6 +45,8 @@ MAY_CHANGE_ON_RESUME = (
     *(f"parallel.{axis}" for axis in MESH_AXES),
     "parallel.pipeline_stages",
     "parallel.xla_flags",
+    "parallel.heartbeat_seconds",
+    "parallel.shutdown_seconds",
     "data.data_dir",
     "data.cache",
     "data.eval_batch_size",
@@ -266,6 +268,11 @@ class ParallelConfig(_Section):
     # Named set of XLA flags for several GPUs: overlap hides collectives behind
     # computation. Without effect on CPU.
     xla_flags: Literal["default", "overlap"] = "default"
+    # Of several processes: seconds without a sign of life of one, after which the
+    # others end with exit code 75 (start again). One that was killed they see at once.
+    heartbeat_seconds: float = 30.0
+    # Seconds that a process waits at the end of the run for the others to come there.
+    shutdown_seconds: float = 300.0
 
     def validate(self) -> None:
         for name in MESH_AXES:
@@ -278,7 +285,7 @@ class ParallelConfig(_Section):
                 f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: one axis "
                 "may take the rest of the devices"
             )
-        self._positive("pipeline_stages")
+        self._positive("pipeline_stages", "heartbeat_seconds", "shutdown_seconds")
         self._check(
             "batch_norm",
             self.batch_norm == "global" or self.batch_norm > 0,

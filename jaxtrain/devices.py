@@ -11,7 +11,7 @@ import pynvml
 
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import distributed
-from jaxtrain.parallel.distributed import Processes
+from jaxtrain.parallel.distributed import Processes, Timeouts
 from jaxtrain.parallel.xla_flags import xla_flags
 
 Platform = Literal["auto", "cpu", "gpu", "tpu"]
@@ -25,7 +25,7 @@ def start(
     *,
     flags: str = "default",
     processes: Processes | None = None,
-    timeout: float = 300.0,
+    timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
 ) -> None:
     """Choose the platform, set XLA up and connect this process with the others.
 
@@ -35,7 +35,7 @@ def start(
       platform: what to run on.
       flags: the named set of XLA flags, for GPUs.
       processes: of the run; None: this one is alone.
-      timeout: seconds to wait for the other processes.
+      timeouts: how long to wait for the other processes.
 
     Raises:
       UserError: the platform is missing, JAX fell back to the CPU of a machine that
@@ -49,7 +49,7 @@ def start(
     _enable_compilation_cache()
     if _expected() == "cpu":
         _keep_freed_memory()
-    distributed.start(processes, timeout)
+    distributed.start(processes, timeouts)
     try:
         backend = jax.default_backend()
     # JAX asserts where the platform is known and no device of it is found.

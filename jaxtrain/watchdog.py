@@ -14,8 +14,6 @@ from jaxtrain.parallel import peers
 
 # What a save may take, however short the steps are: storage may be slow.
 SAVE_SECONDS = 1800.0
-# For the other processes to be told.
-LEAVE_SECONDS = 15.0
 
 
 class Watchdog:
@@ -79,6 +77,5 @@ class Watchdog:
         sys.stderr.flush()
         others = peers.current()
         if others is not None:
-            threading.Timer(LEAVE_SECONDS, os._exit, [START_AGAIN]).start()
             others.leave(START_AGAIN, f"it did no step for {limit:g} s")
         os._exit(START_AGAIN)

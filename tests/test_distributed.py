@@ -130,13 +130,22 @@ def free_address() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
+def meet_at(address: str, num: int, index: int, timeout: float = 20) -> str:
+    """Meet, hang up, and return where the coordinator should listen."""
+    bound, connections = rendezvous.meet(address, num, index, timeout)
+    assert sorted(connections) == (list(range(1, num)) if index == 0 else [0])
+    for connection in connections.values():
+        connection.close()
+    return bound
+
+
 def meet(*processes: tuple[int, int], timeout: float = 10) -> list[str]:
     """Let processes meet, (number, of how many) each; return what each came to."""
     address, outcomes = free_address(), [""] * len(processes)
 
     def run(place: int, index: int, num: int) -> None:
         try:
-            outcomes[place] = rendezvous.meet(address, num, index, timeout)
+            outcomes[place] = meet_at(address, num, index, timeout)
         except UserError as error:
             outcomes[place] = str(error)
 
@@ -174,9 +183,7 @@ def test_processes_that_do_not_fit_together_are_told():
 def test_callers_that_are_none_of_ours_are_passed_over():
     address = free_address()
     found: list[str] = []
-    thread = threading.Thread(
-        target=lambda: found.append(rendezvous.meet(address, 2, 0, 20))
-    )
+    thread = threading.Thread(target=lambda: found.append(meet_at(address, 2, 0)))
     thread.start()
     host, port = rendezvous.split(address)
     for words in (b"GET / HTTP/1.0\r\n\r\n\n", b'{"process": 1}\n', b"[]\n", b""):
@@ -187,7 +194,7 @@ def test_callers_that_are_none_of_ours_are_passed_over():
                 break
             except ConnectionRefusedError:
                 thread.join(0.05)
-    assert rendezvous.meet(address, 2, 1, 20) == address
+    assert meet_at(address, 2, 1) == address
     thread.join()
     assert found == [address]
 
@@ -195,9 +202,7 @@ def test_callers_that_are_none_of_ours_are_passed_over():
 def test_process_that_ended_while_it_waited_may_come_again():
     address = free_address()
     found: list[str] = []
-    thread = threading.Thread(
-        target=lambda: found.append(rendezvous.meet(address, 3, 0, 20))
-    )
+    thread = threading.Thread(target=lambda: found.append(meet_at(address, 3, 0)))
     thread.start()
     host, port = rendezvous.split(address)
     for _ in range(100):
@@ -207,10 +212,7 @@ def test_process_that_ended_while_it_waited_may_come_again():
             break
         except ConnectionRefusedError:
             thread.join(0.05)
-    others = [
-        threading.Thread(target=rendezvous.meet, args=(address, 3, i, 20))
-        for i in (1, 2)
-    ]
+    others = [threading.Thread(target=meet_at, args=(address, 3, i)) for i in (1, 2)]
     for other in others:
         other.start()
     for other in [*others, thread]:

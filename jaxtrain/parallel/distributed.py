@@ -1,16 +1,19 @@
 """Several processes: is this one of them, and the start of `jax.distributed`."""
 
 import atexit
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax._src import distributed as jax_distributed
 from jax._src.clusters import OmpiCluster, SlurmCluster
 
 from jaxtrain.errors import UserError
-from jaxtrain.parallel import peers, rendezvous
+from jaxtrain.parallel import peers, relay, rendezvous
+
+# JAX's heartbeat, which ends a process by SIGABRT, is so much slower than ours.
+JAX_PATIENCE = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,25 @@ class Processes:
                 f"--process-id {self.index}: expected 0 to {self.num - 1}, as "
                 f"--num-processes is {self.num}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeouts:
+    """Seconds that processes wait for each other.
+
+    Attributes:
+      start: for all to come to the start.
+      heartbeat: for a sign of life of one.
+      shutdown: for all to come to the end.
+    """
+
+    start: float = 300.0
+    heartbeat: float = 30.0
+    shutdown: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.start <= 0:
+            raise UserError(f"--init-timeout {self.start:g}: expected seconds above 0")
 
 
 def find(
@@ -104,42 +126,43 @@ def from_environment() -> Processes | None:
     return Processes(coordinator=address, num=num, index=index, local_device_ids=local)
 
 
-def start(processes: Processes | None, timeout: float) -> None:
+def start(processes: Processes | None, timeouts: Timeouts) -> None:
     """Connect this process with the others; must come before JAX's backend starts.
 
     Args:
       processes: of the run; None or one: there is nothing to do.
-      timeout: seconds to wait for all of them.
+      timeouts: how long to wait for the others.
 
     Raises:
-      UserError: they did not come in time, or that is not above 0.
+      UserError: they did not come in time.
     """
-    if timeout <= 0:
-        raise UserError(f"--init-timeout {timeout:g}: expected seconds above 0")
     if processes is None or processes.num == 1:
         return
-    address = processes.coordinator
-    bound = rendezvous.meet(address, processes.num, processes.index, timeout)
+    address, index = processes.coordinator, processes.index
+    bound, connections = rendezvous.meet(address, processes.num, index, timeouts.start)
+    link = peers.connect(index, connections, timeouts.heartbeat)
+    if index > 0:
+        address = relay.start(*rendezvous.split(address))
     _call_directly(rendezvous.split(address)[0])
     # It takes SIGTERM for itself; `Peers` agrees on the place to stop.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         address,
         processes.num,
-        processes.index,
+        index,
         processes.local_device_ids,
         cluster_detection_method="deactivate",
         coordinator_bind_address=bound,
+        heartbeat_timeout_seconds=math.ceil(timeouts.heartbeat + JAX_PATIENCE),
+        shutdown_timeout_seconds=math.ceil(timeouts.shutdown),
     )
-    link = peers.connect(jax_distributed.global_state.client, processes.index)
-    atexit.register(_finish, link)
+    atexit.register(_finish, link, timeouts.shutdown)
 
 
-def _finish(link: peers.Peers) -> None:
+def _finish(link: peers.Peers, seconds: float) -> None:
     """Take leave of the others, when all have come to the end of Python."""
+    link.farewell(seconds)
     jax.distributed.shutdown()
-    # It must not wake up in C++ after Python has ended: that aborts the process.
-    link.join()
 
 
 def _call_directly(host: str) -> None:

@@ -1,43 +1,51 @@
 """The other processes of a run: stop where they stop, and end when one of them ends.
 
-What a process tells the others goes into the key-value store of JAX's coordinator, one
-key an event, and a thread of each waits for the next. It costs the loop nothing.
+A thread holds the connection to process 0 (see `hub`), from before JAX connects the
+processes to their end. It costs the loop nothing.
 """
 
-import itertools
-import json
 import os
+import socket
 import sys
 import threading
-import time
 from typing import Any, NoReturn
 
 from jaxtrain.errors import START_AGAIN
+from jaxtrain.parallel.hub import ANSWER_SECONDS, Hub
+from jaxtrain.parallel.links import Links
 
-# Seconds for a process to end by itself, once another has.
-GRACE = 5.0
-# For the threads of all processes to answer.
-ANSWER_SECONDS = 60.0
-FOREVER_MS = 2**31 - 1
-
-_EVENT, _ASKED = "jaxtrain/event", "jaxtrain/asked"
+# Seconds for a process to end by itself, once another has told that it does.
+GRACE = 3.0
 
 
 class Peers:
     """The link of this process to the others.
 
+    Args:
+      index: of this process.
+      connections: process 0: to each of the others; else: to process 0.
+      heartbeat: seconds of silence after which a process counts as lost.
+
     Attributes:
       agreed: the signal at which all processes have agreed to stop, or None.
     """
 
-    def __init__(self, client: Any, index: int):
+    def __init__(
+        self, index: int, connections: dict[int, socket.socket], heartbeat: float
+    ):
         self.agreed: int | None = None
-        self._client, self._index = client, index
+        self._hub: Hub | None = None
+        if index == 0:
+            mine, its = socket.socketpair()
+            self._hub = Hub({0: its, **connections}, heartbeat)
+            connections = {0: mine}
+        self._links = Links(connections, heartbeat)
         self._lock = threading.Lock()
         self._asked = 0
         self._stop_at = 0
         self._told = False
-        self._leaving = threading.Event()
+        self._leaving, self._over = threading.Event(), threading.Event()
+        self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
@@ -52,72 +60,79 @@ class Peers:
         """
         if signum is not None and not self._told:
             self._told = True
-            self._tell({"signum": signum})
+            self._links.send("signal", signum=signum)
         with self._lock:
             self._asked += 1
             return self.agreed if self._asked >= self._stop_at else None
 
-    def leave(self, code: int, message: str) -> None:
+    def leave(self, code: int, message: str) -> NoReturn:
         """End this process now, and the others soon, which could only wait for it."""
         self._leaving.set()
-        self._tell({"process": self._index, "code": code, "message": message})
-        self._end(code)
+        self._links.send("end", code=code, message=message)
+        self._thread.join(ANSWER_SECONDS)
+        self._exit(code)
 
-    def join(self) -> None:
-        """Wait for the thread, which ends when JAX has hung up."""
+    def farewell(self, seconds: float) -> None:
+        """Wait until all processes have come to the end of the run.
+
+        Args:
+          seconds: to wait at most; then this process ends, and so do the others.
+        """
+        self._links.send("done")
+        if not self._done.wait(seconds):
+            message = (
+                f"not all processes came to the end of the run in {seconds:g} s "
+                "(parallel.shutdown_seconds)"
+            )
+            print(f"error: {message}", file=sys.stderr)
+            self.leave(START_AGAIN, message)
         self._thread.join()
+        if self._hub is not None:
+            self._hub.join(ANSWER_SECONDS)
 
-    def _tell(self, event: dict[str, Any]) -> None:
-        for i in itertools.count():
-            try:
-                self._client.key_value_set(f"{_EVENT}/{i}", json.dumps(event))
-                return
-            except RuntimeError as error:
-                if "ALREADY_EXISTS" not in str(error):
-                    return  # The coordinator is gone: JAX ends this process.
+    def explain(self) -> None:
+        """Return if it is an error of this process, and not the end of another.
+
+        That breaks collectives, which raise before the word of it is here.
+        """
+        if self._over.wait(ANSWER_SECONDS):
+            self._thread.join()
 
     def _watch(self) -> None:
-        for i in itertools.count():
-            try:
-                text = self._client.blocking_key_value_get(f"{_EVENT}/{i}", FOREVER_MS)
-            except RuntimeError:
-                return  # The run has ended.
-            event = json.loads(text)
-            if "signum" not in event:
-                self._follow(**event)
-            elif self.agreed is None:
-                self._agree(event["signum"])
+        while len(self._links):
+            for _, message in self._links.poll():
+                self._handle(**message)
 
-    def _agree(self, signum: int) -> None:
-        """Stop where the process that is furthest asks next; none goes on meanwhile."""
-        timeout = int(1000 * ANSWER_SECONDS)
-        with self._lock:
-            try:
-                self._client.key_value_set(f"{_ASKED}/{self._index}", str(self._asked))
-                self._client.wait_at_barrier(_ASKED, timeout)
-                answers = self._client.key_value_dir_get(_ASKED)
-            except RuntimeError:
-                self._end(START_AGAIN, "another process does not answer")
-            self._stop_at = 1 + max(int(asked) for _, asked in answers)
-            self.agreed = signum
+    def _handle(self, kind: str, **values: Any) -> None:
+        if kind == "ask":
+            self._lock.acquire()  # Until the place to stop is known, nobody goes on.
+            self._links.send("asked", times=self._asked)
+        elif kind == "stop":
+            self._stop_at, self.agreed = values["at"], values["signum"]
+            self._lock.release()
+        elif kind == "done":
+            self._links.close(0)
+            self._done.set()
+        elif kind == "end":
+            self._links.close(0)
+            ended = f"process {values['process']} ended, so this one does"
+            self._follow(values["code"], f"{ended}: {values['message']}", GRACE)
+        elif kind == "lost":
+            self._links.close(0)
+            lost = f"process {values.get('process', 0)} {values['how']}"
+            self._follow(START_AGAIN, f"{lost}: the same command goes on")
 
-    def _follow(self, process: int, code: int, message: str) -> None:
+    def _follow(self, code: int, message: str, grace: float = 0.0) -> None:
         """End as another process did, unless this one is about to end by itself."""
-        if process != self._index and not self._leaving.wait(GRACE):
-            self._end(code, f"process {process} ended, so this one does: {message}")
-
-    def _end(self, code: int, message: str = "") -> NoReturn:
-        """End at once, together, without JAX's farewell, which waits for all."""
-        if message:
+        self._over.set()
+        if not self._leaving.wait(grace):
             print(f"error: {message}", file=sys.stderr)
-        try:
-            self._client.wait_at_barrier("jaxtrain/leave", int(2000 * GRACE))
-        except RuntimeError:
-            if code == 1:  # Of an unexpected error: this is where it came from.
-                print("error: another process ended without a word", file=sys.stderr)
-                code = START_AGAIN
-        if self._index == 0:
-            time.sleep(1)  # JAX aborts the processes that outlive the coordinator.
+            self._exit(code)
+
+    def _exit(self, code: int) -> NoReturn:
+        """End at once, without JAX's farewell, which waits for all."""
+        if self._hub is not None:
+            self._hub.join(ANSWER_SECONDS)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -126,15 +141,12 @@ class Peers:
 _current: Peers | None = None
 
 
-def connect(client: Any, index: int) -> Peers:
-    """Watch the other processes from now on.
-
-    Args:
-      client: of JAX's coordinator.
-      index: of this process.
-    """
+def connect(
+    index: int, connections: dict[int, socket.socket], heartbeat: float
+) -> Peers:
+    """Watch the other processes from now on; for the arguments see `Peers`."""
     global _current
-    _current = Peers(client, index)
+    _current = Peers(index, connections, heartbeat)
     return _current
 
 

@@ -2,7 +2,8 @@
 
 JAX ends a process that waits in vain for the others by SIGABRT, and does not say for
 whom it waited. So process 0 first listens at the coordinator's address itself, the
-others tell it their numbers, and when all are there it lets them go on to JAX.
+others tell it their numbers, and when all are there it lets them go on to JAX. The
+connections are kept, for `peers`.
 """
 
 import contextlib
@@ -22,7 +23,9 @@ PATIENCE = 5.0
 RETRY_SECONDS = 0.2
 
 
-def meet(address: str, num_processes: int, index: int, timeout: float) -> str:
+def meet(
+    address: str, num_processes: int, index: int, timeout: float
+) -> tuple[str, dict[int, socket.socket]]:
     """Wait until all processes are at `address`.
 
     Args:
@@ -33,7 +36,8 @@ def meet(address: str, num_processes: int, index: int, timeout: float) -> str:
 
     Returns:
       The address that the coordinator should listen at: that of HOST, or all addresses
-      of the machine where HOST is none of them.
+      of the machine where HOST is none of them. And the connections: of process 0 to
+      each of the others, by their numbers; of another to process 0.
 
     Raises:
       UserError: not all came in time, or two do not fit together.
@@ -43,10 +47,8 @@ def meet(address: str, num_processes: int, index: int, timeout: float) -> str:
     if index == 0:
         listener, bound = _listen(host, port, deadline)
         with listener:
-            _gather(listener, address, num_processes, deadline, timeout)
-        return bound
-    _join(address, num_processes, index, deadline, timeout)
-    return address
+            return bound, _gather(listener, address, num_processes, deadline, timeout)
+    return address, {0: _join(address, num_processes, index, deadline, timeout)}
 
 
 def split(address: str) -> tuple[str, int]:
@@ -110,10 +112,9 @@ def _cannot_listen(host: str, port: int, error: OSError) -> UserError:
 
 def _gather(
     listener: socket.socket, address: str, num: int, deadline: float, timeout: float
-) -> None:
+) -> dict[int, socket.socket]:
     """Wait for processes 1 to `num - 1`, and tell them how that went."""
     here: dict[int, socket.socket] = {}
-    reply = GO
     try:
         while len(here) < num - 1:
             try:
@@ -133,12 +134,18 @@ def _gather(
             else:
                 here[index] = connection
     except UserError as error:
-        reply = REFUSED + str(error)
-        raise
-    finally:
         for connection in here.values():
-            with contextlib.suppress(OSError), connection:
-                connection.sendall(f"{reply}\n".encode())
+            with connection:
+                _say(connection, f"{REFUSED}{error}")
+        raise
+    for connection in here.values():
+        _say(connection, GO)
+    return here
+
+
+def _say(connection: socket.socket, line: str) -> None:
+    with contextlib.suppress(OSError):
+        connection.sendall(f"{line}\n".encode())
 
 
 def _missing(missing: list[int], num: int, address: str, timeout: float) -> UserError:
@@ -165,8 +172,8 @@ def _greet(connection: socket.socket, num: int) -> int | None:
     elif not 0 < index < num:
         problem = f"is not one of {num}"
     if problem:
-        with contextlib.suppress(OSError), connection:
-            connection.sendall(f"{REFUSED}process {index} {problem}\n".encode())
+        with connection:
+            _say(connection, f"{REFUSED}process {index} {problem}")
         raise UserError(f"process {index} {problem}")
     return index
 
@@ -181,28 +188,31 @@ def _gone(connection: socket.socket) -> bool:
         return True
 
 
-def _join(address: str, num: int, index: int, deadline: float, timeout: float) -> None:
+def _join(
+    address: str, num: int, index: int, deadline: float, timeout: float
+) -> socket.socket:
     """Tell process 0 that this one is here, and wait for its answer."""
     host, port = split(address)
     problem = "nothing answers there"
     while (left := deadline - time.monotonic()) > 0:
         try:
-            with socket.create_connection(
-                (host, port), min(left, PATIENCE)
-            ) as process_0:
+            connection = socket.create_connection((host, port), min(left, PATIENCE))
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(connection)
                 words = json.dumps({"process": index, "of": num})
-                process_0.sendall(f"{words}\n".encode())
+                connection.sendall(f"{words}\n".encode())
                 problem = "process 0 is there, but not all the others"
                 # Process 0 knows better who is missing: let it give up first.
-                process_0.settimeout(deadline - time.monotonic() + PATIENCE)
-                reply = _read_line(process_0)
+                connection.settimeout(deadline - time.monotonic() + PATIENCE)
+                reply = _read_line(connection)
+                if reply == GO:
+                    stack.pop_all()
+                    return connection
         except TimeoutError:
             continue
         except OSError as error:
             problem = error.strerror or str(error)
         else:
-            if reply == GO:
-                return
             if reply.startswith(REFUSED):
                 raise UserError(reply.removeprefix(REFUSED))
             problem = "something else answers there, or process 0 ended"
@@ -215,10 +225,13 @@ def _join(address: str, num: int, index: int, deadline: float, timeout: float) -
 
 
 def _read_line(connection: socket.socket) -> str:
-    """Read up to the end of a line, of the connection, or of any line of ours."""
+    """Read up to the end of a line, of the connection, or of any line of ours.
+
+    What comes after the line is left there.
+    """
     data = b""
     while not data.endswith(b"\n") and len(data) < 4096:
-        more = connection.recv(4096)
+        more = connection.recv(1)
         if not more:
             break
         data += more

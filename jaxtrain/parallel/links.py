@@ -1,0 +1,113 @@
+"""Connections that are kept: lines of JSON, and beats that tell each end of the other.
+
+A process that is killed takes its connections with it, which the other end sees at
+once. One that is stopped, or whose machine is gone, falls silent.
+"""
+
+import contextlib
+import json
+import selectors
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+# Longest pause between two beats, and wait for a line to be taken.
+BEAT_SECONDS = 1.0
+SEND_SECONDS = 5.0
+
+
+@dataclass
+class _Link:
+    """This end of a connection, when it last heard of the other, and half a line."""
+
+    socket: socket.socket
+    heard: float = field(default_factory=time.monotonic)
+    rest: bytes = b""
+
+
+class Links:
+    """Connections to other processes, by their number.
+
+    One thread may `poll` and `close`, others may send meanwhile.
+
+    Args:
+      connections: to be kept from now on.
+      heartbeat: seconds of silence after which a process counts as lost.
+    """
+
+    def __init__(self, connections: dict[int, socket.socket], heartbeat: float):
+        self._links = {i: _Link(c) for i, c in connections.items()}
+        self._heartbeat = heartbeat
+        self._pause = min(BEAT_SECONDS, heartbeat / 4)
+        self._polled = self._beaten = time.monotonic()
+        self._lock = threading.Lock()
+        self._selector = selectors.DefaultSelector()
+        for index, connection in connections.items():
+            connection.settimeout(SEND_SECONDS)
+            self._selector.register(connection, selectors.EVENT_READ, index)
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def send(self, kind: str, /, to: int | None = None, **values: Any) -> None:
+        """Send a message to one process; None: to all."""
+        line = json.dumps({"kind": kind, **values}) + "\n"
+        with self._lock:
+            for index, link in self._links.items():
+                if to in (None, index):
+                    # That the other end has closed is seen by reading.
+                    with contextlib.suppress(OSError):
+                        link.socket.sendall(line.encode())
+
+    def close(self, index: int) -> None:
+        with self._lock:
+            link = self._links.pop(index, None)
+        if link is not None:
+            self._selector.unregister(link.socket)
+            link.socket.close()
+
+    def poll(self) -> list[tuple[int, dict[str, Any]]]:
+        """Wait for messages, up to the next beat.
+
+        Returns:
+          From whom, and what it sent; or {"kind": "lost", "how": words}, after which
+          that connection is closed.
+        """
+        now = time.monotonic()
+        if now - self._beaten >= self._pause:
+            self._beaten = now
+            self.send("beat")
+        found: list[tuple[int, dict[str, Any]]] = []
+        for key, _ in self._selector.select(self._pause):
+            found += [(key.data, message) for message in self._read(key.data)]
+        now = time.monotonic()
+        # This process itself did not run: that tells nothing of the others.
+        if now - self._polled > self._heartbeat / 2:
+            for link in self._links.values():
+                link.heard = now
+        self._polled = now
+        for index, link in [*self._links.items()]:
+            if now - link.heard > self._heartbeat:
+                silence = f"was silent for {self._heartbeat:g} s"
+                how = f"{silence} (parallel.heartbeat_seconds)"
+                found.append((index, self._lose(index, how)))
+        return found
+
+    def _read(self, index: int) -> list[dict[str, Any]]:
+        link = self._links[index]
+        try:
+            data = link.socket.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            return [self._lose(index, "ended without a word")]
+        link.heard = time.monotonic()
+        *lines, link.rest = (link.rest + data).split(b"\n")
+        messages = [json.loads(line) for line in lines]
+        return [message for message in messages if message["kind"] != "beat"]
+
+    def _lose(self, index: int, how: str) -> dict[str, Any]:
+        self.close(index)
+        return {"kind": "lost", "how": how}
