@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -98,6 +99,12 @@ def fashion_mnist_dir() -> str:
             pytest.fail(message)
         pytest.skip(message)
     return str(directory)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def read_lines(workdir: Path, kind: str | None = None) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from tests.conftest import (
     ROOT,
     Cli,
     Result,
+    free_port,
     read_lines,
     read_summary,
     recipe,
@@ -101,12 +101,6 @@ def test_process_0_alone_tells(pair: Pair):
 
 def stopped_steps(stderr: str) -> list[int]:
     return [int(step) for step in re.findall(r"stopped at step (\d+), saved", stderr)]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):

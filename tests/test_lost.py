@@ -1,0 +1,192 @@
+"""A process that is lost ends the others, told and with 75; then both go on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import (
+    ROOT,
+    Cli,
+    free_port,
+    read_summary,
+    recipe,
+    wait_for_lines,
+)
+
+# The processes wait for each other in every step.
+CONFIG = recipe(
+    data='DataConfig(source="digits", batch_size=64, cache="stream")',
+    train="TrainConfig(steps=48, eval_every_steps=100)",
+    logging="LoggingConfig(every_steps=1)",
+    parallel="ParallelConfig(heartbeat_seconds=10, shutdown_seconds=60)",
+)
+HANG = "hang@step:30"
+KILLED = "error: process {} ended without a word: the same command goes on\n"
+SILENT = (
+    "error: process {} was silent for 2 s (parallel.heartbeat_seconds): the same "
+    "command goes on\n"
+)
+
+Both = Sequence["subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def started() -> "Iterator[list[subprocess.Popen[str]]]":
+    """What a test starts: it ends with the test, whatever the test comes to."""
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        with process:
+            pass
+
+
+@pytest.fixture
+def start_both(
+    cli: Cli,
+    write_config: Callable[..., Path],
+    started: "list[subprocess.Popen[str]]",
+) -> Callable[..., Both]:
+    """Start two processes of a run; process `index` has the fault."""
+    config = write_config(CONFIG)
+
+    def start(index: int = 0, fault: str = "", *words: object) -> Both:
+        at = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
+        words = ("--config", config, "--workdir", "run", *at, *words)
+        faults = [fault if i == index else "" for i in range(2)]
+        both = [
+            cli.start(*words, "--process-id", i, JAXTRAIN_FAULT=faults[i])
+            for i in range(2)
+        ]
+        started.extend(both)
+        return both
+
+    return start
+
+
+def end(process: "subprocess.Popen[str]", code: int, within: float) -> str:
+    """Return what the process told; it must end in time."""
+    since = time.monotonic()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == code, stderr
+    assert time.monotonic() - since < within, stderr
+    assert "Traceback" not in stderr
+    return stderr
+
+
+def finish(both: Both, run: Path) -> None:
+    for process in both:
+        end(process, 0, within=60)
+    assert read_summary(run)["step"] == 48
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_killed_process_ends_the_other_at_once(cli: Cli, start_both, lost: int):
+    """Process 0, too, whose end JAX answers with SIGABRT."""
+    both = start_both(lost, HANG)  # The other waits for it in a collective.
+    run = cli.directory / "run"
+    wait_for_lines(run / "metrics.jsonl", 20, both[0])
+    both[lost].kill()
+    told = end(both[1 - lost], 75, within=4)
+    # A save on the way fails, too.
+    assert [x for x in told.splitlines(True) if "warning: could not save" not in x] == [
+        KILLED.format(lost)
+    ]
+    both[lost].communicate()
+    finish(start_both(), run)
+
+
+def test_hang_of_one_ends_both(cli: Cli, start_both):
+    """Either may be the first to tell: the other waits for it, without a step."""
+    both = start_both(1, HANG, "--train.step-timeout-seconds", 4)
+    run = cli.directory / "run"
+    wait_for_lines(run / "metrics.jsonl", 20, both[0])
+    told = [end(process, 75, within=4 + 5) for process in both]
+    assert all("error: " in text for text in told)
+    assert any("no step was done for 4 s" in text for text in told)
+    finish(start_both(), run)
+
+
+@pytest.mark.parametrize("signalled", [0, 1])
+def test_signal_before_the_first_step_ends_both(cli: Cli, start_both, signalled: int):
+    """While they compile: there is nothing to save yet, and no place to agree on."""
+    both = start_both()
+    while not (cli.directory / "run" / "config.json").exists():
+        assert both[0].poll() is None, both[0].communicate()[1]
+        time.sleep(0.02)
+    both[signalled].send_signal(signal.SIGTERM)
+    nothing = "the run had not begun; nothing was lost\n"
+    assert end(both[signalled], 143, within=20) == f"stopped: {nothing}"
+    other = end(both[1 - signalled], 143, within=5)
+    assert other == f"error: process {signalled} ended, so this one does: {nothing}"
+
+
+# Without JAX: processes that meet, then do what the second line says.
+SCRIPT = """
+import sys, time
+from jaxtrain.parallel import peers, rendezvous
+address, num, index = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+link = peers.connect(index, rendezvous.meet(address, num, index, 60)[1], 2)
+print("met", flush=True)
+"""
+
+
+@pytest.fixture
+def start_all(started: "list[subprocess.Popen[str]]") -> Callable[..., Both]:
+    """Start processes that run a line each once they have met."""
+
+    def start(*lines: str) -> Both:
+        words = [f"127.0.0.1:{free_port()}", str(len(lines))]
+        for index, line in enumerate(lines):
+            process = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT + line, *words, str(index)],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            started.append(process)
+        for process in started:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "met\n"
+        return started
+
+    return start
+
+
+def test_loss_is_passed_on_to_all(start_all):
+    three = start_all(*["time.sleep(60)"] * 3)
+    three[2].kill()
+    three[2].communicate()
+    for process in three[:2]:
+        assert end(process, 75, within=4) == KILLED.format(2)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_silent_process_ends_the_other(start_all, lost: int):
+    """Within the heartbeat and 5 s; itself it ends when it comes back."""
+    two = start_all(*["time.sleep(60)"] * 2)
+    two[lost].send_signal(signal.SIGSTOP)
+    assert end(two[1 - lost], 75, within=2 + 5) == SILENT.format(lost)
+    two[lost].send_signal(signal.SIGCONT)
+    assert end(two[lost], 75, within=4) == KILLED.format(1 - lost)
+
+
+def test_end_that_one_does_not_come_to(start_all):
+    two = start_all("link.farewell(1)", "time.sleep(60)")
+    message = "not all processes came to the end of the run in 1 s"
+    assert f"error: {message} (parallel.shutdown_seconds)" in end(two[0], 75, within=5)
+    assert message in end(two[1], 75, within=5)
+
+
+def test_end_that_all_come_to(start_all):
+    """However late: what ends after it is not lost."""
+    lines = ["link.farewell(60)", "time.sleep(1); link.farewell(60)"]
+    for process in start_all(*lines):
+        assert end(process, 0, within=20) == ""
