@@ -120,7 +120,7 @@ class Peers:
         elif kind == "lost":
             self._links.close(0)
             lost = f"process {values.get('process', 0)} {values['how']}"
-            self._follow(START_AGAIN, f"{lost}: the same command goes on")
+            self._follow(START_AGAIN, f"{lost}; the same command goes on")
 
     def _follow(self, code: int, message: str, grace: float = 0.0) -> None:
         """End as another process did, unless this one is about to end by itself."""
