@@ -13,7 +13,7 @@ from jaxtrain.errors import START_AGAIN
 from jaxtrain.parallel import peers
 
 # What a save may take, however short the steps are: storage may be slow.
-SAVE_SECONDS = 1800.0
+LONG_SECONDS = 1800.0
 
 
 class Watchdog:
@@ -21,30 +21,32 @@ class Watchdog:
 
     Args:
       seconds: between two steps, or two batches of an evaluation; None: for ever.
-      compiling: tells of compilation, which is given all the time it takes.
+      compiling: tells of compilation, which is given all the time it takes. That of
+        other processes is not seen: the first step may take as long as a save.
     """
 
     def __init__(self, seconds: float | None, compiling: Callable[[], bool]):
         self._seconds = self._limit = seconds
+        if seconds is not None and peers.current() is not None:
+            self._limit = max(seconds, LONG_SECONDS)
         self._compiling = compiling
         self._at = time.monotonic()
         self._done = threading.Event()
 
     def beat(self) -> None:
         """Tell that the run goes on."""
-        self._at = time.monotonic()
+        self._at, self._limit = time.monotonic(), self._seconds
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
         """Give what is inside the time of a save."""
         if self._seconds is not None:
-            self._limit = max(self._seconds, SAVE_SECONDS)
+            self._limit = max(self._seconds, LONG_SECONDS)
         yield
         self.beat()
-        self._limit = self._seconds
 
     def __enter__(self) -> "Watchdog":
-        self.beat()
+        self._at = time.monotonic()
         if self._seconds is not None:
             threading.Thread(target=self._watch, daemon=True).start()
         return self
@@ -61,7 +63,7 @@ class Watchdog:
         assert self._seconds is not None
         while not self._done.wait(min(1.0, self._seconds / 4)):
             if self._compiling():
-                self.beat()
+                self._at = time.monotonic()
             limit = self._limit
             if limit is not None and time.monotonic() - self._at > limit:
                 self._end(limit)

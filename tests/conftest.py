@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,10 @@ class Cli:
     """The real command line, started as a process of its own."""
 
     directory: Path
+    started: "list[subprocess.Popen[str]]" = field(default_factory=list)
 
     def start(self, *words: object, **env: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, str(ROOT / "main.py"), *map(str, words)],
             cwd=self.directory,
             env={**os.environ, "COLUMNS": "200", **env},
@@ -46,6 +47,8 @@ class Cli:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
 
     def __call__(self, *words: object, **env: str) -> Result:
         process = self.start(*words, **env)
@@ -54,8 +57,14 @@ class Cli:
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
-    return Cli(tmp_path)
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    """What a test starts ends with the test, whatever the test comes to."""
+    cli = Cli(tmp_path)
+    yield cli
+    for process in cli.started:
+        process.kill()
+        with process:
+            pass
 
 
 @pytest.fixture

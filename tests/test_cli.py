@@ -267,7 +267,7 @@ def test_two_runs_in_one_workdir_are_refused(cli: Cli, write_config):
 
 def test_signal_before_there_is_anything_to_save(cli: Cli, write_config):
     """While a large set is read, which takes minutes here."""
-    data = 'DataConfig(source="synthetic:64x64x3/10/2000000", cache="device")'
+    data = 'DataConfig(source="synthetic:8x8x1/10/9000000", cache="device")'
     config = write_config(recipe(data=data))
     process = cli.start("--config", config, "--workdir", "run")
     path = cli.directory / "run" / "metrics.jsonl"
