@@ -1,6 +1,6 @@
 """Run jaxtrain: `python main.py --config configs/digits.py`; `--help` tells more."""
 
-from jaxtrain.cli import main
+from jaxtrain.__main__ import run
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run()

@@ -263,7 +263,7 @@ class Run:
             start, metrics = self.in_flight.popleft()
             # To wait in device_get takes a tenth of the CPU from the step itself.
             num_steps = metrics["bad_steps"].block_until_ready().shape[0]
-            self.watchdog.beat()
+            self.watchdog.step_done()
             while self.due and self.due[0][0] <= start + num_steps:
                 self._report(*self.due.popleft())
             self.bad_numbers.look(start, metrics)

@@ -35,18 +35,25 @@ class Watchdog:
 
     def beat(self) -> None:
         """Tell that the run goes on."""
-        self._at, self._limit = time.monotonic(), self._seconds
+        self._at = time.monotonic()
+
+    def step_done(self) -> None:
+        """Tell that the devices have done a step."""
+        self.beat()
+        self._limit = self._seconds
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
         """Give what is inside the time of a save."""
+        limit = self._limit
         if self._seconds is not None:
             self._limit = max(self._seconds, LONG_SECONDS)
         yield
         self.beat()
+        self._limit = limit
 
     def __enter__(self) -> "Watchdog":
-        self._at = time.monotonic()
+        self.beat()
         if self._seconds is not None:
             threading.Thread(target=self._watch, daemon=True).start()
         return self
@@ -63,7 +70,7 @@ class Watchdog:
         assert self._seconds is not None
         while not self._done.wait(min(1.0, self._seconds / 4)):
             if self._compiling():
-                self._at = time.monotonic()
+                self.beat()
             limit = self._limit
             if limit is not None and time.monotonic() - self._at > limit:
                 self._end(limit)

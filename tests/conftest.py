@@ -38,7 +38,10 @@ class Cli:
     directory: Path
     started: "list[subprocess.Popen[str]]" = field(default_factory=list)
 
-    def start(self, *words: object, **env: str) -> "subprocess.Popen[str]":
+    def start(
+        self, *words: object, group: bool = False, **env: str
+    ) -> "subprocess.Popen[str]":
+        """Start a process, or a group of its own."""
         process = subprocess.Popen(
             [sys.executable, str(ROOT / "main.py"), *map(str, words)],
             cwd=self.directory,
@@ -46,12 +49,13 @@ class Cli:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=group,
         )
         self.started.append(process)
         return process
 
     def __call__(self, *words: object, **env: str) -> Result:
-        process = self.start(*words, **env)
+        process = self.start(*words, group=False, **env)
         stdout, stderr = process.communicate(timeout=300)
         return Result(process.returncode, stdout, stderr)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import CheckpointConfig
@@ -65,6 +66,7 @@ def losses(workdir: Path) -> np.ndarray:
     return np.array([line["loss"] for line in read_lines(workdir, "train")])
 
 
+@pytest.mark.slow
 def test_run_goes_on_across_devices_processes_and_presets(
     tmp_path: Path, write_config: Callable[..., Path]
 ):

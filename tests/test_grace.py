@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from jaxtrain.checkpointer import COMMITTED
 from tests.conftest import ROOT, Cli, read_lines, read_summary, recipe
 from tests.test_processes import free_port
@@ -49,6 +51,7 @@ def test_hang_and_signal_end_in_time(cli: Cli, write_config):
     assert [line["step"] for line in read_lines(cli.directory / "run", "event")] == [16]
 
 
+@pytest.mark.slow
 def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     """Its main thread waits inside a collective, where Python calls no handlers."""
     words = ["--config", write_config(CONFIG), "--workdir", "run"]

@@ -112,6 +112,7 @@ def test_training_is_that_of_one_device(
     assert equal <= idle_share < 1.3 * equal
 
 
+@pytest.mark.slow
 def test_run_goes_on_without_stages_and_with_them(one_device: Path, tmp_path: Path):
     run(tmp_path, DEEP, 2, 2, "--train.stop-after-steps", 7)
     run(tmp_path, DEEP, 1, 1, "--train.stop-after-steps", 14)

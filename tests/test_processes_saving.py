@@ -47,6 +47,7 @@ def wait_until(done: Callable[[], object]) -> None:
     raise AssertionError("it did not come to that in a minute")
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_when_their_disk_fills_and_is_freed(
     disk: Path, write_config: Callable[..., Path]
 ):
@@ -75,6 +76,7 @@ def test_two_processes_go_on_when_their_disk_fills_and_is_freed(
     assert one in names(disk)
 
 
+@pytest.mark.slow
 def test_three_failures_in_a_row_stop_both(
     tmp_path: Path, write_config: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ):

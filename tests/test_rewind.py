@@ -58,6 +58,7 @@ def names(workdir: Path) -> set[str]:
     return {path.name for path in (workdir / "checkpoints").iterdir()}
 
 
+@pytest.mark.slow
 def test_spike_leads_back_and_its_data_are_left_out(undisturbed: Path, tmp_path: Path):
     """As by hand; and where the run was interrupted makes no difference."""
     (told,) = events(undisturbed, "loss spike")

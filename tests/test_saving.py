@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from jaxtrain.checkpointer import COMMITTED
 from jaxtrain.cli import main
 from jaxtrain.logging import RunLog
-from tests.conftest import read_lines, read_summary, recipe
+from tests.conftest import Cli, read_lines, read_summary, recipe
 
 # A checkpoint of this run takes about 0.6 MB.
 CONFIG = recipe(
@@ -26,15 +27,20 @@ CONFIG = recipe(
 
 def fill(disk: Path, left: int, after: int | None = None) -> None:
     """Leave only so many bytes free, once checkpoint `after` is committed."""
-    while after and COMMITTED not in names(disk, str(after)):
-        time.sleep(0.01)
-    while after and len(names(disk)) > 3:  # An old one is about to be removed.
-        time.sleep(0.01)
+    if after is not None:
+        wait_for_save(disk, after)
     path = disk / "ballast"
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(100_000))
     os.truncate(path, max(0, path.stat().st_size - left))
+
+
+def wait_for_save(disk: Path, step: int) -> None:
+    while COMMITTED not in names(disk, str(step)):
+        time.sleep(0.01)
+    while len(names(disk)) > 3:  # An old one is about to be removed.
+        time.sleep(0.01)
 
 
 def at_lines(monkeypatch: pytest.MonkeyPatch, act: Callable[[str, int], Any]) -> None:
@@ -107,6 +113,32 @@ def test_run_whose_disk_is_freed_ends_well(
     assert names(disk) == {"40", "50", "60"}
     assert main([*words, "--train.steps", "70"]) == 0
     assert [line["step"] for line in read_lines(disk / "run", "event")] == [step, 60]
+
+
+def test_run_whose_disk_is_read_only_for_a_while_ends_well(
+    disk: Path, cli: Cli, write_config: Callable[..., Path]
+):
+    """The folder of the checkpoints alone: a mount of its own, as the log is open."""
+    words = ["--config", write_config(CONFIG), "--workdir", disk / "run"]
+    words += ["--train.steps", 800, "--checkpoint.every-steps", 100]
+    process = cli.start(*words)
+    folder = str(disk / "run" / "checkpoints")
+    while not Path(folder, "100", COMMITTED).exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    subprocess.run(["mount", "--bind", folder, folder], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+    while not failures(disk):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    subprocess.run(["umount", "--lazy", folder], check=True)
+    # Orbax would have the process wait for five minutes when all is done.
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "could not save step 200: Read-only file system" in told
+    assert "Traceback" not in told
+    assert failures(disk)[0][0] < 300
+    assert {"600", "700", "800"} <= names(disk)
 
 
 def test_three_failures_in_a_row_stop_the_run(

@@ -1,5 +1,7 @@
 """Data workers that are killed, and workers whose trainer is."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -66,6 +68,7 @@ def test_death_is_told_within_5_seconds(caplog: pytest.LogCaptureFixture):
     assert record.created - killed < 5
 
 
+@pytest.mark.slow
 def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cli):
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
     fault = ",".join(f"worker_kill@step:{step}" for step in (12, 22, 32, 42))
@@ -77,6 +80,22 @@ def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cl
     assert rest.code == 0
     assert "leaked" not in rest.stderr  # Of shared memory, once its workers have ended.
     run = cli.directory / "run"
+    assert read_lines(run, "train") == read_lines(undisturbed / "run", "train")
+
+
+def test_signal_to_the_whole_group(undisturbed: Path, cli: Cli):
+    """As Ctrl-C and batch systems send it: the workers leave it to the trainer."""
+    words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
+    process = cli.start(*words, group=True)
+    run = cli.directory / "run"
+    wait_for_lines(run / "metrics.jsonl", 5, process)
+    workers = children(process.pid)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 143, stderr
+    assert "saved; the same command goes on" in stderr and "Traceback" not in stderr
+    wait_for(lambda: not any(map(alive, workers)), 5)
+    assert cli(*words).code == 0
     assert read_lines(run, "train") == read_lines(undisturbed / "run", "train")
 
 

@@ -1,0 +1,69 @@
+"""A signal may come at any moment: in a compilation, an evaluation, a save."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxtrain import loop
+from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.cli import main
+from jaxtrain.compiled import Compiled
+from tests.conftest import read_lines, read_summary, recipe
+
+CONFIG = recipe(
+    train="TrainConfig(steps=12, eval_every_steps=4)",
+    checkpoint="CheckpointConfig(every_steps=3)",
+    logging="LoggingConfig(every_steps=1)",
+)
+# In the midst of what the signal comes, and the step that is saved for it.
+PLACES = {
+    "evaluation": (loop, "evaluate", 4),
+    "save": (Checkpoints, "write", 3),
+    "compilation": (Compiled, "compile", 0),
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    config = folder / "recipe.py"
+    config.write_text(
+        f"from jaxtrain.config import *\n\n\ndef get_config():\n    return {CONFIG}\n"
+    )
+    assert main(["--config", str(config), "--workdir", str(folder / "run")]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_signal_in_the_midst_of(
+    place: str, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    owner, name, saved = PLACES[place]
+    words = ["--config", str(undisturbed / "recipe.py"), "--workdir", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, with_signal(getattr(owner, name)))
+        assert main(words) == 143
+    steps = [int(p.name) for p in (tmp_path / "checkpoints").iterdir()]
+    assert max(steps, default=0) == saved
+    assert main(words) == 0
+    for kind in ("train", "eval"):
+        assert read_lines(tmp_path, kind) == read_lines(undisturbed / "run", kind)
+    ours, theirs = read_summary(tmp_path), read_summary(undisturbed / "run")
+    assert ours["eval"] == theirs["eval"] and ours["best"] == theirs["best"]
+
+
+def with_signal(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, with a SIGTERM at its first call."""
+    calls = []
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not calls:
+            calls.append(args)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return function(*args, **kwargs)
+
+    return call
