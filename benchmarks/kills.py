@@ -50,7 +50,7 @@ def kill_again_and_again(folder: Path, num_kills: int, seed: int = 0) -> dict[st
     """
     (folder / "recipe.py").write_text(RECIPE)
     moments, workdir = random.Random(seed), folder / "killed"
-    before, segments, committed = shared_memory(), set[str](), 0
+    segments, committed = set[str](), 0
     again, waits = [0], list[float]()
     for _ in range(num_kills):
         lines, began = _lines(workdir), time.time()
@@ -63,8 +63,8 @@ def kill_again_and_again(folder: Path, num_kills: int, seed: int = 0) -> dict[st
             again.append(max(line["step"] for line in lines) - step)
         time.sleep(moments.uniform(0, LONGEST))
         below = children(process.pid)
+        segments |= shared_memory({process.pid, *below})
         process.kill()
-        segments |= shared_memory() - before
         process.communicate()
         wait_for(functools.partial(_all_ended, below), 5)
         newest = max(_committed(workdir), default=0)
@@ -74,7 +74,8 @@ def kill_again_and_again(folder: Path, num_kills: int, seed: int = 0) -> dict[st
     end = committed + 2 * SAVE_EVERY
     digests = [_finish(folder, w, end) for w in (workdir, folder / "undisturbed")]
     assert digests[0] == digests[1] and len(digests[0]) > 20, "not the same end"
-    wait_for(lambda: not segments & abandoned(shared_memory()), 5)
+    assert segments
+    wait_for(lambda: not any(map(os.path.exists, segments)), 5)
     return {
         "kills": num_kills,
         "steps": end,
@@ -167,14 +168,10 @@ def _read(path: Path) -> str:
         return ""
 
 
-def shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()}
-
-
-def abandoned(segments: set[str]) -> set[str]:
-    """Return the segments of shared memory that no process has."""
-    maps = "".join(map(_read, Path("/proc").glob("[0-9]*/maps")))
-    return {name for name in segments if f"/dev/shm/{name}" not in maps}
+def shared_memory(pids: set[int]) -> set[str]:
+    """Return the paths of the segments that processes have mapped."""
+    words = [word for pid in pids for word in _read(Path(f"/proc/{pid}/maps")).split()]
+    return {word for word in words if word.startswith("/dev/shm/")}
 
 
 def main() -> None:

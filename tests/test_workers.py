@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.kills import abandoned, alive, children, shared_memory, wait_for
+from benchmarks.kills import alive, children, shared_memory, wait_for
 from jaxtrain import faults
 from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import pipeline, sources
@@ -100,14 +100,14 @@ def test_signal_to_the_whole_group(undisturbed: Path, cli: Cli):
 
 
 def test_nothing_outlives_a_killed_trainer(undisturbed: Path, cli: Cli):
-    before = shared_memory()
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
     process = cli.start(*words, "--train.steps", 100000)
     wait_for_lines(cli.directory / "run" / "metrics.jsonl", 5, process)
     workers = children(process.pid)
     assert len(workers) >= 3  # Two, and the tracker of shared memory.
+    segments = shared_memory({process.pid, *workers})
+    assert segments
     process.kill()
-    left = shared_memory() - before
     wait_for(lambda: not any(map(alive, workers)), 5)
     process.communicate(timeout=5)
-    wait_for(lambda: not left & abandoned(shared_memory()), 5)
+    wait_for(lambda: not any(map(os.path.exists, segments)), 5)
