@@ -3,9 +3,9 @@
     python benchmarks/pmap.py [--examples 16]
 
 The peer is what trainers were before meshes: replicated parameters, a batch for each
-device, `lax.pmean` of the gradients, batch norm by device. Ours has the same model,
-optimizer and batch, and batch norm in groups of the examples of one device; it also
-gathers and normalises its images, and guards against non-finite steps. Both steps run
+device, `lax.pmean` of gradients and metrics, batch norm by device. Ours has the same
+model, optimizer and batch, and batch norm in groups of the examples of one device; it
+also gathers its images, and guards against non-finite steps. Both steps run
 in turn on data that are already on the devices; the median of the pairs' ratios counts.
 Without GPUs the devices are simulated: they share the CPU's cores, so that times are
 noisy; what the two programs exchange is exact. Few examples a device show the fixed
@@ -79,22 +79,23 @@ def make_peer(task: Task) -> tuple[Step, Any, jax.stages.Compiled]:
     def loss_fn(params: Any, model_state: Any, images: Any, labels: Any) -> Any:
         model = nnx.merge(task.graphdef, params, model_state, copy=True)
         model.train()
-        logits = model(images)
+        logits = model((images.astype(jnp.float32) / 255 - 0.5) / 0.25)
         loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
-        return loss, split_model(model)[2]
+        accuracy = jnp.mean(jnp.argmax(logits, -1) == labels)
+        return loss, (split_model(model)[2], accuracy)
 
     def step(state: Any, images: jax.Array, labels: jax.Array) -> Any:
         params, model_state, opt_state = state
-        (loss, model_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            params, model_state, images, labels
-        )
-        loss, grads = jax.lax.pmean((loss, grads), "devices")
+        (loss, (model_state, accuracy)), grads = jax.value_and_grad(
+            loss_fn, has_aux=True
+        )(params, model_state, images, labels)
+        metrics, grads = jax.lax.pmean(((loss, accuracy), grads), "devices")
         updates, opt_state = tx.update(grads, opt_state, params)
-        return (optax.apply_updates(params, updates), model_state, opt_state), loss
+        return (optax.apply_updates(params, updates), model_state, opt_state), metrics
 
     rng = np.random.default_rng(0)
     size = num, task.config.data.batch_size // num
-    images = jnp.asarray(rng.normal(size=(*size, 28, 28, 1)), jnp.float32)
+    images = jnp.asarray(rng.integers(256, size=(*size, 28, 28, 1)), jnp.uint8)
     labels = jnp.asarray(rng.integers(10, size=size))
     pmapped: Any = jax.pmap(step, axis_name="devices", donate_argnums=0)
     first = state.params, model_state, tx.init(state.params)
