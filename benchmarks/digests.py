@@ -6,7 +6,6 @@ Measured at the default interval, an epoch, on the smallest data set there is an
 CIFAR-10's shapes. A restart computes the digests once more, to compare them.
 """
 
-import importlib.util
 import json
 import statistics
 import time
@@ -18,6 +17,7 @@ import jax
 from jaxtrain import config as config_lib
 from jaxtrain import devices
 from jaxtrain.config import Config
+from jaxtrain.config_file import load_config
 from jaxtrain.digest import scan
 from jaxtrain.measure import compile_step, create_inputs
 from jaxtrain.state import as_dict
@@ -26,14 +26,6 @@ from jaxtrain.task import build_task
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 STEPS, REPEATS = 3, 3
-
-
-def load(name: str) -> Config:
-    spec = importlib.util.spec_from_file_location(name, CONFIGS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config()
 
 
 def measure(config: Config) -> dict[str, Any]:
@@ -69,13 +61,15 @@ def measure(config: Config) -> dict[str, Any]:
 def main() -> None:
     devices.start("auto")
     cifar = config_lib.replace(
-        load("cifar10_resnet18"), "data.source", "synthetic:32x32x3/10/50000"
+        load_config(CONFIGS / "cifar10_resnet18.py"),
+        "data.source",
+        "synthetic:32x32x3/10/50000",
     )
     print(
         json.dumps(
             {
                 "name": "digests",
-                "digits": measure(load("digits")),
+                "digits": measure(load_config(CONFIGS / "digits.py")),
                 "cifar10_resnet18": measure(cifar),
                 "device": jax.devices()[0].device_kind,
                 "versions": versions(),

@@ -13,7 +13,6 @@ clock.
 
 import dataclasses
 import json
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from pairs import compare
 
 from jaxtrain import devices, models, precision
 from jaxtrain.config import (
@@ -136,21 +136,10 @@ def main() -> None:
     turns = Turns(peer=make_bare())
     with tempfile.TemporaryDirectory() as folder:
         train(CONFIG, Path(folder) / "run", faults=turns)
-    # Of each pair, as the speed of a shared machine drifts from pair to pair.
-    pairs = list(zip(turns.ours, turns.theirs, strict=True))
-    ratios = sorted(peer[0] / ours[0] for ours, peer in pairs)
-    cpu_ratios = [peer[1] / ours[1] for ours, peer in pairs]
-    quarter = len(ratios) // 4
     images = STEPS * CONFIG.data.batch_size
     result = {
         "name": "loop",
-        "ratio": statistics.median(ratios),
-        "ratio_quartiles": [ratios[quarter], ratios[-1 - quarter]],
-        "ratio_of_cpu_time": statistics.median(cpu_ratios),
-        "ours": images / statistics.median(ours[0] for ours, _ in pairs),
-        "peer": images / statistics.median(peer[0] for _, peer in pairs),
-        "unit": "images/s",
-        "pairs": len(pairs),
+        **compare(turns.ours, turns.theirs, images),
         "device": jax.devices()[0].device_kind,
         "versions": versions(),
     }

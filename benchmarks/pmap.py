@@ -14,7 +14,6 @@ cost of what only ours does.
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from pairs import compare
 
 from jaxtrain import devices
 from jaxtrain.config import (
@@ -134,19 +134,10 @@ def main() -> None:
     step, state, program = make_peer(task)
     run_ours, run_peer = make_run(our_step, our_state), make_run(step, state)
     pairs = [(run_ours(), run_peer()) for _ in range(PAIRS)]
-    ratios = sorted(peer[0] / ours[0] for ours, peer in pairs)
-    cpu_ratios = [peer[1] / ours[1] for ours, peer in pairs]
-    quarter = len(ratios) // 4
     images = STEPS * task.config.data.batch_size
     result = {
         "name": "pmap",
-        "ratio": statistics.median(ratios),
-        "ratio_quartiles": [ratios[quarter], ratios[-1 - quarter]],
-        "ratio_of_cpu_time": statistics.median(cpu_ratios),
-        "ours": images / statistics.median(ours[0] for ours, _ in pairs),
-        "peer": images / statistics.median(peer[0] for _, peer in pairs),
-        "unit": "images/s",
-        "pairs": len(pairs),
+        **compare([o for o, _ in pairs], [p for _, p in pairs], images),
         "collectives": {
             name: summarize(list_collectives(p.as_text() or ""))
             for name, p in (("ours", our_program), ("peer", program))
