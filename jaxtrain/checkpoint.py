@@ -10,6 +10,7 @@ import logging
 import shutil
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from jaxtrain.checkpointer import (
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.digest import scan
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
-from jaxtrain.held import Held, on_first_host
+from jaxtrain.held import on_first_host
 from jaxtrain.parallel import agree
 
 _STATE = "state"
@@ -71,22 +72,21 @@ class Checkpoints:
         state: dict[str, Any],
         info: dict[str, Any],
         metrics: dict[str, Any] | None,
+        *,
+        before_write: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start to save, as `hold` and `write` do."""
-        held = self.hold(step, state)
-        if jax.process_index() == 0:
-            self.write(step, held, info, metrics)
-
-    def hold(self, step: int, state: dict[str, Any]) -> Held:
-        """Take what is to be written of a state, in all processes.
+        """Start to save; the arrays are copied before this returns.
 
         Args:
           step: completed steps.
           state: nested dicts of arrays.
+          info: JSON values.
+          metrics: of the validation split, by which the best checkpoints are kept.
+          before_write: is called by the process that writes, when it has the state.
 
         Raises:
           BadNumbersError: the state is not finite.
-          CheckpointError: the save before failed.
+          CheckpointError: this save could not start, or the one before it failed.
         """
         self.wait()
         sums, bad = scan(state)
@@ -96,33 +96,17 @@ class Checkpoints:
                 f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
                 f"saved, and the last good checkpoint is {self.newest()}"
             )
-        return Held(on_first_host(state), sums)
-
-    def write(
-        self,
-        step: int,
-        held: Held,
-        info: dict[str, Any],
-        metrics: dict[str, Any] | None,
-    ) -> None:
-        """Start to write, in process 0; the arrays are copied before this returns.
-
-        Args:
-          step: completed steps.
-          held: what `hold` took.
-          info: JSON values.
-          metrics: of the validation split, by which the best checkpoints are kept.
-
-        Raises:
-          CheckpointError: this save could not start.
-        """
+        state = on_first_host(state)
+        if jax.process_index() != 0:
+            return
+        before_write()
         silence_abandoned_work()
         try:
             response = self._checkpointer.save_checkpointables_async(
                 step,
-                {_STATE: held.state},
+                {_STATE: state},
                 metrics=None if metrics is None else {**metrics, "step": step},
-                custom_metadata=manifest.make(held.state, held.sums, info),
+                custom_metadata=manifest.make(state, sums, info),
             )
         except Exception as error:
             self._forget_failed(step)

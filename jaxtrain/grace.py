@@ -17,8 +17,6 @@ from jaxtrain.parallel import peers
 
 # To look into a folder that may hang itself.
 LOOK_SECONDS = 1.0
-# For the other processes to be told.
-LEAVE_SECONDS = 15.0
 
 
 class Grace:
@@ -65,7 +63,6 @@ class Grace:
         print(f"stopped: {message}", file=sys.stderr, flush=True)
         others = peers.current()
         if others is not None:
-            threading.Timer(LEAVE_SECONDS, os._exit, [code]).start()
             others.leave(code, message)
         os._exit(code)
 

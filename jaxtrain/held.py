@@ -1,25 +1,11 @@
 """A state on its way into a checkpoint: of several processes the first writes all."""
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-
-
-@dataclass(frozen=True)
-class Held:
-    """A state to be written.
-
-    Attributes:
-      state: nested dicts of arrays, as `on_first_host` returns them.
-      sums: their digests, by path.
-    """
-
-    state: Any
-    sums: dict[str, int]
 
 
 def on_first_host(state: Any) -> Any:

@@ -1,5 +1,6 @@
 """Storage that fails: the run goes on, tries again, and stops at the third failure."""
 
+import functools
 import math
 import shutil
 from collections.abc import Callable
@@ -36,13 +37,7 @@ class Saver:
         # Of the last save.
         self._error: CheckpointError | None = None
 
-    def save(
-        self,
-        step: int,
-        state: dict[str, Any],
-        info: dict[str, Any],
-        metrics: dict[str, Any] | None,
-    ) -> None:
+    def save(self, step: int, *args: Any) -> None:
         """Start to save, as `Checkpoints.save` does.
 
         Raises:
@@ -52,13 +47,10 @@ class Saver:
         self.look(wait=True)
         # The others wait for it here, not in a collective, which may run out of time.
         agree.gather(None)
-        held = self._saved.hold(step, state)
         self._error = None
-        if jax.process_index() != 0:
-            return
+        fault = functools.partial(self._faults.before_save, step)
         try:
-            self._faults.before_save(step)
-            self._saved.write(step, held, info, metrics)
+            self._saved.save(step, *args, before_write=fault)
         except CheckpointError as error:
             self._count(error)
 

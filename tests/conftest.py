@@ -65,7 +65,11 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     """What a test starts ends with the test, whatever the test comes to."""
     cli = Cli(tmp_path)
     yield cli
-    for process in cli.started:
+    end_all(cli.started)
+
+
+def end_all(processes: "list[subprocess.Popen[str]]") -> None:
+    for process in processes:
         process.kill()
         with process:
             pass

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxtrain.checkpointer import COMMITTED
-from tests.conftest import ROOT, Cli, read_lines, read_summary, recipe
-from tests.test_processes import free_port
+from tests.conftest import ROOT, Cli, free_port, read_lines, read_summary, recipe
 
 GRACE = 3
 CONFIG = recipe(

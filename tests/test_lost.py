@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import (
     ROOT,
     Cli,
+    end_all,
     free_port,
     read_summary,
     recipe,
@@ -41,10 +42,7 @@ def started() -> "Iterator[list[subprocess.Popen[str]]]":
     """What a test starts: it ends with the test, whatever the test comes to."""
     processes: list[subprocess.Popen[str]] = []
     yield processes
-    for process in processes:
-        process.kill()
-        with process:
-            pass
+    end_all(processes)
 
 
 @pytest.fixture

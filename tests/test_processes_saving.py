@@ -15,8 +15,8 @@ import pytest
 
 from jaxtrain.checkpointer import COMMITTED
 from jaxtrain.quarantine import DAMAGED
-from tests.conftest import ROOT, read_lines, read_summary, recipe
-from tests.test_processes import free_port, run_two, start_two
+from tests.conftest import ROOT, free_port, read_lines, read_summary, recipe
+from tests.test_processes import run_two, start_two
 from tests.test_saving import failures, fill, names
 
 # With fsdp its larger arrays are shared between the processes.

@@ -22,7 +22,7 @@ CONFIG = recipe(
 # In the midst of what the signal comes, and the step that is saved for it.
 PLACES = {
     "evaluation": (loop, "evaluate", 4),
-    "save": (Checkpoints, "write", 3),
+    "save": (Checkpoints, "save", 3),
     "compilation": (Compiled, "compile", 0),
 }
 
