@@ -3,10 +3,11 @@
     python benchmarks/pmap.py [--examples 16]
 
 The peer is what trainers were before meshes: replicated parameters, a batch for each
-device, `lax.pmean` of gradients and metrics, batch norm by device. Ours has the same
-model, optimizer and batch, and batch norm in groups of the examples of one device; it
-also gathers its images, and guards against non-finite steps. Both steps run
-in turn on data that are already on the devices; the median of the pairs' ratios counts.
+device, `lax.pmean` of gradients and metrics, and the batch norm of Flax over the
+examples of a device. Ours has the same model, optimizer and batch, and batch norm in
+groups of the examples of one device; it also guards against non-finite steps, and
+returns the norm of the gradients. Both steps run in turn on batches that are already on
+the devices; the median of the pairs' ratios counts.
 Without GPUs the devices are simulated: they share the CPU's cores, so that times are
 noisy; what the two programs exchange is exact. Few examples a device show the fixed
 cost of what only ours does.
@@ -22,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from batch_norm import FlaxLayers
 from flax import nnx
 from pairs import compare
 
@@ -35,6 +37,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.measure import compile_step, create_inputs
+from jaxtrain.models.convnet import ConvNet
 from jaxtrain.parallel.collectives import list_collectives, summarize
 from jaxtrain.state import split_model
 from jaxtrain.summary import versions
@@ -45,6 +48,8 @@ STEPS, PAIRS = 6, 50
 # Few, as simulated devices wait for each other on the threads of one pool.
 CALLS_IN_FLIGHT = 5
 
+SHAPE, NUM_CLASSES, WIDTH = (28, 28, 1), 10, 0.5
+
 # Returns the state's successor from the state.
 Step = Callable[[Any], Any]
 
@@ -52,9 +57,11 @@ Step = Callable[[Any], Any]
 def make_config(num_devices: int, examples: int) -> Config:
     return Config(
         data=DataConfig(
-            source="synthetic:28x28x1/10", batch_size=examples * num_devices
+            source=f"synthetic:{'x'.join(map(str, SHAPE))}/{NUM_CLASSES}",
+            batch_size=examples * num_devices,
+            cache="stream",
         ),
-        model=ModelConfig(name="convnet", width=0.5),
+        model=ModelConfig(name="convnet", width=WIDTH),
         optimizer=OptimizerConfig(name="sgd", learning_rate=0.01, momentum=0.9),
         parallel=ParallelConfig(batch_norm=examples),
         train=TrainConfig(epochs=1),
@@ -70,14 +77,18 @@ def make_ours(task: Task) -> tuple[Step, Any, jax.stages.Compiled]:
 
 def make_peer(task: Task) -> tuple[Step, Any, jax.stages.Compiled]:
     """Return the step of pmap, its first state and its program."""
-    state = task.create(jax.random.key(0))
-    # Here batch norm has one group, the examples of a device.
-    model_state = jax.tree.map(lambda x: x[0], state.model_state)
+    model = ConvNet(
+        SHAPE,
+        NUM_CLASSES,
+        width=WIDTH,
+        layers=FlaxLayers(policy=task.policy, rngs=nnx.Rngs(0)),
+    )
+    graphdef, params, model_state = split_model(model)
     num = jax.device_count()
     tx = optax.sgd(0.01, momentum=0.9)
 
     def loss_fn(params: Any, model_state: Any, images: Any, labels: Any) -> Any:
-        model = nnx.merge(task.graphdef, params, model_state, copy=True)
+        model = nnx.merge(graphdef, params, model_state, copy=True)
         model.train()
         logits = model((images.astype(jnp.float32) / 255 - 0.5) / 0.25)
         loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
@@ -95,10 +106,10 @@ def make_peer(task: Task) -> tuple[Step, Any, jax.stages.Compiled]:
 
     rng = np.random.default_rng(0)
     size = num, task.config.data.batch_size // num
-    images = jnp.asarray(rng.integers(256, size=(*size, 28, 28, 1)), jnp.uint8)
-    labels = jnp.asarray(rng.integers(10, size=size))
+    images = jnp.asarray(rng.integers(256, size=(*size, *SHAPE)), jnp.uint8)
+    labels = jnp.asarray(rng.integers(NUM_CLASSES, size=size))
     pmapped: Any = jax.pmap(step, axis_name="devices", donate_argnums=0)
-    first = state.params, model_state, tx.init(state.params)
+    first = params, model_state, tx.init(params)
     first = jax.tree.map(lambda x: jnp.broadcast_to(x, (num, *x.shape)), first)
     program = pmapped.lower(first, images, labels).compile()
     spread = jax.pmap(lambda *x: x)

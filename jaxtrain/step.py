@@ -105,18 +105,18 @@ def make_train_step(
         batch = {**batch, "image": layout.images(batch["image"])}
         key = random.at_step(root, random.DROPOUT, state.step)
         grads, model_state, metrics = gradients(state, batch, key)
-        sums = {"grads": squares(grads), "model_state": squares(model_state)}
+        grad_norm = jnp.sqrt(squares(grads))
         new = update.propose(
             state,
             grads,
-            jnp.sqrt(sums["grads"]),
+            grad_norm,
             model_state,
             value=metrics["loss"],
             grad=grads,
             value_fn=lambda params: mean_loss(params, state, batch, key),
         )
-        sums["params"] = squares(new["params"])
-        return update.conclude(state, new, metrics, sums)
+        param_norm = jnp.sqrt(squares(new["params"]))
+        return update.conclude(state, new, metrics, grad_norm, param_norm)
 
     def train_step(
         state: TrainState, root: jax.Array, data: Any, batches: Batch

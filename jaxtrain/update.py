@@ -91,7 +91,8 @@ class Update:
         state: TrainState,
         new: dict[str, Any],
         metrics: Metrics,
-        sums: dict[str, jax.Array],
+        grad_norm: jax.Array,
+        param_norm: jax.Array,
     ) -> tuple[TrainState, Metrics]:
         """Return the next state, and all metrics of the step.
 
@@ -99,10 +100,12 @@ class Update:
           state: before the step.
           new: what `propose` returned; dropped if the step is skipped.
           metrics: `loss` and `accuracy`.
-          sums: squares of all `grads`, `model_state` and (finite gradients may still
-            give an update that is not) new `params`.
+          grad_norm: of all gradients. Batch-norm statistics that are not finite show
+            in it, too (see `jaxtrain.models.batch_norm.statistics`).
+          param_norm: of all new parameters: finite gradients may still give an update
+            that is not.
         """
-        finite = jnp.isfinite(metrics["loss"] + sum(map(jnp.sqrt, sums.values())))
+        finite = jnp.isfinite(metrics["loss"] + grad_norm + param_norm)
         ema_params = _update_ema(self.ema_decay, state, new["params"])
         new = {**new, "ema_params": ema_params}
         old = {name: getattr(state, name) for name in new}
@@ -113,7 +116,7 @@ class Update:
         bad_steps = _count_bad_steps(state, taken, finite)
         metrics = {
             **metrics,
-            "grad_norm": jnp.sqrt(sums["grads"]),
+            "grad_norm": grad_norm,
             "skipped": 1 - taken.astype(jnp.int32),
             "bad_steps": bad_steps["in_a_row"],
         }

@@ -21,7 +21,7 @@ from jaxtrain.errors import BadNumbersError
 from jaxtrain.optim import make_optimizer
 from jaxtrain.state import TrainState, as_dict
 from jaxtrain.task import build_task
-from jaxtrain.update import make_update, squares
+from jaxtrain.update import Metrics, make_update, squares
 from tests.conftest import Cli, read_lines, read_summary, recipe
 
 # Two good steps; then the statistics of the last batch norm overflow.
@@ -96,20 +96,21 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         loss_scale={},
         bad_steps={"in_a_row": zero, "total": zero},
     )
-    grads = {"weights": jnp.full(1, 1.2e19)}  # Squared, less than half the largest.
+    norm = jnp.float32(1.2e19)  # Squared, less than half the largest.
+
+    def take_step(state: TrainState) -> tuple[TrainState, Metrics]:
+        new = update.propose(state, {"weights": norm[None]}, norm, {})
+        param_norm = jnp.sqrt(squares(new["params"]))
+        return update.conclude(state, new, {"loss": norm}, norm, param_norm)
+
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     with contextlib.closing(Checkpoints(folder, CheckpointConfig())) as saved:
         for step in (1, 2):
-            new = update.propose(state, grads, jnp.float32(1.2e19), {})
-            sums = {"grads": squares(grads), "params": squares(new["params"])}
-            loss = {"loss": jnp.float32(1)}
-            state, metrics = update.conclude(state, new, loss, sums)
+            state, metrics = take_step(state)
             assert metrics["skipped"] == 0
             saved.save(step, as_dict(state), {}, None)
-        new = update.propose(state, grads, jnp.float32(1.2e19), {})
-        sums["params"] = squares(new["params"])
-        state, metrics = update.conclude(state, new, loss, sums)
+        state, metrics = take_step(state)
         assert metrics["skipped"] == 0
         with pytest.raises(BadNumbersError, match=r"opt_state/.*/2$"):
             saved.save(3, as_dict(state), {}, None)

@@ -290,14 +290,14 @@ def test_batch_norm() -> None:
     wide = x.astype(np.float64)
     mean, var = wide.mean((0, 1, 2)), wide.var((0, 1, 2))
     assert (var > 65504).all()  # the largest float16
-    y = norm(x)
+    y = norm(jnp.asarray(x))
     assert y.dtype == jnp.float16
     np.testing.assert_allclose(y, (wide - mean) / np.sqrt(var + 1e-5), atol=2e-3)
     mean, var = 0.1 * mean, 0.9 + 0.1 * var
     np.testing.assert_allclose(norm.mean[...], mean, rtol=1e-4)
     np.testing.assert_allclose(norm.var[...], var, rtol=1e-4)
     norm.eval()
-    y = norm(x)
+    y = norm(jnp.asarray(x))
     np.testing.assert_allclose(y, (wide - mean) / np.sqrt(var + 1e-5), atol=5e-3)
     np.testing.assert_allclose(norm.var[...], var, rtol=1e-4)
 
@@ -308,7 +308,7 @@ def test_batch_norm_of_groups_is_that_of_each_group() -> None:
     scale, bias = rng.normal(size=(2, 5)).astype(np.float32)
     nnx.update(norm, {"scale": jnp.asarray(scale), "bias": jnp.asarray(bias)})
     x = rng.normal(2.0, 3.0, (12, 4, 4, 5)).astype(np.float32)
-    y = norm(x)
+    y = norm(jnp.asarray(x))
     means, variances = [], []
     for i in range(3):
         alone = nnx.BatchNorm(5, momentum=0.9, epsilon=1e-5, rngs=nnx.Rngs(0))
@@ -322,8 +322,45 @@ def test_batch_norm_of_groups_is_that_of_each_group() -> None:
     norm.eval()
     mean, var = np.mean(means, 0), np.mean(variances, 0)
     np.testing.assert_allclose(
-        norm(x), (x - mean) / np.sqrt(var + 1e-5) * scale + bias, atol=1e-5
+        norm(jnp.asarray(x)), (x - mean) / np.sqrt(var + 1e-5) * scale + bias, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_gradients_of_batch_norm_are_those_of_its_formula(groups: int) -> None:
+    """The formula's are JAX's own, in float64; float32 differs by its rounding."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(2.0, 3.0, (12, 4, 4, 5))
+    scale, bias = rng.normal(size=(2, 5))
+    weights = rng.normal(size=x.shape)
+
+    def formula(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+        dims = (0, 1, 2)
+        normal = [
+            (part - part.mean(dims)) / jnp.sqrt(part.var(dims) + 1e-5)
+            for part in jnp.split(x, groups)
+        ]
+        return (weights * jnp.tanh(jnp.concatenate(normal) * scale + bias)).sum()
+
+    def ours(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+        made = layers.Layers(policy=FP32, rngs=nnx.Rngs(0), norm_groups=groups)
+        norm = made.batch_norm(5)
+        nnx.update(norm, {"scale": scale, "bias": bias})
+        return (weights.astype(np.float32) * jnp.tanh(norm(x))).sum()
+
+    with jax.enable_x64(True):
+        expected = jax.grad(formula, (0, 1, 2))(*map(jnp.asarray, (x, scale, bias)))
+    narrow = [jnp.asarray(a, jnp.float32) for a in (x, scale, bias)]
+    for one, other in zip(jax.grad(ours, (0, 1, 2))(*narrow), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_variance_that_overflows_shows_in_the_gradients() -> None:
+    """It would be infinite, and what it normalises 0: all would look finite."""
+    norm = layers.Layers(policy=FP32, rngs=nnx.Rngs(0)).batch_norm(2)
+    x = np.random.default_rng(0).normal(size=(4, 3, 3, 2)) * [1e20, 1]
+    grads = nnx.grad(lambda norm: norm(jnp.asarray(x, jnp.float32)).sum())(norm)
+    np.testing.assert_array_equal(np.isfinite(grads["scale"][...]), [False, True])
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 8, 3), (2, 7, 5, 3), (1, 2, 3, 1)])

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import jmp
 from flax import nnx
 from flax.typing import Initializer
 
+from jaxtrain.models.batch_norm import BatchNorm
+
 # Keeps the variance of the activations from layer to layer: the default of Flax.
 lecun_normal = nnx.initializers.lecun_normal()
-T = TypeVar("T", bound=tuple)
 
 
 @dataclass(frozen=True)
@@ -80,50 +80,6 @@ class Head(nnx.Module):
         return self.linear(self.dropout(x, rngs=rngs)).astype(self.dtype)
 
 
-class BatchNorm(nnx.BatchNorm):
-    """Batch norm over groups of examples ("ghost" batch norm, arXiv:1705.08741).
-
-    In training each of `groups` consecutive parts of the batch is normalised by its own
-    mean and variance, in float32, and has its own running statistics, (groups,
-    channels); their means over the groups count in evaluation. As long as no group is
-    split over devices, these exchange nothing. One group is ordinary batch norm, with
-    statistics of shape (channels,).
-    """
-
-    def __init__(self, channels: int, *, groups: int, **options: Any):
-        super().__init__(channels, **options)
-        if groups > 1:
-            self.mean = nnx.BatchStat(jnp.zeros((groups, channels), jnp.float32))
-            self.var = nnx.BatchStat(jnp.ones((groups, channels), jnp.float32))
-
-    def __call__(self, x: Any) -> jax.Array:  # pyright: ignore
-        mean, var = self.mean[...], self.var[...]
-        if mean.ndim == 1:
-            return super().__call__(x)
-        if self.use_running_average:
-            return self._normalize(x, mean.mean(0), var.mean(0))
-        grouped = x.reshape(len(mean), -1, *x.shape[1:])
-        dims = tuple(range(1, x.ndim))
-        wide = grouped.astype(jnp.float32)
-        batch_mean = wide.mean(dims)
-        # Cheaper than from the differences: both sums in one pass over the batch.
-        batch_var = jnp.maximum(jnp.square(wide).mean(dims) - batch_mean**2, 0)
-        rate = 1 - self.momentum
-        self.mean[...] = mean + rate * (batch_mean - mean)
-        self.var[...] = var + rate * (batch_var - var)
-        each = (len(mean), *(1,) * len(dims), -1)
-        normalized = self._normalize(
-            grouped, batch_mean.reshape(each), batch_var.reshape(each)
-        )
-        return normalized.reshape(x.shape)
-
-    def _normalize(self, x: jax.Array, mean: jax.Array, var: jax.Array) -> jax.Array:
-        assert self.scale is not None and self.bias is not None
-        factor = jax.lax.rsqrt(var + self.epsilon) * self.scale[...]
-        y = (x.astype(jnp.float32) - mean) * factor + self.bias[...]
-        return y.astype(self.dtype)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Layers:
     """Makes layers that share a precision policy and a source of initial weights."""
@@ -173,7 +129,7 @@ class Layers:
         )
 
     def batch_norm(self, channels: int, *, scale: float = 1.0) -> BatchNorm:
-        """Make a batch norm (Ioffe and Szegedy 2015) that starts at `scale`."""
+        """Make a batch norm that starts at `scale`."""
         return BatchNorm(
             channels,
             groups=self.norm_groups,
@@ -182,7 +138,6 @@ class Layers:
             scale_init=nnx.initializers.constant(scale),
             dtype=self.policy.compute_dtype,
             param_dtype=self.policy.param_dtype,
-            promote_dtype=_keep_dtypes,
             rngs=self.rngs,
         )
 
@@ -208,10 +163,3 @@ def max_pool(x: jax.Array) -> jax.Array:
 def flatten(x: jax.Array) -> jax.Array:
     """Join all dims but the first."""
     return x.reshape(x.shape[0], -1)
-
-
-def _keep_dtypes(arrays: T, /, **kwargs: Any) -> T:
-    # nnx.BatchNorm would round the running statistics to the compute dtype before it
-    # evaluates with them: in float16 a variance above 65504 turns into infinity. Left
-    # alone, it works in float32 and casts its result, which XLA fuses all the same.
-    return arrays

@@ -91,22 +91,19 @@ class TrainStep(Several):
         stages, programs = self._stages.stages, self._programs
         summed = [
             program.sum_up(*args)
-            for program, *args in zip(
-                programs, parts, totals, model_states, strict=True
-            )
+            for program, *args in zip(programs, parts, totals, strict=True)
         ]
-        sums = [sums for _, sums in summed]
+        grad_sums = [sum_ for _, sum_ in summed]
         proposed = [
-            program.propose(part, grads, model_state, stage.take_whole(sums))
+            program.propose(part, grads, model_state, stage.take_whole(grad_sums))
             for program, part, (grads, _), model_state, stage in zip(
                 programs, parts, summed, model_states, stages, strict=True
             )
         ]
-        sums = [
-            {**s, "params": new} for s, (_, new) in zip(sums, proposed, strict=True)
-        ]
+        param_sums = [sum_ for _, sum_ in proposed]
+        shared = metrics, grad_sums, param_sums
         concluded = [
-            program.conclude(part, new, *stage.take_whole((metrics, sums)))
+            program.conclude(part, new, *stage.take_whole(shared))
             for program, part, (new, _), stage in zip(
                 programs, parts, proposed, stages, strict=True
             )

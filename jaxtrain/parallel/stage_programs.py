@@ -33,10 +33,10 @@ class StagePrograms(Several):
         scaled loss and `target` what it takes; for the others `target` and `metrics`
         are empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
-      sum_up: `(state, total, model_state) -> (grads, sums)`; these and the next `sums`
-        are of squares.
-      propose: `(state, grads, model_state, sums of all stages) -> (new, sum)`.
-      conclude: `(state, new, metrics of all micro-batches, sums of all stages) ->
+      sum_up: `(state, total) -> (grads, their sum of squares)`.
+      propose: `(state, grads, model_state, sums of all stages) -> (new, sum of squares
+        of its parameters)`.
+      conclude: `(state, new, metrics of all micro-batches, both sums of all stages) ->
         (state, metrics)`.
       one: the gradient of the loss with respect to itself.
     """
@@ -134,18 +134,15 @@ def _backward(
     return total, None if stage.part.start == 0 else stage.constrain(dx)
 
 
-def _sum_up(
-    num_micro: int, state: TrainState, total: Any, model_state: Any
-) -> tuple[Any, dict[str, jax.Array]]:
+def _sum_up(num_micro: int, state: TrainState, total: Any) -> tuple[Any, jax.Array]:
     grads = mean_grads(total, num_micro, state)
-    return grads, {"grads": squares(grads), "model_state": squares(model_state)}
+    return grads, squares(grads)
 
 
 def _propose(
     update: Update, state: TrainState, grads: Any, model_state: Any, sums: list[Any]
 ) -> tuple[dict[str, Any], jax.Array]:
-    norm = jnp.sqrt(sum(s["grads"] for s in sums))
-    new = update.propose(state, grads, norm, model_state)
+    new = update.propose(state, grads, _norm(sums), model_state)
     return new, squares(new["params"])
 
 
@@ -154,10 +151,15 @@ def _conclude(
     state: TrainState,
     new: dict[str, Any],
     metrics: list[Metrics],
-    sums: list[dict[str, jax.Array]],
+    grad_sums: list[jax.Array],
+    param_sums: list[jax.Array],
 ) -> tuple[TrainState, Metrics]:
     means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *metrics)
-    totals = jax.tree.map(lambda *values: sum(values), *sums)
-    state, metrics_of_step = update.conclude(state, new, means, totals)
+    norms = _norm(grad_sums), _norm(param_sums)
+    state, metrics_of_step = update.conclude(state, new, means, *norms)
     # With a leading axis of steps.
     return state, jax.tree.map(lambda x: x[None], metrics_of_step)
+
+
+def _norm(sums: list[jax.Array]) -> jax.Array:
+    return jnp.sqrt(sum(sums, jnp.float32(0)))

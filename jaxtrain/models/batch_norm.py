@@ -1,0 +1,126 @@
+"""Batch norm over groups of examples, with a backward pass of its own."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+
+class BatchNorm(nnx.BatchNorm):
+    """Batch norm (Ioffe and Szegedy 2015) over groups of examples (arXiv:1705.08741).
+
+    In training each of `groups` consecutive parts of the batch is normalised by its own
+    mean and variance, in float32, and has its own running statistics, (groups,
+    channels); their means over the groups count in evaluation. As long as no group is
+    split over devices, these exchange nothing. One group is ordinary batch norm, with
+    statistics of shape (channels,).
+    """
+
+    def __init__(self, channels: int, *, groups: int, **options: Any):
+        super().__init__(channels, **options)
+        if groups > 1:
+            self.mean = nnx.BatchStat(jnp.zeros((groups, channels), jnp.float32))
+            self.var = nnx.BatchStat(jnp.ones((groups, channels), jnp.float32))
+
+    def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
+        """Normalise (batch, ..., channels); the result has the layer's dtype."""
+        assert self.scale is not None and self.bias is not None
+        scale, bias = self.scale[...], self.bias[...]
+        if self.use_running_average:
+            mean, var = (s[...].reshape(-1, len(scale)) for s in (self.mean, self.var))
+            y = _apply(x, mean.mean(0), self._inverse_std(var.mean(0)), scale, bias)
+            return y.astype(self.dtype)
+        groups = 1 if self.mean.ndim == 1 else len(self.mean)
+        grouped = x.reshape(groups, -1, *x.shape[1:])
+        mean, var = statistics(jax.lax.stop_gradient(grouped))
+        for running, new in ((self.mean, mean), (self.var, var)):
+            old = running[...]
+            running[...] = old + (1 - self.momentum) * (new.reshape(old.shape) - old)
+        y = normalize(grouped, mean, self._inverse_std(var), scale, bias)
+        return y.reshape(x.shape).astype(self.dtype)
+
+    def _inverse_std(self, var: jax.Array) -> jax.Array:
+        return jax.lax.rsqrt(var + self.epsilon)
+
+
+def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the float32 mean and variance of each group.
+
+    The variance of values so large that their squares overflow is NaN, not infinite:
+    so they are in what they normalise, and in the gradients, for the step to see.
+
+    Args:
+      x: (groups, examples, ..., channels).
+
+    Returns:
+      Both (groups, 1, ..., 1, channels).
+    """
+    wide = x.astype(jnp.float32)
+    dims = _within_group(x)
+    mean = wide.mean(dims, keepdims=True)
+    # Cheaper than from the differences: both sums in one pass over the batch.
+    var = jnp.square(wide).mean(dims, keepdims=True) - jnp.square(mean)
+    return mean, jnp.where(var < jnp.inf, jnp.maximum(var, 0), jnp.nan)
+
+
+@jax.custom_vjp
+def normalize(
+    x: jax.Array,
+    mean: jax.Array,
+    inverse_std: jax.Array,
+    scale: jax.Array,
+    bias: jax.Array,
+) -> jax.Array:
+    """Normalise each group by its own statistics, in float32.
+
+    Mean and deviation must be those of `x`: the gradient of `x` contains what goes
+    through them, and they have none of their own. The derivative that JAX finds takes
+    three sums over the batch and stores `x - mean` for them; this takes two, in one
+    pass over what the forward pass has stored already (`benchmarks/batch_norm.py`).
+
+    Args:
+      x: (groups, examples, ..., channels).
+      mean: (groups, 1, ..., 1, channels).
+      inverse_std: 1 / standard deviation, shaped as the mean.
+      scale: (channels,).
+      bias: (channels,).
+    """
+    return _apply(x, mean, inverse_std, scale, bias)
+
+
+def _apply(
+    x: jax.Array, mean: jax.Array, inverse_std: jax.Array, scale: Any, bias: Any
+) -> jax.Array:
+    return (x.astype(jnp.float32) - mean) * (inverse_std * scale) + bias
+
+
+def _forward(
+    x: jax.Array, mean: jax.Array, inverse_std: jax.Array, scale: Any, bias: Any
+) -> tuple[jax.Array, Any]:
+    return _apply(x, mean, inverse_std, scale, bias), (x, mean, inverse_std, scale)
+
+
+def _backward(residuals: Any, dy: jax.Array) -> tuple[Any, ...]:
+    x, mean, inverse_std, scale = residuals
+    wide = x.astype(jnp.float32)
+    dims = _within_group(x)
+    sum_dy = dy.sum(dims, keepdims=True)
+    # Of dy times the normalised x. That the mean is taken off the sum, and not off each
+    # x, rounds no worse than the variance, where its square is.
+    along = inverse_std * ((dy * wide).sum(dims, keepdims=True) - mean * sum_dy)
+    count = x.size / along.size
+    dx = (inverse_std * scale) * (
+        dy - sum_dy / count - (wide - mean) * (inverse_std * along / count)
+    )
+    dscale, dbias = (
+        s.reshape(-1, len(scale)).sum(0).astype(scale.dtype) for s in (along, sum_dy)
+    )
+    return dx.astype(x.dtype), None, None, dscale, dbias
+
+
+normalize.defvjp(_forward, _backward)
+
+
+def _within_group(x: jax.Array) -> tuple[int, ...]:
+    return tuple(range(1, x.ndim - 1))
