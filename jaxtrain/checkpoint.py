@@ -27,7 +27,7 @@ from jaxtrain.config import CheckpointConfig
 from jaxtrain.digest import scan
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
 from jaxtrain.held import on_first_host
-from jaxtrain.parallel import agree
+from jaxtrain.parallel import peers
 
 _STATE = "state"
 # Tries to remove a failed save, 50 ms apart.
@@ -55,7 +55,7 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """List the committed steps, rising."""
         self.wait()
-        return agree.gather(self.listed())[0]
+        return peers.gather(self.listed())[0]
 
     def listed(self) -> list[int]:
         """List the committed steps that this process knows."""
@@ -188,7 +188,7 @@ class Checkpoints:
         except DamagedError as damage:
             error = str(damage)
         # Before the digests, which all compute together.
-        for told in agree.gather(error):
+        for told in peers.gather(error):
             if told is not None:
                 raise DamagedError(told)
         manifest.check_digests(step, info["arrays"], state)

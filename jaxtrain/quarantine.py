@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 
 from jaxtrain.errors import DamagedError
-from jaxtrain.parallel import agree
+from jaxtrain.parallel import peers
 
 # What a damaged step is called then, and one that a run went back behind.
 DAMAGED, REWOUND = "quarantine", "rewound"
@@ -30,7 +30,7 @@ def put_aside(directory: Path, step: int, label: str = DAMAGED) -> None:
     """Rename a step to `LABEL-STEP`; all processes must call it."""
     if jax.process_index() == 0:
         _rename(directory, step, label)
-    agree.gather(None)
+    peers.gather(None)
 
 
 def put_unreadable_aside(directory: Path, *, read_only: bool) -> None:
@@ -49,7 +49,7 @@ def put_unreadable_aside(directory: Path, *, read_only: bool) -> None:
             if reason:
                 _log.warning("step %s: %s; put aside", step.name, reason)
                 _rename(directory, int(step.name), DAMAGED)
-    agree.gather(None)
+    peers.gather(None)
 
 
 def _unreadable(path: Path) -> str | None:

@@ -13,7 +13,7 @@ from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, UserError
 from jaxtrain.faults import Faults
-from jaxtrain.parallel import agree
+from jaxtrain.parallel import peers
 
 # Saves in a row that may fail; the last of them ends the run.
 MAX_FAILURES = 3
@@ -46,7 +46,7 @@ class Saver:
         """
         self.look(wait=True)
         # The others wait for it here, not in a collective, which may run out of time.
-        agree.gather(None)
+        peers.gather(None)
         self._error = None
         fault = functools.partial(self._faults.before_save, step)
         try:
@@ -82,7 +82,7 @@ class Saver:
                 "without it. Free some space; the same command goes on from the "
                 "checkpoint before"
             )
-        agree.gather(None)
+        peers.gather(None)
 
     def _place(self, error: CheckpointError) -> CheckpointError:
         folder = self._saved.directory

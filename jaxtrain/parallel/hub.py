@@ -8,6 +8,7 @@ import math
 import socket
 import threading
 import time
+from collections import deque
 from typing import Any
 
 from jaxtrain.parallel.links import Links
@@ -29,6 +30,7 @@ class Hub:
         self._links = Links(connections, heartbeat)
         self._signum: int | None = None
         self._asked: dict[int, int] = {}
+        self._values: list[deque[Any]] = [deque() for _ in connections]
         self._done: set[int] = set()
         self._until = math.inf
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -53,6 +55,11 @@ class Hub:
                 # The place that the furthest comes to next: none has passed it.
                 at = 1 + max(self._asked.values())
                 self._links.send("stop", at=at, signum=self._signum)
+        elif kind == "gather":
+            self._values[index].append(values["value"])
+            if all(self._values):
+                gathered = [told.popleft() for told in self._values]
+                self._links.send("gathered", values=gathered)
         elif kind == "done":
             self._done.add(index)
             if len(self._done) == self._num:

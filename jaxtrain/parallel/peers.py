@@ -1,10 +1,11 @@
-"""The other processes of a run: stop where they stop, and end when one of them ends.
+"""The other processes of a run: agree with them, and end when one of them ends.
 
 A thread holds the connection to process 0 (see `hub`), from before JAX connects the
 processes to their end. It costs the loop nothing.
 """
 
 import os
+import queue
 import socket
 import sys
 import threading
@@ -46,6 +47,7 @@ class Peers:
         self._told = False
         self._leaving, self._over = threading.Event(), threading.Event()
         self._done = threading.Event()
+        self._gathered: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
@@ -64,6 +66,11 @@ class Peers:
         with self._lock:
             self._asked += 1
             return self.agreed if self._asked >= self._stop_at else None
+
+    def gather(self, value: Any) -> list[Any]:
+        """See the function of this name."""
+        self._links.send("gather", value=value)
+        return self._gathered.get()
 
     def leave(self, code: int, message: str) -> NoReturn:
         """End this process now, and the others soon, which could only wait for it."""
@@ -110,6 +117,8 @@ class Peers:
         elif kind == "stop":
             self._stop_at, self.agreed = values["at"], values["signum"]
             self._lock.release()
+        elif kind == "gathered":
+            self._gathered.put(values["values"])
         elif kind == "done":
             self._links.close(0)
             self._done.set()
@@ -153,3 +162,15 @@ def connect(
 def current() -> Peers | None:
     """Return the link to the other processes; None: this process is alone."""
     return _current
+
+
+def gather(value: Any) -> list[Any]:
+    """Return the values of all processes, by their number, once all have called it.
+
+    It takes no device: a process may wait for another's disk, however long that takes,
+    where a collective would run out of time.
+
+    Args:
+      value: JSON.
+    """
+    return [value] if _current is None else _current.gather(value)
