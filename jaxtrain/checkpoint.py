@@ -11,23 +11,27 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxtrain import manifest, quarantine
 from jaxtrain.checkpointer import (
     COMMITTED,
+    committed_steps,
     opener,
     root_cause,
     silence_abandoned_work,
 )
 from jaxtrain.config import CheckpointConfig
-from jaxtrain.digest import scan
+from jaxtrain.digest import digests, digests_on_host, scan
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
 from jaxtrain.held import on_first_host
 from jaxtrain.parallel import peers
+from jaxtrain.retention import remove_old
 
 _STATE = "state"
 # Tries to remove a failed save, 50 ms apart.
@@ -48,9 +52,12 @@ class Checkpoints:
     ):
         self.directory = directory
         quarantine.put_unreadable_aside(directory, read_only=read_only)
-        self._open = opener(directory, config, read_only=read_only)
+        self._config = config
+        self._open = opener(directory, read_only=read_only)
         self._checkpointer = self._open()
-        self._pending: tuple[int, Any] | None = None
+        # Completes one save at a time, beside the training.
+        self._background = ThreadPoolExecutor(max_workers=1)
+        self._pending: tuple[int, Future[None]] | None = None
 
     def steps(self) -> list[int]:
         """List the committed steps, rising."""
@@ -58,8 +65,8 @@ class Checkpoints:
         return peers.gather(self.listed())[0]
 
     def listed(self) -> list[int]:
-        """List the committed steps that this process knows."""
-        return [checkpoint.step for checkpoint in self._checkpointer.checkpoints]
+        """List the committed steps that this process sees."""
+        return committed_steps(self.directory)
 
     def newest(self) -> str:
         """Name the newest checkpoint, for a message."""
@@ -105,8 +112,7 @@ class Checkpoints:
             response = self._checkpointer.save_checkpointables_async(
                 step,
                 {_STATE: state},
-                metrics=None if metrics is None else {**metrics, "step": step},
-                custom_metadata=manifest.make(state, sums, info),
+                custom_metadata=manifest.make(state, sums, info, metrics),
             )
         except Exception as error:
             self._forget_failed(step)
@@ -115,10 +121,20 @@ class Checkpoints:
             ) from error
         if response is None:
             raise CheckpointError(f"Orbax did not save step {step}: it skipped it")
-        self._pending = step, response
+        self._pending = step, self._background.submit(self._complete, step, response)
+
+    def _complete(self, step: int, response: Any) -> None:
+        """Wait until a save is committed, read it back, and remove what it replaces."""
+        response.result()
+        try:
+            self.verify(step)
+        except DamagedError:
+            quarantine.rename(self.directory, step)
+            raise
+        remove_old(self.directory, self._config)
 
     def wait(self) -> None:
-        """Wait until the last save is committed.
+        """Wait until the last save is committed, and read back.
 
         Raises:
           CheckpointError: it failed.
@@ -126,7 +142,7 @@ class Checkpoints:
         self.committed(timeout=None)
 
     def committed(self, timeout: float | None = 0) -> bool:
-        """Tell, once for each save, that it is committed.
+        """Tell, once for each save, that it is committed, and reads as it was saved.
 
         Args:
           timeout: seconds to wait for it; None: until it is done.
@@ -136,18 +152,18 @@ class Checkpoints:
         """
         if self._pending is None:
             return False
-        step, response = self._pending
+        step, completed = self._pending
+        wait([completed], timeout)
+        if not completed.done():
+            return False
+        self._pending = None
         try:
-            response.result(timeout)
+            completed.result()
         except Exception as error:
-            if timeout is not None and isinstance(error, TimeoutError):
-                return False
-            self._pending = None
             self._forget_failed(step)
             raise CheckpointError(
                 f"could not save step {step}: {root_cause(error)}"
             ) from error
-        self._pending = None
         return True
 
     def _forget_failed(self, step: int) -> None:
@@ -182,22 +198,27 @@ class Checkpoints:
         """
         info, state, error = {}, {}, None
         try:
-            info, _ = self._read_info(step)
+            info = self.info(step)
             manifest.check_match(step, info["arrays"], abstract_state)
-            state = self._load(step, abstract_state)
+            with warnings.catch_warnings():
+                # Resuming on other devices than those that saved is what we are for.
+                warnings.filterwarnings("ignore", message=".*[Ss]harding.*")
+                state = self._load(step, abstract_state)
         except DamagedError as damage:
             error = str(damage)
         # Before the digests, which all compute together.
         for told in peers.gather(error):
             if told is not None:
                 raise DamagedError(told)
-        manifest.check_digests(step, info["arrays"], state)
+        manifest.check_digests(step, info["arrays"], state, digests(state))
         return state, info
 
     def restore_newest(
         self, abstract_state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Restore the newest good step; put damaged ones aside as `quarantine-STEP`.
+
+        What a run that was killed has left to remove is removed.
 
         Returns:
           What `restore` does; None if there is no checkpoint at all.
@@ -210,7 +231,10 @@ class Checkpoints:
         self._checkpointer.reload()
         for step in reversed(self.steps()):
             try:
-                return self.restore(step, abstract_state)
+                restored = self.restore(step, abstract_state)
+                if jax.process_index() == 0:
+                    remove_old(self.directory, self._config)
+                return restored
             except DamagedError as error:
                 if jax.process_index() == 0:
                     _log.warning("%s; put aside", error)
@@ -225,17 +249,21 @@ class Checkpoints:
         return None
 
     def verify(self, step: int) -> dict[str, Any]:
-        """Read all of a step onto one device; return the JSON saved with it.
+        """Read all of a step, without a device; return the JSON saved with it.
 
         Raises:
           DamagedError: it cannot be read, or is not what was saved.
         """
-        info, saved = self._read_info(step)
-        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        abstract = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), saved
-        )
-        manifest.check_digests(step, info["arrays"], self._load(step, abstract))
+        info = self.info(step)
+        try:
+            saved = self._checkpointer.checkpointables_metadata(step).metadata[_STATE]
+        except Exception as error:
+            raise DamagedError(
+                f"could not read step {step}: {root_cause(error)}"
+            ) from error
+        empty = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), saved)
+        state = self._load(step, empty)
+        manifest.check_digests(step, info["arrays"], state, digests_on_host(state))
         return info
 
     def info(self, step: int) -> dict[str, Any]:
@@ -244,29 +272,14 @@ class Checkpoints:
         Raises:
           DamagedError: it cannot be read, or is not what was saved.
         """
-        return self._read_info(step)[0]
-
-    def _read_info(self, step: int) -> tuple[dict[str, Any], Any]:
-        """Return the JSON of a step, and Orbax's own description of its state."""
-        try:
-            metadata: Any = self._checkpointer.checkpointables_metadata(step)
-            saved = metadata.metadata[_STATE]
-            info: dict[str, Any] = dict(metadata.custom_metadata)
-        except Exception as error:
-            raise DamagedError(
-                f"could not read step {step}: {root_cause(error)}"
-            ) from error
-        return manifest.check(step, info), saved
+        return manifest.read(self.directory, step)
 
     def _load(self, step: int, abstract_state: Any) -> Any:
         silence_abandoned_work()
         try:
-            with warnings.catch_warnings():
-                # Resuming on other devices than those that saved is what we are for.
-                warnings.filterwarnings("ignore", message=".*[Ss]harding.*")
-                loaded = self._checkpointer.load_checkpointables(
-                    step, {_STATE: abstract_state}
-                )
+            loaded = self._checkpointer.load_checkpointables(
+                step, {_STATE: abstract_state}
+            )
             return loaded[_STATE]
         except Exception as error:
             raise DamagedError(
@@ -284,4 +297,5 @@ class Checkpoints:
         try:
             self.wait()
         finally:
+            self._background.shutdown()
             self._checkpointer.close()

@@ -3,7 +3,6 @@
 import functools
 import inspect
 import logging
-import math
 import os
 import re
 import sys
@@ -15,10 +14,8 @@ import jax
 from orbax.checkpoint import checkpoint_manager
 from orbax.checkpoint import v1 as ocp
 
-from jaxtrain.config import CheckpointConfig
-
-# What Orbax writes last into a checkpoint.
-COMMITTED = "commit_success.txt"
+# What Orbax writes last into a checkpoint, and its JSON there, with ours in it.
+COMMITTED, METADATA = "commit_success.txt", "_CHECKPOINT_METADATA"
 
 # Orbax reports routine steps, and the use of the faster non-OCDBT format, as warnings.
 # What is wrong with a checkpoint `Checkpoints` says itself, once.
@@ -26,9 +23,13 @@ logging.getLogger("absl").setLevel(logging.CRITICAL)
 logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
-def opener(
-    directory: Path, config: CheckpointConfig, *, read_only: bool
-) -> Callable[[], Any]:
+def committed_steps(directory: Path) -> list[int]:
+    """List the steps of a folder that are whole, rising."""
+    names = (path.parent.name for path in directory.glob(f"*/{COMMITTED}"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def opener(directory: Path, *, read_only: bool) -> Callable[[], Any]:
     """Return what opens the folder, which must exist.
 
     Of several processes each has a checkpointer of its own, which waits for no other:
@@ -54,35 +55,9 @@ def opener(
         context=context,
         # The loop decides when to save.
         save_decision_policy=decisions.FixedIntervalPolicy(1),
-        preservation_policy=_retention(config),
         # Of saves that were cut off; a reader must not touch those of a live run.
         cleanup_tmp_directories=not read_only and index == 0,
     )
-
-
-def _retention(config: CheckpointConfig) -> Any:
-    """Return Orbax's policy of what to keep: newest, best, every so many."""
-    policies: Any = ocp.training.preservation_policies
-    keep = [policies.LatestN(config.keep)]
-    if config.keep_best:
-        keep.append(
-            policies.BestN(
-                get_metric_fn=lambda metrics: _rank(config.best_metric, metrics),
-                n=config.keep_best,
-                keep_checkpoints_without_metrics=False,
-            )
-        )
-    if config.keep_every_steps:
-        keep.append(policies.EveryNSteps(config.keep_every_steps))
-    return policies.AnyPreservationPolicy(keep)
-
-
-def _rank(name: str, metrics: dict[str, Any]) -> tuple[float, int]:
-    """Order evaluations: higher is better, of equal ones the first, NaN is worst."""
-    value = metrics[name]
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        return -math.inf, 0
-    return (-value if name == "loss" else value), -metrics["step"]
 
 
 @functools.cache  # Once for a process.

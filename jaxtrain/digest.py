@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 _BITS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
 # Knuth's multiplicative hash: 2**32 over the golden ratio.
@@ -43,6 +44,11 @@ def scan(state: Any) -> tuple[dict[str, int], list[str]]:
     return sums, sorted(path for path, (_, finite) in found.items() if not finite)
 
 
+def digests_on_host(state: Any) -> dict[str, int]:
+    """Return the same digests, of NumPy arrays and without a device."""
+    return {name(path): _sum_on_host(leaf) for path, leaf in flatten(state)}
+
+
 def flatten(tree: Any) -> list[tuple[Any, Any]]:
     return jax.tree_util.tree_flatten_with_path(tree)[0]
 
@@ -73,3 +79,12 @@ def _sum(x: jax.Array) -> jax.Array:
     mixed = (place + jnp.uint32(1)) * jnp.uint32(_GOLDEN)
     odd = (mixed ^ (mixed >> 15)) | jnp.uint32(1)
     return jnp.sum(bits * odd, dtype=jnp.uint32)
+
+
+def _sum_on_host(x: np.ndarray) -> int:
+    # A scalar has one place, and no view of another size.
+    flat = np.atleast_1d(x).reshape(-1)
+    bits = flat.view(f"u{x.dtype.itemsize}").astype(np.uint32)
+    mixed = np.arange(1, flat.size + 1, dtype=np.uint32) * np.uint32(_GOLDEN)
+    odd = (mixed ^ (mixed >> np.uint32(15))) | np.uint32(1)
+    return int(np.sum(bits * odd, dtype=np.uint32))

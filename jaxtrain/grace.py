@@ -12,7 +12,7 @@ import threading
 from collections.abc import Collection
 from pathlib import Path
 
-from jaxtrain.checkpointer import COMMITTED
+from jaxtrain.checkpointer import committed_steps
 from jaxtrain.parallel import peers
 
 # To look into a folder that may hang itself.
@@ -71,8 +71,7 @@ class Grace:
         found: list[int] = []
 
         def look() -> None:
-            steps = self._folder.glob(f"[0-9]*/{COMMITTED}")
-            found.append(max((int(path.parent.name) for path in steps), default=0))
+            found.append(max(committed_steps(self._folder), default=0))
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()

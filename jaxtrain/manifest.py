@@ -7,29 +7,55 @@ another dtype, without a word.
 
 import json
 import zlib
+from pathlib import Path
 from typing import Any
 
 import jax
 
-from jaxtrain.digest import digests, flatten, name
+from jaxtrain.checkpointer import METADATA, root_cause
+from jaxtrain.digest import flatten, name
 from jaxtrain.errors import DamagedError, UserError
 
 FORMAT = 1
 
 
-def make(state: Any, sums: dict[str, int], info: dict[str, Any]) -> dict[str, Any]:
+def make(
+    state: Any,
+    sums: dict[str, int],
+    info: dict[str, Any],
+    metrics: dict[str, Any] | None,
+) -> dict[str, Any]:
     """Return what to save with a state.
 
     Args:
       state: nested dicts of arrays.
       sums: their digests, by path.
       info: JSON values.
+      metrics: of the validation split; None: this step was not evaluated.
     """
-    manifest = {"format": FORMAT, "arrays": _describe(state, sums), **info}
+    arrays = _describe(state, sums)
+    manifest = {"format": FORMAT, "arrays": arrays, "metrics": metrics, **info}
     return {**manifest, "checksum": _checksum(manifest)}
 
 
-def check(step: int, manifest: dict[str, Any]) -> dict[str, Any]:
+def read(directory: Path, step: int) -> dict[str, Any]:
+    """Read the manifest of a step.
+
+    Raises:
+      DamagedError: it cannot be read, or is not what was saved.
+      UserError: it has another format.
+    """
+    try:
+        content = (directory / str(step) / METADATA).read_bytes()
+        manifest: dict[str, Any] = dict(json.loads(content)["custom_metadata"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedError(
+            f"could not read step {step}: {root_cause(error)}"
+        ) from error
+    return _check(step, manifest)
+
+
+def _check(step: int, manifest: dict[str, Any]) -> dict[str, Any]:
     """Return a manifest as it was before its checksum was added.
 
     Raises:
@@ -71,13 +97,15 @@ def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
         )
 
 
-def check_digests(step: int, saved: dict[str, Any], state: Any) -> None:
-    """Compare a loaded state with what was saved.
+def check_digests(
+    step: int, saved: dict[str, Any], state: Any, sums: dict[str, int]
+) -> None:
+    """Compare a loaded state and its digests with what was saved.
 
     Raises:
       DamagedError: they differ.
     """
-    loaded = _describe(state, digests(state))
+    loaded = _describe(state, sums)
     differing = sorted(
         path
         for path in saved.keys() | loaded.keys()

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import jax
 
+from jaxtrain.checkpointer import METADATA, committed_steps
 from jaxtrain.errors import DamagedError
 from jaxtrain.parallel import peers
 
 # What a damaged step is called then, and one that a run went back behind.
 DAMAGED, REWOUND = "quarantine", "rewound"
-# Orbax's own JSON in the folder of a step. One that it cannot read, or that has an
+# Of Orbax's own JSON in the folder of a step. One that it cannot read, or that has an
 # unknown key, would keep it from opening the whole run.
-_METADATA, _METRICS = "_CHECKPOINT_METADATA", "metrics/metrics"
 _KEYS = {
     "item_handlers",
     "metrics",
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 def put_aside(directory: Path, step: int, label: str = DAMAGED) -> None:
     """Rename a step to `LABEL-STEP`; all processes must call it."""
     if jax.process_index() == 0:
-        _rename(directory, step, label)
+        rename(directory, step, label)
     peers.gather(None)
 
 
@@ -40,15 +40,13 @@ def put_unreadable_aside(directory: Path, *, read_only: bool) -> None:
       DamagedError: there is one, and it is to stay where it is.
     """
     if jax.process_index() == 0:
-        for step in sorted(p for p in directory.glob("*") if p.name.isdigit()):
-            reason = _unreadable(step / _METADATA) or _unreadable(step / _METRICS)
+        for step in committed_steps(directory):
+            reason = _unreadable(directory / str(step) / METADATA)
             if reason and read_only:
-                raise DamagedError(
-                    f"step {step.name}: {reason}; resuming puts it aside"
-                )
+                raise DamagedError(f"step {step}: {reason}; resuming puts it aside")
             if reason:
-                _log.warning("step %s: %s; put aside", step.name, reason)
-                _rename(directory, int(step.name), DAMAGED)
+                _log.warning("step %s: %s; put aside", step, reason)
+                rename(directory, step)
     peers.gather(None)
 
 
@@ -60,11 +58,12 @@ def _unreadable(path: Path) -> str | None:
         return None
     except ValueError as error:
         return f"{path.name} cannot be read ({error})"
-    unknown = sorted(content.keys() - _KEYS) if path.name == _METADATA else []
+    unknown = sorted(content.keys() - _KEYS)
     return f"{path.name} has an unknown key {unknown[0]!r}" if unknown else None
 
 
-def _rename(directory: Path, step: int, label: str) -> None:
+def rename(directory: Path, step: int, label: str = DAMAGED) -> None:
+    """Rename a step to `LABEL-STEP`."""
     number, target = 0, directory / f"{label}-{step}"
     while target.exists():
         number += 1

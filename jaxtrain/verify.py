@@ -33,10 +33,7 @@ def show_checkpoints(workdir: Path, *, verify: bool) -> None:
         for step in saved.steps():
             try:
                 info = saved.verify(step) if verify else saved.info(step)
-                progress = info["progress"]
-                metrics = progress["eval_metrics"] or {}
-                if progress["evaluated_step"] != step:
-                    metrics = {}
+                metrics = info["metrics"] or {}
                 state = "good" if verify else ""
             except DamagedError as error:
                 damaged.append(step)

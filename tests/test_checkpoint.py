@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 
+from jaxtrain import manifest
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import CheckpointConfig, Metric
 from jaxtrain.errors import CheckpointError, UserError
@@ -148,10 +149,12 @@ def test_other_paths_shapes_and_dtypes_are_refused(
     assert line in str(error.value)
 
 
-def test_other_format_is_refused(tmp_path: Path):
+def test_other_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with opened(tmp_path) as saved:
-        saved.save(1, STATE, {"format": 99}, None)
-        saved.wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(manifest, "FORMAT", 99)
+            saved.save(1, STATE, {}, None)
+            saved.wait()
         with pytest.raises(UserError, match="format 99"):
             saved.restore(1, ABSTRACT)
 

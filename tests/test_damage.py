@@ -13,6 +13,7 @@ import optax
 import pytest
 
 from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.checkpointer import METADATA
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.digest import digests
 from jaxtrain.errors import CheckpointError, DamagedError
@@ -137,11 +138,11 @@ def test_steps_that_would_keep_orbax_from_opening_are_put_aside(
 ):
     folder = tmp_path / "checkpoints"
     shutil.copytree(saved, folder)
-    path = folder / "3" / "_CHECKPOINT_METADATA"
+    path = folder / "3" / METADATA
     path.write_text(path.read_text().replace("init_timestamp", "init_timestamq"))
-    (folder / "2" / "metrics" / "metrics").write_text("{")
+    (folder / "2" / METADATA).write_text("{")
     # Who only looks leaves them where they are.
-    with pytest.raises(DamagedError, match="step 2: metrics cannot be read"):
+    with pytest.raises(DamagedError, match=f"step 2: {METADATA} cannot be read"):
         Checkpoints(folder, CheckpointConfig(), read_only=True)
     assert restore(folder) == 1
     assert "unknown key 'init_timestamq_nsecs'" in caplog.text

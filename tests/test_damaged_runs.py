@@ -1,0 +1,135 @@
+"""Whatever happens to a file of the newest checkpoint, the run ends as it would have.
+
+Each trial copies a run that stopped in the middle, damages one file of its newest
+checkpoint and lets `main` carry the run to its end; all in one process, where the
+compiled programs are there already. `test_damage.py` shows what is restored.
+"""
+
+import collections
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxtrain.checkpointer import COMMITTED
+from jaxtrain.cli import main
+from tests.conftest import read_lines, recipe
+from tests.test_damage import files, truncate, zero
+from tests.test_resume import assert_same_run
+
+# Batch norm, dropout, momentum, an average of the weights; each save is evaluated.
+CONFIG = recipe(
+    data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
+    optimizer='OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)',
+    train="TrainConfig(steps=8, ema_decay=0.9, eval_every_steps=2)",
+    checkpoint="CheckpointConfig(every_steps=2)",
+    logging="LoggingConfig(every_steps=3, tensorboard=False)",
+)
+NEWEST, BEFORE, END = 6, 4, 8
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The config, a run that nothing stopped, and one that stopped at step 6 of 8."""
+    folder = tmp_path_factory.mktemp("runs")
+    text = (
+        f"from jaxtrain.config import *\n\n\ndef get_config():\n    return {CONFIG}\n"
+    )
+    (folder / "recipe.py").write_text(text)
+    words = ["--config", str(folder / "recipe.py"), "--workdir"]
+    assert main([*words, str(folder / "whole")]) == 0
+    part = [str(folder / "part"), "--train.stop-after-steps", str(NEWEST)]
+    assert main([*words, *part]) == 0
+    steps = {int(p.name) for p in (folder / "part" / "checkpoints").iterdir()}
+    assert steps == {2, BEFORE, NEWEST}
+    return folder
+
+
+def kind(path: Path) -> str:
+    """Name what a file of a checkpoint is: all arrays have the same two kinds."""
+    if path.name == "zarr.json":
+        return "array's JSON"
+    return "array" if "c" in path.parts else str(path)
+
+
+def by_kind(runs: Path) -> dict[str, list[Path]]:
+    """Return the paths, in the folder of a step, of each kind of file."""
+    newest = runs / "part" / "checkpoints" / str(NEWEST)
+    found = collections.defaultdict[str, list[Path]](list)
+    for path in files(newest):
+        found[kind(path.relative_to(newest))].append(path.relative_to(newest))
+    return found
+
+
+def end_of(runs: Path, folder: Path, path: Path, damage: Callable[[Path], None]) -> str:
+    """Carry a damaged copy of the run to its end, and tell what the damage came to.
+
+    Returns:
+      "harmless", "found": the step was put aside, or "uncommitted": it is gone.
+    """
+    shutil.copytree(runs / "part", folder)
+    damage(folder / "checkpoints" / str(NEWEST) / path)
+    assert main(["--config", f"{runs}/recipe.py", "--workdir", str(folder)]) == 0
+    assert_same_run(runs / "whole", folder, END)
+    names = {p.name for p in (folder / "checkpoints").iterdir()}
+    aside = f"quarantine-{NEWEST}"
+    events = read_lines(folder, "event")
+    (resumed,) = (line["step"] for line in events if line["event"] == "resumed")
+    shutil.rmtree(folder)
+    if resumed == NEWEST:
+        assert names == {str(BEFORE), str(NEWEST), str(END)}
+        return "harmless"
+    assert resumed == BEFORE
+    assert names - {aside} == {str(BEFORE), str(NEWEST), str(END)}
+    return "found" if aside in names else "uncommitted"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_flipped_bits_change_no_run(
+    runs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int
+):
+    """50 times: one bit in a file of each kind in turn."""
+    rng = np.random.default_rng(seed)
+
+    def flip(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        path.write_bytes(data)
+
+    kinds = list(by_kind(runs).values())
+    ends = collections.Counter[str]()
+    for trial in range(50):
+        paths = kinds[trial % len(kinds)]
+        path = paths[rng.integers(len(paths))]
+        caplog.clear()
+        end = end_of(runs, tmp_path / "run", path, flip)
+        assert ("put aside" in caplog.text) == (end == "found")
+        ends[end] += 1
+    print(f"{dict(ends)} of 50 flips", file=sys.stderr)
+    # Every other file is an array, its JSON or Orbax's, where most bits count.
+    assert ends["found"] >= 15 and not ends["uncommitted"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [truncate, zero, Path.unlink])
+def test_damaged_files_change_no_run(
+    runs: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[Path], None],
+):
+    """One file of each kind."""
+    ends = {}
+    for kind, paths in by_kind(runs).items():
+        caplog.clear()
+        ends[kind] = end_of(runs, tmp_path / "run", paths[-1], damage)
+        assert ("put aside" in caplog.text) == (ends[kind] == "found")
+    print(ends, file=sys.stderr)
+    assert ends["array"] == "found"
+    # As what a kill in the middle of a save leaves.
+    gone = {k for k, end in ends.items() if end == "uncommitted"}
+    assert gone == ({COMMITTED} if damage is Path.unlink else set())
