@@ -2,6 +2,8 @@
 
 import atexit
 import os
+import select
+import signal
 import sys
 import threading
 from typing import NoReturn
@@ -16,13 +18,30 @@ def run() -> NoReturn:
     folder that it could not make. Python would wait for them, but nothing depends on
     them: the saves that did not fail are committed by now.
     """
-    code = main()
+    try:
+        try:
+            code = main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        # Python would write what is left at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     if not any(_is_of_orbax(thread) for thread in threading.enumerate()):
         sys.exit(code)
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _nobody_reads() -> bool:
+    """Tell whether the reader of our output, such as `head -1`, has gone."""
+    poll = select.poll()
+    poll.register(sys.stdout, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _is_of_orbax(thread: threading.Thread) -> bool:

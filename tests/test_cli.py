@@ -66,6 +66,17 @@ def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
     assert "Examples in a global batch" in text and "(default: 64)" in text
 
 
+@pytest.mark.parametrize("words", [["--help"], ["checkpoint", "--help"]])
+def test_output_that_nobody_reads_to_its_end(cli: Cli, words: list[str]):
+    """As of `python main.py --help | head -1`; the second help fits into a buffer."""
+    process = cli.start(*words)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGPIPE
+    assert stderr == ""
+
+
 # (words, what the message names). {digits} stands for the digits recipe.
 BAD_INPUT = [
     (["tran"], ["unknown command 'tran'", "'train'"]),
