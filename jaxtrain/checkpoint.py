@@ -233,7 +233,9 @@ class Checkpoints:
             try:
                 restored = self.restore(step, abstract_state)
                 if jax.process_index() == 0:
-                    remove_old(self.directory, self._config)
+                    # A disk that does not let it now does so after the next save.
+                    with contextlib.suppress(OSError):
+                        remove_old(self.directory, self._config)
                 return restored
             except DamagedError as error:
                 if jax.process_index() == 0:

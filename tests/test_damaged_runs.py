@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxtrain.checkpointer import COMMITTED
+from jaxtrain.checkpointer import COMMITTED, METADATA
 from jaxtrain.cli import main
-from tests.conftest import read_lines, recipe
+from jaxtrain.quarantine import DAMAGED
+from tests.conftest import Cli, read_lines, recipe
 from tests.test_damage import files, truncate, zero
 from tests.test_resume import assert_same_run
 
@@ -28,7 +29,7 @@ CONFIG = recipe(
     checkpoint="CheckpointConfig(every_steps=2)",
     logging="LoggingConfig(every_steps=3, tensorboard=False)",
 )
-NEWEST, BEFORE, END = 6, 4, 8
+FIRST, BEFORE, NEWEST, END = 2, 4, 6, 8
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +44,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main([*words, str(folder / "whole")]) == 0
     part = [str(folder / "part"), "--train.stop-after-steps", str(NEWEST)]
     assert main([*words, *part]) == 0
-    steps = {int(p.name) for p in (folder / "part" / "checkpoints").iterdir()}
-    assert steps == {2, BEFORE, NEWEST}
+    assert steps(folder / "part") == {str(s) for s in (FIRST, BEFORE, NEWEST)}
     return folder
+
+
+def steps(workdir: Path) -> set[str]:
+    return {path.name for path in (workdir / "checkpoints").iterdir()}
 
 
 def kind(path: Path) -> str:
@@ -74,17 +78,15 @@ def end_of(runs: Path, folder: Path, path: Path, damage: Callable[[Path], None])
     damage(folder / "checkpoints" / str(NEWEST) / path)
     assert main(["--config", f"{runs}/recipe.py", "--workdir", str(folder)]) == 0
     assert_same_run(runs / "whole", folder, END)
-    names = {p.name for p in (folder / "checkpoints").iterdir()}
-    aside = f"quarantine-{NEWEST}"
+    names, aside = steps(folder), f"{DAMAGED}-{NEWEST}"
+    assert names - {aside} == steps(runs / "whole")
     events = read_lines(folder, "event")
     (resumed,) = (line["step"] for line in events if line["event"] == "resumed")
     shutil.rmtree(folder)
-    if resumed == NEWEST:
-        assert names == {str(BEFORE), str(NEWEST), str(END)}
-        return "harmless"
-    assert resumed == BEFORE
-    assert names - {aside} == {str(BEFORE), str(NEWEST), str(END)}
-    return "found" if aside in names else "uncommitted"
+    if aside in names:
+        assert resumed == BEFORE
+        return "found"
+    return "harmless" if resumed == NEWEST else "uncommitted"
 
 
 @pytest.mark.slow
@@ -133,3 +135,23 @@ def test_damaged_files_change_no_run(
     # As what a kill in the middle of a save leaves.
     gone = {k for k, end in ends.items() if end == "uncommitted"}
     assert gone == ({COMMITTED} if damage is Path.unlink else set())
+
+
+@pytest.mark.slow
+def test_the_command_goes_behind_two_damaged_steps(runs: Path, cli: Cli):
+    """Both are told of, and the run goes on from the one before."""
+    folder = cli.directory / "run"
+    shutil.copytree(runs / "part", folder)
+    checkpoints = folder / "checkpoints"
+    zero(checkpoints / str(NEWEST) / "state" / "params.conv2.kernel/c/0/0/0/0")
+    truncate(checkpoints / str(BEFORE) / METADATA)
+    result = cli("--config", runs / "recipe.py", "--workdir", folder)
+    assert result.code == 0, result.stderr
+    assert_same_run(runs / "whole", folder, END)
+    aside = {f"{DAMAGED}-{step}" for step in (BEFORE, NEWEST)}
+    assert steps(folder) == steps(runs / "whole") | aside
+    assert read_lines(folder, "event")[-1]["step"] == FIRST
+    for step in (BEFORE, NEWEST):
+        assert f"step {step}: " in result.stderr
+    assert "params.conv2.kernel" in result.stderr
+    assert result.stderr.count("put aside") == 2

@@ -1,0 +1,241 @@
+"""Which checkpoints stay: as configured, also after kills, and always a good one."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.checkpointer import COMMITTED, METADATA
+from jaxtrain.cli import main
+from jaxtrain.config import CheckpointConfig
+from jaxtrain.errors import CheckpointError, DamagedError
+from jaxtrain.quarantine import DAMAGED
+from jaxtrain.retention import kept
+from tests.conftest import ROOT
+from tests.test_checkpoint import ABSTRACT, STATE, opened
+from tests.test_damage import zero
+from tests.test_damaged_runs import CONFIG
+from tests.test_resume import assert_same_run
+
+ARRAY = "state/params.conv.kernel/c/0/0/0/0"
+verify = Checkpoints.verify
+
+# Accuracies by step, and the steps that stay with keep=2, keep_best=2, every 4.
+KEPT: list[tuple[dict[int, float | None], set[int]]] = [
+    ({}, set()),
+    ({1: 0.1}, {1}),
+    ({1: 0.9, 2: None, 3: None}, {1, 2, 3}),
+    ({1: 0.9, 2: 0.8, 3: 0.7, 4: 0.6, 5: 0.5, 6: 0.4, 7: 0.3}, {1, 2, 4, 6, 7}),
+    ({1: 0.5, 2: 0.5, 3: 0.5, 5: 0.5, 6: 0.5}, {1, 2, 5, 6}),
+    ({1: float("nan"), 2: 0.1, 3: 0.2, 5: None, 6: None}, {2, 3, 5, 6}),
+    ({4: None, 8: None, 9: None, 10: None, 11: None}, {4, 8, 10, 11}),
+]
+
+
+@pytest.mark.parametrize(("accuracies", "expected"), KEPT)
+def test_last_best_and_every_so_many_are_kept(
+    accuracies: dict[int, float | None], expected: set[int]
+):
+    config = CheckpointConfig(keep=2, keep_best=2, keep_every_steps=4)
+    metrics = {s: None if a is None else {"accuracy": a} for s, a in accuracies.items()}
+    assert kept(metrics, config) == expected
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Steps 1 to 6, of which the second is the best."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    with opened(folder, keep=9) as saved:
+        for step, accuracy in enumerate([0.1, 0.9, 0.2, 0.3, 0.4, 0.5], start=1):
+            saved.save(step, STATE, {}, {"accuracy": accuracy})
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def good(folder: Path) -> set[int]:
+    """Return the steps that hold what was saved."""
+    found = set()
+    saved = Checkpoints(folder, CheckpointConfig(), read_only=True)
+    with contextlib.closing(saved):
+        for step in saved.steps():
+            with contextlib.suppress(DamagedError):
+                verify(saved, step)
+                found.add(step)
+    return found
+
+
+def test_what_a_kill_left_to_remove_is_removed(folder: Path):
+    """Killed after it had committed a step and before it removed those it replaces."""
+    with opened(folder, keep=1, keep_best=1, keep_every_steps=3) as saved:
+        assert saved.restore_newest(ABSTRACT)
+    assert names(folder) == {"2", "3", "6"}
+
+
+def test_halves_that_a_kill_left_are_no_steps_and_go(
+    folder: Path, caplog: pytest.LogCaptureFixture
+):
+    """Steps 5 and 6 are half written, or half removed; the folder of 7 is empty."""
+    (folder / "5" / COMMITTED).unlink()
+    shutil.rmtree(folder / "5" / "state")
+    (folder / "6" / COMMITTED).unlink()
+    (folder / "6" / METADATA).write_text("{")
+    (folder / "7").mkdir()
+    with opened(folder, keep=2, keep_best=0) as saved:
+        restored = saved.restore_newest(ABSTRACT)
+        saved.save(6, STATE, {}, None)
+    assert restored and restored[1]["metrics"] == {"accuracy": 0.3}
+    assert names(folder) == {"4", "6"}
+    assert not caplog.text
+
+
+@pytest.fixture
+def once_committed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Set what to do with the folder of a step that is written, and not yet read."""
+
+    def set_it(act: Callable[[Path], Any]) -> None:
+        def act_and_verify(self: Checkpoints, step: int) -> dict[str, Any]:
+            act(self.directory / str(step))
+            return verify(self, step)
+
+        monkeypatch.setattr(Checkpoints, "verify", act_and_verify)
+
+    return set_it
+
+
+def damage(step: Path) -> None:
+    zero(step / ARRAY)
+
+
+def test_an_old_step_stays_until_the_new_one_was_read_back(
+    folder: Path, once_committed: Callable[[Any], None]
+):
+    seen = []
+    once_committed(lambda step: seen.append((int(step.name), good(folder))))
+    with opened(folder, keep=1, keep_best=0) as saved:
+        assert saved.restore_newest(ABSTRACT)
+        for step in (7, 8):
+            saved.save(step, STATE, {}, None)
+    assert seen == [(7, {6, 7}), (8, {7, 8})]
+    assert names(folder) == {"8"}
+
+
+def test_a_save_that_is_not_what_was_saved_replaces_nothing(
+    folder: Path, once_committed: Callable[[Any], None]
+):
+    once_committed(lambda step: step.name == "7" and damage(step))
+    with opened(folder, keep=1, keep_best=0) as saved:
+        assert saved.restore_newest(ABSTRACT)
+        saved.save(7, STATE, {}, None)
+        with pytest.raises(CheckpointError, match="could not save step 7"):
+            saved.wait()
+        assert names(folder) == {"6", f"{DAMAGED}-7"}
+        assert good(folder) == {6}
+        saved.save(8, STATE, {}, None)
+    assert names(folder) == {"8", f"{DAMAGED}-7"}
+    assert good(folder) == {8}
+
+
+def test_the_only_good_step_is_never_removed(
+    folder: Path, once_committed: Callable[[Any], None]
+):
+    """Steps 5 and 6 are damaged after the run has saved them, as is 7 while it does."""
+    once_committed(lambda step: step.name == "7" and damage(step))
+    with opened(folder, keep=3, keep_best=0) as saved:
+        assert saved.restore_newest(ABSTRACT)
+        for step in (5, 6):
+            damage(folder / str(step))
+        saved.save(7, STATE, {}, None)
+        with pytest.raises(CheckpointError, match="could not save step 7"):
+            saved.wait()
+        assert good(folder) == {4}
+    with opened(folder, keep=3, keep_best=0) as saved:
+        restored = saved.restore_newest(ABSTRACT)
+        assert restored and restored[1]["metrics"] == {"accuracy": 0.3}
+        saved.save(5, STATE, {}, None)
+    aside = {f"{DAMAGED}-{step}" for step in (5, 6, 7)}
+    assert names(folder) == {"4", "5"} | aside
+
+
+def test_a_best_step_that_cannot_be_rated_is_put_aside(
+    folder: Path, caplog: pytest.LogCaptureFixture
+):
+    path = folder / "2" / METADATA
+    path.write_text(path.read_text().replace('"accuracy": 0.9', '"accuracy": 0.1'))
+    with opened(folder, keep=1, keep_best=2) as saved:
+        saved.save(7, STATE, {}, None)
+    assert "step 2: its JSON is not what was saved; put aside" in caplog.text
+    assert names(folder) == {"5", "6", "7", f"{DAMAGED}-2"}
+
+
+# Dies by SIGKILL at one moment of the save of step 6, which is to replace step 2.
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from jaxtrain import checkpoint, cli, retention
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+verify, remove_old = checkpoint.Checkpoints.verify, checkpoint.remove_old
+
+def not_read_back(self, step):
+    return die() if step == 6 else verify(self, step)
+
+def none_removed(folder, config):
+    return die() if (folder / "6").exists() else remove_old(folder, config)
+
+def half_removed(step):
+    for path in sorted(p for p in step.rglob("*") if p.is_file())[::2]:
+        path.unlink()
+    die()
+
+moment = sys.argv.pop(1)
+if moment == "committed, not read back":
+    checkpoint.Checkpoints.verify = not_read_back
+if moment == "read back, none removed":
+    checkpoint.remove_old = none_removed
+if moment == "one half removed":
+    retention.shutil.rmtree = half_removed
+sys.exit(cli.main())
+"""
+MOMENTS = {
+    "committed, not read back": {2, 4, 6},
+    "read back, none removed": {2, 4, 6},
+    "one half removed": {4, 6},
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_between_the_new_and_the_old(
+    tmp_path: Path, write_config: Callable[..., Path], moment: str
+):
+    config = write_config(CONFIG)
+    program = tmp_path / "main.py"
+    program.write_text(PROGRAM)
+    words = ["--config", str(config), "--checkpoint.keep", "2"]
+    words += ["--checkpoint.keep-best", "0", "--workdir"]
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    process = subprocess.run(
+        [sys.executable, str(program), moment, *words, str(killed)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert good(killed / "checkpoints") == MOMENTS[moment]
+    for run in (killed, whole):
+        assert main([*words, str(run)]) == 0
+        assert names(run / "checkpoints") == {"6", "8"}
+    assert_same_run(whole, killed, 8)
