@@ -22,7 +22,7 @@ def run() -> NoReturn:
         try:
             code = main()
         finally:
-            sys.stdout.flush()
+            _flush()
     except BrokenPipeError:
         if not _nobody_reads():
             raise
@@ -32,9 +32,13 @@ def run() -> NoReturn:
     if not any(_is_of_orbax(thread) for thread in threading.enumerate()):
         sys.exit(code)
     atexit._run_exitfuncs()
-    sys.stdout.flush()
+    _flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _flush() -> None:
+    print(end="", flush=True)  # There may be no sys.stdout.
 
 
 def _nobody_reads() -> bool:

@@ -15,7 +15,7 @@ import pytest
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.checkpointer import METADATA
 from jaxtrain.config import CheckpointConfig
-from jaxtrain.digest import digests
+from jaxtrain.digest import digests, digests_on_host
 from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.quarantine import DAMAGED
 
@@ -157,6 +157,13 @@ def test_digest_finds_every_flipped_bit():
         data[bit // 8] ^= 1 << bit % 8
         flipped = np.frombuffer(bytes(data), np.float32).reshape(x.shape)
         assert digests({"x": jnp.asarray(flipped)})["x"] != whole
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int32", "bool"])
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 4, 2)])
+def test_digest_is_the_same_without_a_device(shape: tuple[int, ...], dtype: str):
+    x = jax.random.normal(jax.random.key(0), shape).astype(dtype)
+    assert digests_on_host({"x": np.asarray(x)}) == digests({"x": x})
 
 
 def test_digest_knows_places():
