@@ -27,7 +27,7 @@ def remove_old(directory: Path, config: CheckpointConfig) -> None:
     metrics = {}
     for step in committed_steps(directory):
         try:
-            metrics[step] = manifest.read(directory, step)["metrics"]
+            metrics[step] = manifest.read(directory, step).get("metrics")
         except DamagedError as error:
             _log.warning("%s; put aside", error)
             quarantine.rename(directory, step)
