@@ -46,6 +46,7 @@ def _connect(near: socket.socket, address: tuple[str, int]) -> None:
     _pass_on(near, far)
     with contextlib.suppress(OSError):
         far.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError):
         # If the coordinator is gone, JAX goes on to believe in it.
         while near.recv(65536):
             pass
