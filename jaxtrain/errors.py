@@ -27,8 +27,11 @@ class StartAgainError(RuntimeError):
     """Something was lost that a new start brings back (exit 75)."""
 
 
-class Interrupted(Exception):
+class Interrupted(BaseException):
     """A signal asked the run to stop (exit 128 + the signal's number).
+
+    No `Exception`: it may be raised anywhere, and code that takes those for its own,
+    such as one that reads a file, must let it through.
 
     Args:
       signum: the signal's number.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 from jaxtrain import loop
 from jaxtrain.checkpoint import Checkpoints
@@ -54,6 +55,21 @@ def test_signal_in_the_midst_of(
         assert read_lines(tmp_path, kind) == read_lines(undisturbed / "run", kind)
     ours, theirs = read_summary(tmp_path), read_summary(undisturbed / "run")
     assert ours["eval"] == theirs["eval"] and ours["best"] == theirs["best"]
+
+
+def test_signal_in_the_midst_of_reading_a_checkpoint(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The run ends; the checkpoint is not taken for a damaged one."""
+    words = ["--config", str(undisturbed / "recipe.py"), "--workdir", str(tmp_path)]
+    assert main([*words, "--train.stop-after-steps", "6"]) == 0
+    with monkeypatch.context() as patch:
+        owner, name = ocp.training.Checkpointer, "load_checkpointables"
+        patch.setattr(owner, name, with_signal(getattr(owner, name)))
+        assert main(words) == 143
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"3", "4", "6"}
+    assert main(words) == 0
+    assert [line["step"] for line in read_lines(tmp_path, "event")] == [6, 6]
 
 
 def with_signal(function: Callable[..., Any]) -> Callable[..., Any]:
