@@ -4,7 +4,7 @@
 #     deploy/local.sh N -- --config FILE [flags of main.py]
 #
 # Process 0 prints as it would alone; lines of the others begin with [1], [2], ...
-# SIGINT and SIGTERM are passed on. The exit code is that of the process that failed first.
+# SIGINT, SIGTERM and SIGUSR1 are passed on. The exit code is that of the process that failed first.
 # On GPUs process I takes GPU I; one process alone takes all GPUs of a machine.
 set -u
 
@@ -31,7 +31,7 @@ start() {
   pids+=($!)
 }
 prefix() {
-  trap '' INT TERM
+  trap '' INT TERM USR1
   exec sed -u "s/^/[$1] /"
 }
 pass_on() {
@@ -39,6 +39,7 @@ pass_on() {
 }
 trap 'pass_on INT' INT
 trap 'pass_on TERM' TERM
+trap 'pass_on USR1' USR1
 
 start 0 "$@"
 for ((i = 1; i < num; i++)); do
