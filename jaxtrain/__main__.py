@@ -8,6 +8,7 @@ import sys
 import threading
 from typing import NoReturn
 
+from jaxtrain import signals
 from jaxtrain.cli import main
 
 
@@ -21,6 +22,7 @@ def run() -> NoReturn:
     try:
         try:
             code = main()
+            signals.ignore()
         finally:
             _flush()
     except BrokenPipeError:

@@ -26,6 +26,7 @@ from jaxtrain.errors import (
     hint,
 )
 from jaxtrain.parallel import peers
+from jaxtrain.signals import StopSignals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,42 +111,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     together, with the code of the one that failed.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    with StopSignals() as signals:
+        try:
+            code, message = _carry_out(words, signals)
+        except Interrupted as error:
+            code, message = 128 + error.signum, error
+        signals.defer = True
+        if code:
+            _fail(code, message)
+        return code
+
+
+def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
+    """Run a command; return its exit code and, if that is not 0, why."""
     try:
         name = words.pop(0) if words and not words[0].startswith("-") else "train"
         if name not in COMMANDS:
             raise UserError(f"unknown command {name!r}: {hint(name, list(COMMANDS))}")
-        COMMANDS[name](words)
-        return 0
+        COMMANDS[name](words, signals)
+        return 0, None
     except UserError as error:
-        return _fail(2, error)
+        return 2, error
     except BadNumbersError as error:
-        return _fail(5, error)
+        return 5, error
     except CheckpointError as error:
         _ask_others()
-        return _fail(1, error)
+        return 1, error
     except StartAgainError as error:
-        return _fail(START_AGAIN, error)
-    except Interrupted as error:
-        return _fail(128 + error.signum, error)
-    except KeyboardInterrupt:
-        return _fail(130, "interrupted before the run began; nothing to save")
+        return START_AGAIN, error
     except Exception as error:
         if peers.current() is None:
             raise
         _ask_others()
         traceback.print_exc()
-        return _fail(1, f"{type(error).__name__}: {error}")
+        return 1, f"{type(error).__name__}: {error}"
 
 
-def _train(words: list[str]) -> None:
+def _train(words: list[str], signals: StopSignals) -> None:
     arguments = parse_train(words)
     _check_rewind(arguments)
     # JAX takes a second to import: not before parsing.
     from jaxtrain import devices, faults
     from jaxtrain.parallel import distributed
-    from jaxtrain.signals import StopSignals
     from jaxtrain.train import train
+    from jaxtrain.workdir import CHECKPOINTS
 
+    workdir = arguments.workdir or Path("runs") / arguments.config.stem
+    grace_seconds = arguments.overrides.checkpoint.grace_seconds
+    signals.grace.limit(grace_seconds, workdir / CHECKPOINTS)
     planned = faults.parse(os.environ.get(faults.VARIABLE, ""))
     parallel = arguments.overrides.parallel
     processes = distributed.find(
@@ -156,21 +169,21 @@ def _train(words: list[str]) -> None:
         heartbeat=parallel.heartbeat_seconds,
         shutdown=parallel.shutdown_seconds,
     )
-    with StopSignals():
-        devices.start(
-            arguments.platform,
-            flags=parallel.xla_flags,
-            processes=processes,
-            timeouts=timeouts,
-        )
-        train(
-            arguments.overrides,
-            arguments.workdir or Path("runs") / arguments.config.stem,
-            fresh=arguments.fresh,
-            resume_step=arguments.resume_step,
-            skip_steps=arguments.skip_steps,
-            faults=planned,
-        )
+    devices.start(
+        arguments.platform,
+        flags=parallel.xla_flags,
+        processes=processes,
+        timeouts=timeouts,
+    )
+    train(
+        arguments.overrides,
+        workdir,
+        fresh=arguments.fresh,
+        resume_step=arguments.resume_step,
+        skip_steps=arguments.skip_steps,
+        faults=planned,
+        signals=signals,
+    )
 
 
 def _check_rewind(arguments: TrainArguments) -> None:
@@ -187,7 +200,7 @@ def _check_rewind(arguments: TrainArguments) -> None:
         )
 
 
-def _data(words: list[str]) -> None:
+def _data(words: list[str], signals: StopSignals) -> None:
     arguments = tyro.cli(DataArguments, args=words, prog="main.py data")
     from jaxtrain.data.prepare import prepare
 
@@ -199,7 +212,7 @@ def _data(words: list[str]) -> None:
     print(f"{arguments.prepare} is prepared in {path}")
 
 
-def _checkpoint(words: list[str]) -> None:
+def _checkpoint(words: list[str], signals: StopSignals) -> None:
     arguments = tyro.cli(CheckpointArguments, args=words, prog="main.py checkpoint")
     from jaxtrain import devices
     from jaxtrain.verify import show_checkpoints
@@ -210,7 +223,7 @@ def _checkpoint(words: list[str]) -> None:
     show_checkpoints(arguments.workdir, verify=arguments.verify)
 
 
-def _scale(words: list[str]) -> None:
+def _scale(words: list[str], signals: StopSignals) -> None:
     arguments = config_file.parse(ScaleArguments, words, prog="main.py scale")
     from jaxtrain import scale
 
@@ -230,7 +243,7 @@ def _scale(words: list[str]) -> None:
     scale.write(out, {"config": arguments.config.stem, **result}, measured)
 
 
-COMMANDS: dict[str, Callable[[list[str]], None]] = {
+COMMANDS: dict[str, Callable[[list[str], StopSignals], None]] = {
     "train": _train,
     "scale": _scale,
     "data": _data,
@@ -250,11 +263,11 @@ def _ask_others() -> None:
         others.explain()
 
 
-def _fail(code: int, message: object) -> int:
+def _fail(code: int, message: object) -> None:
+    """Tell why the command failed; the other processes then end, too."""
     prefix = "error" if code < 128 else "stopped"
     print(f"{prefix}: {message}", file=sys.stderr)
     others = peers.current()
-    # At a stop that all agreed on, all come to JAX's farewell at the end of Python.
-    if others is not None and code - 128 != others.agreed:
+    # Where all have stopped, all come to JAX's farewell at the end of Python.
+    if others is not None and code - 128 != others.stopped:
         others.leave(code, str(message))
-    return code

@@ -1,36 +1,48 @@
-"""The time that a stopped run has to save: batch systems kill it soon after the signal.
+"""Ends a stopped program at once: a second signal came, or its time to save is up.
 
-A thread waits for the signal, as Python calls its handlers between two of its own
-instructions alone: never, while the main thread waits for a device that hangs.
+Batch systems kill it soon after the first. A thread waits for the signals, as Python
+calls its handlers between two of its own instructions alone: never, while the main
+thread waits for a device that hangs.
 """
 
+import math
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Collection
 from pathlib import Path
 
-from jaxtrain.checkpointer import committed_steps
 from jaxtrain.parallel import peers
 
+# A signal to the process group often comes twice, passed on by a parent.
+REPEAT_SECONDS = 1.0
 # To look into a folder that may hang itself.
 LOOK_SECONDS = 1.0
 
 
 class Grace:
-    """Between `start` and `end`, ends the process some time after a signal.
+    """What follows on a signal between `start` and `end`.
 
     Args:
-      seconds: from the first signal.
-      checkpoints: the folder of the steps.
       signals: that count; others are left alone.
     """
 
-    def __init__(self, seconds: float, checkpoints: Path, signals: Collection[int]):
-        self._seconds, self._folder, self._signals = seconds, checkpoints, signals
-        self._ended = threading.Event()
+    def __init__(self, signals: Collection[int]):
+        self._signals = signals
+        self._seconds: float | None = None
+        self._folder: Path | None = None
+
+    def limit(self, seconds: float | None, checkpoints: Path) -> None:
+        """Set how long a run may take to stop.
+
+        Args:
+          seconds: from the first signal; None: what it takes.
+          checkpoints: the folder of its steps.
+        """
+        self._seconds, self._folder = seconds, checkpoints
 
     def start(self) -> None:
         """Start to wait for signals, in the main thread, which alone may."""
@@ -43,37 +55,57 @@ class Grace:
 
     def end(self) -> None:
         signal.set_wakeup_fd(self._previous)
-        self._ended.set()
         self._write.close()
 
     def _watch(self) -> None:
         with self._read:
-            # The number of each signal; nothing: the other side was closed.
-            while (number := self._read.recv(1)) and number[0] not in self._signals:
-                pass
-        if number and not self._ended.wait(self._seconds):
-            self._leave(signal.SIGINT if number[0] == signal.SIGINT else signal.SIGTERM)
+            first = self._next()
+            since = time.monotonic()
+            until = since + (math.inf if self._seconds is None else self._seconds)
+            again = first
+            while again and time.monotonic() - since < REPEAT_SECONDS:
+                again = self._next(until)
+        if again is None:
+            code = 128 + (signal.SIGINT if first == signal.SIGINT else signal.SIGTERM)
+            reason = f"within checkpoint.grace_seconds = {self._seconds:g}"
+            self._leave(code, f"not saved {reason}")
+        elif again:
+            self._leave(1, "not saved, as a second signal came")
 
-    def _leave(self, signum: int) -> None:
-        code = 128 + signum
-        message = (
-            f"not saved within checkpoint.grace_seconds = {self._seconds:g}: the same "
-            f"command goes on from {self._newest()}"
-        )
+    def _next(self, until: float = math.inf) -> int | None:
+        """Wait for a signal; 0: `end` was called; None: the time is up."""
+        while (left := until - time.monotonic()) > 0:
+            self._read.settimeout(None if left == math.inf else left)
+            try:
+                # The number of each signal; nothing: the other side was closed.
+                number = self._read.recv(1)
+            except TimeoutError:
+                break
+            if not number or number[0] in self._signals:
+                return number[0] if number else 0
+        return None
+
+    def _leave(self, code: int, message: str) -> None:
+        if self._folder is not None:
+            message += f": the same command goes on from {_newest(self._folder)}"
         print(f"stopped: {message}", file=sys.stderr, flush=True)
         others = peers.current()
         if others is not None:
             others.leave(code, message)
         os._exit(code)
 
-    def _newest(self) -> str:
-        """Name the last committed step, unless the disk is what hangs."""
-        found: list[int] = []
 
-        def look() -> None:
-            found.append(max(committed_steps(self._folder), default=0))
+def _newest(checkpoints: Path) -> str:
+    """Name the last committed step, unless the disk is what hangs."""
+    found: list[int] = []
 
-        thread = threading.Thread(target=look, daemon=True)
-        thread.start()
-        thread.join(LOOK_SECONDS)
-        return f"step {found[0]}" if found else "the last checkpoint"
+    def look() -> None:
+        # With it comes JAX, for which the command line does not wait.
+        from jaxtrain.checkpointer import committed_steps
+
+        found.append(max(committed_steps(checkpoints), default=0))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(LOOK_SECONDS)
+    return f"step {found[0]}" if found else "the last checkpoint"

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -13,36 +12,35 @@ from jaxtrain.parallel import peers
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
-# A signal to the process group often comes twice, passed on by a parent.
-REPEAT_SECONDS = 1.0
-
 
 def ignore() -> None:
-    """Leave signals to the main process: for data workers, which it ends itself."""
+    """Ignore signals from now on.
+
+    In data workers, which the main process ends; and when all is done, as a copy of the
+    signal may still come, and the other processes wait for a farewell.
+    """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
 
 
 class StopSignals:
-    """While entered, a signal ends the run in order.
+    """While entered, a signal ends the program in order; a second one, at once.
 
     As long as there is nothing to save it raises `Interrupted`; then it is remembered.
     Of several processes each stops where the others do, whichever got the signal.
 
-    Args:
-      grace: ends the run if that takes too long; None: it takes what it takes.
-
     Attributes:
       signum: the signal's number, or None; SIGUSR1, which batch systems send ahead of
         the end, counts as SIGTERM.
-      defer: set once there is something to save, and a loop that asks `requested`.
+      defer: set once there is something to save, and a loop that asks `requested`; and
+        when all is done.
+      grace: ends the program if it does not end in order.
     """
 
-    def __init__(self, grace: Grace | None = None) -> None:
-        self._grace = grace
+    def __init__(self) -> None:
         self.signum: int | None = None
         self.defer = False
-        self._at = 0.0
+        self.grace = Grace(SIGNALS)
         self._previous: dict[int, Any] = {}
 
     def requested(self) -> bool:
@@ -57,9 +55,8 @@ class StopSignals:
     def __enter__(self) -> "StopSignals":
         # Python allows handlers in the main thread alone; elsewhere the caller's hold.
         if threading.current_thread() is threading.main_thread():
+            self.grace.start()
             self._previous = {s: signal.signal(s, self._handle) for s in SIGNALS}
-            if self._grace is not None:
-                self._grace.start()
         return self
 
     def __exit__(
@@ -68,22 +65,21 @@ class StopSignals:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._previous and self._grace is not None:
-            self._grace.end()
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)
+        if self._previous:
+            self.grace.end()
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
         if self.signum is not None:
-            if now - self._at > REPEAT_SECONDS:
-                os._exit(1)
             return
         name = signal.Signals(signum).name
         if signum == signal.SIGUSR1:
             signum = signal.SIGTERM
-        self.signum, self._at = signum, now
+        self.signum = signum
         if not self.defer:
-            raise Interrupted(signum, "the run had not begun; nothing was lost")
+            raise Interrupted(
+                signum, "there was nothing to save yet, so nothing was lost"
+            )
         # Not print: it may be what the signal came into.
         os.write(2, f"\n{name}: saving, then stopping; again: stop at once\n".encode())

@@ -14,13 +14,12 @@ from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.faults import Faults
-from jaxtrain.grace import Grace
 from jaxtrain.logging import RunLog, show_table
 from jaxtrain.loop import Job, Run
 from jaxtrain.progress import Progress
 from jaxtrain.rewind import Rewinds
 from jaxtrain.saving import check_space
-from jaxtrain.signals import SIGNALS, StopSignals
+from jaxtrain.signals import StopSignals
 from jaxtrain.state import TrainState, as_dict
 from jaxtrain.summary import describe, describe_result
 from jaxtrain.task import Steps, Task, build_task, make_steps
@@ -35,6 +34,7 @@ def train(
     resume_step: int | None = None,
     skip_steps: int = 0,
     faults: Faults | None = None,
+    signals: StopSignals | None = None,
 ) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
 
@@ -45,6 +45,7 @@ def train(
       resume_step: go back to this checkpoint; None: the newest.
       skip_steps: from there, leave out the data of so many steps.
       faults: that strike on purpose.
+      signals: that stop it in order; None: it heeds none.
 
     Raises:
       UserError: config, data, devices or workdir do not fit.
@@ -54,52 +55,46 @@ def train(
       Interrupted: a signal came; the state is saved.
     """
     folder = workdir / workdir_lib.CHECKPOINTS
-    with StopSignals(_grace(config, folder)) as signals:
-        logging.check(config.logging)
-        if resume_step is not None and not (workdir / workdir_lib.CONFIG).exists():
-            raise UserError(f"--resume-step {resume_step}: no run in {workdir}")
-        task = build_task(config)
-        if jax.process_index() == 0:
-            workdir_lib.open_workdir(workdir, config, fresh=fresh)
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices("workdir")
-        with workdir_lib.locked(workdir):
-            summary = workdir_lib.read_summary(workdir, task.plan.total_steps)
-            if summary is not None and resume_step is None:
-                if jax.process_index() == 0:
-                    where = f"see {workdir_lib.SUMMARY} there"
-                    print(f"{workdir} holds a finished run: {where}")
-                return summary
-            show_table("jaxtrain", describe(task, workdir))
+    logging.check(config.logging)
+    if resume_step is not None and not (workdir / workdir_lib.CONFIG).exists():
+        raise UserError(f"--resume-step {resume_step}: no run in {workdir}")
+    task = build_task(config)
+    if jax.process_index() == 0:
+        workdir_lib.open_workdir(workdir, config, fresh=fresh)
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("workdir")
+    with workdir_lib.locked(workdir):
+        summary = workdir_lib.read_summary(workdir, task.plan.total_steps)
+        if summary is not None and resume_step is None:
             if jax.process_index() == 0:
-                check_space(
-                    folder,
-                    task.abstract_state,
-                    config.checkpoint,
-                    task.plan.total_steps,
-                )
-            with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
-                rewinds = Rewinds(workdir, saved, task.plan)
-                if resume_step is not None:
-                    rewinds.to_step(resume_step, skip_steps)
-                job = Job(
-                    task=task,
-                    steps=make_steps(task),
-                    workdir=workdir,
-                    saved=saved,
-                    rewinds=rewinds,
-                    signals=signals,
-                    faults=faults or Faults(),
-                )
-                summary = _carry_out(job)
-            if "eval" in summary:  # Not if it stopped early, as asked.
-                show_table("result", describe_result(summary, workdir))
+                where = f"see {workdir_lib.SUMMARY} there"
+                print(f"{workdir} holds a finished run: {where}")
             return summary
-
-
-def _grace(config: Config, checkpoints: Path) -> Grace | None:
-    seconds = config.checkpoint.grace_seconds
-    return None if seconds is None else Grace(seconds, checkpoints, SIGNALS)
+        show_table("jaxtrain", describe(task, workdir))
+        if jax.process_index() == 0:
+            check_space(
+                folder,
+                task.abstract_state,
+                config.checkpoint,
+                task.plan.total_steps,
+            )
+        with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
+            rewinds = Rewinds(workdir, saved, task.plan)
+            if resume_step is not None:
+                rewinds.to_step(resume_step, skip_steps)
+            job = Job(
+                task=task,
+                steps=make_steps(task),
+                workdir=workdir,
+                saved=saved,
+                rewinds=rewinds,
+                signals=signals or StopSignals(),
+                faults=faults or Faults(),
+            )
+            summary = _carry_out(job)
+        if "eval" in summary:  # Not if it stopped early, as asked.
+            show_table("result", describe_result(summary, workdir))
+        return summary
 
 
 def _carry_out(job: Job) -> dict[str, Any]:

@@ -76,9 +76,9 @@ def test_main_thread_in_c_does_not_matter(tmp_path: Path):
             sys.executable,
             "-c",
             "import ctypes, pathlib\n"
-            "from jaxtrain.grace import Grace\n"
-            "from jaxtrain.signals import SIGNALS, StopSignals\n"
-            "with StopSignals(Grace(1, pathlib.Path('.'), SIGNALS)) as signals:\n"
+            "from jaxtrain.signals import StopSignals\n"
+            "with StopSignals() as signals:\n"
+            "    signals.grace.limit(1, pathlib.Path('.'))\n"
             "    signals.defer = True\n"
             "    print('ready', flush=True)\n"
             "    mutex = ctypes.create_string_buffer(64)\n"

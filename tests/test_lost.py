@@ -114,7 +114,7 @@ def test_signal_before_the_first_step_ends_both(cli: Cli, start_both):
         assert both[0].poll() is None, both[0].communicate()[1]
         time.sleep(0.02)
     both[1].send_signal(signal.SIGTERM)
-    nothing = "the run had not begun; nothing was lost\n"
+    nothing = "there was nothing to save yet, so nothing was lost\n"
     assert end(both[1], 143, within=20) == f"stopped: {nothing}"
     other = end(both[0], 143, within=5)
     assert other == f"error: process 1 ended, so this one does: {nothing}"

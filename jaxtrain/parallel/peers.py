@@ -4,6 +4,7 @@ A thread holds the connection to process 0 (see `hub`), from before JAX connects
 processes to their end. It costs the loop nothing.
 """
 
+import math
 import os
 import queue
 import socket
@@ -28,13 +29,14 @@ class Peers:
       heartbeat: seconds of silence after which a process counts as lost.
 
     Attributes:
-      agreed: the signal at which all processes have agreed to stop, or None.
+      stopped: the signal at which this process has stopped where the others do, or
+        None.
     """
 
     def __init__(
         self, index: int, connections: dict[int, socket.socket], heartbeat: float
     ):
-        self.agreed: int | None = None
+        self.stopped: int | None = None
         self._hub: Hub | None = None
         if index == 0:
             mine, its = socket.socketpair()
@@ -43,7 +45,8 @@ class Peers:
         self._links = Links(connections, heartbeat)
         self._lock = threading.Lock()
         self._asked = 0
-        self._stop_at = 0
+        self._stop_at = math.inf
+        self._signum: int | None = None
         self._told = False
         self._leaving, self._over = threading.Event(), threading.Event()
         self._done = threading.Event()
@@ -65,7 +68,9 @@ class Peers:
             self._links.send("signal", signum=signum)
         with self._lock:
             self._asked += 1
-            return self.agreed if self._asked >= self._stop_at else None
+            if self._asked >= self._stop_at:
+                self.stopped = self._signum
+            return self.stopped
 
     def gather(self, value: Any) -> list[Any]:
         """See the function of this name."""
@@ -115,7 +120,7 @@ class Peers:
             self._lock.acquire()  # Until the place to stop is known, nobody goes on.
             self._links.send("asked", times=self._asked)
         elif kind == "stop":
-            self._stop_at, self.agreed = values["at"], values["signum"]
+            self._stop_at, self._signum = values["at"], values["signum"]
             self._lock.release()
         elif kind == "gathered":
             self._gathered.put(values["values"])
