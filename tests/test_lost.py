@@ -171,6 +171,19 @@ def test_silent_process_ends_the_other(start_all, lost: int):
     assert end(two[lost], 75, within=4) == KILLED.format(1 - lost)
 
 
+def test_agreed_place_counts_for_one_that_has_come_to_it(start_all):
+    """One that ends before must tell the others, though it ends by the same signal."""
+    lines = [
+        "while link.stop(15) is None: time.sleep(0.01)\n",
+        "time.sleep(1)\n"
+        "assert link.stop(None) is None and link.stopped is None\n"
+        "while link.stop(None) is None: pass\n"
+        "assert link.stopped == 15\n",
+    ]
+    for process in start_all(*[line + "link.farewell(60)" for line in lines]):
+        assert end(process, 0, within=20) == ""
+
+
 def test_end_that_one_does_not_come_to(start_all):
     two = start_all("link.farewell(1)", "time.sleep(60)")
     message = "not all processes came to the end of the run in 1 s"

@@ -122,13 +122,20 @@ def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
     assert read_lines(folder, "train") == read_lines(pair.workdir, "train")
 
 
-def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("signum", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGUSR1, 143, marks=pytest.mark.slow),
+    ],
+)
+def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path, signum: int, code: int):
     words = ["--config", pair.config, "--workdir", tmp_path / "run"]
     launcher = start_two(*words, "--train.steps", 100000)
     wait_for_lines(tmp_path / "run" / "metrics.jsonl", 2, launcher)
-    launcher.send_signal(signal.SIGINT)
+    launcher.send_signal(signum)
     _, stderr = launcher.communicate(timeout=60)
-    assert launcher.returncode == 130, stderr
+    assert launcher.returncode == code, stderr
     first, second = stopped_steps(stderr)
     assert first == second
 

@@ -1,0 +1,222 @@
+"""Signals to one of two processes, or to both: the same end for both."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from jaxtrain.checkpointer import COMMITTED
+from tests.conftest import (
+    ROOT,
+    Cli,
+    free_port,
+    read_lines,
+    read_summary,
+    recipe,
+    wait_for_lines,
+)
+from tests.test_processes import run_two, stopped_steps
+
+CONFIG = recipe(
+    data='DataConfig(source="digits", batch_size=64, cache="stream")',
+    train="TrainConfig(steps=160, eval_every_steps=20)",
+    checkpoint="CheckpointConfig(every_steps=20)",
+    logging="LoggingConfig(every_steps=1)",
+)
+NOTHING = "there was nothing to save yet, so nothing was lost"
+# The command line, which does something else at the first call of one function.
+PROGRAM = """
+import os, pathlib, sys, time
+import jax
+from jaxtrain import checkpoint, loop
+from jaxtrain.__main__ import run
+from jaxtrain.parallel import peers
+
+def act():
+    {act}
+
+def wait():
+    pathlib.Path("there").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+
+original, calls = {place}, []
+
+def function(*args, **kwargs):
+    calls.append(args)
+    if len(calls) == 1 and sys.argv[-1] == "{index}":
+        act()
+    return original(*args, **kwargs)
+
+{place} = function
+run()
+"""
+
+Both = Sequence["subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start_both(cli: Cli, write_config: Callable[..., Path]) -> Callable[..., Both]:
+    """Start two processes of a run in a process group of their own."""
+    config = write_config(CONFIG)
+
+    def start(*words: object, program: str = "", fault: tuple[int, str] = (0, "")):
+        path = ROOT / "main.py"
+        if program:
+            path = cli.directory / "program.py"
+            path.write_text(program)
+        flags = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
+        words = ("--config", config, "--workdir", "run", *flags, *words)
+        both = []
+        for index in range(2):
+            env = {"JAXTRAIN_FAULT": fault[1]} if index == fault[0] else {}
+            process = subprocess.Popen(
+                [sys.executable, path, *map(str, words), "--process-id", str(index)],
+                cwd=cli.directory,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                process_group=both[0].pid if both else 0,
+            )
+            both.append(process)
+            cli.started.append(process)
+        return both
+
+    return start
+
+
+def send(both: Both, to: int | str, signum: int) -> None:
+    if to == "group":
+        os.killpg(both[0].pid, signum)
+    else:
+        both[int(to)].send_signal(signum)
+
+
+def end(both: Both, code: int, within: float = 60) -> list[str]:
+    """Return what the processes told; both must end with the code in time."""
+    since = time.monotonic()
+    errors = [process.communicate(timeout=60)[1] for process in both]
+    assert [process.returncode for process in both] == [code, code], errors
+    assert time.monotonic() - since < within, errors
+    assert not any("Traceback" in error for error in errors), errors
+    return errors
+
+
+def wait_for(path: Path, both: Both) -> None:
+    for _ in range(6000):
+        if path.exists():
+            return
+        for process in both:
+            assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    raise AssertionError(f"no {path}")
+
+
+def steps(run: Path) -> list[int]:
+    return sorted(int(p.name) for p in (run / "checkpoints").iterdir())
+
+
+# The signal, who gets it, and when: after so many lines of metrics (the first tells
+# that the run goes on, before its first step), or inside of a function.
+STOPS = [
+    (signal.SIGTERM, "group", 3),
+    (signal.SIGUSR1, 1, "checkpoint.Checkpoints.save"),
+    (signal.SIGINT, 1, "loop.evaluate"),
+    (signal.SIGINT, 0, 1),
+    (signal.SIGUSR1, 0, 3),
+    (signal.SIGTERM, 0, "checkpoint.Checkpoints.save"),
+    (signal.SIGINT, "group", 3),
+    (signal.SIGUSR1, "group", 3),
+]
+
+
+@pytest.mark.slow
+def test_whichever_gets_which_signal_both_stop_at_the_same_step(cli: Cli, start_both):
+    """One run, stopped again and again, ends like one that was not."""
+    whole, run = cli.directory / "whole", cli.directory / "run"
+    result = run_two("--config", cli.directory / "recipe.py", "--workdir", whole)
+    assert result.code == 0, result.stderr
+    saved, lines = [], 0
+    for signum, to, when in STOPS:
+        if isinstance(when, str):
+            act = f"os.kill(os.getpid(), {int(signum)})"
+            both = start_both(program=PROGRAM.format(act=act, place=when, index=to))
+        else:
+            both = start_both()
+            wait_for_lines(run / "metrics.jsonl", lines + when, both[0])
+            send(both, to, signum)
+        errors = end(both, 130 if signum == signal.SIGINT else 143)
+        (step,), (other,) = map(stopped_steps, errors)
+        assert step == other == steps(run)[-1] < 160
+        saved.append(step)
+        lines = len(read_lines(run))
+    end(start_both(), 0)
+    for kind in ("train", "eval"):
+        assert read_lines(run, kind) == read_lines(whole, kind)
+    for name in ("eval", "best"):
+        assert read_summary(run)[name] == read_summary(whole)[name]
+    assert [line["step"] for line in read_lines(run, "event")] == saved
+
+
+@pytest.mark.parametrize("to", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_second_signal_to_one_ends_both_at_once(cli: Cli, start_both, to: int):
+    """Though its main thread waits for the other, where Python calls no handlers."""
+    program = PROGRAM.format(act="wait()", place="loop.evaluate", index=1 - to)
+    both = start_both("--checkpoint.every-steps", 10, program=program)
+    wait_for(cli.directory / "there", both)
+    wait_for(cli.directory / "run" / "checkpoints" / "10" / COMMITTED, both)
+    send(both, to, signal.SIGTERM)
+    time.sleep(2)  # A repeat within a second would not count.
+    send(both, to, signal.SIGTERM)
+    errors = end(both, 1, within=10)
+    told = "not saved, as a second signal came: the same command goes on from step 10"
+    assert f"stopped: {told}" in errors[to]
+    assert f"error: process {to} ended, so this one does: {told}" in errors[1 - to]
+
+
+@pytest.mark.parametrize("goes_on", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_signal_between_the_meeting_and_the_run(cli: Cli, start_both, goes_on: bool):
+    """Process 0 waits inside of JAX for the other, which comes late or never."""
+    program = PROGRAM.format(act="wait()", place="jax.default_backend", index=1)
+    both = start_both("--checkpoint.grace-seconds", 4, program=program)
+    wait_for(cli.directory / "there", both)
+    time.sleep(1)  # Process 0 comes there, too; if not, the end is the same.
+    send(both, 0, signal.SIGINT)
+    if goes_on:
+        (cli.directory / "go").touch()
+    errors = end(both, 130, within=20)
+    told = NOTHING if goes_on else "not saved within checkpoint.grace_seconds = 4"
+    assert f"stopped: {told}" in errors[0]
+    assert f"process 0 ended, so this one does: {told}" in errors[1]
+
+
+@pytest.mark.slow
+def test_signals_at_the_end_of_all_are_too_late(cli: Cli, start_both):
+    """Process 1 waits for the farewell of process 0."""
+    program = PROGRAM.format(act="wait()", place="peers.Peers.farewell", index=0)
+    both = start_both("--train.steps", 5, program=program)
+    wait_for(cli.directory / "there", both)
+    wait_for(cli.directory / "run" / "summary.json", both)
+    time.sleep(1)  # Process 1 comes to its end, too.
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        send(both, "group", signum)
+    (cli.directory / "go").touch()
+    assert end(both, 0) == ["", ""]
+
+
+@pytest.mark.slow
+def test_stop_whose_save_fails_ends_both_and_says_so(cli: Cli, start_both):
+    words = ["--checkpoint.every-steps", 1000, "--train.eval-every-steps", 1000]
+    both = start_both(*words, fault=(0, "enospc@save:1"))
+    wait_for_lines(cli.directory / "run" / "metrics.jsonl", 3, both[0])
+    send(both, 1, signal.SIGTERM)
+    for told in end(both, 1):
+        assert "could not save step" in told and "No space left on device" in told
+        assert "this was the last save" in told
+    assert steps(cli.directory / "run") == []
