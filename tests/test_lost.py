@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxtrain.parallel import relay, rendezvous
 from tests.conftest import (
     ROOT,
     Cli,
@@ -177,11 +180,25 @@ def test_agreed_place_counts_for_one_that_has_come_to_it(start_all):
         "while link.stop(15) is None: time.sleep(0.01)\n",
         "time.sleep(1)\n"
         "assert link.stop(None) is None and link.stopped is None\n"
-        "while link.stop(None) is None: pass\n"
+        "while link.stop(None) is None: time.sleep(0.01)\n"
         "assert link.stopped == 15\n",
     ]
     for process in start_all(*[line + "link.farewell(60)" for line in lines]):
         assert end(process, 0, within=20) == ""
+
+
+def test_relay_keeps_its_end_when_the_other_is_reset():
+    """JAX's client would abort its process if its connection closed."""
+    with socket.create_server(("127.0.0.1", 0)) as coordinator:
+        host, port = rendezvous.split(relay.start(*coordinator.getsockname()))
+        with socket.create_connection((host, port)) as near:
+            far = coordinator.accept()[0]
+            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            far.close()
+            near.sendall(b"beat")
+            near.settimeout(1)
+            with pytest.raises(TimeoutError):
+                near.recv(1)
 
 
 def test_end_that_one_does_not_come_to(start_all):

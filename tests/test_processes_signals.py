@@ -65,16 +65,15 @@ def start_both(cli: Cli, write_config: Callable[..., Path]) -> Callable[..., Bot
     """Start two processes of a run in a process group of their own."""
     config = write_config(CONFIG)
 
-    def start(*words: object, program: str = "", fault: tuple[int, str] = (0, "")):
+    def start(*words: object, program: str = "", **env: str) -> Both:
         path = ROOT / "main.py"
         if program:
             path = cli.directory / "program.py"
             path.write_text(program)
         flags = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
         words = ("--config", config, "--workdir", "run", *flags, *words)
-        both = []
+        both: list[subprocess.Popen[str]] = []
         for index in range(2):
-            env = {"JAXTRAIN_FAULT": fault[1]} if index == fault[0] else {}
             process = subprocess.Popen(
                 [sys.executable, path, *map(str, words), "--process-id", str(index)],
                 cwd=cli.directory,
@@ -213,7 +212,7 @@ def test_signals_at_the_end_of_all_are_too_late(cli: Cli, start_both):
 @pytest.mark.slow
 def test_stop_whose_save_fails_ends_both_and_says_so(cli: Cli, start_both):
     words = ["--checkpoint.every-steps", 1000, "--train.eval-every-steps", 1000]
-    both = start_both(*words, fault=(0, "enospc@save:1"))
+    both = start_both(*words, JAXTRAIN_FAULT="enospc@save:1")
     wait_for_lines(cli.directory / "run" / "metrics.jsonl", 3, both[0])
     send(both, 1, signal.SIGTERM)
     for told in end(both, 1):

@@ -42,15 +42,15 @@ def _connect(near: socket.socket, address: tuple[str, int]) -> None:
             break
         except OSError:
             time.sleep(RETRY_SECONDS)  # It does not listen yet.
-    threading.Thread(target=_pass_on, args=(far, near), daemon=True).start()
-    _pass_on(near, far)
-    with contextlib.suppress(OSError):
-        far.shutdown(socket.SHUT_RDWR)
-    with contextlib.suppress(OSError):
-        # If the coordinator is gone, JAX goes on to believe in it.
-        while near.recv(65536):
-            pass
-    near.close()
+    with near, far:
+        threading.Thread(target=_pass_on, args=(far, near), daemon=True).start()
+        _pass_on(near, far)
+        with contextlib.suppress(OSError):
+            far.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            # If the coordinator is gone, JAX goes on to believe in it.
+            while near.recv(65536):
+                pass
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:
