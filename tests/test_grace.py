@@ -69,16 +69,26 @@ def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     assert "process 0 ended, so this one does: not saved within" in errors[1]
 
 
-def test_main_thread_in_c_does_not_matter(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("seconds", "num_signals", "code", "told"),
+    [
+        (1, 1, 130, "not saved within checkpoint.grace_seconds = 1"),
+        (60, 2, 1, "not saved, as a second signal came"),
+    ],
+)
+def test_main_thread_in_c_does_not_matter(
+    tmp_path: Path, seconds: int, num_signals: int, code: int, told: str
+):
     """A mutex that is locked twice is no call that a signal interrupts."""
     process = subprocess.Popen(
         [
             sys.executable,
             "-c",
             "import ctypes, pathlib\n"
+            "import jaxtrain.checkpointer\n"
             "from jaxtrain.signals import StopSignals\n"
             "with StopSignals() as signals:\n"
-            "    signals.grace.limit(1, pathlib.Path('.'))\n"
+            f"    signals.grace.limit({seconds}, pathlib.Path('.'))\n"
             "    signals.defer = True\n"
             "    print('ready', flush=True)\n"
             "    mutex = ctypes.create_string_buffer(64)\n"
@@ -93,7 +103,9 @@ def test_main_thread_in_c_does_not_matter(tmp_path: Path):
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
+    for _ in range(num_signals):
+        process.send_signal(signal.SIGINT)
+        time.sleep(1.5)  # A repeat within a second would not count.
     _, stderr = process.communicate(timeout=30)
-    assert process.returncode == 130, stderr
-    assert "goes on from step 0" in stderr
+    assert process.returncode == code, stderr
+    assert stderr == f"stopped: {told}: the same command goes on from step 0\n"

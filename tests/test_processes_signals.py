@@ -130,8 +130,6 @@ STOPS = [
     (signal.SIGINT, 0, 1),
     (signal.SIGUSR1, 0, 3),
     (signal.SIGTERM, 0, "checkpoint.Checkpoints.save"),
-    (signal.SIGINT, "group", 3),
-    (signal.SIGUSR1, "group", 3),
 ]
 
 
