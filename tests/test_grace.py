@@ -105,7 +105,7 @@ def test_main_thread_in_c_does_not_matter(
     assert process.stdout.readline() == "ready\n"
     for _ in range(num_signals):
         process.send_signal(signal.SIGINT)
-        time.sleep(1.5)  # A repeat within a second would not count.
+        time.sleep(2)  # A repeat within a second would not count.
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == code, stderr
     assert f"stopped: {told}: the same command goes on from step 0\n" in stderr
