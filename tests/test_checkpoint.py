@@ -172,7 +172,8 @@ def test_failed_save_is_told(tmp_path: Path):
     big = {"x": jax.random.normal(jax.random.key(0), (100_000,))}
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with opened(tmp_path) as saved:
-        saved.save(1, STATE, {}, None)
+        # Compiles what it needs, which the limit would keep out of JAX's cache.
+        saved.save(1, big, {}, None)
         saved.wait()
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
