@@ -31,7 +31,7 @@ from jaxtrain.digest import digests, digests_on_host, scan
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
 from jaxtrain.held import on_first_host
 from jaxtrain.parallel import peers
-from jaxtrain.retention import remove_old
+from jaxtrain.retention import Retention
 
 _STATE = "state"
 # Tries to remove a failed save, 50 ms apart.
@@ -52,7 +52,7 @@ class Checkpoints:
     ):
         self.directory = directory
         quarantine.put_unreadable_aside(directory, read_only=read_only)
-        self._config = config
+        self._retention = Retention(directory, config, self.verify)
         self._open = opener(directory, read_only=read_only)
         self._checkpointer = self._open()
         # Completes one save at a time, beside the training.
@@ -124,25 +124,30 @@ class Checkpoints:
         self._pending = step, self._background.submit(self._complete, step, response)
 
     def _complete(self, step: int, response: Any) -> None:
-        """Wait until a save is committed, read it back, and remove what it replaces."""
+        """Wait until a save is committed, and remove what it replaces."""
         response.result()
-        try:
-            self.verify(step)
-        except DamagedError:
-            quarantine.rename(self.directory, step)
-            raise
-        remove_old(self.directory, self._config)
+        self._retention.committed(step)
 
     def wait(self) -> None:
-        """Wait until the last save is committed, and read back.
+        """Wait until the last save is committed.
 
         Raises:
           CheckpointError: it failed.
         """
         self.committed(timeout=None)
 
+    def finish(self) -> None:
+        """Wait until the last save is committed, and read back.
+
+        Raises:
+          CheckpointError: it failed, or is not what was saved.
+        """
+        self.wait()
+        if jax.process_index() == 0:
+            self._retention.finish()
+
     def committed(self, timeout: float | None = 0) -> bool:
-        """Tell, once for each save, that it is committed, and reads as it was saved.
+        """Tell, once for each save, that it is committed.
 
         Args:
           timeout: seconds to wait for it; None: until it is done.
@@ -233,9 +238,7 @@ class Checkpoints:
             try:
                 restored = self.restore(step, abstract_state)
                 if jax.process_index() == 0:
-                    # A disk that does not let it now does so after the next save.
-                    with contextlib.suppress(OSError):
-                        remove_old(self.directory, self._config)
+                    self._retention.restored(step)
                 return restored
             except DamagedError as error:
                 if jax.process_index() == 0:

@@ -1,13 +1,11 @@
-"""Which checkpoints stay: the newest, the best, and every so many.
+"""Which checkpoints stay: the newest, the best, every so many, and one that is good."""
 
-A step goes only once a newer one was read back from the disk: a good one is there at
-each instant.
-"""
-
+import contextlib
 import logging
 import math
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,83 @@ from jaxtrain.checkpointer import COMMITTED, committed_steps
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import DamagedError
 
+# Largest part of the time that reading back takes.
+READING_SHARE = 0.01
+
 _log = logging.getLogger(__name__)
 
 
-def remove_old(directory: Path, config: CheckpointConfig) -> None:
+class Retention:
+    """Removes the steps that are not kept, but for the last that was read back.
+
+    So a good one is there at each instant, and reading may wait for its turn: it takes
+    no more than a small part of the time. At the end the last step is read.
+
+    Args:
+      directory: of the steps.
+      config: how many to keep.
+      verify: reads a step back, and raises DamagedError if it is not what was saved.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        config: CheckpointConfig,
+        verify: Callable[[int], Any],
+    ):
+        self._directory, self._config, self._verify = directory, config, verify
+        self._good: int | None = None
+        self._wait_until = 0.0
+
+    def committed(self, step: int) -> None:
+        """Remove what a new step replaces, after reading it if that has its turn.
+
+        Raises:
+          DamagedError: it is not what was saved; it was put aside, and none removed.
+        """
+        if time.monotonic() >= self._wait_until:
+            self._read_back(step)
+        self._remove_old()
+
+    def finish(self) -> None:
+        """Read the last step back, unless that was done, and remove what it replaces.
+
+        Raises:
+          DamagedError: it is not what was saved; it was put aside, and none removed.
+        """
+        steps = committed_steps(self._directory)
+        if self._good is not None and steps and steps[-1] != self._good:
+            self._read_back(steps[-1])
+            self._remove_old()
+
+    def restored(self, step: int) -> None:
+        """Remove what a run left that was killed; this step is known to be good."""
+        self._good = step
+        # A disk that does not let it now does so after the next save.
+        with contextlib.suppress(OSError):
+            self._remove_old()
+
+    def _read_back(self, step: int) -> None:
+        start = time.monotonic()
+        try:
+            self._verify(step)
+        except DamagedError:
+            quarantine.rename(self._directory, step)
+            raise
+        self._good, end = step, time.monotonic()
+        self._wait_until = end + (end - start) * (1 / READING_SHARE - 1)
+
+    def _remove_old(self) -> None:
+        remove_old(self._directory, self._config, self._good)
+
+
+def remove_old(directory: Path, config: CheckpointConfig, good: int | None) -> None:
     """Remove the steps that `config` does not keep; put aside what it cannot rate.
 
-    To be called once the newest is known to be good.
+    Args:
+      directory: of the steps.
+      config: how many to keep.
+      good: a step that stays in any case.
     """
     metrics = {}
     for step in committed_steps(directory):
@@ -31,7 +99,7 @@ def remove_old(directory: Path, config: CheckpointConfig) -> None:
         except DamagedError as error:
             _log.warning("%s; put aside", error)
             quarantine.rename(directory, step)
-    for step in metrics.keys() - kept(metrics, config):
+    for step in metrics.keys() - kept(metrics, config) - {good}:
         # First, so that what a kill leaves of it does not count as a step.
         (directory / str(step) / COMMITTED).unlink()
         shutil.rmtree(directory / str(step))

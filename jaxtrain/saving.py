@@ -73,7 +73,7 @@ class Saver:
           CheckpointError: it failed.
         """
         try:
-            self._saved.committed(timeout=None)
+            self._saved.finish()
         except CheckpointError as error:
             self._error = self._place(error)
         if self._error is not None:
@@ -110,8 +110,9 @@ def check_space(
 ) -> None:
     """Check that the checkpoints of a run fit where they will lie.
 
-    Counted are the arrays, uncompressed, of the checkpoints that are kept and of one
-    that is being written; those there already are to be replaced.
+    Counted are the arrays, uncompressed, of the checkpoints that are kept, of the last
+    that was read back and of one that is being written; those there already are to be
+    replaced.
 
     Raises:
       UserError: they do not fit.
@@ -119,16 +120,16 @@ def check_space(
     leaves = jax.tree.leaves(abstract_state)
     size = sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
     every = config.keep_every_steps
-    copies = config.keep + config.keep_best + (total_steps // every if every else 0) + 1
+    copies = config.keep + config.keep_best + (total_steps // every if every else 0) + 2
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
     free = shutil.disk_usage(folder).free + sum(p.stat().st_size for p in old)
     if free < copies * size:
         raise UserError(
             f"{folder}: the checkpoints may take {_show(copies * size)}, {copies} of "
             f"{_show(size)} each (checkpoint.keep = {config.keep}, keep_best = "
-            f"{config.keep_best}, keep_every_steps = {every} and one being written; "
-            f"arrays uncompressed), but {_show(free)} are free there: free some space, "
-            "choose another --workdir, or keep fewer"
+            f"{config.keep_best}, keep_every_steps = {every}, one read back and one "
+            f"being written; arrays uncompressed), but {_show(free)} are free there: "
+            "free some space, choose another --workdir, or keep fewer"
         )
 
 

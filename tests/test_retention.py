@@ -6,12 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jaxtrain import retention
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.checkpointer import COMMITTED, METADATA
 from jaxtrain.cli import main
@@ -127,8 +129,32 @@ def test_an_old_step_stays_until_the_new_one_was_read_back(
         assert saved.restore_newest(ABSTRACT)
         for step in (7, 8):
             saved.save(step, STATE, {}, None)
+        saved.finish()
     assert seen == [(7, {6, 7}), (8, {7, 8})]
     assert names(folder) == {"8"}
+
+
+def test_reading_back_waits_for_its_turn(
+    folder: Path, once_committed: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+):
+    """At a twentieth of the time: the first, none for 2 s, one later, and the last."""
+    seen = []
+    once_committed(lambda step: (seen.append(int(step.name)), time.sleep(0.1)))
+    monkeypatch.setattr(retention, "READING_SHARE", 0.05)
+    with opened(folder, keep=1, keep_best=0) as saved:
+        for step in (7, 8, 9):
+            saved.save(step, STATE, {}, None)
+        saved.wait()
+        assert (seen, names(folder)) == ([7], {"7", "9"})
+        time.sleep(2.5)
+        for step in (10, 11):
+            saved.save(step, STATE, {}, None)
+        saved.wait()
+        assert (seen, names(folder)) == ([7, 10], {"10", "11"})
+        saved.finish()
+        assert (seen, names(folder)) == ([7, 10, 11], {"11"})
+        saved.finish()
+    assert seen == [7, 10, 11]
 
 
 def test_a_save_that_is_not_what_was_saved_replaces_nothing(
@@ -188,13 +214,14 @@ from jaxtrain import checkpoint, cli, retention
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-verify, remove_old = checkpoint.Checkpoints.verify, checkpoint.remove_old
+retention.READING_SHARE = 1
+verify, remove_old = checkpoint.Checkpoints.verify, retention.remove_old
 
 def not_read_back(self, step):
     return die() if step == 6 else verify(self, step)
 
-def none_removed(folder, config):
-    return die() if (folder / "6").exists() else remove_old(folder, config)
+def none_removed(folder, *args):
+    return die() if (folder / "6").exists() else remove_old(folder, *args)
 
 def half_removed(step):
     for path in sorted(p for p in step.rglob("*") if p.is_file())[::2]:
@@ -205,7 +232,7 @@ moment = sys.argv.pop(1)
 if moment == "committed, not read back":
     checkpoint.Checkpoints.verify = not_read_back
 if moment == "read back, none removed":
-    checkpoint.remove_old = none_removed
+    retention.remove_old = none_removed
 if moment == "one half removed":
     retention.shutil.rmtree = half_removed
 sys.exit(cli.main())

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jaxtrain import retention
 from jaxtrain.checkpointer import COMMITTED
 from jaxtrain.cli import main
 from jaxtrain.logging import RunLog
@@ -23,6 +24,12 @@ CONFIG = recipe(
     train="TrainConfig(steps=60, ema_decay=0.9, eval_every_steps=100)",
     logging="LoggingConfig(every_steps=1)",
 )
+
+
+@pytest.fixture(autouse=True)
+def read_each_save_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the last one read stays, whichever that is, until the end."""
+    monkeypatch.setattr(retention, "READING_SHARE", 1)
 
 
 def fill(disk: Path, left: int, after: int | None = None) -> None:
