@@ -32,9 +32,14 @@ EXPRESSION = recipe(
 )
 
 
+# A shell cannot trap a signal that was ignored when it started, as SIGINT is in what
+# another shell runs in the background.
+ENV = ["env", "--default-signal=INT"]
+
+
 def start_two(*words: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [str(ROOT / "deploy" / "local.sh"), "2", "--", *map(str, words)],
+        [*ENV, str(ROOT / "deploy" / "local.sh"), "2", "--", *map(str, words)],
         env={**os.environ, "COLUMNS": "200", "PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
