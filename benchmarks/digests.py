@@ -1,13 +1,17 @@
-"""What the digests of checkpoints cost: seconds a save, over those of its interval.
+"""What checking checkpoints costs: seconds of the digests, over those of an interval.
 
     python benchmarks/digests.py
 
 Measured at the default interval, an epoch, on the smallest data set there is and on
-CIFAR-10's shapes. A restart computes the digests once more, to compare them.
+CIFAR-10's shapes. A restart computes the digests once more, to compare them. Reading a
+save back, beside the training, has its own limit (`jaxtrain.retention.READING_SHARE`);
+here is what one reading takes.
 """
 
+import contextlib
 import json
 import statistics
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ import jax
 
 from jaxtrain import config as config_lib
 from jaxtrain import devices
+from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.config_file import load_config
 from jaxtrain.digest import scan
@@ -45,6 +50,14 @@ def measure(config: Config) -> dict[str, Any]:
         scan(as_dict(state))
         digests.append(time.perf_counter() - middle)
         steps.append((middle - start) / STEPS)
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Checkpoints(Path(folder), config.checkpoint)
+        with contextlib.closing(saved):
+            saved.save(0, as_dict(state), {}, None)
+            saved.wait()
+            start = time.perf_counter()
+            saved.verify(0)
+            reading = time.perf_counter() - start
     interval = task.plan.save_every_steps
     assert interval is not None
     seconds, step = statistics.median(digests), statistics.median(steps)
@@ -52,6 +65,7 @@ def measure(config: Config) -> dict[str, Any]:
         "part_of_training_time": seconds / (interval * step),
         "seconds": seconds,
         "seconds_to_compile": compiling,
+        "seconds_to_read_back": reading,
         "step_seconds": step,
         "steps_of_interval": interval,
         "state_bytes": sum(x.nbytes for x in jax.tree.leaves(as_dict(state))),

@@ -19,6 +19,7 @@ def run() -> NoReturn:
     folder that it could not make. Python would wait for them, but nothing depends on
     them: the saves that did not fail are committed by now.
     """
+    code = 0
     try:
         try:
             code = main()
@@ -30,7 +31,7 @@ def run() -> NoReturn:
             raise
         # Python would write what is left at its end, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        sys.exit(code or 128 + signal.SIGPIPE)
     if not any(_is_of_orbax(thread) for thread in threading.enumerate()):
         sys.exit(code)
     atexit._run_exitfuncs()

@@ -1,7 +1,8 @@
 """A file of records that a full disk delays, and neither cuts nor loses."""
 
-import sys
 from pathlib import Path
+
+from jaxtrain.output import tell
 
 
 class Appended:
@@ -21,12 +22,12 @@ class Appended:
         except OSError as error:
             if not self._told:
                 text = f"{self._path}: {error.strerror}; its lines wait in memory"
-                print(f"warning: {text}", file=sys.stderr)
+                tell(f"warning: {text}")
             self._told = True
 
     def close(self) -> None:
         self.write(b"")
         if self._waiting:
             text = f"{self._path}: the last {len(self._waiting)} bytes are lost"
-            print(f"warning: {text}", file=sys.stderr)
+            tell(f"warning: {text}")
         self._file.close()

@@ -201,7 +201,9 @@ class Checkpoints:
           UserError: the checkpoint's arrays have other paths, shapes or dtypes.
           DamagedError: it cannot be read, by all processes, or is not what was saved.
         """
-        info, state, error = {}, {}, None
+        info: dict[str, Any] = {}
+        state: dict[str, Any] = {}
+        error = None
         try:
             info = self.info(step)
             manifest.check_match(step, info["arrays"], abstract_state)
@@ -211,11 +213,13 @@ class Checkpoints:
                 state = self._load(step, abstract_state)
         except DamagedError as damage:
             error = str(damage)
-        # Before the digests, which all compute together.
-        for told in peers.gather(error):
-            if told is not None:
-                raise DamagedError(told)
-        manifest.check_digests(step, info["arrays"], state, digests(state))
+        _agree(error)  # Before the digests, which all compute together.
+        sums = digests(state)
+        try:
+            manifest.check_digests(step, info["arrays"], state, sums)
+        except DamagedError as damage:
+            error = str(damage)
+        _agree(error)
         return state, info
 
     def restore_newest(
@@ -304,3 +308,10 @@ class Checkpoints:
         finally:
             self._background.shutdown()
             self._checkpointer.close()
+
+
+def _agree(error: str | None) -> None:
+    """Raise DamagedError in all processes if one of them has an error."""
+    for told in peers.gather(error):
+        if told is not None:
+            raise DamagedError(told)

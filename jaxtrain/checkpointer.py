@@ -75,9 +75,20 @@ def silence_abandoned_work() -> None:
 
 def root_cause(error: BaseException) -> str:
     """Return the message of the first cause: Orbax wraps it in its own."""
+    number = system_error(error)
+    error = _first_cause(error)
+    return os.strerror(number) if number else f"{type(error).__name__}: {error}"
+
+
+def system_error(error: BaseException) -> int | None:
+    """Return the system's error number of the first cause, if it has one."""
+    error = _first_cause(error)
+    # TensorStore hides it in a long text.
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    return int(code[1]) if code else getattr(error, "errno", None)
+
+
+def _first_cause(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
-    # What the system said, if it did: TensorStore hides it in a long text.
-    code = re.search(r"os_error_code='(\d+)'", str(error))
-    number = int(code[1]) if code else getattr(error, "errno", None)
-    return os.strerror(number) if number else f"{type(error).__name__}: {error}"
+    return error

@@ -25,6 +25,7 @@ from jaxtrain.errors import (
     UserError,
     hint,
 )
+from jaxtrain.output import tell
 from jaxtrain.parallel import peers
 from jaxtrain.signals import StopSignals
 
@@ -266,7 +267,7 @@ def _ask_others() -> None:
 def _fail(code: int, message: object) -> None:
     """Tell why the command failed; the other processes then end, too."""
     prefix = "error" if code < 128 else "stopped"
-    print(f"{prefix}: {message}", file=sys.stderr)
+    tell(f"{prefix}: {message}")
     others = peers.current()
     # Where all have stopped, all come to JAX's farewell at the end of Python.
     if others is not None and code - 128 != others.stopped:

@@ -9,12 +9,12 @@ import math
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Collection
 from pathlib import Path
 
+from jaxtrain.output import tell
 from jaxtrain.parallel import peers
 
 # A signal to the process group often comes twice, passed on by a parent.
@@ -88,7 +88,7 @@ class Grace:
     def _leave(self, code: int, message: str) -> None:
         if self._folder is not None:
             message += f": the same command goes on from {_newest(self._folder)}"
-        print(f"stopped: {message}", file=sys.stderr, flush=True)
+        tell(f"stopped: {message}")
         others = peers.current()
         if others is not None:
             others.leave(code, message)

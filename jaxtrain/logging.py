@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from jaxtrain.appended import Appended
 from jaxtrain.config import LoggingConfig
 from jaxtrain.errors import UserError
+from jaxtrain.output import Console
 from jaxtrain.plan import Plan
 from jaxtrain.tensorboard import EventFile
 from jaxtrain.workdir import METRICS, TENSORBOARD, finite, write_text

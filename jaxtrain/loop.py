@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import sys
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from jaxtrain.errors import CheckpointError, Interrupted
 from jaxtrain.evaluate import MAX_IN_FLIGHT, evaluate
 from jaxtrain.faults import Faults
 from jaxtrain.logging import Interval, RunLog
+from jaxtrain.output import tell
 from jaxtrain.parallel import sharding
 from jaxtrain.progress import Clock, Progress
 from jaxtrain.rewind import Rewinds
@@ -84,7 +84,8 @@ class Run:
         if self.saved_step != self.step:
             self._save()
         with self.clock.paused(), self.watchdog.saving():
-            self.saver.finish()
+            # A stop has little time; the next start reads what was saved.
+            self.saver.finish(read_back=self.signals.signum is None)
 
     def _take_steps(self, feed: Iterator[tuple[int, Any]]) -> None:
         plan = self.plan
@@ -242,7 +243,7 @@ class Run:
         """Tell of trouble that the run goes on with."""
         self.log.write("event", self.step, event=message)
         if jax.process_index() == 0:
-            print(f"warning: {message}", file=sys.stderr)
+            tell(f"warning: {message}")
 
     def _report(self, step: int, interval: Interval) -> None:
         summary = interval.summary()

@@ -16,7 +16,7 @@ from jaxtrain.checkpointer import METADATA, root_cause
 from jaxtrain.digest import flatten, name
 from jaxtrain.errors import DamagedError, UserError
 
-FORMAT = 1
+FORMAT = 2
 
 
 def make(

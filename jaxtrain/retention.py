@@ -1,6 +1,6 @@
 """Which checkpoints stay: the newest, the best, every so many, and one that is good."""
 
-import contextlib
+import errno
 import logging
 import math
 import shutil
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from jaxtrain import manifest, quarantine
-from jaxtrain.checkpointer import COMMITTED, committed_steps
+from jaxtrain.checkpointer import COMMITTED, committed_steps, system_error
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import DamagedError
 
-# Largest part of the time that reading back takes.
-READING_SHARE = 0.01
+# Largest part of the time that reading back takes, but for the first save and the last.
+READING_SHARE = 0.005
 
 _log = logging.getLogger(__name__)
 
@@ -66,22 +66,25 @@ class Retention:
     def restored(self, step: int) -> None:
         """Remove what a run left that was killed; this step is known to be good."""
         self._good = step
-        # A disk that does not let it now does so after the next save.
-        with contextlib.suppress(OSError):
-            self._remove_old()
+        self._remove_old()
 
     def _read_back(self, step: int) -> None:
         start = time.monotonic()
         try:
             self._verify(step)
-        except DamagedError:
-            quarantine.rename(self._directory, step)
+        except DamagedError as error:
+            if not _unreadable_now(error):
+                quarantine.rename(self._directory, step)
             raise
         self._good, end = step, time.monotonic()
         self._wait_until = end + (end - start) * (1 / READING_SHARE - 1)
 
     def _remove_old(self) -> None:
-        remove_old(self._directory, self._config, self._good)
+        """Do it after the next save if the disk does not let it now."""
+        try:
+            remove_old(self._directory, self._config, self._good)
+        except OSError as error:
+            _log.warning("could not remove old checkpoints: %s", error)
 
 
 def remove_old(directory: Path, config: CheckpointConfig, good: int | None) -> None:
@@ -95,14 +98,22 @@ def remove_old(directory: Path, config: CheckpointConfig, good: int | None) -> N
     metrics = {}
     for step in committed_steps(directory):
         try:
-            metrics[step] = manifest.read(directory, step).get("metrics")
+            metrics[step] = manifest.read(directory, step)["metrics"]
         except DamagedError as error:
+            if _unreadable_now(error):
+                return
             _log.warning("%s; put aside", error)
             quarantine.rename(directory, step)
     for step in metrics.keys() - kept(metrics, config) - {good}:
         # First, so that what a kill leaves of it does not count as a step.
         (directory / str(step) / COMMITTED).unlink()
         shutil.rmtree(directory / str(step))
+
+
+def _unreadable_now(error: DamagedError) -> bool:
+    """Tell damage from a disk, or a limit on open files, that may do better later."""
+    number = system_error(error)
+    return number is not None and number != errno.ENOENT
 
 
 def kept(

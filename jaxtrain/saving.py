@@ -66,21 +66,24 @@ class Saver:
         except CheckpointError as error:
             self._count(error)
 
-    def finish(self) -> None:
+    def finish(self, *, read_back: bool) -> None:
         """Wait for the last save, in all processes.
+
+        Args:
+          read_back: whether to read it back, too, if that was not done.
 
         Raises:
           CheckpointError: it failed.
         """
         try:
-            self._saved.finish()
+            self._saved.finish() if read_back else self._saved.wait()
         except CheckpointError as error:
             self._error = self._place(error)
         if self._error is not None:
             raise CheckpointError(
                 f"{self._error}: this was the last save, and the run is not finished "
-                "without it. Free some space; the same command goes on from the "
-                "checkpoint before"
+                "without it. Free some space, or mend the disk; the same command goes "
+                "on from the checkpoint before"
             )
         peers.gather(None)
 

@@ -1,5 +1,6 @@
 """SIGINT, SIGTERM, SIGUSR1: at the first the run saves and stops, then at once."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -82,4 +83,6 @@ class StopSignals:
                 signum, "there was nothing to save yet, so nothing was lost"
             )
         # Not print: it may be what the signal came into.
-        os.write(2, f"\n{name}: saving, then stopping; again: stop at once\n".encode())
+        text = f"\n{name}: saving, then stopping; again: stop at once\n"
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode())

@@ -33,7 +33,7 @@ def show_checkpoints(workdir: Path, *, verify: bool) -> None:
         for step in saved.steps():
             try:
                 info = saved.verify(step) if verify else saved.info(step)
-                metrics = info.get("metrics") or {}
+                metrics = info["metrics"] or {}
                 state = "good" if verify else ""
             except DamagedError as error:
                 damaged.append(step)

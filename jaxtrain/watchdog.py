@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from jaxtrain.errors import START_AGAIN
+from jaxtrain.output import tell
 from jaxtrain.parallel import peers
 
 # What a save may take, however short the steps are: storage may be slow.
@@ -76,14 +77,12 @@ class Watchdog:
                 self._end(limit)
 
     def _end(self, limit: float) -> None:
-        print(
+        tell(
             f"error: no step was done for {limit:g} s (train.step_timeout_seconds); "
             "the same command goes on from the last checkpoint. What each thread was "
-            "doing:",
-            file=sys.stderr,
+            "doing:"
         )
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
-        sys.stderr.flush()
         others = peers.current()
         if others is not None:
             others.leave(START_AGAIN, f"it did no step for {limit:g} s")

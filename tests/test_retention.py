@@ -1,6 +1,7 @@
 """Which checkpoints stay: as configured, also after kills, and always a good one."""
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -192,6 +193,41 @@ def test_the_only_good_step_is_never_removed(
         saved.save(5, STATE, {}, None)
     aside = {f"{DAMAGED}-{step}" for step in (5, 6, 7)}
     assert names(folder) == {"4", "5"} | aside
+
+
+def test_a_disk_that_cannot_read_now_costs_no_step(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Such as one with too many files open: no damage is known of."""
+
+    def fail(*_: Any) -> Any:
+        raise DamagedError("could not read step 7") from OSError(errno.EMFILE, "files")
+
+    with opened(folder, keep=1, keep_best=0) as saved:
+        monkeypatch.setattr(retention.manifest, "read", fail)
+        saved.save(7, STATE, {}, None)
+        with pytest.raises(CheckpointError, match="step 7: Too many open files"):
+            saved.wait()
+        monkeypatch.undo()
+        assert names(folder) == {str(step) for step in range(1, 8)}
+        saved.save(8, STATE, {}, None)
+        saved.finish()
+    assert names(folder) == {"8"}
+
+
+def test_a_disk_that_removes_nothing_fails_no_save(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    with opened(folder, keep=1, keep_best=0) as saved:
+        monkeypatch.setattr(retention.shutil, "rmtree", fail)
+        for step in (7, 8):
+            saved.save(step, STATE, {}, None)
+        saved.finish()
+        assert saved.steps()[-1] == 8
+    assert "could not remove old checkpoints" in caplog.text
 
 
 def test_a_best_step_that_cannot_be_rated_is_put_aside(

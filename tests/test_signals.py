@@ -13,7 +13,7 @@ from jaxtrain import loop
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.compiled import Compiled
-from tests.conftest import read_lines, read_summary, recipe
+from tests.conftest import Cli, read_lines, read_summary, recipe, wait_for_lines
 
 CONFIG = recipe(
     train="TrainConfig(steps=12, eval_every_steps=4)",
@@ -83,3 +83,18 @@ def with_signal(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return call
+
+
+def test_ctrl_c_that_ends_the_reader_of_the_output_first(cli: Cli, write_config: Any):
+    """As a terminal does to `main.py ... 2>&1 | tee log`."""
+    words = ["--config", write_config(CONFIG), "--workdir", "run"]
+    process = cli.start(*words, "--train.steps", 100_000)
+    run = cli.directory / "run"
+    wait_for_lines(run / "metrics.jsonl", 3, process)
+    for stream in (process.stdout, process.stderr):
+        assert stream is not None
+        stream.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    saved = max(int(path.name) for path in (run / "checkpoints").iterdir())
+    assert saved == read_lines(run, "train")[-1]["step"]

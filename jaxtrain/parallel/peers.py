@@ -4,6 +4,7 @@ A thread holds the connection to process 0 (see `hub`), from before JAX connects
 processes to their end. It costs the loop nothing.
 """
 
+import contextlib
 import math
 import os
 import queue
@@ -13,6 +14,7 @@ import threading
 from typing import Any, NoReturn
 
 from jaxtrain.errors import START_AGAIN
+from jaxtrain.output import tell
 from jaxtrain.parallel.hub import ANSWER_SECONDS, Hub
 from jaxtrain.parallel.links import Links
 
@@ -96,7 +98,7 @@ class Peers:
                 f"not all processes came to the end of the run in {seconds:g} s "
                 "(parallel.shutdown_seconds)"
             )
-            print(f"error: {message}", file=sys.stderr)
+            tell(f"error: {message}")
             self.leave(START_AGAIN, message)
         self._thread.join()
         if self._hub is not None:
@@ -140,15 +142,15 @@ class Peers:
         """End as another process did, unless this one is about to end by itself."""
         self._over.set()
         if not self._leaving.wait(grace):
-            print(f"error: {message}", file=sys.stderr)
+            tell(f"error: {message}")
             self._exit(code)
 
     def _exit(self, code: int) -> NoReturn:
         """End at once, without JAX's farewell, which waits for all."""
         if self._hub is not None:
             self._hub.join(ANSWER_SECONDS)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
         os._exit(code)
 
 

@@ -1,0 +1,20 @@
+"""What is printed while a run goes on: nobody may be there any more to read it."""
+
+import contextlib
+import os
+import sys
+
+import rich.console
+
+
+def tell(message: str) -> None:
+    """Write a line to standard error, if that still leads anywhere."""
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
+
+
+class Console(rich.console.Console):
+    """Standard output, which a run outlives: Ctrl-C may end `| tee` before the save."""
+
+    def on_broken_pipe(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
