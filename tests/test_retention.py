@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,16 +138,25 @@ def test_an_old_step_stays_until_the_new_one_was_read_back(
 def test_reading_back_waits_for_its_turn(
     folder: Path, once_committed: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ):
-    """At a twentieth of the time: the first, none for 2 s, one later, and the last."""
-    seen = []
-    once_committed(lambda step: (seen.append(int(step.name)), time.sleep(0.1)))
+    """Reading takes a second, and a twentieth of the time at most; the last is read."""
+    seen: list[int] = []
+    now = [100.0]
+
+    def read(step: Path) -> None:
+        seen.append(int(step.name))
+        now[0] += 1
+
+    once_committed(read)
+    clock = types.SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(retention, "time", clock)
     monkeypatch.setattr(retention, "READING_SHARE", 0.05)
     with opened(folder, keep=1, keep_best=0) as saved:
-        for step in (7, 8, 9):
+        for step, left in ((7, {"7"}), (8, {"7", "8"}), (9, {"7", "9"})):
             saved.save(step, STATE, {}, None)
-        saved.wait()
-        assert (seen, names(folder)) == ([7], {"7", "9"})
-        time.sleep(2.5)
+            saved.wait()
+            assert (seen, names(folder)) == ([7], left)
+            now[0] += 9  # Its turn comes after 19.
+        now[0] = 120.0
         for step in (10, 11):
             saved.save(step, STATE, {}, None)
         saved.wait()
