@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import NoReturn
 
-from jaxtrain import signals
+from jaxtrain import output, signals
 from jaxtrain.cli import main
 
 
@@ -29,8 +29,7 @@ def run() -> NoReturn:
     except BrokenPipeError:
         if not _nobody_reads():
             raise
-        # Python would write what is left at its end, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output.discard()  # Python would write what is left at its end, and complain.
         sys.exit(code or 128 + signal.SIGPIPE)
     if not any(_is_of_orbax(thread) for thread in threading.enumerate()):
         sys.exit(code)

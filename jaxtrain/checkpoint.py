@@ -23,6 +23,7 @@ from jaxtrain.checkpointer import (
     COMMITTED,
     committed_steps,
     opener,
+    reading,
     root_cause,
     silence_abandoned_work,
 )
@@ -264,12 +265,8 @@ class Checkpoints:
           DamagedError: it cannot be read, or is not what was saved.
         """
         info = self.info(step)
-        try:
+        with reading(step):
             saved = self._checkpointer.checkpointables_metadata(step).metadata[_STATE]
-        except Exception as error:
-            raise DamagedError(
-                f"could not read step {step}: {root_cause(error)}"
-            ) from error
         empty = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), saved)
         state = self._load(step, empty)
         manifest.check_digests(step, info["arrays"], state, digests_on_host(state))
@@ -285,15 +282,11 @@ class Checkpoints:
 
     def _load(self, step: int, abstract_state: Any) -> Any:
         silence_abandoned_work()
-        try:
+        with reading(step):
             loaded = self._checkpointer.load_checkpointables(
                 step, {_STATE: abstract_state}
             )
             return loaded[_STATE]
-        except Exception as error:
-            raise DamagedError(
-                f"could not read step {step}: {root_cause(error)}"
-            ) from error
 
     def put_aside_after(self, step: int) -> None:
         """Rename all newer steps to `rewound-STEP`: training goes on from this one."""

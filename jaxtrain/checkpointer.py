@@ -1,18 +1,21 @@
 """Orbax's checkpointer: how we set it up, and what went wrong inside it."""
 
+import contextlib
 import functools
 import inspect
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 from orbax.checkpoint import checkpoint_manager
 from orbax.checkpoint import v1 as ocp
+
+from jaxtrain.errors import DamagedError
 
 # What Orbax writes last into a checkpoint, and its JSON there, with ours in it.
 COMMITTED, METADATA = "commit_success.txt", "_CHECKPOINT_METADATA"
@@ -71,6 +74,17 @@ def silence_abandoned_work() -> None:
             previous(unraisable)
 
     sys.unraisablehook = hook
+
+
+@contextlib.contextmanager
+def reading(step: int) -> Iterator[None]:
+    """Turn whatever goes wrong while a step is read into DamagedError."""
+    try:
+        yield
+    except Exception as error:
+        raise DamagedError(
+            f"could not read step {step}: {root_cause(error)}"
+        ) from error
 
 
 def root_cause(error: BaseException) -> str:

@@ -76,15 +76,18 @@ def _sum(x: jax.Array) -> jax.Array:
         for dim, stride in enumerate(strides)
     )
     place = functools.reduce(jnp.add, places, jnp.uint32(0))
-    mixed = (place + jnp.uint32(1)) * jnp.uint32(_GOLDEN)
-    odd = (mixed ^ (mixed >> 15)) | jnp.uint32(1)
-    return jnp.sum(bits * odd, dtype=jnp.uint32)
+    return jnp.sum(bits * _odd(place), dtype=jnp.uint32)
 
 
 def _sum_on_host(x: np.ndarray) -> int:
     # A scalar has one place, and no view of another size.
     flat = np.atleast_1d(x).reshape(-1)
     bits = flat.view(f"u{x.dtype.itemsize}").astype(np.uint32)
-    mixed = np.arange(1, flat.size + 1, dtype=np.uint32) * np.uint32(_GOLDEN)
-    odd = (mixed ^ (mixed >> np.uint32(15))) | np.uint32(1)
-    return int(np.sum(bits * odd, dtype=np.uint32))
+    place = np.arange(flat.size, dtype=np.uint32)
+    return int(np.sum(bits * _odd(place), dtype=np.uint32))
+
+
+def _odd(place: Any) -> Any:
+    """Return the factors of elements from their uint32 places, of JAX or of NumPy."""
+    mixed = (place + np.uint32(1)) * np.uint32(_GOLDEN)
+    return (mixed ^ (mixed >> np.uint32(15))) | np.uint32(1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from jaxtrain.checkpointer import METADATA, root_cause
+from jaxtrain.checkpointer import METADATA, reading
 from jaxtrain.digest import flatten, name
 from jaxtrain.errors import DamagedError, UserError
 
@@ -45,13 +45,9 @@ def read(directory: Path, step: int) -> dict[str, Any]:
       DamagedError: it cannot be read, or is not what was saved.
       UserError: it has another format.
     """
-    try:
+    with reading(step):
         content = (directory / str(step) / METADATA).read_bytes()
         manifest: dict[str, Any] = dict(json.loads(content)["custom_metadata"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedError(
-            f"could not read step {step}: {root_cause(error)}"
-        ) from error
     return _check(step, manifest)
 
 

@@ -17,4 +17,9 @@ class Console(rich.console.Console):
     """Standard output, which a run outlives: Ctrl-C may end `| tee` before the save."""
 
     def on_broken_pipe(self) -> None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard()
+
+
+def discard() -> None:
+    """Let standard output lead nowhere from now on."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
