@@ -75,17 +75,21 @@ def end_all(processes: "list[subprocess.Popen[str]]") -> None:
             pass
 
 
+def write_recipe(path: Path, expression: str) -> Path:
+    """Write a config file whose `get_config` returns the given expression."""
+    path.write_text(
+        "from jaxtrain.config import *\n\n\ndef get_config():\n"
+        f"    return {expression}\n"
+    )
+    return path
+
+
 @pytest.fixture
 def write_config(tmp_path: Path) -> Callable[..., Path]:
-    """Write a config file whose `get_config` returns the given expression."""
+    """Write such a file into the folder of the test."""
 
     def write(expression: str, name: str = "recipe.py") -> Path:
-        path = tmp_path / name
-        path.write_text(
-            "from jaxtrain.config import *\n\n\ndef get_config():\n"
-            f"    return {expression}\n"
-        )
-        return path
+        return write_recipe(tmp_path / name, expression)
 
     return write
 

@@ -17,7 +17,7 @@ import pytest
 from jaxtrain.checkpointer import COMMITTED, METADATA
 from jaxtrain.cli import main
 from jaxtrain.quarantine import DAMAGED
-from tests.conftest import Cli, read_lines, recipe
+from tests.conftest import Cli, read_lines, recipe, write_recipe
 from tests.test_damage import files, truncate, zero
 from tests.test_resume import assert_same_run
 
@@ -36,10 +36,7 @@ FIRST, BEFORE, NEWEST, END = 2, 4, 6, 8
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The config, a run that nothing stopped, and one that stopped at step 6 of 8."""
     folder = tmp_path_factory.mktemp("runs")
-    text = (
-        f"from jaxtrain.config import *\n\n\ndef get_config():\n    return {CONFIG}\n"
-    )
-    (folder / "recipe.py").write_text(text)
+    write_recipe(folder / "recipe.py", CONFIG)
     words = ["--config", str(folder / "recipe.py"), "--workdir"]
     assert main([*words, str(folder / "whole")]) == 0
     part = [str(folder / "part"), "--train.stop-after-steps", str(NEWEST)]

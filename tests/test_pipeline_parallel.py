@@ -24,7 +24,7 @@ from jaxtrain.parallel.mesh import make_mesh, make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.parallel.stages import Stages, build_stages
 from jaxtrain.state import as_dict, build_abstract_model, make_create_state
-from tests.conftest import Cli, Result, read_lines, read_summary, recipe
+from tests.conftest import Cli, Result, read_lines, read_summary, recipe, write_recipe
 from tests.test_resume import arrays
 
 SHAPE, CLASSES = (16, 16, 1), 4
@@ -54,11 +54,7 @@ SHALLOW = {
 def start(
     folder: Path, changes: dict[str, str], devices: int, stages: int, *words: object
 ) -> Result:
-    config = folder / "recipe.py"
-    config.write_text(
-        "from jaxtrain.config import *\n\n\ndef get_config():\n"
-        f"    return {recipe(**changes)}\n"
-    )
+    config = write_recipe(folder / "recipe.py", recipe(**changes))
     arguments = ["--config", config, "--workdir", folder / "run", *words]
     arguments += ["--parallel.pipeline-stages", stages]
     return Cli(folder)(*arguments, JAX_NUM_CPU_DEVICES=str(devices))

@@ -21,6 +21,7 @@ from tests.conftest import (
     read_summary,
     recipe,
     wait_for_lines,
+    write_recipe,
 )
 
 # Each process loads its half of every batch, here from a stream.
@@ -65,11 +66,7 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp("pair")
-    config = folder / "recipe.py"
-    config.write_text(
-        "from jaxtrain.config import *\n\n\ndef get_config():\n"
-        f"    return {EXPRESSION}\n"
-    )
+    config = write_recipe(folder / "recipe.py", EXPRESSION)
     result = run_two("--config", config, "--workdir", folder / "run")
     return Pair(config, folder / "run", result)
 

@@ -15,7 +15,14 @@ import pytest
 
 from jaxtrain.checkpointer import COMMITTED
 from jaxtrain.quarantine import DAMAGED
-from tests.conftest import ROOT, free_port, read_lines, read_summary, recipe
+from tests.conftest import (
+    ROOT,
+    free_port,
+    read_lines,
+    read_summary,
+    recipe,
+    write_recipe,
+)
 from tests.test_processes import run_two, start_two
 from tests.test_saving import failures, fill, names
 
@@ -99,9 +106,7 @@ def test_three_failures_in_a_row_stop_both(
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The config file and the workdir of a run of two processes."""
     folder = tmp_path_factory.mktemp("finished")
-    (folder / "recipe.py").write_text(
-        f"from jaxtrain.config import *\n\n\ndef get_config():\n    return {CONFIG}\n"
-    )
+    write_recipe(folder / "recipe.py", CONFIG)
     result = run_two("--config", folder / "recipe.py", "--workdir", folder / "run")
     assert result.code == 0, result.stderr
     return folder

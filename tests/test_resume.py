@@ -13,6 +13,7 @@ from tests.conftest import (
     read_summary,
     recipe,
     wait_for_lines,
+    write_recipe,
 )
 
 # Batch norm, dropout, crops, flips, an average of the weights, early stopping and a
@@ -50,11 +51,7 @@ def assert_same_run(one: Path, other: Path, step: int) -> None:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The config file and the finished workdir of a run that nothing stopped."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    config = folder / "recipe.py"
-    config.write_text(
-        "from jaxtrain.config import *\n\n\ndef get_config():\n"
-        f"    return {recipe(**CHANGES)}\n"
-    )
+    config = write_recipe(folder / "recipe.py", recipe(**CHANGES))
     result = Cli(folder)("--config", config, "--workdir", folder / "run")
     assert result.code == 0, result.stderr
     return folder

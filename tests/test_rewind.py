@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Cli, Result, read_lines, read_summary, recipe
+from tests.conftest import Cli, Result, read_lines, read_summary, recipe, write_recipe
 from tests.test_resume import arrays, assert_same_run
 
 STEPS, EVERY = 120, 20
@@ -26,11 +26,7 @@ CHANGES = {
 
 
 def start(folder: Path, name: str, *words: object) -> Result:
-    config = folder / "recipe.py"
-    config.write_text(
-        "from jaxtrain.config import *\n\n\ndef get_config():\n"
-        f"    return {recipe(**CHANGES)}\n"
-    )
+    config = write_recipe(folder / "recipe.py", recipe(**CHANGES))
     return Cli(folder)("--config", config, "--workdir", folder / name, *words)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import Cli, read_lines, read_summary, recipe
+from tests.conftest import Cli, read_lines, read_summary, recipe, write_recipe
 
 STEPS = 20
 CONFIG = recipe(
@@ -41,10 +41,7 @@ GROUP_NORM = [
 
 
 def run(folder: Path, devices: int, *words: object) -> Path:
-    config = folder / "recipe.py"
-    config.write_text(
-        f"from jaxtrain.config import *\n\n\ndef get_config():\n    return {CONFIG}\n"
-    )
+    config = write_recipe(folder / "recipe.py", CONFIG)
     flags = [f"--{word}" for text in words for word in str(text).split()]
     result = Cli(folder)(
         "--config",

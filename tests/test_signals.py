@@ -13,7 +13,14 @@ from jaxtrain import loop
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.compiled import Compiled
-from tests.conftest import Cli, read_lines, read_summary, recipe, wait_for_lines
+from tests.conftest import (
+    Cli,
+    read_lines,
+    read_summary,
+    recipe,
+    wait_for_lines,
+    write_recipe,
+)
 
 CONFIG = recipe(
     train="TrainConfig(steps=12, eval_every_steps=4)",
@@ -31,10 +38,7 @@ PLACES = {
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    config = folder / "recipe.py"
-    config.write_text(
-        f"from jaxtrain.config import *\n\n\ndef get_config():\n    return {CONFIG}\n"
-    )
+    config = write_recipe(folder / "recipe.py", CONFIG)
     assert main(["--config", str(config), "--workdir", str(folder / "run")]) == 0
     return folder
 

@@ -14,7 +14,14 @@ from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import pipeline, sources
 from jaxtrain.data.pipeline import Dataset
 from jaxtrain.parallel.mesh import make_mesh
-from tests.conftest import Cli, read_lines, read_summary, recipe, wait_for_lines
+from tests.conftest import (
+    Cli,
+    read_lines,
+    read_summary,
+    recipe,
+    wait_for_lines,
+    write_recipe,
+)
 
 WORKERS = recipe(
     data='DataConfig(source="digits", batch_size=64, workers=2)',
@@ -26,9 +33,7 @@ WORKERS = recipe(
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    (folder / "recipe.py").write_text(
-        f"from jaxtrain.config import *\n\n\ndef get_config():\n    return {WORKERS}\n"
-    )
+    write_recipe(folder / "recipe.py", WORKERS)
     words = ["--config", "recipe.py", "--workdir", "run", "--data.workers", 0]
     result = Cli(folder)(*words, "--data.cache", "stream")
     assert result.code == 0, result.stderr
