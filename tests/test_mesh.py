@@ -138,6 +138,10 @@ BAD_INPUT = {
         "--parallel.data 1 --parallel.model 8 --model.width 0.11",
         ["parallel.model = 8", "no layer of convnet"],
     ),
+    "channels and rows": (
+        "--parallel.data -1 --parallel.model 2 --parallel.spatial 2",
+        ["parallel.model = 2", "parallel.spatial = 2", "one of the two to 1"],
+    ),
     "product": (
         "--parallel.model 2 --parallel.data 2",
         ["parallel.data = 2 x parallel.model = 2", "8 device(s)"],

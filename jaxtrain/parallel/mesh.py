@@ -13,6 +13,8 @@ from jaxtrain.errors import UserError
 
 # The axes that a batch is split over.
 BATCH_AXES = ("data", "fsdp")
+# The axes that the rows and the columns of images are split over.
+SPATIAL_AXES = ("spatial", "spatial_width")
 
 # Sizes of the axes, where the config gives none; an axis that is not named has size 1.
 PRESETS: dict[Preset, dict[str, int]] = {
@@ -70,7 +72,8 @@ def axis_sizes(config: ParallelConfig, num_devices: int) -> dict[str, int]:
     """Return the size of each axis, in the order of the mesh.
 
     Raises:
-      UserError: the sizes do not multiply to the number of devices.
+      UserError: the sizes do not multiply to the number of devices, or are of axes that
+        do not go together.
     """
     given: dict[str, int | None] = {a: getattr(config, a) for a in MESH_AXES}
     sizes: dict[str, int] = dict.fromkeys(MESH_AXES, 1)
@@ -92,7 +95,25 @@ def axis_sizes(config: ParallelConfig, num_devices: int) -> dict[str, int]:
             f"the {num_devices} device(s) {seen}: the sizes must multiply to "
             f"{num_devices}, and one of them may be -1, the rest"
         )
-    return {
+    sizes = {
         axis: num_devices // fixed if size == -1 else size
         for axis, size in sizes.items()
     }
+    _check_axes(sizes)
+    return sizes
+
+
+def _check_axes(sizes: dict[str, int]) -> None:
+    """Raise UserError for axes that XLA does not combine correctly.
+
+    A convolution whose output channels and rows, or columns, are both split is
+    partitioned wrongly (jaxlib 0.10.2, docs/decisions.md): its values come out several
+    times too large, without a word.
+    """
+    for axis in SPATIAL_AXES:
+        if sizes["model"] > 1 and sizes[axis] > 1:
+            raise UserError(
+                f"parallel.model = {sizes['model']} with parallel.{axis} = "
+                f"{sizes[axis]}: XLA computes convolutions wrongly whose channels and "
+                f"pixels are both split; set one of the two to 1"
+            )

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.models.layers import Model
-from jaxtrain.parallel.mesh import BATCH_AXES
+from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 from jaxtrain.parallel.sharding import Layout, replicated
 from jaxtrain.parallel.timeline import Timeline, simulate
 from jaxtrain.state import split_model
@@ -40,7 +40,7 @@ class Stage:
 
     def activations(self, num_dims: int) -> NamedSharding:
         """Return where the inputs and outputs (batch, ...) of the stage lie."""
-        spec = P(BATCH_AXES, "spatial", "spatial_width")
+        spec = P(BATCH_AXES, *SPATIAL_AXES)
         return NamedSharding(self.layout.mesh, spec if num_dims == 4 else P(BATCH_AXES))
 
     def constrain(self, x: jax.Array) -> jax.Array:
