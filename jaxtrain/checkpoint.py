@@ -24,6 +24,7 @@ from jaxtrain.checkpointer import (
     committed_steps,
     opener,
     reading,
+    remove_uncommitted,
     root_cause,
     silence_abandoned_work,
 )
@@ -52,9 +53,12 @@ class Checkpoints:
         self, directory: Path, config: CheckpointConfig, *, read_only: bool = False
     ):
         self.directory = directory
+        # A reader must not touch the save of a live run.
+        if not read_only and jax.process_index() == 0:
+            remove_uncommitted(directory)
         quarantine.put_unreadable_aside(directory, read_only=read_only)
         self._retention = Retention(directory, config, self.verify)
-        self._open = opener(directory, read_only=read_only)
+        self._open = opener(directory)
         self._checkpointer = self._open()
         # Completes one save at a time, beside the training.
         self._background = ThreadPoolExecutor(max_workers=1)

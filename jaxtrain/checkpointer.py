@@ -6,6 +6,7 @@ import inspect
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +33,18 @@ def committed_steps(directory: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def opener(directory: Path, *, read_only: bool) -> Callable[[], Any]:
+def remove_uncommitted(directory: Path) -> None:
+    """Remove what saves that were cut off have left.
+
+    Orbax does so, too, but in a thread that it does not wait for when it is closed.
+    """
+    committed = set(committed_steps(directory))
+    for path in directory.iterdir():
+        if path.name.isdigit() and int(path.name) not in committed:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def opener(directory: Path) -> Callable[[], Any]:
     """Return what opens the folder, which must exist.
 
     Of several processes each has a checkpointer of its own, which waits for no other:
@@ -58,8 +70,6 @@ def opener(directory: Path, *, read_only: bool) -> Callable[[], Any]:
         context=context,
         # The loop decides when to save.
         save_decision_policy=decisions.FixedIntervalPolicy(1),
-        # Of saves that were cut off; a reader must not touch those of a live run.
-        cleanup_tmp_directories=not read_only and index == 0,
     )
 
 
