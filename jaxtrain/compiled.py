@@ -22,6 +22,9 @@ class Program(Protocol):
 class Compiled:
     """A function jitted and compiled once for each shape of its last argument.
 
+    It keeps the precision of products that was set when it was made
+    (`jax.default_matmul_precision`).
+
     Attributes:
       seconds: what tracing and compiling took in all.
       compiling: whether it is being compiled now.
@@ -30,6 +33,7 @@ class Compiled:
 
     def __init__(self, function: Callable[..., Any], **jit_options: Any):
         self._jitted = jax.jit(function, **jit_options)
+        self._products: Any = getattr(jax.config, "jax_default_matmul_precision")  # noqa: B009
         self.seconds = 0.0
         self.compiling = False
         self.programs: dict[Any, jax.stages.Compiled] = {}
@@ -42,7 +46,8 @@ class Compiled:
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args[-1]))
         if shapes not in self.programs:
             self.compiling, start = True, time.perf_counter()
-            self.programs[shapes] = self._jitted.lower(*args).compile()
+            with jax.default_matmul_precision(self._products):
+                self.programs[shapes] = self._jitted.lower(*args).compile()
             self.seconds += time.perf_counter() - start
             self.compiling = False
         return self.programs[shapes]

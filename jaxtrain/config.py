@@ -396,7 +396,8 @@ class LoggingConfig(_Section):
 class Config(_Section):
     # Root of all randomness: initial weights, data order, augmentation, dropout.
     seed: int = 0
-    # fp32, bf16, pure_bf16, fp16, or params=DTYPE,compute=DTYPE,output=DTYPE.
+    # fp32, tf32, bf16, fp16, pure_bf16, fp64, or params=DTYPE,compute=DTYPE,
+    # output=DTYPE.
     precision: str = "fp32"
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_BITS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
+_BITS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint32}
 # Knuth's multiplicative hash: 2**32 over the golden ratio.
 _GOLDEN = 2654435769
 
@@ -69,10 +69,11 @@ def _finite(x: jax.Array) -> jax.Array:
 def _sum(x: jax.Array) -> jax.Array:
     if x.dtype == jnp.bool_:
         x = x.astype(jnp.uint8)
+    # Of 8 bytes each is two elements: the lower half, and the upper.
     bits = jax.lax.bitcast_convert_type(x, _BITS[x.dtype.itemsize]).astype(jnp.uint32)
-    strides = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
+    strides = [math.prod(bits.shape[i + 1 :]) for i in range(bits.ndim)]
     places = (
-        jax.lax.broadcasted_iota(jnp.uint32, x.shape, dim) * jnp.uint32(stride)
+        jax.lax.broadcasted_iota(jnp.uint32, bits.shape, dim) * jnp.uint32(stride)
         for dim, stride in enumerate(strides)
     )
     place = functools.reduce(jnp.add, places, jnp.uint32(0))
@@ -82,8 +83,8 @@ def _sum(x: jax.Array) -> jax.Array:
 def _sum_on_host(x: np.ndarray) -> int:
     # A scalar has one place, and no view of another size.
     flat = np.atleast_1d(x).reshape(-1)
-    bits = flat.view(f"u{x.dtype.itemsize}").astype(np.uint32)
-    place = np.arange(flat.size, dtype=np.uint32)
+    bits = flat.view(f"<u{min(x.dtype.itemsize, 4)}").astype(np.uint32)
+    place = np.arange(bits.size, dtype=np.uint32)
     return int(np.sum(bits * _odd(place), dtype=np.uint32))
 
 

@@ -25,6 +25,7 @@ def evaluate(
     dataset: Dataset,
     config: DataConfig,
     mesh: Mesh,
+    output_dtype: Any,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, float | int] | None:
     """Return the split's `loss`, `accuracy`, `top5_accuracy` and `num_examples`.
@@ -32,14 +33,14 @@ def evaluate(
     None if `should_stop` became true on the way.
     """
     batch_size = eval_batch_size(config)
-    sums = jax.device_put(zero_sums(), sharding.replicated(mesh))
+    sums = jax.device_put(zero_sums(output_dtype), sharding.replicated(mesh))
     batches_on_host = pipeline.eval_batches(config, dataset, mesh, batch_size)
     for i, batch in enumerate(batches_on_host, start=1):
         if should_stop():
             return None
         local = {name: rows[None] for name, rows in batch.items()}
         batches = sharding.put_batch(mesh, local, batch_size)
-        params, model_state = state.eval_params, state.model_state
+        params, model_state = state.eval_params, state.eval_model_state
         sums = eval_step(params, model_state, sums, dataset.on_device, batches)
         if i % MAX_IN_FLIGHT == 0:
             jax.block_until_ready(sums)

@@ -206,6 +206,7 @@ class Run:
                 dataset,
                 self.config.data,
                 self.task.mesh,
+                self.task.policy.output_dtype,
                 should_stop,
             )
 

@@ -1,8 +1,10 @@
-"""Losses, in float32, one value an example."""
+"""Losses, in float32 or wider, one value an example."""
 
 import jax
 import jax.numpy as jnp
 import optax
+
+from jaxtrain.dtypes import widen
 
 
 def cross_entropy(
@@ -11,12 +13,12 @@ def cross_entropy(
     """Return the cross entropy of each example.
 
     Args:
-      logits: (batch, classes), any float dtype; computed in float32.
+      logits: (batch, classes), any float dtype; computed in at least float32.
       labels: (batch,) integers.
       label_smoothing: probability moved from the true class to all classes evenly
         (Szegedy et al. 2016, arXiv:1512.00567).
     """
-    logits = logits.astype(jnp.float32)
+    logits = widen(logits)
     true_class = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     if not label_smoothing:
         return true_class

@@ -1,17 +1,21 @@
 """Evaluation metrics: sums on the device, means on the host."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.dtypes import wide
 from jaxtrain.losses import cross_entropy
 
 Sums = dict[str, jax.Array]
 
 
-def zero_sums() -> dict[str, np.ndarray]:
+def zero_sums(dtype: Any) -> dict[str, np.ndarray]:
+    """Return the sums over no examples; `dtype` is that of the logits."""
     return {
-        "loss": np.zeros((), np.float32),
+        "loss": np.zeros((), wide(dtype)),
         "accuracy": np.zeros((), np.int32),
         "top5_accuracy": np.zeros((), np.int32),
         "num_examples": np.zeros((), np.int32),
@@ -27,8 +31,8 @@ def batch_sums(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> Sums:
       mask: (batch,) of 0 and 1; 0 marks padding.
 
     Returns:
-      The sum of the loss (float32) and the counts (int32, exact) of examples, of true
-      classes ranked first, and of true classes among the first five.
+      The sum of the loss (at least float32) and the counts (int32, exact) of
+      examples, of true classes ranked first, and of true classes among the first five.
     """
     mask = mask.astype(jnp.int32)
     loss = jnp.where(mask > 0, cross_entropy(logits, labels), 0.0)
@@ -36,9 +40,9 @@ def batch_sums(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> Sums:
     hits = (top == labels[:, None]).astype(jnp.int32)
     return {
         "loss": jnp.sum(loss),
-        "accuracy": jnp.sum(hits[:, 0] * mask),
-        "top5_accuracy": jnp.sum(jnp.max(hits, axis=-1) * mask),
-        "num_examples": jnp.sum(mask),
+        "accuracy": jnp.sum(hits[:, 0] * mask, dtype=jnp.int32),
+        "top5_accuracy": jnp.sum(jnp.max(hits, axis=-1) * mask, dtype=jnp.int32),
+        "num_examples": jnp.sum(mask, dtype=jnp.int32),
     }
 
 

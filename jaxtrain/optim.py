@@ -5,11 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jmp
 import optax
 from optax.contrib import MuonDimensionNumbers
 
 from jaxtrain.config import OptimizerConfig
+from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_row
 from jaxtrain.schedule import Schedule
@@ -26,8 +26,8 @@ def make_optimizer(
     stage has but its own.
     For lbfgs, whose line search finds the length of a step, `schedule` is None. Call
     `update` with the `value`, `grad` and `value_fn` that it needs and others ignore.
-    State, arithmetic and updates are float32 whatever the parameters' dtype;
-    `optax.apply_updates` casts the sum back.
+    State, arithmetic and updates are float32, or float64 as the parameters; `Update`
+    rounds their sum.
 
     Raises:
       UserError: the name is not known, there is no learning rate, or an option has no
@@ -37,19 +37,19 @@ def make_optimizer(
         _check_line_search(config)
     elif schedule is None:
         raise UserError(f"optimizer.learning_rate is not set: {config.name} needs one")
-    return _in_float32(
+    return _widened(
         call_row(OPTIMIZERS, config, "optimizer.name", schedule, config.weight_decay)
     )
 
 
 def clip(grads: Any, norm: jax.Array, max_norm: float) -> Any:
-    """Return `grads`, in float32, scaled down to `max_norm` if `norm` is larger.
+    """Return `grads` scaled down to `max_norm` if `norm` is larger.
 
     So does `optax.clip_by_global_norm`, which takes the norm of what it is given.
     """
     return jax.tree.map(
         lambda g: jnp.where(norm < max_norm, g, g / norm * max_norm),
-        jmp.cast_to_full(grads),
+        grads,
     )
 
 
@@ -58,15 +58,15 @@ def decay_mask(params: Any) -> Any:
     return jax.tree.map(lambda p: p.ndim > 1, params)
 
 
-def _in_float32(tx: Tx) -> optax.GradientTransformationExtraArgs:
-    """Run `tx` on float32 copies of parameters and gradients.
+def _widened(tx: Tx) -> optax.GradientTransformationExtraArgs:
+    """Run `tx` on parameters and gradients of at least float32.
 
     In bfloat16 a decay of 0.999 rounds to 1: a second moment would never decay.
     """
     tx = optax.with_extra_args_support(tx)
 
     def init(params: Any) -> Any:
-        state = tx.init(jmp.cast_to_full(params))
+        state = tx.init(widen(params))
         # lbfgs's state has weak types, for which the second step would compile again,
         # and arrays that occur twice, which cannot be donated. Copies have neither.
         return jax.tree.map(lambda x: jnp.array(x, x.dtype), state)
@@ -74,7 +74,7 @@ def _in_float32(tx: Tx) -> optax.GradientTransformationExtraArgs:
     def update(
         updates: Any, state: Any, params: Any = None, **extra_args: Any
     ) -> tuple[Any, Any]:
-        updates, params, extra_args = jmp.cast_to_full((updates, params, extra_args))
+        updates, params, extra_args = widen((updates, params, extra_args))
         return tx.update(updates, state, params, **extra_args)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -1,19 +1,24 @@
 """Precision: the dtypes of a run, and fp16's dynamic loss scale."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import jmp
 
+from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
 
 POLICIES = {
     "fp32": "params=float32,compute=float32,output=float32",
+    # Products of float32 numbers by hardware that keeps 10 bits of them.
+    "tf32": "params=float32,compute=float32,output=float32",
     "bf16": "params=float32,compute=bfloat16,output=float32",
     "fp16": "params=float32,compute=float16,output=float32",
     # Logits and loss stay float32.
     "pure_bf16": "params=bfloat16,compute=bfloat16,output=float32",
+    "fp64": "params=float64,compute=float64,output=float64",
 }
 
 # The dynamic loss scale (Micikevicius et al. 2017, arXiv:1710.03740); values of jmp.
@@ -26,26 +31,50 @@ MIN_SCALE = 1.0
 MAX_SCALE = 2.0**24
 
 
-def parse(text: str) -> jmp.Policy:
+@dataclass(frozen=True)
+class Policy(jmp.Policy):
+    """The dtypes of parameters, computation and logits, and how products are computed.
+
+    Attributes:
+      products: of float32 numbers, as `jax.default_matmul_precision` takes it. The
+        default is TensorFloat-32 on NVIDIA GPUs from Ampere on.
+    """
+
+    products: Literal["float32", "tensorfloat32", "default"]
+
+    def describe(self) -> str:
+        """Say in words what parameters, products and logits are."""
+        params, compute, output = (jnp.dtype(d).name for d in _dtypes(self))
+        products = self.products if compute == "float32" else compute
+        rounding = "" if params == wide(params) else ", updates rounded at random"
+        return f"parameters {params}{rounding}, products {products}, logits {output}"
+
+
+def parse(text: str) -> Policy:
     """Parse a short name, or `params=DTYPE,compute=DTYPE,output=DTYPE`.
 
     Raises:
-      UserError: the text is neither.
+      UserError: the text is neither, or names float64 where JAX has none.
     """
     try:
         # A bare dtype is valid to jmp but means all three of them, logits included,
         # where `bf16` and `fp16` here do not.
         if text not in POLICIES and "=" not in text:
             raise ValueError("not a known name")
-        policy = jmp.get_policy(POLICIES.get(text, text))
-        if jnp.float64 in _dtypes(policy):
-            raise ValueError("float64 is not supported")
-        return policy
+        dtypes = _dtypes(jmp.get_policy(POLICIES.get(text, text)))
     except ValueError as error:
         raise UserError(
             f"precision = {text!r}: {error}; expected {', '.join(POLICIES)} or "
             "params=DTYPE,compute=DTYPE,output=DTYPE"
         ) from None
+    if any(jax.dtypes.canonicalize_dtype(dtype) != dtype for dtype in dtypes):
+        raise UserError(
+            f"precision = {text!r}: JAX computes in float64 only if it is told so: set "
+            "JAX_ENABLE_X64=1 in the environment"
+        )
+    if text == "tf32":
+        return Policy(*dtypes, "tensorfloat32")
+    return Policy(*dtypes, "float32" if dtypes[1] == jnp.float32 else "default")
 
 
 def create_loss_scale(policy: jmp.Policy) -> dict[str, jax.Array]:
@@ -78,5 +107,5 @@ def at_minimum(loss_scale: dict[str, jax.Array]) -> jax.Array:
     return loss_scale["scale"] <= MIN_SCALE
 
 
-def _dtypes(policy: jmp.Policy) -> tuple[Any, Any, Any]:
+def _dtypes(policy: jmp.Policy) -> tuple[jnp.dtype, jnp.dtype, jnp.dtype]:
     return policy.param_dtype, policy.compute_dtype, policy.output_dtype

@@ -7,7 +7,7 @@ on the number of devices, processes or data workers.
 import jax
 
 # What a key is for. A number, once used, stays: it is part of what a seed means.
-INIT, AUGMENT, DROPOUT = 0, 1, 2
+INIT, AUGMENT, DROPOUT, ROUNDING = 0, 1, 2, 3
 
 
 def root_key(seed: int) -> jax.Array:

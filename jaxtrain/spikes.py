@@ -53,6 +53,7 @@ class SpikeDetector:
         # All have the same weight until half the window is full (Finch 2009,
         # Incremental calculation of weighted mean and variance).
         weight = jnp.maximum(2 / (self.window + 1), 1 / count.astype(jnp.float32))
+        loss = loss.astype(jnp.float32)
         change = jnp.minimum(loss, stats["limit"]) - stats["mean"]
         mean = stats["mean"] + weight * change
         variance = (1 - weight) * (stats["variance"] + weight * change**2)

@@ -12,6 +12,7 @@ from flax import nnx
 
 from jaxtrain import models, random
 from jaxtrain.config import Config
+from jaxtrain.dtypes import wide
 from jaxtrain.models.layers import Model
 from jaxtrain.precision import create_loss_scale
 from jaxtrain.spikes import make_detector
@@ -27,7 +28,8 @@ class TrainState:
       params: parameters.
       model_state: batch-norm statistics.
       opt_state: optax state.
-      ema_params: moving average of the parameters, float32; {} without it.
+      ema_params: moving average of the parameters, at least float32; {} without it.
+      ema_model_state: that of `model_state`, with the same weights.
       loss_scale: fp16's dynamic loss scale; {} without it.
       bad_steps: int32 counts of skipped steps, `total` and `in_a_row`.
       loss_stats: of the losses, to find spikes (see `jaxtrain.spikes`); {} without it.
@@ -38,6 +40,7 @@ class TrainState:
     model_state: Any
     opt_state: Any
     ema_params: Any
+    ema_model_state: Any
     loss_scale: dict[str, jax.Array]
     bad_steps: dict[str, jax.Array]
     loss_stats: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
@@ -47,17 +50,22 @@ class TrainState:
         """The parameters to evaluate: their moving average if there is one."""
         return self.ema_params or self.params
 
+    @property
+    def eval_model_state(self) -> Any:
+        """The batch-norm statistics of `eval_params`."""
+        return self.ema_model_state or self.model_state
+
 
 def as_dict(state: TrainState) -> dict[str, Any]:
     """Return the state's fields, as a checkpoint holds them.
 
-    Orbax tells an empty field from none. A run without `loss_stats` has none, so that
-    the checkpoints of versions that did not know it can be read.
+    Orbax tells an empty field from none. Those that a run may do without are left out
+    if they are empty, so that the checkpoints of versions that did not know them can be
+    read.
     """
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-    if not state.loss_stats:
-        del fields["loss_stats"]
-    return fields
+    optional = {"loss_stats", "ema_model_state"}
+    return {k: v for k, v in fields.items() if k not in optional or v}
 
 
 def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
@@ -115,7 +123,8 @@ def make_create_state(
             params=params,
             model_state=model_state,
             opt_state=tx.init(params),
-            ema_params=jax.tree.map(_float32_copy, params) if ema else {},
+            ema_params=_wide_copy(params) if ema else {},
+            ema_model_state=_wide_copy(model_state) if ema else {},
             loss_scale=create_loss_scale(policy),
             bad_steps={
                 "in_a_row": jnp.zeros((), jnp.int32),
@@ -127,9 +136,9 @@ def make_create_state(
     return create
 
 
-def _float32_copy(x: jax.Array) -> jax.Array:
+def _wide_copy(tree: Any) -> Any:
     """Copy: a donated buffer must not occur twice; bfloat16 would lose the average."""
-    return jnp.array(x, jnp.float32, copy=True)
+    return jax.tree.map(lambda x: jnp.array(x, wide(x.dtype), copy=True), tree)
 
 
 def num_params(params: Any) -> int:

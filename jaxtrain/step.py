@@ -108,6 +108,7 @@ def make_train_step(
         grad_norm = jnp.sqrt(squares(grads))
         new = update.propose(
             state,
+            root,
             grads,
             grad_norm,
             model_state,

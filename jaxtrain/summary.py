@@ -34,7 +34,7 @@ def describe(task: Task, workdir: Path) -> dict[str, Any]:
         "steps": f"{plan.total_steps:,} in {plan.epoch(plan.total_steps):g} epochs of "
         f"{plan.steps_per_epoch:,}",
         "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}",
-        "precision": config.precision,
+        "precision": f"{config.precision}: {task.policy.describe()}",
         "devices": f"{jax.device_count()} x {device.device_kind}, "
         f"{jax.process_count()} process(es)",
         **_describe_stages(task),

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jmp
 from flax import nnx
 from jax.sharding import Mesh
 
@@ -24,6 +23,7 @@ from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.parallel.stages import Stages, build_stages
 from jaxtrain.plan import Plan, make_plan
+from jaxtrain.precision import Policy
 from jaxtrain.schedule import make_schedule
 from jaxtrain.state import TrainState, build_abstract_model, make_create_state
 from jaxtrain.step import make_eval_step, make_train_step
@@ -43,7 +43,7 @@ class Task:
     config: Config
     layout: Layout
     stages: Stages | None
-    policy: jmp.Policy
+    policy: Policy
     splits: sources.Splits
     plan: Plan
     update: Update
@@ -167,7 +167,8 @@ def make_steps(task: Task) -> Steps:
     augmenting = make_preprocess(mean, std, dtype, config.data.augment)
     plain = make_preprocess(mean, std, dtype)
     make = _programs if task.stages is None else _pipeline_programs
-    create, train, evaluate = make(task, augmenting, plain)
+    with jax.default_matmul_precision(task.policy.products):
+        create, train, evaluate = make(task, augmenting, plain)
     return Steps(
         create=create,
         train=train,
@@ -205,7 +206,12 @@ def _pipeline_programs(
     assert stages is not None
     create = pipeline_lib.Create(task.create, stages, abstract)
     train = pipeline_lib.TrainStep(
-        task.config.train, stages, task.update, augmenting, abstract
+        task.config.train,
+        stages,
+        task.update,
+        augmenting,
+        abstract,
+        task.policy.output_dtype,
     )
     return create, train, pipeline_lib.EvalStep(stages, plain)
 

@@ -11,9 +11,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxtrain import random
 from jaxtrain.config import Config
+from jaxtrain.dtypes import wide, widen
 from jaxtrain.optim import clip
 from jaxtrain.precision import adjust_loss_scale, at_minimum
+from jaxtrain.rounding import add_updates
 from jaxtrain.schedule import Schedule
 from jaxtrain.spikes import SpikeDetector, make_detector
 from jaxtrain.state import TrainState
@@ -27,19 +30,22 @@ def scale_of(loss_scale: dict[str, jax.Array]) -> jax.Array:
 
 
 def zero_grads(params: Any) -> Any:
-    """Return zeros to add gradients to: float32, whatever the parameters' dtype."""
-    return jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+    """Return zeros to add gradients to, in at least float32."""
+    return jax.tree.map(lambda p: jnp.zeros(p.shape, wide(p.dtype)), params)
 
 
 def mean_grads(total: Any, num_micro: int, state: TrainState) -> Any:
-    """Return the mean of summed, scaled gradients, in the parameters' dtype."""
+    """Return the mean of summed, scaled gradients.
+
+    It stays in the dtype of the sum: without the scale, small ones are 0 in float16.
+    """
     factor = 1 / (num_micro * scale_of(state.loss_scale))
-    return jax.tree.map(lambda g, p: (g * factor).astype(p.dtype), total, state.params)
+    return jax.tree.map(lambda g: g * factor, total)
 
 
 def squares(tree: Any) -> jax.Array:
-    """Return the sum of squares, whose root is the norm, computed in float32."""
-    each = [jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree)]
+    """Return the sum of squares, whose root is the norm, in at least float32."""
+    each = [jnp.sum(jnp.square(x)) for x in jax.tree.leaves(widen(tree))]
     return sum(each, jnp.float32(0))
 
 
@@ -50,7 +56,7 @@ class Update:
     Attributes:
       tx: the optimizer.
       clip_norm: largest norm of the gradients; None: any.
-      ema_decay: of the moving average of the parameters; None: without it.
+      ema_decay: of the moving averages; None: without them.
       schedule: learning rate, for the log.
       detector: of loss spikes; None: they are not looked for.
     """
@@ -64,6 +70,7 @@ class Update:
     def propose(
         self,
         state: TrainState,
+        root: jax.Array,
         grads: Any,
         grad_norm: jax.Array,
         model_state: Any,
@@ -73,6 +80,7 @@ class Update:
 
         Args:
           state: before the step.
+          root: key of the run.
           grads: of its parameters.
           grad_norm: of all parameters.
           model_state: after the step.
@@ -83,7 +91,8 @@ class Update:
         updates, opt_state = self.tx.update(
             grads, state.opt_state, state.params, **extra_args
         )
-        params = optax.apply_updates(state.params, updates)
+        key = random.at_step(root, random.ROUNDING, state.step)
+        params = add_updates(state.params, updates, key)
         return {"params": params, "model_state": model_state, "opt_state": opt_state}
 
     def conclude(
@@ -106,8 +115,7 @@ class Update:
             that is not.
         """
         finite = jnp.isfinite(metrics["loss"] + grad_norm + param_norm)
-        ema_params = _update_ema(self.ema_decay, state, new["params"])
-        new = {**new, "ema_params": ema_params}
+        new = {**new, **_update_ema(self.ema_decay, state, new)}
         old = {name: getattr(state, name) for name in new}
         spike, loss_stats = self._look_for_spike(state, metrics["loss"], finite)
         skip = self.detector is not None and self.detector.skip
@@ -164,23 +172,28 @@ def make_update(
     )
 
 
-def _update_ema(decay: float | None, state: TrainState, params: Any) -> Any:
-    """Move the average towards `params`, faster in the first steps, when it is young.
+def _update_ema(
+    decay: float | None, state: TrainState, new: dict[str, Any]
+) -> dict[str, Any]:
+    """Move the averages of the parameters and of the model's state towards new ones.
 
     The decay at step t is min(decay, (1 + t) / (10 + t)), as in TensorFlow's
-    ExponentialMovingAverage.
+    ExponentialMovingAverage: faster in the first steps, when the averages are young.
     """
     if decay is None:
-        return {}
+        return {"ema_params": {}, "ema_model_state": {}}
     taken = _steps_taken(state).astype(jnp.float32)
     decay_now = jnp.minimum(decay, (1 + taken) / (10 + taken))
-    return jax.tree.map(
-        lambda average, p: (
-            average + (1 - decay_now) * (p.astype(average.dtype) - average)
+
+    def move(average: jax.Array, x: jax.Array) -> jax.Array:
+        return average + (1 - decay_now) * (x.astype(average.dtype) - average)
+
+    return {
+        "ema_params": jax.tree.map(move, state.ema_params, new["params"]),
+        "ema_model_state": jax.tree.map(
+            move, state.ema_model_state, new["model_state"]
         ),
-        state.ema_params,
-        params,
-    )
+    }
 
 
 def _steps_taken(state: TrainState) -> jax.Array:

@@ -93,13 +93,15 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         model_state={},
         opt_state=tx.init(params),
         ema_params={},
+        ema_model_state={},
         loss_scale={},
         bad_steps={"in_a_row": zero, "total": zero},
     )
+    root = jax.random.key(0)
     norm = jnp.float32(1.2e19)  # Squared, less than half the largest.
 
     def take_step(state: TrainState) -> tuple[TrainState, Metrics]:
-        new = update.propose(state, {"weights": norm[None]}, norm, {})
+        new = update.propose(state, root, {"weights": norm[None]}, norm, {})
         param_norm = jnp.sqrt(squares(new["params"]))
         return update.conclude(state, new, {"loss": norm}, norm, param_norm)
 

@@ -260,13 +260,36 @@ def test_residual_blocks_start_as_their_shortcut() -> None:
 @pytest.mark.parametrize("name", SHALLOW)
 def test_bfloat16_policy(name: str) -> None:
     model = abstract(TINY[name], (16, 16, 3), policy=BF16)
-    for product in trace(model, (16, 16, 3)):
-        assert {array.dtype for array in product[:3]} == {jnp.dtype("bfloat16")}
+    *products, last = trace(model, (16, 16, 3))
+    for array in (*(x for p in products for x in p[:3]), last.x, last.kernel):
+        assert array.dtype == jnp.bfloat16
+    assert last.y.dtype == jnp.float32
     apply, params, rest = split(model)
     images = jax.ShapeDtypeStruct((4, 16, 16, 3), jnp.float32)
     logits, new_rest = jax.eval_shape(apply, params, rest, images)
     for array in (logits, *jax.tree.leaves((params, rest, new_rest))):
         assert array.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
+def test_logits_are_not_rounded_to_the_compute_dtype(narrow: str) -> None:
+    """They are the float32 sums of products of rounded features and kernels."""
+    policy = jmp.get_policy(f"params=float32,compute={narrow},output=float32")
+    rngs = nnx.Rngs(0)
+    head = layers.Head(64, 10, 0.0, layers=layers.Layers(policy=policy, rngs=rngs))
+    bias: Any = head.linear.bias
+    bias[...] = random_images(10)
+    features = 5 * random_images(32, 64)
+    x, kernel = (
+        np.asarray(a.astype(narrow), np.float64)
+        for a in (features, head.linear.kernel[...])
+    )
+    expected = x @ kernel + np.asarray(bias[...], np.float64)
+    logits = head(features)
+    assert logits.dtype == jnp.float32
+    # Sums of 64 products of up to 50: float32 is off by up to 64 * 50 * 2**-24, 2e-4.
+    np.testing.assert_allclose(logits, expected, atol=2e-4)
+    assert np.abs(logits - logits.astype(narrow)).max() > 2e-3
 
 
 def test_pure_bfloat16_keeps_statistics_in_float32() -> None:

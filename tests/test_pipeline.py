@@ -122,7 +122,9 @@ def test_evaluation_counts_every_example_once(batch_size: int):
     task = task_lib.build_task(config)
     steps = task_lib.make_steps(task)
     state = steps.create(task_lib.random.root_key(0))
-    result = evaluate(steps.eval, state, steps.test_set, config.data, task.mesh)
+    result = evaluate(
+        steps.eval, state, steps.test_set, config.data, task.mesh, np.float32
+    )
     assert result is not None
     # One batch of everything, by hand.
     everything = steps.test_set.source.read(np.arange(360))

@@ -1,5 +1,7 @@
 """Precision: policies, and the loss scale against jmp's."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import jmp
@@ -7,8 +9,11 @@ import numpy as np
 import pytest
 
 from jaxtrain import precision
+from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
+from jaxtrain.measure import compile_step
 from jaxtrain.precision import adjust_loss_scale, at_minimum, create_loss_scale, parse
+from jaxtrain.task import build_task
 
 LossScale = dict[str, jax.Array]
 F32, BF16, F16 = jnp.float32, jnp.bfloat16, jnp.float16
@@ -18,6 +23,7 @@ F32, BF16, F16 = jnp.float32, jnp.bfloat16, jnp.float16
     ("text", "params", "compute", "output"),
     [
         ("fp32", F32, F32, F32),
+        ("tf32", F32, F32, F32),
         ("bf16", F32, BF16, F32),
         ("fp16", F32, F16, F32),
         ("pure_bf16", BF16, BF16, F32),
@@ -28,7 +34,61 @@ F32, BF16, F16 = jnp.float32, jnp.bfloat16, jnp.float16
     ],
 )
 def test_parse(text: str, params: object, compute: object, output: object) -> None:
-    assert parse(text) == jmp.Policy(params, compute, output)  # pyright: ignore
+    policy = parse(text)
+    dtypes = policy.param_dtype, policy.compute_dtype, policy.output_dtype
+    assert dtypes == (params, compute, output)
+    if text == "tf32":
+        assert policy.products == "tensorfloat32"
+    else:
+        assert policy.products == ("float32" if compute == F32 else "default")
+
+
+@pytest.mark.parametrize(
+    "text", ["fp64", "params=float32,compute=float64,output=float32"]
+)
+def test_float64_must_be_asked_for(text: str) -> None:
+    with pytest.raises(UserError, match=f"{text}.*: set JAX_ENABLE_X64=1"):
+        parse(text)
+    with jax.enable_x64(True):
+        assert parse(text).compute_dtype == jnp.float64
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("fp32", "parameters float32, products float32, logits float32"),
+        ("tf32", "parameters float32, products tensorfloat32, logits float32"),
+        ("bf16", "parameters float32, products bfloat16, logits float32"),
+        (
+            "pure_bf16",
+            "parameters bfloat16, updates rounded at random, products bfloat16, "
+            "logits float32",
+        ),
+    ],
+)
+def test_policies_in_words(text: str, words: str) -> None:
+    assert parse(text).describe() == words
+
+
+@pytest.mark.parametrize(
+    ("text", "highest"), [("fp32", "highest"), ("tf32", "high"), ("bf16", None)]
+)
+def test_products_of_a_step_have_the_precision_named(
+    text: str, highest: str | None
+) -> None:
+    """By default a GPU from Ampere on computes float32 products in TensorFloat-32."""
+    config = Config(
+        precision=text,
+        data=DataConfig(source="synthetic:8x8x1/4", batch_size=8),
+        model=ModelConfig(name="convnet", width=0.05),
+        optimizer=OptimizerConfig(name="muon", learning_rate=0.1),
+    )
+    program = compile_step(build_task(config)).as_text() or ""
+    lines = [x for x in program.splitlines() if " convolution(" in x or " dot(" in x]
+    assert len(lines) > 10
+    found = {m[1] for x in lines for m in re.finditer(r"precision={(.*?)}", x)}
+    assert found == ({f"{highest},{highest}"} if highest else set()), lines
+    assert all("precision=" in line for line in lines) or not highest
 
 
 @pytest.mark.parametrize(
@@ -41,15 +101,14 @@ def test_parse(text: str, params: object, compute: object, output: object) -> No
         "weights=float32",
         "params=float32,compute",
         "params=float32=float32",
-        "params=float32,compute=float64,output=float32",
     ],
 )
 def test_parse_names_what_it_knows(text: str) -> None:
     with pytest.raises(UserError) as raised:
         parse(text)
     assert str(raised.value).startswith(f"precision = {text!r}: ")
-    expected = "fp32, bf16, fp16, pure_bf16 or params=DTYPE,compute=DTYPE,output=DTYPE"
-    assert str(raised.value).endswith(f"expected {expected}")
+    expected = "fp64 or params=DTYPE,compute=DTYPE,output=DTYPE"
+    assert str(raised.value).endswith(f"pure_bf16, {expected}")
 
 
 @pytest.mark.parametrize(

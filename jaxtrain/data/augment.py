@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config import AugmentConfig
+from jaxtrain.dtypes import wide
 
 # (key, image (H, W, C), the field's value, mean colour (C,)) -> image (H, W, C).
 Augmentation = Callable[[jax.Array, jax.Array, Any, jax.Array], jax.Array]
@@ -26,7 +27,7 @@ def random_crop(
     # A padded copy and a slice of it: on CPU 0.1 ms for 128 images of 32x32x3, where
     # two index gathers take 0.3 ms and selecting among static shifts 3.4 ms.
     padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
-    top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1)
+    top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1, jnp.int32)
     return jax.lax.dynamic_slice(padded, (top, left, 0), image.shape)
 
 
@@ -45,7 +46,8 @@ def cutout(key: jax.Array, image: jax.Array, size: int, fill: jax.Array) -> jax.
     of the image is cut off.
     """
     height, width, _ = image.shape
-    centre = jax.random.randint(key, (2,), 0, jnp.array([height, width]))
+    bounds = jnp.array([height, width], jnp.int32)
+    centre = jax.random.randint(key, (2,), 0, bounds, jnp.int32)
     top, left = centre - size // 2
     row, column = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
     inside = (row >= top) & (row < top + size) & (column >= left)
@@ -95,7 +97,7 @@ def augment(
 def normalize(
     images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...], dtype: Any
 ) -> jax.Array:
-    """Return (images / 255 - mean) / std, computed in float32 as one multiply-add.
+    """Return (images / 255 - mean) / std, as one multiply-add in at least float32.
 
     Args:
       images: uint8 (..., C).
@@ -104,6 +106,6 @@ def normalize(
       dtype: of the result.
     """
     channel = (1,) * (images.ndim - 1) + (-1,)
-    scale = np.float32(1 / (255 * np.array(std))).reshape(channel)
-    offset = np.float32(-np.array(mean) / np.array(std)).reshape(channel)
-    return (images.astype(jnp.float32) * scale + offset).astype(dtype)
+    scale = jnp.asarray(1 / (255 * np.array(std)), wide(dtype)).reshape(channel)
+    offset = jnp.asarray(-np.array(mean) / np.array(std), wide(dtype)).reshape(channel)
+    return (images.astype(wide(dtype)) * scale + offset).astype(dtype)

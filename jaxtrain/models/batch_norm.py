@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jaxtrain.dtypes import wide, widen
+
 
 class BatchNorm(nnx.BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) over groups of examples (arXiv:1705.08741).
 
     In training each of `groups` consecutive parts of the batch is normalised by its own
-    mean and variance, in float32, and has its own running statistics, (groups,
+    mean and variance, in at least float32, and has its own running statistics, (groups,
     channels); their means over the groups count in evaluation. As long as no group is
     split over devices, these exchange nothing. One group is ordinary batch norm, with
     statistics of shape (channels,).
@@ -19,9 +21,9 @@ class BatchNorm(nnx.BatchNorm):
 
     def __init__(self, channels: int, *, groups: int, **options: Any):
         super().__init__(channels, **options)
-        if groups > 1:
-            self.mean = nnx.BatchStat(jnp.zeros((groups, channels), jnp.float32))
-            self.var = nnx.BatchStat(jnp.ones((groups, channels), jnp.float32))
+        shape = (groups, channels) if groups > 1 else (channels,)
+        self.mean = nnx.BatchStat(jnp.zeros(shape, wide(self.dtype)))
+        self.var = nnx.BatchStat(jnp.ones(shape, wide(self.dtype)))
 
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Normalise (batch, ..., channels); the result has the layer's dtype."""
@@ -45,7 +47,7 @@ class BatchNorm(nnx.BatchNorm):
 
 
 def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the float32 mean and variance of each group.
+    """Return the mean and variance of each group, in at least float32.
 
     The variance of values so large that their squares overflow is NaN, not infinite:
     so they are in what they normalise, and in the gradients, for the step to see.
@@ -56,11 +58,11 @@ def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     Returns:
       Both (groups, 1, ..., 1, channels).
     """
-    wide = x.astype(jnp.float32)
+    x = widen(x)
     dims = _within_group(x)
-    mean = wide.mean(dims, keepdims=True)
+    mean = x.mean(dims, keepdims=True)
     # Cheaper than from the differences: both sums in one pass over the batch.
-    var = jnp.square(wide).mean(dims, keepdims=True) - jnp.square(mean)
+    var = jnp.square(x).mean(dims, keepdims=True) - jnp.square(mean)
     return mean, jnp.where(var < jnp.inf, jnp.maximum(var, 0), jnp.nan)
 
 
@@ -72,7 +74,7 @@ def normalize(
     scale: jax.Array,
     bias: jax.Array,
 ) -> jax.Array:
-    """Normalise each group by its own statistics, in float32.
+    """Normalise each group by its own statistics, in at least float32.
 
     Mean and deviation must be those of `x`: the gradient of `x` contains what goes
     through them, and they have none of their own. The derivative that JAX finds takes
@@ -92,7 +94,7 @@ def normalize(
 def _apply(
     x: jax.Array, mean: jax.Array, inverse_std: jax.Array, scale: Any, bias: Any
 ) -> jax.Array:
-    return (x.astype(jnp.float32) - mean) * (inverse_std * scale) + bias
+    return (widen(x) - mean) * (inverse_std * scale) + bias
 
 
 def _forward(
@@ -103,15 +105,15 @@ def _forward(
 
 def _backward(residuals: Any, dy: jax.Array) -> tuple[Any, ...]:
     x, mean, inverse_std, scale = residuals
-    wide = x.astype(jnp.float32)
+    wide_x = widen(x)
     dims = _within_group(x)
     sum_dy = dy.sum(dims, keepdims=True)
     # Of dy times the normalised x. That the mean is taken off the sum, and not off each
     # x, rounds no worse than the variance, where its square is.
-    along = inverse_std * ((dy * wide).sum(dims, keepdims=True) - mean * sum_dy)
+    along = inverse_std * ((dy * wide_x).sum(dims, keepdims=True) - mean * sum_dy)
     count = x.size / along.size
     dx = (inverse_std * scale) * (
-        dy - sum_dy / count - (wide - mean) * (inverse_std * along / count)
+        dy - sum_dy / count - (wide_x - mean) * (inverse_std * along / count)
     )
     dscale, dbias = (
         s.reshape(-1, len(scale)).sum(0).astype(scale.dtype) for s in (along, sum_dy)

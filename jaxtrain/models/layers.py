@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import jmp
 from flax import nnx
 from flax.typing import Initializer
 
+from jaxtrain.dtypes import wide
 from jaxtrain.models.batch_norm import BatchNorm
 
 # Keeps the variance of the activations from layer to layer: the default of Flax.
@@ -65,7 +67,11 @@ class Model(nnx.Module):
 
 
 class Head(nnx.Module):
-    """Drops features at random and maps the rest to logits in the output dtype."""
+    """Drops features at random and maps the rest to logits in the output dtype.
+
+    The products are those of the compute dtype; their sums, and the bias, are kept in
+    at least float32 before they are cast: bfloat16 logits of 17 are off by up to 0.06.
+    """
 
     def __init__(
         self, in_features: int, num_classes: int, dropout: float, *, layers: "Layers"
@@ -77,7 +83,11 @@ class Head(nnx.Module):
         self.dtype = layers.policy.output_dtype
 
     def __call__(self, x: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        return self.linear(self.dropout(x, rngs=rngs)).astype(self.dtype)
+        layer, x = self.linear, self.dropout(x, rngs=rngs)
+        assert layer.bias is not None
+        x, kernel = x.astype(layer.dtype), layer.kernel[...].astype(layer.dtype)
+        logits = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
+        return (logits + layer.bias[...]).astype(self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

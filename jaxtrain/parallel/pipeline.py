@@ -65,6 +65,7 @@ class TrainStep(Several):
         update: Update,
         preprocess: Preprocess,
         abstract: Any,
+        output_dtype: Any,
     ):
         self._stages = stages
         first, last = stages.stages[0], stages.stages[-1]
@@ -75,7 +76,9 @@ class TrainStep(Several):
         )
         shardings = stages.shardings(abstract)
         self._programs = [
-            StagePrograms(stage, config, update, state, is_last=stage is last)
+            StagePrograms(
+                stage, config, update, state, output_dtype, is_last=stage is last
+            )
             for stage, state in zip(stages.stages, shardings, strict=True)
         ]
 
@@ -95,7 +98,13 @@ class TrainStep(Several):
         ]
         grad_sums = [sum_ for _, sum_ in summed]
         proposed = [
-            program.propose(part, grads, model_state, stage.take_whole(grad_sums))
+            program.propose(
+                part,
+                stage.take_whole(root),
+                grads,
+                model_state,
+                stage.take_whole(grad_sums),
+            )
             for program, part, (grads, _), model_state, stage in zip(
                 programs, parts, summed, model_states, stages, strict=True
             )
@@ -143,7 +152,7 @@ class TrainStep(Several):
                 )
                 if stage == last:
                     metrics.append(measured)
-                    output_grads[here] = program.one
+                    output_grads[here] = program.loss_grad
                 else:
                     inputs[stage + 1, micro] = stages[stage + 1].take(y)
             else:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.mesh import BATCH_AXES
+from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 
 # The dim, counted from the last, that the `model` axis splits: -1 the output channels,
 # -2 the input channels of a kernel, None neither. The first rule whose pattern is found
@@ -34,6 +34,9 @@ TENSOR_RULES: Sequence[tuple[str, int | None]] = (
     (r"/head/linear/", -1),
     (r"", None),
 )
+
+# Paths of batch-norm statistics.
+STATISTICS = ("model_state/", "ema_model_state/")
 
 # Smaller arrays, such as biases, are not worth a collective of their own.
 MIN_SHARDED_SIZE = 2**12
@@ -71,7 +74,7 @@ class Layout:
 
     def images(self, images: jax.Array) -> jax.Array:
         """Split images (batch, height, width, channels), inside jit."""
-        spec = P(BATCH_AXES, "spatial", "spatial_width")
+        spec = P(BATCH_AXES, *SPATIAL_AXES)
         return jax.lax.with_sharding_constraint(images, NamedSharding(self.mesh, spec))
 
     def _infer(self, tree: Any, is_shared: Any) -> Any:
@@ -88,7 +91,7 @@ class Layout:
         model = self.mesh.shape["model"]
         if dim is not None and len(shape) >= -dim and shape[dim] % model == 0:
             axes[dim] = "model"
-        if path.startswith("model_state/") and len(shape) == 2:
+        if path.startswith(STATISTICS) and len(shape) == 2:
             axes[0] = BATCH_AXES  # Batch-norm statistics, (groups, channels).
         if shared and math.prod(shape) >= MIN_SHARDED_SIZE:
             fsdp = self.mesh.shape["fsdp"]

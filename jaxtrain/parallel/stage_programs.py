@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxtrain.compiled import Compiled, Several
 from jaxtrain.config import TrainConfig
+from jaxtrain.dtypes import wide
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.parallel.stages import Stage
 from jaxtrain.state import TrainState
@@ -34,11 +35,11 @@ class StagePrograms(Several):
         are empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
       sum_up: `(state, total) -> (grads, their sum of squares)`.
-      propose: `(state, grads, model_state, sums of all stages) -> (new, sum of squares
-        of its parameters)`.
+      propose: `(state, root_key, grads, model_state, sums of all stages) -> (new, sum
+        of squares of its parameters)`.
       conclude: `(state, new, metrics of all micro-batches, both sums of all stages) ->
         (state, metrics)`.
-      one: the gradient of the loss with respect to itself.
+      loss_grad: of the loss with respect to itself.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class StagePrograms(Several):
         config: TrainConfig,
         update: Update,
         shardings: Any,
+        output_dtype: Any,
         *,
         is_last: bool,
     ):
@@ -73,7 +75,8 @@ class StagePrograms(Several):
             out_shardings=(shardings, whole),
             donate_argnums=0,
         )
-        self.one = jax.device_put(np.ones((), np.float32), whole)
+        dtype = wide(output_dtype)
+        self.loss_grad = jax.device_put(np.ones((), dtype), whole)
 
     def parts(self) -> tuple[Compiled, ...]:
         return (
@@ -140,9 +143,14 @@ def _sum_up(num_micro: int, state: TrainState, total: Any) -> tuple[Any, jax.Arr
 
 
 def _propose(
-    update: Update, state: TrainState, grads: Any, model_state: Any, sums: list[Any]
+    update: Update,
+    state: TrainState,
+    root: jax.Array,
+    grads: Any,
+    model_state: Any,
+    sums: list[Any],
 ) -> tuple[dict[str, Any], jax.Array]:
-    new = update.propose(state, grads, _norm(sums), model_state)
+    new = update.propose(state, root, grads, _norm(sums), model_state)
     return new, squares(new["params"])
 
 
