@@ -70,17 +70,16 @@ def load_config(path: Path) -> Config:
 
 
 def _config_path(words: list[str]) -> Path | None:
-    for i, word in enumerate(words):
-        if word.startswith("--config="):
-            return Path(word.removeprefix("--config="))
-        if word == "--config" and i + 1 < len(words):
-            return Path(words[i + 1])
-    return None
+    path = _values(words).get("config")
+    return Path(path) if path else None
 
 
 def _clear_replaced(config: Config, words: list[str]) -> Config:
-    """Unset what an override replaces: `--train.steps` the file's `train.epochs`."""
-    given = {w.split("=")[0].removeprefix("--").replace("-", "_") for w in words}
+    """Unset what an override replaces: `--train.steps` the file's `train.epochs`.
+
+    `None` replaces nothing: it unsets its own field.
+    """
+    given = {path for path, value in _values(words).items() if value != "None"}
     for group in config_lib.ONE_OF:
         if given & set(group):
             old = {path: config_lib.get(config, path) for path in group}
@@ -89,6 +88,17 @@ def _clear_replaced(config: Config, words: list[str]) -> Config:
                 replacement = next(iter(given & set(group)))
                 config = _swap(config, path, replacement)
     return config
+
+
+def _values(words: list[str]) -> dict[str, str]:
+    """Return the first word that each option is given; of two such options, the last."""
+    values = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            path = name.removeprefix("--").replace("-", "_")
+            values[path] = value if equals else following
+    return values
 
 
 def _swap(config: Config, old: str, new: str) -> Config:

@@ -9,7 +9,7 @@ import pytest
 
 from jaxtrain import devices
 from jaxtrain.cli import main, parse_train
-from jaxtrain.config import Config
+from jaxtrain.config import Config, get, replace
 from jaxtrain.errors import UserError
 from tests.conftest import ROOT, Cli, recipe, wait_for_lines
 
@@ -50,6 +50,45 @@ def test_length_on_the_command_line_replaces_that_of_the_file():
     assert (train.epochs, train.steps) == (None, 9)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--optimizer.warmup_steps None",
+        "--optimizer.warmup-steps None",
+        "--optimizer.warmup-steps=None",
+        "--config.optimizer.warmup_steps=None",
+        "--config.optimizer.warmup-steps None",
+        "--optimizer.warmup-examples None",
+        "--checkpoint.every-steps None",
+        "--checkpoint.every-minutes=None",
+        "--train.eval-every-steps None",
+        "--train.steps None",
+    ],
+)
+def test_none_leaves_the_other_members_of_its_group(words: str):
+    assert parse(*words.split()) == parse()
+
+
+def test_none_unsets_what_the_file_sets():
+    for path in ("optimizer.warmup_epochs", "checkpoint.every_epochs"):
+        assert get(parse(), path) is not None
+        assert parse(f"--{path}", "None") == replace(parse(), path, None)
+
+
+def test_none_and_another_length():
+    """Of an option given twice the last counts, as for all others."""
+    train = parse("--train.epochs", "None", "--train.steps", "7").train
+    assert (train.epochs, train.steps) == (None, 7)
+    assert parse("--train.steps", "7", "--train.steps", "None") == parse()
+    assert parse("--train.steps=None", "--train.steps=7").train.steps == 7
+
+
+def test_the_last_config_file_counts():
+    words = ["--config", str(ROOT / "configs" / "cifar10.py"), "--config", DIGITS]
+    arguments = parse_train(words)
+    assert str(arguments.config) == DIGITS and arguments.overrides == parse()
+
+
 def test_lists_and_none():
     config = parse("--data.mean", "0.1", "--data.std", "0.2", "--model.dropout", "None")
     assert config.data.mean == (0.1,) and config.model.dropout is None
@@ -85,6 +124,11 @@ BAD_INPUT = [
     (["{digits}", "--optimizer.lerning-rate", "1"], ["--optimizer.learning-rate"]),
     (["{digits}", "--optimizer.learning-rate", "fast"], ["'fast'", "learning-rate"]),
     (["{digits}", "--data.batch-size", "0"], ["batch_size = 0"]),
+    (["{digits}", "--train.epochs", "None"], ["epochs, steps or examples"]),
+    (
+        ["{digits}", "--train.epochs", "2", "--train.steps", "3"],
+        ["train.epochs = 2.0 and train.steps = 3", "give one of"],
+    ),
     (["{digits}", "--data.batch-size", "2000"], ["2000", "1293 examples"]),
     (["{digits}", "--model.name", "resnet19"], ["resnet19", "resnet18"]),
     (["{digits}", "--data.source", "digit"], ["'digit'", "digits"]),
