@@ -188,8 +188,11 @@ def _train(words: list[str], signals: StopSignals) -> None:
 
 
 def _check_rewind(arguments: TrainArguments) -> None:
-    if arguments.skip_steps < 0:
-        raise UserError(f"--skip-steps {arguments.skip_steps}: expected 0 or more")
+    if not 0 <= arguments.skip_steps <= config_lib.MAX_COUNT:
+        raise UserError(
+            f"--skip-steps {arguments.skip_steps}: expected 0 or more, at most "
+            f"{config_lib.MAX_COUNT}"
+        )
     if arguments.skip_steps and arguments.resume_step is None:
         raise UserError(
             f"--skip-steps {arguments.skip_steps} has no effect without --resume-step"

@@ -91,7 +91,7 @@ def _clear_replaced(config: Config, words: list[str]) -> Config:
 
 
 def _values(words: list[str]) -> dict[str, str]:
-    """Return the first word that each option is given; of two such options, the last."""
+    """Return the first word that follows each option; given twice, the last counts."""
     values = {}
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word.startswith("--"):
