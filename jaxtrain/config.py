@@ -185,6 +185,7 @@ class DataConfig(_Section):
     mean: tuple[float, ...] | None = None
     # Standard deviation of each channel, in 0..1, divided by; None: computed likewise.
     std: tuple[float, ...] | None = None
+    # Random changes of the training images, other ones in every epoch.
     augment: AugmentConfig = AugmentConfig()
     # Keep the images on the device (device), stream them (stream), or decide by size.
     cache: Literal["auto", "device", "stream"] = "auto"
@@ -450,14 +451,21 @@ class Config(_Section):
     seed: int = 0
     # fp32, bf16, pure_bf16, fp16, or params=DTYPE,compute=DTYPE,output=DTYPE.
     precision: str = "fp32"
+    # What is learnt from: the images, their splits, size and batches.
     data: DataConfig = DataConfig()
+    # The network.
     model: ModelConfig = ModelConfig()
+    # The method that changes the weights, and its learning rate over the run.
     optimizer: OptimizerConfig = OptimizerConfig()
+    # How the devices and processes share the work.
     parallel: ParallelConfig = ParallelConfig()
+    # The run: its length, its steps, its evaluations, and when it stops.
     train: TrainConfig = dataclasses.field(
         default_factory=lambda: TrainConfig(epochs=10)
     )
+    # What is saved to go on from, how often, and how long it is kept.
     checkpoint: CheckpointConfig = CheckpointConfig()
+    # What is written to follow a run.
     logging: LoggingConfig = LoggingConfig()
 
     def validate(self) -> None:

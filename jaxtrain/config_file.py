@@ -16,7 +16,13 @@ from jaxtrain.errors import UserError, hint
 Arguments = TypeVar("Arguments")
 
 
-def parse(kind: type[Arguments], words: list[str], *, prog: str) -> Arguments:
+def parse(
+    kind: type[Arguments],
+    words: list[str],
+    *,
+    prog: str,
+    description: str | None = None,
+) -> Arguments:
     """Read the config file and apply the overrides of the command line.
 
     `--config.section.field=VALUE`, as with ml_collections, means
@@ -26,6 +32,7 @@ def parse(kind: type[Arguments], words: list[str], *, prog: str) -> Arguments:
       kind: a dataclass with the fields `config`, a path, and `overrides`, a Config.
       words: the command line.
       prog: what --help shows as the command.
+      description: what --help says of it; None: the docstring of `kind`.
 
     Raises:
       UserError: the config file is missing or wrong, or a value is.
@@ -38,7 +45,9 @@ def parse(kind: type[Arguments], words: list[str], *, prog: str) -> Arguments:
     fields = dataclasses.fields(cast(Any, kind))
     values = {f.name: tyro.MISSING for f in fields if f.default is dataclasses.MISSING}
     values |= {"config": path or tyro.MISSING, "overrides": config}
-    return tyro.cli(kind, args=words, default=kind(**values), prog=prog)
+    return tyro.cli(
+        kind, args=words, default=kind(**values), prog=prog, description=description
+    )
 
 
 def load_config(path: Path) -> Config:

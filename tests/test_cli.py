@@ -1,15 +1,15 @@
 """The command line as a user meets it: spellings, help, and every bad input."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
 import pytest
 
 from jaxtrain import devices
-from jaxtrain.cli import main, parse_train
-from jaxtrain.config import Config, get, replace
+from jaxtrain.cli import COMMANDS, main, parse_train
+from jaxtrain.config import Config, get, paths, replace
 from jaxtrain.errors import UserError
 from tests.conftest import ROOT, Cli, recipe, wait_for_lines
 
@@ -98,11 +98,48 @@ def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
     result = cli("--config", DIGITS, "--help")
     assert result.code == 0
     text = " ".join(result.stdout.replace("\u2502", " ").split())
-    from jaxtrain.config import paths
-
     for path in paths():
         assert f"--{path.replace('_', '-')}" in text, path
     assert "Examples in a global batch" in text and "(default: 64)" in text
+
+
+@pytest.fixture
+def show_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[str]]:
+    """Return the lines that --help shows, without their frames."""
+
+    def show(*words: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", "100")  # Wider ones hold two columns.
+        with pytest.raises(SystemExit) as end:
+            main([*words, "--help"])
+        assert end.value.code == 0
+        return [line.strip("\u2502| ") for line in capsys.readouterr().out.splitlines()]
+
+    return show
+
+
+def test_help_has_a_sentence_of_its_own_for_each_section(show_help):
+    lines = show_help("--config", DIGITS)
+    sections = {path.rpartition(".")[0] for path in paths()} - {""}
+    for section in sections:
+        title = next(i for i, line in enumerate(lines) if f" {section} options" in line)
+        sentence, rule = lines[title + 1 : title + 3]
+        assert sentence.endswith(".") and rule.strip("\u2500-") == ""
+        assert " ".join(lines).count(sentence) == 1, section
+
+
+def test_help_lists_the_commands_and_each_has_its_own(show_help):
+    lines = show_help()
+    for name, command in COMMANDS.items():
+        meaning = command.arguments.__doc__
+        assert f"{name:<12}{meaning}" in lines
+        assert meaning in show_help(name)
+
+
+def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):
+    assert main(["learn"]) == 2
+    assert f"'learn': there is {', '.join(COMMANDS)}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["--help", "checkpoint --list --workdir run"])
@@ -119,7 +156,7 @@ def test_output_that_nobody_reads_to_its_end(cli: Cli, words: str):
 
 # (words, what the message names). {digits} stands for the digits recipe.
 BAD_INPUT = [
-    (["tran"], ["unknown command 'tran'", "'train'"]),
+    (["tran"], ["unknown command 'tran'", "did you mean 'train'?"]),
     (["--config", "configs/none.py"], ["configs/none.py", "no such file"]),
     (["{digits}", "--optimizer.lerning-rate", "1"], ["--optimizer.learning-rate"]),
     (["{digits}", "--optimizer.learning-rate", "fast"], ["'fast'", "learning-rate"]),
