@@ -47,4 +47,4 @@ $(FASHION_MNIST):
 		--manual-dir /usr/share/datasets/fashion-mnist --data-dir .data/tfds
 
 clean:
-	rm -rf $(VENV) $(PREPARE) .data .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(PREPARE) .data .hypothesis .pytest_cache .ruff_cache *.egg-info

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
@@ -23,7 +23,7 @@ from jaxtrain.errors import (
     Interrupted,
     StartAgainError,
     UserError,
-    hint,
+    nearest,
 )
 from jaxtrain.output import tell
 from jaxtrain.parallel import peers
@@ -128,8 +128,10 @@ def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
     try:
         name = words.pop(0) if words and not words[0].startswith("-") else "train"
         if name not in COMMANDS:
-            raise UserError(f"unknown command {name!r}: {hint(name, list(COMMANDS))}")
-        COMMANDS[name](words, signals)
+            meant = nearest(name, COMMANDS, "; did you mean {!r}?")
+            known = ", ".join(COMMANDS)
+            raise UserError(f"unknown command {name!r}: there is {known}{meant}")
+        COMMANDS[name].run(words, signals)
         return 0, None
     except UserError as error:
         return 2, error
@@ -188,8 +190,11 @@ def _train(words: list[str], signals: StopSignals) -> None:
 
 
 def _check_rewind(arguments: TrainArguments) -> None:
-    if arguments.skip_steps < 0:
-        raise UserError(f"--skip-steps {arguments.skip_steps}: expected 0 or more")
+    if not 0 <= arguments.skip_steps <= config_lib.MAX_COUNT:
+        raise UserError(
+            f"--skip-steps {arguments.skip_steps}: expected 0 or more, at most "
+            f"{config_lib.MAX_COUNT}"
+        )
     if arguments.skip_steps and arguments.resume_step is None:
         raise UserError(
             f"--skip-steps {arguments.skip_steps} has no effect without --resume-step"
@@ -244,17 +249,32 @@ def _scale(words: list[str], signals: StopSignals) -> None:
     scale.write(out, {"config": arguments.config.stem, **result}, measured)
 
 
-COMMANDS: dict[str, Callable[[list[str], StopSignals], None]] = {
-    "train": _train,
-    "scale": _scale,
-    "data": _data,
-    "checkpoint": _checkpoint,
+class Command(NamedTuple):
+    """A row of the table of commands; its meaning is the docstring of its arguments."""
+
+    run: Callable[[list[str], StopSignals], None]
+    arguments: type
+
+
+COMMANDS = {
+    "train": Command(_train, TrainArguments),
+    "scale": Command(_scale, ScaleArguments),
+    "data": Command(_data, DataArguments),
+    "checkpoint": Command(_checkpoint, CheckpointArguments),
 }
 
 
 def parse_train(words: list[str]) -> TrainArguments:
     """Read the options of `train`, its config file and the overrides."""
-    return config_file.parse(TrainArguments, words, prog="main.py")
+    meanings = {name: command.arguments.__doc__ for name, command in COMMANDS.items()}
+    description = (
+        f"{meanings['train']}\n\n"
+        "Commands (without one: train), whose options main.py COMMAND --help shows:"
+        + "".join(f"\n  {name:<12}{meaning}" for name, meaning in meanings.items())
+    )
+    return config_file.parse(
+        TrainArguments, words, prog="main.py", description=description
+    )
 
 
 def _ask_others() -> None:

@@ -9,9 +9,8 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_type_hints
-
-import typeguard
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from jaxtrain.errors import UserError
 
@@ -60,19 +59,55 @@ MAY_CHANGE_ON_RESUME = (
     "train.step_timeout_seconds",
 )
 
+# JAX counts in 32 bits and computes in them; a few counts only Python sees.
+MAX_COUNT = 2**31 - 1
+MAX_LARGE_COUNT = 2**53
+LARGE_COUNTS = ("examples", "warmup_examples", "seed")
+MAX_FLOAT = 3.4e38
+# A year: clocks and timers of the system take no more than some hundred of them.
+MAX_SECONDS = 365 * 24 * 3600
+
+
+def _is_of_type(value: Any, hint: Any) -> bool:
+    """Tell whether a value is of the type of a field; True and False are no numbers."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(_is_of_type(value, member) for member in get_args(hint))
+    if get_origin(hint) is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if get_origin(hint) is tuple:
+        item = get_args(hint)[0]
+        return isinstance(value, tuple) and all(_is_of_type(v, item) for v in value)
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, (int, float) if hint is float else hint)
+
+
+def _show_value(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:
+        return "a number with more digits than Python writes"
+
+
+def _show(hint: Any) -> str:
+    return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
+
 
 class _Section:
-    """Checks the type of every field, then calls `validate`."""
+    """Checks type and size of every field, then calls `validate`."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
-            if isinstance(value, bool) and hint in (int, float, int | None):
-                raise UserError(f"{name} = {value!r}: expected {_show(hint)}")
-            try:
-                typeguard.check_type(value, hint)
-            except typeguard.TypeCheckError:
-                raise UserError(f"{name} = {value!r}: expected {_show(hint)}") from None
+            self._check(name, _is_of_type(value, hint), _show(hint))
+            largest = MAX_LARGE_COUNT if name in LARGE_COUNTS else MAX_COUNT
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, int):
+                    expected = f"a number of at most {largest}"
+                    self._check(name, number <= largest, expected)
+                elif isinstance(number, float):
+                    expected = f"a finite number of at most {MAX_FLOAT:g}"
+                    self._check(name, abs(number) <= MAX_FLOAT, expected)
         self.validate()
 
     def validate(self) -> None:
@@ -80,7 +115,8 @@ class _Section:
 
     def _check(self, name: str, ok: bool, expected: str) -> None:
         if not ok:
-            raise UserError(f"{name} = {getattr(self, name)!r}: expected {expected}")
+            value = _show_value(getattr(self, name))
+            raise UserError(f"{name} = {value}: expected {expected}")
 
     def _positive(self, *names: str) -> None:
         for name in names:
@@ -96,6 +132,13 @@ class _Section:
         for name in names:
             value = getattr(self, name)
             self._check(name, value is None or 0 <= value < 1, "0 <= value < 1")
+
+    def _seconds(self, *names: str) -> None:
+        self._positive(*names)
+        for name in names:
+            value = getattr(self, name)
+            ok = value is None or value <= MAX_SECONDS
+            self._check(name, ok, f"at most a year, {MAX_SECONDS} seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +185,7 @@ class DataConfig(_Section):
     mean: tuple[float, ...] | None = None
     # Standard deviation of each channel, in 0..1, divided by; None: computed likewise.
     std: tuple[float, ...] | None = None
+    # Random changes of the training images, other ones in every epoch.
     augment: AugmentConfig = AugmentConfig()
     # Keep the images on the device (device), stream them (stream), or decide by size.
     cache: Literal["auto", "device", "stream"] = "auto"
@@ -160,7 +204,10 @@ class DataConfig(_Section):
                 f"data_dir = {self.data_dir!r} has no effect on {self.source}, only on "
                 "tfds: sources"
             )
-        self._check("std", all(s > 0 for s in self.std or ()), "values above 0")
+        in_0_1 = "in 0..1: those of pixel values from 0 to 255, divided by 255"
+        self._check("mean", all(0 <= m <= 1 for m in self.mean or ()), in_0_1)
+        std = all(0 < s <= 1 for s in self.std or ())
+        self._check("std", std, f"values above 0, {in_0_1}")
         if self.augment.random_resized_crop:
             if self.image_size is None:
                 raise UserError("augment.random_resized_crop: set data.image_size too")
@@ -230,6 +277,10 @@ class OptimizerConfig(_Section):
 
     def validate(self) -> None:
         self._positive("learning_rate", "clip_norm", "eps", "step_factor")
+        factor = self.step_factor
+        self._check(
+            "step_factor", factor is None or factor <= 1, "a value of at most 1"
+        )
         self._not_negative("weight_decay", "end_factor")
         self._not_negative("warmup_epochs", "warmup_steps", "warmup_examples")
         self._fraction("momentum", "b1", "b2")
@@ -285,7 +336,8 @@ class ParallelConfig(_Section):
                 f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: one axis "
                 "may take the rest of the devices"
             )
-        self._positive("pipeline_stages", "heartbeat_seconds", "shutdown_seconds")
+        self._positive("pipeline_stages")
+        self._seconds("heartbeat_seconds", "shutdown_seconds")
         self._check(
             "batch_norm",
             self.batch_norm == "global" or self.batch_norm > 0,
@@ -337,7 +389,7 @@ class TrainConfig(_Section):
     def validate(self) -> None:
         self._positive("epochs", "steps", "examples", "stop_after_steps")
         self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
-        self._positive("step_timeout_seconds")
+        self._seconds("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
         self._fraction("label_smoothing", "ema_decay")
         self._positive("spike_sigma")
@@ -375,7 +427,8 @@ class CheckpointConfig(_Section):
 
     def validate(self) -> None:
         self._positive("every_epochs", "every_steps", "every_minutes", "keep")
-        self._positive("keep_every_steps", "grace_seconds")
+        self._positive("keep_every_steps")
+        self._seconds("grace_seconds")
         self._not_negative("keep_best")
 
 
@@ -399,14 +452,21 @@ class Config(_Section):
     # fp32, tf32, bf16, fp16, pure_bf16, fp64, or params=DTYPE,compute=DTYPE,
     # output=DTYPE.
     precision: str = "fp32"
+    # What is learnt from: the images, their splits, size and batches.
     data: DataConfig = DataConfig()
+    # The network.
     model: ModelConfig = ModelConfig()
+    # The method that changes the weights, and its learning rate over the run.
     optimizer: OptimizerConfig = OptimizerConfig()
+    # How the devices and processes share the work.
     parallel: ParallelConfig = ParallelConfig()
+    # The run: its length, its steps, its evaluations, and when it stops.
     train: TrainConfig = dataclasses.field(
         default_factory=lambda: TrainConfig(epochs=10)
     )
+    # What is saved to go on from, how often, and how long it is kept.
     checkpoint: CheckpointConfig = CheckpointConfig()
+    # What is written to follow a run.
     logging: LoggingConfig = LoggingConfig()
 
     def validate(self) -> None:
@@ -511,7 +571,3 @@ def _from_dict(section: type, values: dict[str, Any]) -> Any:
             value = tuple(value)
         arguments[name] = value
     return section(**arguments)
-
-
-def _show(hint: Any) -> str:
-    return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)

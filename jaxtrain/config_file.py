@@ -16,7 +16,13 @@ from jaxtrain.errors import UserError, hint
 Arguments = TypeVar("Arguments")
 
 
-def parse(kind: type[Arguments], words: list[str], *, prog: str) -> Arguments:
+def parse(
+    kind: type[Arguments],
+    words: list[str],
+    *,
+    prog: str,
+    description: str | None = None,
+) -> Arguments:
     """Read the config file and apply the overrides of the command line.
 
     `--config.section.field=VALUE`, as with ml_collections, means
@@ -26,6 +32,7 @@ def parse(kind: type[Arguments], words: list[str], *, prog: str) -> Arguments:
       kind: a dataclass with the fields `config`, a path, and `overrides`, a Config.
       words: the command line.
       prog: what --help shows as the command.
+      description: what --help says of it; None: the docstring of `kind`.
 
     Raises:
       UserError: the config file is missing or wrong, or a value is.
@@ -38,7 +45,9 @@ def parse(kind: type[Arguments], words: list[str], *, prog: str) -> Arguments:
     fields = dataclasses.fields(cast(Any, kind))
     values = {f.name: tyro.MISSING for f in fields if f.default is dataclasses.MISSING}
     values |= {"config": path or tyro.MISSING, "overrides": config}
-    return tyro.cli(kind, args=words, default=kind(**values), prog=prog)
+    return tyro.cli(
+        kind, args=words, default=kind(**values), prog=prog, description=description
+    )
 
 
 def load_config(path: Path) -> Config:
@@ -70,17 +79,16 @@ def load_config(path: Path) -> Config:
 
 
 def _config_path(words: list[str]) -> Path | None:
-    for i, word in enumerate(words):
-        if word.startswith("--config="):
-            return Path(word.removeprefix("--config="))
-        if word == "--config" and i + 1 < len(words):
-            return Path(words[i + 1])
-    return None
+    path = _values(words).get("config")
+    return Path(path) if path else None
 
 
 def _clear_replaced(config: Config, words: list[str]) -> Config:
-    """Unset what an override replaces: `--train.steps` the file's `train.epochs`."""
-    given = {w.split("=")[0].removeprefix("--").replace("-", "_") for w in words}
+    """Unset what an override replaces: `--train.steps` the file's `train.epochs`.
+
+    `None` replaces nothing: it unsets its own field.
+    """
+    given = {path for path, value in _values(words).items() if value != "None"}
     for group in config_lib.ONE_OF:
         if given & set(group):
             old = {path: config_lib.get(config, path) for path in group}
@@ -89,6 +97,17 @@ def _clear_replaced(config: Config, words: list[str]) -> Config:
                 replacement = next(iter(given & set(group)))
                 config = _swap(config, path, replacement)
     return config
+
+
+def _values(words: list[str]) -> dict[str, str]:
+    """Return the first word that follows each option; given twice, the last counts."""
+    values = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            path = name.removeprefix("--").replace("-", "_")
+            values[path] = value if equals else following
+    return values
 
 
 def _swap(config: Config, old: str, new: str) -> Config:

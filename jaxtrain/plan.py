@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jaxtrain.config import Config
+from jaxtrain.config import MAX_COUNT, ONE_OF, Config, get
 from jaxtrain.errors import UserError
+
+LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,25 +55,14 @@ def make_plan(config: Config, num_examples: int, *, has_validation: bool) -> Pla
     batch are left out, others in each epoch.
 
     Raises:
-      UserError: a batch is larger than the training split, or a validation metric is
-        watched and there is no validation split.
+      UserError: a batch is larger than the training split, the run is too long to
+        count, `steps_per_call` steps never fit into a call, or something needs a
+        validation split and there is none.
     """
     data, train, save = config.data, config.train, config.checkpoint
-    if data.batch_size > num_examples:
-        raise UserError(
-            f"data.batch_size = {data.batch_size} is larger than the training split, "
-            f"which has {num_examples} examples: use at most {num_examples}"
-        )
-    if config.optimizer.name == "lbfgs" and data.batch_size != num_examples:
-        raise UserError(
-            "optimizer.name = 'lbfgs' is for full batches: set data.batch_size to "
-            f"{num_examples}, the size of the training split"
-        )
-    if train.early_stop_patience and not has_validation:
-        raise UserError(
-            f"train.early_stop_patience = {train.early_stop_patience} watches a "
-            "validation metric: set data.validation_fraction or data.validation_split"
-        )
+    _check_batch_size(config, num_examples)
+    if not has_validation:
+        _check_no_validation(config)
     per_epoch = num_examples // data.batch_size
 
     def steps(
@@ -89,18 +80,13 @@ def make_plan(config: Config, num_examples: int, *, has_validation: bool) -> Pla
     opt = config.optimizer
     warmup = steps(opt.warmup_epochs, opt.warmup_steps, opt.warmup_examples)
     eval_every = steps(train.eval_every_epochs, train.eval_every_steps)
-    if eval_every is not None and not has_validation:
-        raise UserError(
-            "train.eval_every_epochs and train.eval_every_steps have no effect without "
-            "a validation split: set data.validation_fraction or data.validation_split"
-        )
     if eval_every is None:
         eval_every = per_epoch
     save_every = steps(save.every_epochs, save.every_steps)
     seconds = None if save.every_minutes is None else 60 * save.every_minutes
     if save_every is None and seconds is None:
         save_every = per_epoch
-    return Plan(
+    plan = Plan(
         num_examples=num_examples,
         batch_size=data.batch_size,
         steps_per_epoch=per_epoch,
@@ -112,3 +98,69 @@ def make_plan(config: Config, num_examples: int, *, has_validation: bool) -> Pla
         log_every_steps=config.logging.every_steps,
         stop_after_steps=min(total, train.stop_after_steps or total),
     )
+    _check_length(config, plan)
+    _check_steps_per_call(config, plan)
+    return plan
+
+
+def _check_batch_size(config: Config, num_examples: int) -> None:
+    size = config.data.batch_size
+    if size > num_examples:
+        raise UserError(
+            f"data.batch_size = {size} is larger than the training split, "
+            f"which has {num_examples} examples: use at most {num_examples}"
+        )
+    if config.optimizer.name == "lbfgs" and size != num_examples:
+        raise UserError(
+            "optimizer.name = 'lbfgs' is for full batches: set data.batch_size to "
+            f"{num_examples}, the size of the training split"
+        )
+
+
+def _check_no_validation(config: Config) -> None:
+    train = config.train
+    if train.early_stop_patience:
+        raise UserError(
+            f"train.early_stop_patience = {train.early_stop_patience} watches a "
+            "validation metric: set data.validation_fraction or data.validation_split"
+        )
+    if any(get(config, path) is not None for path in EVALUATIONS):
+        raise UserError(
+            "train.eval_every_epochs and train.eval_every_steps have no effect without "
+            "a validation split: set data.validation_fraction or data.validation_split"
+        )
+
+
+def _check_length(config: Config, plan: Plan) -> None:
+    if plan.total_steps > MAX_COUNT:
+        length = _set_one(config, LENGTH)
+        raise UserError(
+            f"{length} = {get(config, length)} is a run of {plan.total_steps:.3g} "
+            f"steps: shorten it to at most {MAX_COUNT} steps"
+        )
+
+
+def _check_steps_per_call(config: Config, plan: Plan) -> None:
+    """Refuse a size that no call of the run has, wherever it starts."""
+    # All periods start with the run: no gap between boundaries is wider than the first.
+    size, largest = config.train.steps_per_call, plan.next_boundary(0)
+    if size <= largest:
+        return
+    periods = {
+        "logging.every_steps": plan.log_every_steps,
+        _set_one(config, EVALUATIONS): plan.eval_every_steps,
+        _set_one(config, CHECKPOINTS): plan.save_every_steps,
+        _set_one(config, LENGTH): plan.total_steps,
+    }
+    shortest = [path for path, steps in periods.items() if steps == largest]
+    raise UserError(
+        f"train.steps_per_call = {size} has no effect: a call goes up to the next line "
+        "of metrics, evaluation, checkpoint or the end of the run, never more than "
+        f"{largest} step(s) by {' and '.join(shortest)}; use at most {largest}, or "
+        "make that longer"
+    )
+
+
+def _set_one(config: Config, group: tuple[str, ...]) -> str:
+    """Return the member of a group that is set, else the first: it has the default."""
+    return next((path for path in group if get(config, path) is not None), group[0])

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.data.stand_in import stand_in
 from jaxtrain.devices import nvidia_gpus
@@ -111,7 +110,9 @@ def at_devices(config: Config, count: int, mode: Mode) -> Config:
         batch_size=factor * config.data.batch_size,
         eval_batch_size=None,  # Nothing is evaluated: its size need not fit.
     )
-    return config_lib.replace(config, "data", data)
+    # One step a call is measured, and the epochs of a large batch may hold no more.
+    train = replace(config.train, steps_per_call=1)
+    return replace(config, data=data, train=train)
 
 
 def rows(measured: Sequence[Measurement]) -> list[dict[str, Any]]:

@@ -1,15 +1,15 @@
 """The command line as a user meets it: spellings, help, and every bad input."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
 import pytest
 
 from jaxtrain import devices
-from jaxtrain.cli import main, parse_train
-from jaxtrain.config import Config
+from jaxtrain.cli import COMMANDS, main, parse_train
+from jaxtrain.config import Config, get, paths, replace
 from jaxtrain.errors import UserError
 from tests.conftest import ROOT, Cli, recipe, wait_for_lines
 
@@ -50,6 +50,45 @@ def test_length_on_the_command_line_replaces_that_of_the_file():
     assert (train.epochs, train.steps) == (None, 9)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--optimizer.warmup_steps None",
+        "--optimizer.warmup-steps None",
+        "--optimizer.warmup-steps=None",
+        "--config.optimizer.warmup_steps=None",
+        "--config.optimizer.warmup-steps None",
+        "--optimizer.warmup-examples None",
+        "--checkpoint.every-steps None",
+        "--checkpoint.every-minutes=None",
+        "--train.eval-every-steps None",
+        "--train.steps None",
+    ],
+)
+def test_none_leaves_the_other_members_of_its_group(words: str):
+    assert parse(*words.split()) == parse()
+
+
+def test_none_unsets_what_the_file_sets():
+    for path in ("optimizer.warmup_epochs", "checkpoint.every_epochs"):
+        assert get(parse(), path) is not None
+        assert parse(f"--{path}", "None") == replace(parse(), path, None)
+
+
+def test_none_and_another_length():
+    """Of an option given twice the last counts, as for all others."""
+    train = parse("--train.epochs", "None", "--train.steps", "7").train
+    assert (train.epochs, train.steps) == (None, 7)
+    assert parse("--train.steps", "7", "--train.steps", "None") == parse()
+    assert parse("--train.steps=None", "--train.steps=7").train.steps == 7
+
+
+def test_the_last_config_file_counts():
+    words = ["--config", str(ROOT / "configs" / "cifar10.py"), "--config", DIGITS]
+    arguments = parse_train(words)
+    assert str(arguments.config) == DIGITS and arguments.overrides == parse()
+
+
 def test_lists_and_none():
     config = parse("--data.mean", "0.1", "--data.std", "0.2", "--model.dropout", "None")
     assert config.data.mean == (0.1,) and config.model.dropout is None
@@ -59,11 +98,51 @@ def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
     result = cli("--config", DIGITS, "--help")
     assert result.code == 0
     text = " ".join(result.stdout.replace("\u2502", " ").split())
-    from jaxtrain.config import paths
-
     for path in paths():
         assert f"--{path.replace('_', '-')}" in text, path
     assert "Examples in a global batch" in text and "(default: 64)" in text
+
+
+FRAME = "\u256d\u256e\u2502\u2500- "
+
+
+@pytest.fixture
+def show_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[str]]:
+    """Return the lines that --help shows, without frames."""
+
+    def show(*words: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", "100")  # Wider ones hold two columns.
+        with pytest.raises(SystemExit) as end:
+            main([*words, "--help"])
+        assert end.value.code == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [bare for line in lines if (bare := line.strip(FRAME))]
+
+    return show
+
+
+def test_help_has_a_sentence_of_its_own_for_each_section(show_help):
+    lines = show_help("--config", DIGITS)
+    sections = {path.rpartition(".")[0] for path in paths()} - {""}
+    for section in sections:
+        sentence = lines[lines.index(f"{section} options") + 1]
+        assert sentence.endswith(".")
+        assert " ".join(lines).count(sentence) == 1, section
+
+
+def test_help_lists_the_commands_and_each_has_its_own(show_help):
+    lines = show_help()
+    for name, command in COMMANDS.items():
+        meaning = command.arguments.__doc__
+        assert f"{name:<12}{meaning}" in lines
+        assert meaning in show_help(name)
+
+
+def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):
+    assert main(["learn"]) == 2
+    assert f"'learn': there is {', '.join(COMMANDS)}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["--help", "checkpoint --list --workdir run"])
@@ -80,11 +159,16 @@ def test_output_that_nobody_reads_to_its_end(cli: Cli, words: str):
 
 # (words, what the message names). {digits} stands for the digits recipe.
 BAD_INPUT = [
-    (["tran"], ["unknown command 'tran'", "'train'"]),
+    (["tran"], ["unknown command 'tran'", "did you mean 'train'?"]),
     (["--config", "configs/none.py"], ["configs/none.py", "no such file"]),
     (["{digits}", "--optimizer.lerning-rate", "1"], ["--optimizer.learning-rate"]),
     (["{digits}", "--optimizer.learning-rate", "fast"], ["'fast'", "learning-rate"]),
     (["{digits}", "--data.batch-size", "0"], ["batch_size = 0"]),
+    (["{digits}", "--train.epochs", "None"], ["epochs, steps or examples"]),
+    (
+        ["{digits}", "--train.epochs", "2", "--train.steps", "3"],
+        ["train.epochs = 2.0 and train.steps = 3", "give one of"],
+    ),
     (["{digits}", "--data.batch-size", "2000"], ["2000", "1293 examples"]),
     (["{digits}", "--model.name", "resnet19"], ["resnet19", "resnet18"]),
     (["{digits}", "--data.source", "digit"], ["'digit'", "digits"]),
@@ -102,7 +186,17 @@ BAD_INPUT = [
     (["{digits}", "--optimizer.schedule", "cosin"], ["cosin", "cosine"]),
     (["{digits}", "--precision", "fp8"], ["fp8", "bf16"]),
     (["{digits}", "--parallel.data", "3"], ["parallel.data = 3", "1"]),
-    (["{digits}", "--data.mean", "1", "2", "--data.std", "1", "2"], ["(1.0, 2.0)"]),
+    (["{digits}", "--data.mean", "0 1", "--data.std", ".5 1"], ["(0.0, 1.0)", "2 v"]),
+    (["{digits}", "--data.mean", "123.7", "--data.std", "58"], ["123.7", "255"]),
+    (["{digits}", "--train.epochs", "inf"], ["epochs = inf", "finite"]),
+    (["{digits}", "--train.epochs", "1e30"], ["train.epochs = 1e+30", "2e+31 steps"]),
+    (["{digits}", "--optimizer.warmup-epochs", "nan"], ["warmup_epochs = nan"]),
+    (["{digits}", "--optimizer.warmup-epochs", "1e30"], ["warmup", "leaves nothing"]),
+    (["{digits}", "--init-timeout", "nan"], ["--init-timeout nan"]),
+    (
+        ["{digits}", "--train.steps-per-call", "32", "--train.eval-every-epochs", "1"],
+        ["steps_per_call = 32", "20 step(s) by train.eval_every_epochs;", "most 20"],
+    ),
     (["{digits}", "--logging.wandb-project", "p"], ["wandb", "pip install"]),
     (["{digits}", "--optimizer.warmup-epochs", "999"], ["warmup"]),
     (["data", "--prepare", "mnist"], ["mnist", "tfds:"]),

@@ -49,6 +49,19 @@ def test_json_that_is_no_config_is_refused(text: str):
         (lambda: DataConfig(channels=2), "channels = 2"),
         (lambda: DataConfig(mean=(0.5,)), "mean and std"),
         (lambda: DataConfig(mean=(0.5,), std=(0.0,)), "std = (0.0,)"),
+        (lambda: DataConfig(mean=(0.5,), std=(1.5,)), "std = (1.5,)"),
+        (lambda: DataConfig(mean=(0.5, 123.7), std=(1.0,)), "divided by 255"),
+        (lambda: DataConfig(mean=(0.5, "x"), std=(1.0,)), "mean = (0.5, 'x')"),  # pyright: ignore
+        (lambda: OptimizerConfig(milestones=(0.5, True)), "milestones = (0.5, True)"),
+        (lambda: OptimizerConfig(learning_rate=True), "learning_rate = True"),
+        (lambda: OptimizerConfig(step_factor=10.0), "step_factor = 10.0"),
+        (lambda: ParallelConfig(batch_norm=True), "batch_norm = True"),
+        (lambda: ParallelConfig(heartbeat_seconds=1e9), "31536000 seconds"),
+        (lambda: TrainConfig(epochs=float("inf")), "epochs = inf: expected a finite"),
+        (
+            lambda: TrainConfig(steps=10**5000),
+            "expected a number of at most 2147483647",
+        ),
         (lambda: DataConfig(validation_fraction=1.0), "validation_fraction = 1.0"),
         (lambda: DataConfig(workers=2, cache="device"), "workers = 2 has no effect"),
         (lambda: DataConfig(data_dir="x"), "data_dir = 'x' has no effect on digits"),
@@ -83,6 +96,11 @@ def test_bad_value_is_refused_by_name(make, named: str):
     with pytest.raises(UserError) as error:
         make()
     assert named in str(error.value)
+
+
+def test_largest_counts_hold():
+    Config(seed=2**32 - 1, train=TrainConfig(examples=2**53))
+    TrainConfig(steps=2**31 - 1)
 
 
 def test_one_of_names_existing_fields():

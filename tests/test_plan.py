@@ -73,6 +73,51 @@ def test_calls_of_several_steps_end_at_what_is_due():
     assert list(stopped.call_sizes(0, 4)) == list(p.call_sizes(0, 4))
 
 
+def test_steps_per_call_of_the_shortest_interval_has_an_effect():
+    train = TrainConfig(steps=100, eval_every_steps=22, steps_per_call=22)
+    p = plan(train=train, logging=LoggingConfig(every_steps=50))
+    assert list(p.call_sizes(0, 22))[:2] == [22, 1]  # A checkpoint at step 31.
+
+
+@pytest.mark.parametrize(
+    ("sections", "named"),
+    [
+        ({}, "31 step(s) by train.eval_every_epochs and checkpoint.every_epochs;"),
+        ({"logging": LoggingConfig(every_steps=9)}, "9 step(s) by logging.every_steps"),
+        (
+            {"checkpoint": CheckpointConfig(every_steps=9)},
+            "9 step(s) by checkpoint.every_steps; use at most 9",
+        ),
+        ({"train": TrainConfig(examples=64)}, "2 step(s) by train.examples;"),
+    ],
+)
+def test_steps_per_call_without_effect_is_refused(sections, named: str):
+    train = sections.get("train", TrainConfig(epochs=10))
+    sections = {**sections, "train": dataclasses.replace(train, steps_per_call=32)}
+    with pytest.raises(UserError) as error:
+        plan(**sections)
+    assert "train.steps_per_call = 32 has no effect" in str(error.value)
+    assert named in str(error.value)
+
+
+def test_checkpoints_by_the_clock_do_not_limit_a_call():
+    sections = {
+        "train": TrainConfig(steps=300, steps_per_call=300),
+        "checkpoint": CheckpointConfig(every_minutes=1),
+        "logging": LoggingConfig(every_steps=500),
+    }
+    p = plan(has_validation=False, **sections)
+    assert list(p.call_sizes(0, 300)) == [300]
+
+
+@pytest.mark.parametrize(
+    "train", [TrainConfig(epochs=1e30), TrainConfig(examples=2**53)]
+)
+def test_more_steps_than_can_be_counted_are_refused(train: TrainConfig):
+    with pytest.raises(UserError, match=r"train\.\w+ = .* steps: shorten it"):
+        plan(train=train)
+
+
 def test_batch_larger_than_the_data_is_refused():
     with pytest.raises(
         UserError, match=r"batch_size = 32 .* 31 examples: use at most 31"

@@ -13,11 +13,17 @@ from PIL import Image
 
 from jaxtrain import measure
 from jaxtrain.cli import main
-from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
+from jaxtrain.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
 from jaxtrain.config_file import load_config
 from jaxtrain.data.stand_in import stand_in
 from jaxtrain.errors import UserError
-from jaxtrain.scale import rows, scale
+from jaxtrain.scale import at_devices, rows, scale
 from jaxtrain.scale_plot import plot
 from jaxtrain.task import Task, build_task, make_steps
 from tests.conftest import ROOT, Cli, recipe
@@ -116,6 +122,20 @@ def test_efficiency_is_speed_by_device():
     assert [run["efficiency"] for run in runs] == pytest.approx([1, 0.8, 0.5])
     runs = rows([measurement(4, 0.1), measurement(8, 0.2)])
     assert [run["efficiency"] for run in runs] == pytest.approx([1, 0.5])
+
+
+def test_a_larger_batch_does_not_make_steps_per_call_an_error():
+    """Eight times the batch: two steps an epoch, of which each ends a call."""
+    data = DataConfig(source="synthetic:8x8x1/10/1280", batch_size=64)
+    train = TrainConfig(epochs=1, steps_per_call=10)
+    config = Config(
+        data=data,
+        train=train,
+        model=ModelConfig(width=0.125),
+        optimizer=OptimizerConfig(learning_rate=0.1),
+    )
+    assert build_task(config).plan.steps_per_epoch == 18
+    assert build_task(at_devices(config, 8, "weak")).plan.steps_per_epoch == 2
 
 
 @pytest.mark.parametrize(("simulated", "panels"), [(True, 2), (False, 3)])

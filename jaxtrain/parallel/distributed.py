@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax._src.clusters import OmpiCluster, SlurmCluster
 
+from jaxtrain.config import MAX_SECONDS
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import peers, relay, rendezvous
 
@@ -59,8 +60,11 @@ class Timeouts:
     shutdown: float = 300.0
 
     def __post_init__(self) -> None:
-        if self.start <= 0:
-            raise UserError(f"--init-timeout {self.start:g}: expected seconds above 0")
+        if not 0 < self.start <= MAX_SECONDS:
+            raise UserError(
+                f"--init-timeout {self.start:g}: expected seconds above 0, at most "
+                f"{MAX_SECONDS}"
+            )
 
 
 def find(
