@@ -1,0 +1,114 @@
+"""A process of `test_axes.py`: one step and an evaluation, on one device and on meshes.
+
+Prints one JSON object for each mesh: the case, and the largest differences.
+"""
+
+import json
+import math
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxtrain import devices, random
+from jaxtrain.config import (
+    Config,
+    DataConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
+from jaxtrain.data import pipeline
+from jaxtrain.evaluate import evaluate
+from jaxtrain.parallel import sharding
+from jaxtrain.task import build_task, make_steps
+from tests.test_axes import BATCH_SIZE, IMAGES, MODELS
+
+
+class Outcome(NamedTuple):
+    """What a step and an evaluation come to, on the host."""
+
+    metrics: Any
+    state: Any
+    evaluation: Any
+
+
+def make_config(name: str, case: dict[str, Any]) -> Config:
+    model, norm = MODELS[name]
+    group = "global" if norm == "global" else int(norm)
+    sizes = {"data": 1, "fsdp": 1, **case["axes"]}
+    return Config(
+        precision="fp64",
+        data=DataConfig(
+            source=f"synthetic:{IMAGES.get(name, '32x32x3')}/8/64",
+            batch_size=BATCH_SIZE,
+            validation_fraction=0.0,
+        ),
+        model=model,
+        # A rate so high that a difference of the gradients shows in the weights.
+        optimizer=OptimizerConfig(name="sgd", learning_rate=0.1),
+        parallel=ParallelConfig(
+            **sizes,
+            preset=case["preset"],
+            pipeline_stages=case["stages"],
+            batch_norm=group,
+        ),
+        train=TrainConfig(
+            steps=1, accumulate_steps=case["micro"], ema_decay=0.9, label_smoothing=0.1
+        ),
+    )
+
+
+def carry_out(config: Config) -> Outcome:
+    task = build_task(config)
+    steps = make_steps(task)
+    everywhere = sharding.replicated(task.mesh)
+    key = jax.device_put(random.root_key(0), everywhere)
+    batches = pipeline.train_batches(config.data, steps.train_set, task.mesh, 0, 0, 1)
+    _, batch = next(pipeline.feed(batches, iter([1]), task.mesh, BATCH_SIZE))
+    state, metrics = steps.train(
+        steps.create(key), key, steps.train_set.on_device, batch
+    )
+    dtype = task.policy.output_dtype
+    evaluation = evaluate(
+        steps.eval, state, steps.test_set, config.data, task.mesh, dtype
+    )
+    return Outcome(jax.device_get(metrics), jax.device_get(state), evaluation)
+
+
+def difference(ours: Any, theirs: Any) -> float:
+    """Return the largest difference, relative to the largest value of each array."""
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    return max(
+        float(np.max(np.abs(a - b)) / (np.max(np.abs(b)) + 1e-30))
+        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    )
+
+
+def main(name: str, cases: list[dict[str, Any]]) -> None:
+    # Also arrays of a few elements are split.
+    sharding.MIN_SHARDED_SIZE = 1
+    devices._enable_compilation_cache()
+    every = jax.devices()
+    references = {}
+    for case in cases:
+        micro = case["micro"]
+        if micro not in references:
+            jax.devices = lambda *_: every[:1]
+            alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
+            references[micro] = carry_out(make_config(name, alone))
+        num = math.prod(case["axes"].values()) * case["stages"]
+        jax.devices = lambda *_, num=num: every[:num]
+        outcome = carry_out(make_config(name, case))
+        differences = {
+            field: difference(
+                getattr(outcome, field), getattr(references[micro], field)
+            )
+            for field in Outcome._fields
+        }
+        print(json.dumps({"case": case, "differences": differences}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))
