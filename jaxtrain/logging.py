@@ -36,7 +36,11 @@ class Writer(Protocol):
 
 def check(config: LoggingConfig) -> None:
     """Raise UserError if a writer that is asked for is not installed."""
-    if config.wandb_project and importlib.util.find_spec("wandb") is None:
+    if not config.wandb_project:
+        return
+    # A folder of that name, as W&B itself makes where a run starts, has no origin.
+    found = importlib.util.find_spec("wandb")
+    if found is None or found.origin is None:
         raise UserError(
             f"logging.wandb_project = {config.wandb_project!r} needs the extra wandb: "
             "pip install -e '.[wandb]'"
@@ -50,11 +54,12 @@ class RunLog:
         self._plan = plan
         self._writers: list[Writer] = []
         if jax.process_index() == 0:
-            self._writers = [_Lines(workdir, step), _Screen(plan, step)]
-            if config.tensorboard:
-                self._writers.append(_TensorBoard(workdir, step))
+            # It may fail: before others take the screen, or open files.
             if config.wandb_project:
                 self._writers.append(_Wandb(workdir, config.wandb_project))
+            self._writers += [_Lines(workdir, step), _Screen(plan, step)]
+            if config.tensorboard:
+                self._writers.append(_TensorBoard(workdir, step))
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Record values of `kind` train, eval or event at a step."""
@@ -173,13 +178,19 @@ class _Wandb:
         id_file = workdir / "wandb_id"
         if not id_file.exists():
             id_file.write_text(secrets.token_hex(4))
-        self._run = wandb.init(
-            project=project,
-            name=workdir.name,
-            id=id_file.read_text(),
-            dir=workdir,
-            resume="allow",
-        )
+        try:
+            self._run = wandb.init(
+                project=project,
+                name=workdir.name,
+                id=id_file.read_text(),
+                dir=workdir,
+                resume="allow",
+            )
+        except Exception as error:  # Of many kinds, such as that nobody is logged in.
+            raise UserError(
+                f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
+                "see `wandb login`, set WANDB_MODE=offline, or leave the field out"
+            ) from error
 
     def write(self, kind: str, step: int, values: Values) -> None:
         self._run.log(_scalars(kind, values), step=step)

@@ -27,18 +27,22 @@ from jaxtrain.rewind import Rewinds
 from jaxtrain.saving import Saver
 from jaxtrain.signals import StopSignals
 from jaxtrain.state import TrainState, as_dict
-from jaxtrain.summary import summarize, versions
+from jaxtrain.summary import summarize
 from jaxtrain.task import Steps, Task
 from jaxtrain.watchdog import Watchdog
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What there is to carry out, whatever state it starts from."""
+    """What there is to carry out, whatever state it starts from.
+
+    The versions are those that were loaded: what is installed may change meanwhile.
+    """
 
     task: Task
     steps: Steps
     workdir: Path
+    versions: dict[str, str]
     saved: Checkpoints
     rewinds: Rewinds
     signals: StopSignals
@@ -58,7 +62,7 @@ class Run:
     ):
         task, steps, saved = job.task, job.steps, job.saved
         self.task, self.config, self.plan = task, task.config, task.plan
-        self.steps, self.workdir = steps, job.workdir
+        self.steps, self.workdir, self.versions = steps, job.workdir, job.versions
         self.saver = Saver(saved, self._tell, job.faults)
         self.log, self.signals = log, job.signals
         self.watchdog, self.faults = watchdog, job.faults
@@ -136,7 +140,10 @@ class Run:
             self._report(self.step, self.interval)
         self.log.write("eval", self.step, split="test", **test)
         self.clock.update()
-        summary = summarize(self.task, self.steps, self.state, self.progress, test)
+        summary = {
+            **summarize(self.task, self.steps, self.state, self.progress, test),
+            "versions": self.versions,
+        }
         if jax.process_index() == 0:
             self._write_summary(summary)
         return summary
@@ -232,7 +239,7 @@ class Run:
                 as_dict(self.state),
                 {
                     "config": asdict(self.config),
-                    "versions": versions(),
+                    "versions": self.versions,
                     "statistics": {"mean": self.steps.mean, "std": self.steps.std},
                     "progress": asdict(progress),
                 },

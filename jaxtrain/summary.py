@@ -6,15 +6,25 @@ from typing import Any
 
 import jax
 
+import jaxtrain
 from jaxtrain.progress import Progress
 from jaxtrain.state import TrainState, num_params
 from jaxtrain.task import Steps, Task
 
-LIBRARIES = ("jaxtrain", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 
 
 def versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in LIBRARIES}
+    """Return the versions of jaxtrain and of what it is built on."""
+    return {"jaxtrain": jaxtrain.__version__, **{n: _version(n) for n in LIBRARIES}}
+
+
+def _version(library: str) -> str:
+    """Return what its metadata say: a library may be there without them."""
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def describe(task: Task, workdir: Path) -> dict[str, Any]:
@@ -75,7 +85,7 @@ def summarize(
     progress: Progress,
     test: dict[str, float | int],
 ) -> dict[str, Any]:
-    """Return the contents of summary.json."""
+    """Return the contents of summary.json, but for the versions."""
     step = int(state.step)
     pipeline = {}
     if task.stages is not None:
@@ -98,5 +108,4 @@ def summarize(
         "num_processes": jax.process_count(),
         "precision": task.config.precision,
         **pipeline,
-        "versions": versions(),
     }

@@ -5,23 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.experimental import multihost_utils
 
 from jaxtrain import logging, random
 from jaxtrain import workdir as workdir_lib
 from jaxtrain.bad_numbers import LossSpike
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
-from jaxtrain.errors import UserError
 from jaxtrain.faults import Faults
 from jaxtrain.logging import RunLog, show_table
 from jaxtrain.loop import Job, Run
+from jaxtrain.parallel import peers
 from jaxtrain.progress import Progress
 from jaxtrain.rewind import Rewinds
 from jaxtrain.saving import check_space
 from jaxtrain.signals import StopSignals
 from jaxtrain.state import TrainState, as_dict
-from jaxtrain.summary import describe, describe_result
+from jaxtrain.summary import describe, describe_result, versions
 from jaxtrain.task import Steps, Task, build_task, make_steps
 from jaxtrain.watchdog import Watchdog
 
@@ -54,30 +53,15 @@ def train(
       StartAgainError: data workers were lost; the last checkpoint is there.
       Interrupted: a signal came; the state is saved.
     """
-    folder = workdir / workdir_lib.CHECKPOINTS
     logging.check(config.logging)
-    if resume_step is not None and not (workdir / workdir_lib.CONFIG).exists():
-        raise UserError(f"--resume-step {resume_step}: no run in {workdir}")
+    workdir = workdir_lib.follow(workdir)
     task = build_task(config)
-    if jax.process_index() == 0:
-        workdir_lib.open_workdir(workdir, config, fresh=fresh)
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("workdir")
     with workdir_lib.locked(workdir):
-        summary = workdir_lib.read_summary(workdir, task.plan.total_steps)
-        if summary is not None and resume_step is None:
-            if jax.process_index() == 0:
-                where = f"see {workdir_lib.SUMMARY} there"
-                print(f"{workdir} holds a finished run: {where}")
-            return summary
+        finished = _open(task, workdir, fresh=fresh, resume_step=resume_step)
+        if finished is not None:
+            return finished
         show_table("jaxtrain", describe(task, workdir))
-        if jax.process_index() == 0:
-            check_space(
-                folder,
-                task.abstract_state,
-                config.checkpoint,
-                task.plan.total_steps,
-            )
+        folder = workdir / workdir_lib.CHECKPOINTS
         with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
             rewinds = Rewinds(workdir, saved, task.plan)
             if resume_step is not None:
@@ -86,6 +70,7 @@ def train(
                 task=task,
                 steps=make_steps(task),
                 workdir=workdir,
+                versions=versions(),
                 saved=saved,
                 rewinds=rewinds,
                 signals=signals or StopSignals(),
@@ -95,6 +80,28 @@ def train(
         if "eval" in summary:  # Not if it stopped early, as asked.
             show_table("result", describe_result(summary, workdir))
         return summary
+
+
+def _open(
+    task: Task, workdir: Path, *, fresh: bool, resume_step: int | None
+) -> dict[str, Any] | None:
+    """Check the folder and its disk; return the summary of a run that is finished.
+
+    Process 0, which holds the folder, does so; the others wait for its word.
+    """
+    summary = None
+    if jax.process_index() == 0:
+        config, total_steps = task.config, task.plan.total_steps
+        workdir_lib.open_workdir(workdir, config, fresh=fresh, resume_step=resume_step)
+        if resume_step is None:
+            summary = workdir_lib.read_summary(workdir, total_steps)
+        if summary is None:
+            folder = workdir / workdir_lib.CHECKPOINTS
+            check_space(folder, task.abstract_state, config.checkpoint, total_steps)
+        else:
+            where = f"see {workdir_lib.SUMMARY} there"
+            print(f"{workdir} holds a finished run: {where}")
+    return peers.gather(summary)[0]
 
 
 def _carry_out(job: Job) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def meshes(sizes: tuple[int, ...]) -> list[Axes]:
     for num in (2, 3):
         for axes in itertools.combinations(MESH_AXES, num):
             for chosen in itertools.product(sizes, repeat=num):
-                mesh = dict(zip(axes, chosen, strict=True))
+                mesh: Axes = dict(zip(axes, chosen, strict=True))
                 if math.prod(chosen) <= NUM_DEVICES and accepted(mesh):
                     found.append(mesh)
     return found

@@ -1,0 +1,89 @@
+"""What a save and the end of a run need is known before the first step."""
+
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import jaxtrain
+from jaxtrain import manifest, summary
+from jaxtrain.cli import main
+from jaxtrain.logging import RunLog
+from tests.conftest import ROOT, read_summary, recipe
+
+DIGITS = str(ROOT / "configs" / "digits.py")
+
+
+@pytest.fixture
+def words(tmp_path: Path, write_config: Callable[..., Path]) -> list[str]:
+    config = write_config(recipe(train="TrainConfig(steps=4)"))
+    return ["--config", str(config), "--workdir", str(tmp_path / "run")]
+
+
+def set_versions(monkeypatch: pytest.MonkeyPatch, version: Callable) -> None:
+    fake = SimpleNamespace(version=version, PackageNotFoundError=PackageNotFoundError)
+    monkeypatch.setattr(summary, "metadata", fake)
+
+
+def test_run_of_libraries_without_metadata(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As without `pip install -e .`, from a zip file or in a frozen program."""
+
+    def fail(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    set_versions(monkeypatch, fail)
+    assert main(words) == 0
+    versions = read_summary(tmp_path / "run")["versions"]
+    assert versions.pop("jaxtrain") == jaxtrain.__version__
+    assert {"jax", "flax", "orbax-checkpoint"} <= versions.keys()
+    assert set(versions.values()) == {"unknown"}
+    saved = manifest.read(tmp_path / "run" / "checkpoints", 4)
+    assert saved["versions"] == read_summary(tmp_path / "run")["versions"]
+
+
+def test_library_that_is_replaced_meanwhile(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What is loaded counts; in between there may be nothing to ask."""
+    installed = ["1"]
+    set_versions(monkeypatch, lambda name: installed[0])
+    init = RunLog.__init__
+
+    def init_and_replace(*args, **kwargs) -> None:
+        installed.clear()
+        init(*args, **kwargs)
+
+    monkeypatch.setattr(RunLog, "__init__", init_and_replace)
+    assert main(words) == 0
+    assert read_summary(tmp_path / "run")["versions"]["jax"] == "1"
+
+
+def test_folder_that_wandb_has_left_is_not_wandb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["--config", DIGITS, "--logging.wandb-project", "p"]) == 2
+    assert "needs the extra wandb" in capsys.readouterr().err
+
+
+def test_wandb_that_does_not_start(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    (tmp_path / "wandb.py").write_text(
+        "def init(**options):\n    raise RuntimeError('api_key not configured')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main([*words, "--logging.wandb-project", "p"]) == 2
+    error = capsys.readouterr().err
+    for text in ("= 'p'", "api_key not configured", "wandb login"):
+        assert text in error
+    assert "Traceback" not in error
