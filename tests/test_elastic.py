@@ -16,7 +16,7 @@ import pytest
 
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import CheckpointConfig
-from tests.conftest import ROOT, read_lines, recipe
+from tests.conftest import FP64, ROOT, TOLERANCE, read_lines, recipe
 
 # The order in which one run is carried on: processes, devices of each, flags.
 STAGES = [
@@ -32,6 +32,7 @@ STEPS_A_STAGE = 3
 STEPS = STEPS_A_STAGE * len(STAGES)
 
 CONFIG = recipe(
+    precision='"fp64"',
     data='DataConfig(source="digits", batch_size=64, '
     "augment=AugmentConfig(crop_padding=1))",
     model='ModelConfig(name="convnet", width=0.5, dropout=0.1)',
@@ -54,6 +55,7 @@ def go_on(workdir: Path, processes: int, devices: int, *words: object) -> None:
             **os.environ,
             "JAX_NUM_CPU_DEVICES": str(devices),
             "PYTHON": sys.executable,
+            **FP64,
         },
         capture_output=True,
         text=True,
@@ -80,7 +82,7 @@ def test_run_goes_on_across_devices_processes_and_presets(
         assert len(ours) == number * STEPS_A_STAGE
         # The next losses, after each change.
         expected = losses(reference)[: len(ours)]
-        np.testing.assert_allclose(ours, expected, rtol=1e-5)
+        np.testing.assert_allclose(ours, expected, rtol=TOLERANCE)
     # Read back by one device, what 8, 4, 2 and 1 wrote is what they had.
     saved = Checkpoints(workdir / "checkpoints", CheckpointConfig(), read_only=True)
     with contextlib.closing(saved):

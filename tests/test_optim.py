@@ -283,6 +283,22 @@ def test_state_is_float32_and_keeps_its_types(name: str) -> None:
     assert_close(*all_updates)
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_types_where_jax_computes_in_float64(name: str, dtype: str) -> None:
+    """Only float64 parameters have updates of float64; a state keeps its types."""
+    with jax.enable_x64(True):
+        tx, params = make(name=name), random_tree(0, dtype)
+        opt_state = jax.eval_shape(tx.init, params)
+        updates, after = jax.eval_shape(update_fn(tx), params, opt_state, params)
+    wide = jnp.dtype("float64" if dtype == "float64" else "float32")
+    assert {x.dtype for x in jax.tree.leaves(updates)} == {wide}
+    types = [
+        [(x.shape, x.dtype) for x in jax.tree.leaves(s)] for s in (opt_state, after)
+    ]
+    assert types[0] == types[1]
+
+
 def test_muon_makes_kernels_orthogonal() -> None:
     grads = random_tree(1)
     updates = first_updates(grads, random_tree(0), name="muon")

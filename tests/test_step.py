@@ -1,6 +1,8 @@
 """The train step as numbers: gradients, accumulation, guards, averages, precision."""
 
 import dataclasses
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -21,9 +23,9 @@ from jaxtrain.config import (
 from jaxtrain.optim import make_optimizer
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.state import build_abstract_model, make_create_state
+from jaxtrain.state import TrainState, build_abstract_model, make_create_state
 from jaxtrain.step import make_eval_step, make_train_step
-from jaxtrain.update import make_update
+from jaxtrain.update import make_update, mean_grads
 
 SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
 RNG = np.random.default_rng(0)
@@ -47,6 +49,7 @@ class Trial:
         policy: str = "fp32",
         optimizer: OptimizerConfig | None = None,
         dropout: float | None = None,
+        compute: bool = True,
         **train: Any,
     ):
         self.config = Config(
@@ -62,7 +65,8 @@ class Trial:
         model = build_abstract_model(self.config, self.policy, SHAPE, CLASSES)
         self.graphdef = nnx.graphdef(model)
         create = make_create_state(self.config, self.policy, SHAPE, CLASSES, tx)
-        self.state = jax.jit(create)(ROOT)
+        make = jax.jit(create) if compute else partial(jax.eval_shape, create)
+        self.state = make(ROOT)
         self.step = jax.jit(
             make_train_step(
                 self.config.train, self.graphdef, self.update, as_given, LAYOUT
@@ -157,7 +161,8 @@ def test_non_finite_step_changes_nothing_but_the_counts(ema: float | None):
     bad[0, 3, 2, 2, 0] = np.nan  # One pixel, which poisons batch-norm statistics.
     metrics = trial(bad, LABELS[1:2])
     after = trial.state
-    for name in ("params", "model_state", "opt_state", "ema_params"):
+    averages = ("ema_params", "ema_model_state")
+    for name in ("params", "model_state", "opt_state", *averages):
         assert same(getattr(after, name), getattr(before, name)), name
     assert int(after.step) == 2
     assert (metrics["skipped"][0], metrics["bad_steps"][0]) == (1, 1)
@@ -178,19 +183,27 @@ def test_update_that_overflows_is_a_bad_step():
     assert same(trial.state.params, before.params)
 
 
+def averaged(state: TrainState) -> dict[str, Any]:
+    return {"params": state.params, "model_state": state.model_state}
+
+
 def test_average_of_the_weights_follows_its_formula():
     trial = Trial(ema_decay=0.5)
-    average = jax.device_get(trial.state.params)
+    average = jax.device_get(averaged(trial.state))
     for i in range(6):
         trial(IMAGES[i : i + 1], LABELS[i : i + 1])
         decay = min(0.5, (1 + i) / (10 + i))
         average = jax.tree.map(
             lambda a, p: decay * a + (1 - decay) * p,  # noqa: B023
             average,
-            jax.device_get(trial.state.params),
+            jax.device_get(averaged(trial.state)),
         )
-    close(trial.state.ema_params, average, rtol=1e-5, atol=1e-6)
+    close(trial.state.ema_params, average["params"], rtol=1e-5, atol=1e-6)
+    # The weights of a run belong to its statistics, and averages to averages.
+    statistics = average["model_state"]
+    close(trial.state.ema_model_state, statistics, rtol=1e-5, atol=1e-6)
     assert trial.state.eval_params is trial.state.ema_params
+    assert trial.state.eval_model_state is trial.state.ema_model_state
 
 
 def test_dropout_is_a_function_of_the_step():
@@ -225,17 +238,72 @@ def test_every_precision_learns_with_the_dtypes_it_names(policy: str):
     assert statistics == {jnp.dtype(jnp.float32)}
 
 
-def test_state_keeps_its_types_from_step_to_step():
-    """Another dtype or shape would break donation, resuming and the compiled step."""
-    for name in ("sgd", "adamw", "muon", "lamb"):
+@pytest.mark.parametrize(
+    ("policy", "x64"),
+    [
+        ("fp32", False),
+        ("fp16", False),
+        ("pure_bf16", False),
+        ("fp32", True),
+        ("fp16", True),
+        ("fp64", True),
+    ],
+)
+def test_state_keeps_its_types_from_step_to_step(policy: str, x64: bool):
+    """Another dtype or shape would break donation, resuming and the compiled step.
+
+    Nor are there other types because JAX may compute in float64.
+    """
+    optimizer = OptimizerConfig(name="adamw", learning_rate=0.01, weight_decay=0.1)
+    with jax.enable_x64(x64):
         trial = Trial(
-            policy="pure_bf16",
+            policy=policy,
+            optimizer=optimizer,
+            compute=False,
             ema_decay=0.9,
-            optimizer=OptimizerConfig(name=name, learning_rate=0.01, weight_decay=0.1),
+            spike_sigma=4.0,
         )
-        before = jax.tree.map(lambda x: (x.shape, x.dtype), trial.state)
-        trial(IMAGES[:1], LABELS[:1])
-        assert jax.tree.map(lambda x: (x.shape, x.dtype), trial.state) == before
+        images = jax.ShapeDtypeStruct(IMAGES[:1].shape, trial.policy.compute_dtype)
+        labels = jax.ShapeDtypeStruct(LABELS[:1].shape, jnp.int32)
+        batches = {"image": images, "label": labels, "index": labels}
+        after, metrics = jax.eval_shape(trial.step, trial.state, ROOT, {}, batches)
+    types = {
+        x.dtype for x in jax.tree.leaves((trial.state.ema_params, metrics["loss"]))
+    }
+    assert types == {jnp.dtype(jnp.float64 if policy == "fp64" else jnp.float32)}
+    before = jax.tree.map(lambda x: (x.shape, x.dtype), trial.state)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == before
+
+
+def test_small_gradients_of_float16_parameters_count():
+    """What the loss scale has saved is not rounded to float16 once it is taken off."""
+    scale = {"scale": jnp.float32(2.0**15), "good_steps": jnp.int32(0)}
+    params = {"a": jnp.ones(3, jnp.float16)}
+    assert np.float16(2e-8) == 0
+    total = {"a": jnp.full(3, 2 * 2e-8 * 2.0**15, jnp.float32)}
+    state: Any = SimpleNamespace(params=params, loss_scale=scale)
+    np.testing.assert_allclose(mean_grads(total, 2, state)["a"], 2e-8, rtol=1e-6)
+
+
+def test_bfloat16_parameters_move_as_far_as_float32_ones():
+    """At this rate most updates are below half of a last bit: to the nearest, lost."""
+    small = OptimizerConfig(name="sgd", learning_rate=1e-4, momentum=0.0)
+    narrow, wide = (Trial(policy=p, optimizer=small) for p in ("pure_bf16", "bf16"))
+    start = jax.tree.map(lambda x: x.astype(jnp.float32), narrow.state.params)
+    wide.state = dataclasses.replace(wide.state, params=start)
+    before = flat(start)
+    for _ in range(40):
+        narrow(IMAGES[:1], LABELS[:1])
+        wide(IMAGES[:1], LABELS[:1])
+    ours, theirs = (flat(trial.state.params) - before for trial in (narrow, wide))
+    # Along the way of the float32 ones; across it there is the noise of rounding.
+    assert ours @ theirs / (theirs @ theirs) == pytest.approx(1, abs=0.2)
+
+
+def flat(params: Any) -> np.ndarray:
+    return np.concatenate(
+        [np.float64(np.float32(x)).ravel() for x in jax.tree.leaves(params)]
+    )
 
 
 def test_fp16_overflow_lowers_the_scale_and_is_not_a_bad_step():
