@@ -29,7 +29,7 @@ class TrainState:
       model_state: batch-norm statistics.
       opt_state: optax state.
       ema_params: moving average of the parameters, at least float32; {} without it.
-      ema_model_state: that of `model_state`, with the same weights.
+      ema_model_state: that of the statistics of each batch, with the same weights.
       loss_scale: fp16's dynamic loss scale; {} without it.
       bad_steps: int32 counts of skipped steps, `total` and `in_a_row`.
       loss_stats: of the losses, to find spikes (see `jaxtrain.spikes`); {} without it.

@@ -14,6 +14,7 @@ import optax
 from jaxtrain import random
 from jaxtrain.config import Config
 from jaxtrain.dtypes import wide, widen
+from jaxtrain.models.batch_norm import MOMENTUM
 from jaxtrain.optim import clip
 from jaxtrain.precision import adjust_loss_scale, at_minimum
 from jaxtrain.rounding import add_updates
@@ -57,6 +58,7 @@ class Update:
       tx: the optimizer.
       clip_norm: largest norm of the gradients; None: any.
       ema_decay: of the moving averages; None: without them.
+      momentum: what a step keeps of the running batch-norm statistics.
       schedule: learning rate, for the log.
       detector: of loss spikes; None: they are not looked for.
     """
@@ -64,6 +66,7 @@ class Update:
     tx: optax.GradientTransformationExtraArgs
     clip_norm: float | None
     ema_decay: float | None
+    momentum: float
     schedule: Schedule | None
     detector: SpikeDetector | None
 
@@ -115,7 +118,7 @@ class Update:
             that is not.
         """
         finite = jnp.isfinite(metrics["loss"] + grad_norm + param_norm)
-        new = {**new, **_update_ema(self.ema_decay, state, new)}
+        new = {**new, **self._average(state, new)}
         old = {name: getattr(state, name) for name in new}
         spike, loss_stats = self._look_for_spike(state, metrics["loss"], finite)
         skip = self.detector is not None and self.detector.skip
@@ -145,6 +148,34 @@ class Update:
         )
         return state, metrics
 
+    def _average(self, state: TrainState, new: dict[str, Any]) -> dict[str, Any]:
+        """Move the averages of parameters and statistics towards those of this step.
+
+        The decay at step t is min(decay, (1 + t) / (10 + t)), as in TensorFlow's
+        ExponentialMovingAverage: faster at first, when the averages are young.
+
+        Statistics are those of the step's own batch, taken out of the running ones
+        again: the average of running averages would lag behind that of the weights.
+        Its values are as good as those computed anew (docs/decisions.md).
+        """
+        if self.ema_decay is None:
+            return {"ema_params": {}, "ema_model_state": {}}
+        taken = _steps_taken(state).astype(jnp.float32)
+        decay = jnp.minimum(self.ema_decay, (1 + taken) / (10 + taken))
+
+        def move(average: jax.Array, x: jax.Array) -> jax.Array:
+            return average + (1 - decay) * (x.astype(average.dtype) - average)
+
+        of_batch = jax.tree.map(
+            lambda running, old: old + (running - old) / (1 - self.momentum),
+            new["model_state"],
+            state.model_state,
+        )
+        return {
+            "ema_params": jax.tree.map(move, state.ema_params, new["params"]),
+            "ema_model_state": jax.tree.map(move, state.ema_model_state, of_batch),
+        }
+
     def _look_for_spike(
         self, state: TrainState, loss: jax.Array, finite: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -167,33 +198,10 @@ def make_update(
         tx=tx,
         clip_norm=config.optimizer.clip_norm,
         ema_decay=config.train.ema_decay,
+        momentum=MOMENTUM**config.train.accumulate_steps,
         schedule=schedule,
         detector=make_detector(config.train),
     )
-
-
-def _update_ema(
-    decay: float | None, state: TrainState, new: dict[str, Any]
-) -> dict[str, Any]:
-    """Move the averages of the parameters and of the model's state towards new ones.
-
-    The decay at step t is min(decay, (1 + t) / (10 + t)), as in TensorFlow's
-    ExponentialMovingAverage: faster in the first steps, when the averages are young.
-    """
-    if decay is None:
-        return {"ema_params": {}, "ema_model_state": {}}
-    taken = _steps_taken(state).astype(jnp.float32)
-    decay_now = jnp.minimum(decay, (1 + taken) / (10 + taken))
-
-    def move(average: jax.Array, x: jax.Array) -> jax.Array:
-        return average + (1 - decay_now) * (x.astype(average.dtype) - average)
-
-    return {
-        "ema_params": jax.tree.map(move, state.ema_params, new["params"]),
-        "ema_model_state": jax.tree.map(
-            move, state.ema_model_state, new["model_state"]
-        ),
-    }
 
 
 def _steps_taken(state: TrainState) -> jax.Array:

@@ -23,8 +23,8 @@ from jaxtrain.config import (
 from jaxtrain.optim import make_optimizer
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.state import TrainState, build_abstract_model, make_create_state
-from jaxtrain.step import make_eval_step, make_train_step
+from jaxtrain.state import build_abstract_model, make_create_state
+from jaxtrain.step import apply_model, make_eval_step, make_train_step
 from jaxtrain.update import make_update, mean_grads
 
 SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
@@ -183,27 +183,48 @@ def test_update_that_overflows_is_a_bad_step():
     assert same(trial.state.params, before.params)
 
 
-def averaged(state: TrainState) -> dict[str, Any]:
-    return {"params": state.params, "model_state": state.model_state}
-
-
 def test_average_of_the_weights_follows_its_formula():
     trial = Trial(ema_decay=0.5)
-    average = jax.device_get(averaged(trial.state))
+    params, statistics = jax.device_get((trial.state.params, trial.state.model_state))
     for i in range(6):
+        before = jax.device_get(trial.state.model_state)
         trial(IMAGES[i : i + 1], LABELS[i : i + 1])
+        after = jax.device_get((trial.state.params, trial.state.model_state))
+        # Batch norm keeps 0.9 of its running statistics.
+        of_batch = jax.tree.map(lambda n, o: (n - 0.9 * o) / 0.1, after[1], before)
         decay = min(0.5, (1 + i) / (10 + i))
-        average = jax.tree.map(
-            lambda a, p: decay * a + (1 - decay) * p,  # noqa: B023
-            average,
-            jax.device_get(averaged(trial.state)),
+        params, statistics = jax.tree.map(
+            lambda a, x: decay * a + (1 - decay) * x,  # noqa: B023
+            (params, statistics),
+            (after[0], of_batch),
         )
-    close(trial.state.ema_params, average["params"], rtol=1e-5, atol=1e-6)
-    # The weights of a run belong to its statistics, and averages to averages.
-    statistics = average["model_state"]
-    close(trial.state.ema_model_state, statistics, rtol=1e-5, atol=1e-6)
+    close(trial.state.ema_params, params, rtol=1e-5, atol=1e-6)
+    close(trial.state.ema_model_state, statistics, rtol=1e-5, atol=1e-5)
     assert trial.state.eval_params is trial.state.ema_params
     assert trial.state.eval_model_state is trial.state.ema_model_state
+
+
+@pytest.mark.parametrize(("num_micro", "num_steps"), [(1, 10), (4, 3)])
+def test_averaged_weights_have_their_own_statistics(num_micro: int, num_steps: int):
+    """Nearly those of a pass over the data with these weights; the running ones lag."""
+    rate = OptimizerConfig(name="sgd", learning_rate=0.01)
+    trial = Trial(optimizer=rate, ema_decay=0.9, accumulate_steps=num_micro)
+    for i in range(num_steps):
+        trial(IMAGES[i % 8][None], LABELS[i % 8][None])
+    state = trial.state
+    zeros = jax.tree.map(jnp.zeros_like, state.model_state)
+
+    def variance(images: jax.Array) -> jax.Array:
+        new = apply_model(trial.graphdef, state.ema_params, zeros, images)[1]
+        return new["norm2"]["var"] / 0.1
+
+    batches = jnp.asarray(IMAGES.reshape(-1, BATCH // num_micro, *SHAPE))
+    exact = jax.vmap(variance)(batches).mean(0)
+    averaged, running = (
+        float(jnp.abs(found["norm2"]["var"] / exact - 1).mean())
+        for found in (state.ema_model_state, state.model_state)
+    )
+    assert averaged < 0.05 and running > 0.15, (averaged, running)
 
 
 def test_dropout_is_a_function_of_the_step():

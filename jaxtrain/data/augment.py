@@ -28,7 +28,7 @@ def random_crop(
     # two index gathers take 0.3 ms and selecting among static shifts 3.4 ms.
     padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1, jnp.int32)
-    return jax.lax.dynamic_slice(padded, (top, left, 0), image.shape)
+    return jax.lax.dynamic_slice(padded, (top, left, jnp.int32(0)), image.shape)
 
 
 def horizontal_flip(

@@ -8,6 +8,9 @@ from flax import nnx
 
 from jaxtrain.dtypes import wide, widen
 
+# What a step keeps of the running statistics: nine tenths, as PyTorch does.
+MOMENTUM = 0.9
+
 
 class BatchNorm(nnx.BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) over groups of examples (arXiv:1705.08741).
@@ -20,7 +23,7 @@ class BatchNorm(nnx.BatchNorm):
     """
 
     def __init__(self, channels: int, *, groups: int, **options: Any):
-        super().__init__(channels, **options)
+        super().__init__(channels, momentum=MOMENTUM, **options)
         shape = (groups, channels) if groups > 1 else (channels,)
         self.mean = nnx.BatchStat(jnp.zeros(shape, wide(self.dtype)))
         self.var = nnx.BatchStat(jnp.ones(shape, wide(self.dtype)))

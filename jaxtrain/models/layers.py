@@ -143,7 +143,6 @@ class Layers:
         return BatchNorm(
             channels,
             groups=self.norm_groups,
-            momentum=0.9,
             epsilon=1e-5,
             scale_init=nnx.initializers.constant(scale),
             dtype=self.policy.compute_dtype,
