@@ -94,6 +94,7 @@ BAD_INPUT = [
         ["python main.py data --prepare tfds:mnist --data-dir tfds", "tfds-prepare"],
     ),
     (["{digits}", "--data.train-split", "training"], ["'training'", "train"]),
+    (["{digits}", "--data.validation-split", "train"], ["1437", "allow_overlap"]),
     (["{digits}", "--data.source", "synthetic:8x8"], ["synthetic:8x8", "32x32x3/10"]),
     (["{digits}", "--model.name", "cnn4"], ["(8, 8, 1)", "cnn4", "16x16"]),
     (["{digits}", "--model.stem", "cifar"], ["stem", "convnet"]),
