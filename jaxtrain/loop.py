@@ -60,7 +60,7 @@ class Run:
         task, steps, saved = job.task, job.steps, job.saved
         self.task, self.config, self.plan = task, task.config, task.plan
         self.steps, self.workdir = steps, job.workdir
-        self.saver = Saver(saved, self._tell, job.faults)
+        self.saver = Saver(saved, self.tell, job.faults)
         self.log, self.signals = log, job.signals
         self.watchdog, self.faults = watchdog, job.faults
         self.state, self.progress = state, progress
@@ -242,7 +242,7 @@ class Run:
             )
         self.saved_step, self.saved_at = self.step, time.monotonic()
 
-    def _tell(self, message: str) -> None:
+    def tell(self, message: str) -> None:
         """Tell of trouble that the run goes on with."""
         self.log.write("event", self.step, event=message)
         if jax.process_index() == 0:
