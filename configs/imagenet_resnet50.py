@@ -8,9 +8,9 @@ Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; t
 is on the 50,000 images of TFDS's validation split.
 Recipe: that of Goyal et al. (2017, arXiv:1706.02677): learning rate 0.1 for every 256
 examples with five epochs of warm-up, batch norm over groups of 32, Nesterov momentum
-0.9, weight decay 1e-4, 90 epochs. From He et al. (2018, arXiv:1812.01187): warm-up from
-0, no decay of biases, cosine in place of three drops to a tenth, label smoothing. Our
-own: batch 1,024, bfloat16.
+0.9, weight decay 1e-4, 90 epochs. From He et al. (2018, arXiv:1812.01187): batch 1,024,
+warm-up from 0, no decay of biases, cosine in place of three drops to a tenth, label
+smoothing. Our own: bfloat16 where they have float16.
 """
 
 from jaxtrain.config import (
