@@ -5,7 +5,8 @@
 
 Hardware, time and accuracy: unmeasured, the data is not at hand here.
 Data: 50,000 images (Krizhevsky 2009), 10 % of them held out for validation.
-Recipe: batch 32, SGD with momentum 0.9, ten epochs, as in many first tutorials.
+Recipe: our own, as plain as in a first tutorial: batch 32, SGD with a constant learning
+rate of 0.01 and momentum 0.9, ten epochs.
 """
 
 from jaxtrain.config import (

@@ -6,7 +6,8 @@
 Hardware: 2 CPU cores. Measured: 2 min 48 s, compilation included; test accuracy 0.920
 on all 10,000 test images.
 Data: 60,000 images (Xiao et al. 2017, arXiv:1708.07747), 10 % held out for validation.
-Recipe: our own, with Muon (Jordan et al. 2024) on the convolution kernels.
+Recipe: our own, with Muon (Jordan et al. 2024) at its learning rate of 0.02 on all
+kernels; its authors leave the first and the last layer's to AdamW.
 """
 
 from jaxtrain.config import (

@@ -47,6 +47,7 @@ MAY_CHANGE_ON_RESUME = (
     "parallel.heartbeat_seconds",
     "parallel.shutdown_seconds",
     "data.data_dir",
+    "data.allow_overlap",
     "data.cache",
     "data.eval_batch_size",
     "data.workers",
@@ -163,7 +164,7 @@ class DataConfig(_Section):
     source: str = "digits"
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: str | None = None
-    # Training split, in TFDS syntax, such as train[:90%].
+    # Training split, in TFDS syntax, such as train[:90%] or train+test[:100].
     train_split: str = "train"
     # Validation split; None: the set's own, else a held-out fraction of the training
     # split.
@@ -173,6 +174,8 @@ class DataConfig(_Section):
     # Seeded, stratified fraction of the training split held out for validation when
     # there is no validation split; 0: no validation.
     validation_fraction: float = 0.1
+    # Let splits share examples, such as to see that a model can learn a few by heart.
+    allow_overlap: bool = False
     # Examples in a global batch: of all devices and processes, of one optimizer step.
     batch_size: int = 128
     # Examples in a global batch of an evaluation; None: as batch_size.

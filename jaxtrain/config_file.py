@@ -1,10 +1,14 @@
 """Config files, and the overrides of the command line on top of them."""
 
+import contextlib
 import dataclasses
 import re
 import runpy
+import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import tyro
@@ -61,14 +65,15 @@ def load_config(path: Path) -> Config:
         known = sorted(str(p) for p in path.parent.glob("*.py"))
         raise UserError(f"--config {path}: no such file; {hint(str(path), known)}")
     try:
-        get_config = runpy.run_path(str(path)).get("get_config")
-        if not callable(get_config):
-            raise UserError(f"{path} does not define get_config()")
-        config = get_config()
+        with _importing_beside(path):
+            get_config = runpy.run_path(str(path)).get("get_config")
+            if not callable(get_config):
+                raise UserError(f"{path} does not define get_config()")
+            config = get_config()
     except UserError as error:
-        raise UserError(f"{path}{_line(error, path)}: {error}") from None
+        raise UserError(f"{_place(error, path)}: {error}") from None
     except Exception as error:
-        message = f"{path}{_line(error, path)}: {type(error).__name__}: {error}"
+        message = f"{_place(error, path)}: {type(error).__name__}: {error}"
         raise UserError(message + _suggest_field(error)) from error
     if not isinstance(config, Config):
         raise UserError(
@@ -76,6 +81,32 @@ def load_config(path: Path) -> Config:
             "jaxtrain.config.Config"
         )
     return config
+
+
+@contextlib.contextmanager
+def _importing_beside(path: Path) -> Iterator[None]:
+    """Let a config file import the modules beside it, as a script can.
+
+    They are forgotten afterwards: the next config file, of another folder, may import
+    another module of the same name.
+    """
+    folder, known = path.resolve().parent, set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        tops = {name.partition(".")[0] for name in set(sys.modules) - known} - known
+        beside = {top for top in tops if _is_in(sys.modules.get(top), folder)}
+        for name in list(sys.modules):
+            if name.partition(".")[0] in beside:
+                del sys.modules[name]
+
+
+def _is_in(module: ModuleType | None, folder: Path) -> bool:
+    """Tell whether a module is a file or a folder in `folder`."""
+    places = list(getattr(module, "__path__", [])) or [getattr(module, "__file__", "")]
+    return any(Path(place).parent == folder for place in places if place)
 
 
 def _config_path(words: list[str]) -> Path | None:
@@ -118,13 +149,24 @@ def _swap(config: Config, old: str, new: str) -> Config:
     return dataclasses.replace(config, **{section: changed})
 
 
-def _line(error: BaseException, path: Path) -> str:
-    """Return `:LINE` of the config file that an error came from."""
+def _place(error: BaseException, path: Path) -> str:
+    """Return FILE:LINE of the user's own code that an error came from.
+
+    That is the config file, or what it imports from its folder.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [f.lineno for f in frames if f.filename == str(path)]
+    lines = [(frame.filename, frame.lineno) for frame in frames]
     if isinstance(error, SyntaxError):
-        lines = [error.lineno]
-    return f":{lines[-1]}" if lines else ""
+        lines.append((error.filename or "", error.lineno))
+    folder, package = path.resolve().parent, Path(__file__).resolve().parent
+    for name, line in reversed(lines):
+        file = Path(name).resolve()
+        if file == path.resolve():
+            return f"{path}:{line}"
+        own = file.is_relative_to(folder) and not file.is_relative_to(package)
+        if own and file.is_file() and "site-packages" not in file.parts:
+            return f"{path.parent / file.relative_to(folder)}:{line}, for {path}"
+    return str(path)
 
 
 def _suggest_field(error: Exception) -> str:

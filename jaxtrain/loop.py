@@ -19,6 +19,7 @@ from jaxtrain.data.pipeline import Dataset
 from jaxtrain.errors import CheckpointError, Interrupted
 from jaxtrain.evaluate import MAX_IN_FLIGHT, evaluate
 from jaxtrain.faults import Faults
+from jaxtrain.in_flight import InFlight
 from jaxtrain.logging import Interval, RunLog
 from jaxtrain.output import tell
 from jaxtrain.parallel import sharding
@@ -63,7 +64,7 @@ class Run:
         task, steps, saved = job.task, job.steps, job.saved
         self.task, self.config, self.plan = task, task.config, task.plan
         self.steps, self.workdir, self.versions = steps, job.workdir, job.versions
-        self.saver = Saver(saved, self._tell, job.faults)
+        self.saver = Saver(saved, self.tell, job.faults)
         self.log, self.signals = log, job.signals
         self.watchdog, self.faults = watchdog, job.faults
         self.state, self.progress = state, progress
@@ -72,13 +73,12 @@ class Run:
         self.interval = Interval(progress.interval)
         # Full intervals whose line is still to be written, and their last steps.
         self.due = collections.deque[tuple[int, Interval]]()
-        # The first step and the metrics of the calls that may not be finished.
-        self.in_flight = collections.deque[tuple[int, dict[str, jax.Array]]]()
         everywhere = sharding.replicated(task.mesh)
         self.key = jax.jit(random.root_key, static_argnums=0, out_shardings=everywhere)(
             task.config.seed
         )
         self.clock = Clock(progress, steps.compile_seconds)
+        self.in_flight = InFlight(self.clock.step_seconds)
         self.bad_numbers = BadNumbers(self.config, self.plan, saved, log, progress)
 
     def loop(self) -> None:
@@ -96,7 +96,11 @@ class Run:
         if self.step:
             self.log.write("event", self.step, event="resumed")
         while True:
-            improved = self._eval_due() and self._evaluate()
+            improved = False
+            if self._eval_due():
+                self._settle(0)
+                with self.clock.paused():
+                    improved = self._evaluate()
             if (improved and self.saved_step != self.step) or self._save_due():
                 self._save()
             if self._ended():
@@ -109,7 +113,7 @@ class Run:
                 self.state, metrics = self.steps.train(
                     self.state, self.key, data, batches
                 )
-            self.in_flight.append((self.step, metrics))
+            self.in_flight.add(self.step, metrics)
             self.step += num_steps
             self.interval.add(metrics)
             if self.step % plan.log_every_steps == 0:
@@ -130,14 +134,15 @@ class Run:
             return {"step": self.step}
         test = None
         if self._complete():
-            test = self._pass_over(self.steps.test_set)
+            with self.clock.paused():
+                test = self._pass_over(self.steps.test_set)
         if test is None:
             signum = self.signals.signum
             assert signum is not None
             message = f"stopped at step {self.step}, saved; the same command goes on"
             raise Interrupted(signum, message)
         if self.interval.values():
-            self._report(self.step, self.interval)
+            self._report(self.step, self.interval, self.in_flight.finished)
         self.log.write("eval", self.step, split="test", **test)
         self.clock.update()
         summary = {
@@ -185,7 +190,6 @@ class Run:
 
     def _evaluate(self) -> bool:
         """Evaluate on the validation split; return whether it is the best so far."""
-        self._settle(0)
         assert self.steps.validation_set is not None
         metrics = self._pass_over(self.steps.validation_set)
         if metrics is None:
@@ -206,16 +210,15 @@ class Run:
             self.watchdog.beat()
             return self.signals.requested()
 
-        with self.clock.paused():
-            return evaluate(
-                self.steps.eval,
-                self.state,
-                dataset,
-                self.config.data,
-                self.task.mesh,
-                self.task.policy.output_dtype,
-                should_stop,
-            )
+        return evaluate(
+            self.steps.eval,
+            self.state,
+            dataset,
+            self.config.data,
+            self.task.mesh,
+            self.task.policy.output_dtype,
+            should_stop,
+        )
 
     def _save_due(self) -> bool:
         plan = self.plan
@@ -247,15 +250,15 @@ class Run:
             )
         self.saved_step, self.saved_at = self.step, time.monotonic()
 
-    def _tell(self, message: str) -> None:
+    def tell(self, message: str) -> None:
         """Tell of trouble that the run goes on with."""
         self.log.write("event", self.step, event=message)
         if jax.process_index() == 0:
             tell(f"warning: {message}")
 
-    def _report(self, step: int, interval: Interval) -> None:
+    def _report(self, step: int, interval: Interval, finished: float) -> None:
         summary = interval.summary()
-        speed = self.clock.speed(interval.num_new * self.plan.batch_size)
+        speed = self.clock.speed(interval.num_new * self.plan.batch_size, finished)
         self.log.write("train", step, **summary, examples_per_second=speed)
 
     def _settle(self, in_flight: int) -> None:
@@ -268,11 +271,14 @@ class Run:
           BadNumbersError: the limit of bad steps in a row is reached.
           LossSpike: there is one to go back for.
         """
+        self.in_flight.look()
+        finished = []
         while len(self.in_flight) > in_flight:
-            start, metrics = self.in_flight.popleft()
-            # To wait in device_get takes a tenth of the CPU from the step itself.
-            num_steps = metrics["bad_steps"].block_until_ready().shape[0]
+            finished.append(self.in_flight.pop())
             self.watchdog.step_done()
-            while self.due and self.due[0][0] <= start + num_steps:
-                self._report(*self.due.popleft())
-            self.bad_numbers.look(start, metrics)
+        # Where the device has nothing left to do, telling is no part of training.
+        with contextlib.nullcontext() if self.in_flight else self.clock.paused():
+            for call in finished:
+                while self.due and self.due[0][0] <= call.stop:
+                    self._report(*self.due.popleft(), call.finished)
+                self.bad_numbers.look(call.start, call.metrics)

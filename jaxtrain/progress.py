@@ -61,12 +61,24 @@ class Progress:
 
 
 class Clock:
-    """Adds to the seconds that `progress` had when the run was resumed."""
+    """Adds to the seconds that `progress` had when the run was resumed.
 
-    def __init__(self, progress: Progress, compile_seconds: Callable[[], float]):
+    Args:
+      progress: of the run.
+      compile_seconds: spent so far; they do not count.
+      now: the time, in seconds.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        compile_seconds: Callable[[], float],
+        now: Callable[[], float] = time.perf_counter,
+    ):
         self._progress, self._compile_seconds = progress, compile_seconds
         self._train, self._step = progress.train_seconds, progress.step_seconds
-        self._began = time.perf_counter() - compile_seconds()
+        self._now = now
+        self._began = now() - compile_seconds()
         self._paused = 0.0
         self._last = 0.0
 
@@ -77,19 +89,24 @@ class Clock:
         yield
         self._paused += self._elapsed() - start
 
-    def speed(self, examples: int) -> float:
-        """Return examples a second of training steps, since the last call."""
-        now = self._step_seconds()
-        speed, self._last = examples / max(now - self._last, 1e-9), now
-        return speed
+    def speed(self, examples: int, until: float) -> float:
+        """Return examples a second of training steps, from the last `until` to this.
+
+        Args:
+          examples: of these steps.
+          until: when they were done, in `step_seconds`.
+        """
+        seconds, self._last = until - self._last, until
+        return examples / max(seconds, 1e-9)
+
+    def step_seconds(self) -> float:
+        """Return the seconds of training steps so far, in this process."""
+        return self._elapsed() - self._paused
 
     def update(self) -> None:
         """Bring the seconds of `progress` up to date."""
         self._progress.train_seconds = self._train + self._elapsed()
-        self._progress.step_seconds = self._step + self._step_seconds()
+        self._progress.step_seconds = self._step + self.step_seconds()
 
     def _elapsed(self) -> float:
-        return time.perf_counter() - self._began - self._compile_seconds()
-
-    def _step_seconds(self) -> float:
-        return self._elapsed() - self._paused
+        return self._now() - self._began - self._compile_seconds()

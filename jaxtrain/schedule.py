@@ -56,7 +56,11 @@ def make_schedule(
 
 
 def _warm_up(peak: float, warmup_steps: int, then: optax.Schedule) -> optax.Schedule:
-    """Rise linearly from 0 to the peak (Goyal et al. 2017, arXiv:1706.02677)."""
+    """Rise linearly from 0 to the peak (He et al. 2018, arXiv:1812.01187).
+
+    Goyal et al. (2017, arXiv:1706.02677), whose idea it is, rise from the rate for 256
+    examples.
+    """
     rise = optax.linear_schedule(0.0, peak, warmup_steps)
     return optax.join_schedules([rise, then], [warmup_steps])
 

@@ -11,6 +11,7 @@ from jaxtrain import workdir as workdir_lib
 from jaxtrain.bad_numbers import LossSpike
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.config import Config
+from jaxtrain.extended import describe_jump
 from jaxtrain.faults import Faults
 from jaxtrain.logging import RunLog, show_table
 from jaxtrain.loop import Job, Run
@@ -116,8 +117,12 @@ def _carry_out(job: Job) -> dict[str, Any]:
 
 def _attempt(job: Job) -> dict[str, Any]:
     task, steps = job.task, job.steps
-    state, progress = restore_or_create(task, steps, job.saved)
+    state, progress, saved_config = restore_or_create(task, steps, job.saved)
     step = int(state.step)
+    jump = None
+    if saved_config is not None:
+        taken = step - int(state.bad_steps["total"])
+        jump = describe_jump(task, saved_config, step, taken)
     rewound = job.rewinds.apply(step, progress)
     log = RunLog(job.workdir, task.config.logging, task.plan, step)
     watchdog = Watchdog(task.config.train.step_timeout_seconds, steps.compiling)
@@ -126,16 +131,22 @@ def _attempt(job: Job) -> dict[str, Any]:
             log.write("event", step, **rewound)
         job.signals.defer = True
         run = Run(job, log, watchdog, state, progress)
+        if jump is not None:
+            run.tell(jump)
         run.loop()
         return run.finish()
 
 
 def restore_or_create(
     task: Task, steps: Steps, saved: Checkpoints
-) -> tuple[TrainState, Progress]:
-    """Return the newest saved state, or a new one, sharded from the start."""
+) -> tuple[TrainState, Progress, dict[str, Any] | None]:
+    """Return the newest saved state, or a new one, sharded from the start.
+
+    Returns:
+      The state, the progress, and the config that they were saved under, if they were.
+    """
     restored = saved.restore_newest(as_dict(task.abstract_state))
     if restored is not None:
         fields, info = restored
-        return TrainState(**fields), Progress(**info["progress"])
-    return steps.create(random.root_key(task.config.seed)), Progress()
+        return TrainState(**fields), Progress(**info["progress"]), info["config"]
+    return steps.create(random.root_key(task.config.seed)), Progress(), None

@@ -1,6 +1,9 @@
 """The command line as a user meets it: spellings, help, and every bad input."""
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from jaxtrain import devices
 from jaxtrain.cli import COMMANDS, main, parse_train
 from jaxtrain.config import Config, get, paths, replace
 from jaxtrain.errors import UserError
-from tests.conftest import ROOT, Cli, recipe, wait_for_lines
+from tests.conftest import ROOT, Cli, read_summary, recipe, wait_for_lines
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 
@@ -178,6 +181,7 @@ BAD_INPUT = [
         ["python main.py data --prepare tfds:mnist --data-dir tfds", "tfds-prepare"],
     ),
     (["{digits}", "--data.train-split", "training"], ["'training'", "train"]),
+    (["{digits}", "--data.validation-split", "train"], ["1437", "allow_overlap"]),
     (["{digits}", "--data.source", "synthetic:8x8"], ["synthetic:8x8", "32x32x3/10"]),
     (["{digits}", "--model.name", "cnn4"], ["(8, 8, 1)", "cnn4", "16x16"]),
     (["{digits}", "--model.stem", "cifar"], ["stem", "convnet"]),
@@ -302,6 +306,38 @@ def test_falling_back_to_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch):
         devices.start("auto")
     devices.start("cpu")  # Chosen here, or by JAX_PLATFORMS: no fallback.
     devices.start("auto")
+
+
+def homeless(code: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run code as a user without $HOME and without an entry in the list of users."""
+    no_entry = "import pwd\ndef getpwuid(uid):\n    raise KeyError(uid)\n"
+    env = {**os.environ, **env}
+    for name in ("HOME", "JAX_COMPILATION_CACHE_DIR"):
+        env.pop(name, None)
+    return subprocess.run(
+        [sys.executable, "-c", f"{no_entry}pwd.getpwuid = getpwuid\n{code}"],
+        env=env,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def test_a_user_without_a_home_trains_without_a_cache(tmp_path: Path):
+    words = ["--config", DIGITS, "--workdir", str(tmp_path / "run")]
+    words += ["--train.steps", "1", "--optimizer.warmup-steps", "0"]
+    code = f"from jaxtrain.cli import main\nassert main({words!r}) == 0"
+    result = homeless(code, XDG_CACHE_HOME="")
+    assert result.returncode == 0, result.stderr
+    assert read_summary(tmp_path / "run")["step"] == 1
+    assert not (ROOT / "~").exists()
+
+
+def test_a_user_without_a_home_may_name_a_cache(tmp_path: Path):
+    code = "from jaxtrain import devices\ndevices.start('cpu')"
+    result = homeless(code, XDG_CACHE_HOME=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "jaxtrain" / "xla").is_dir()
 
 
 def test_missing_gpu_is_refused(cli: Cli):

@@ -1,9 +1,24 @@
-"""The best evaluation and early stopping, on the host."""
+"""The best evaluation and early stopping, on the host; and the speed that is told."""
 
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
 import pytest
 
+from jaxtrain import loop
+from jaxtrain import train as train_lib
+from jaxtrain.cli import main
 from jaxtrain.config import CheckpointConfig, Config, Metric, TrainConfig
-from jaxtrain.progress import Progress
+from jaxtrain.evaluate import MAX_IN_FLIGHT
+from jaxtrain.in_flight import InFlight
+from jaxtrain.progress import Clock, Progress
+from jaxtrain.task import Steps, Task
+from tests.conftest import recipe
 
 
 def run(metric: Metric, values: list[float], patience: int | None) -> Progress:
@@ -43,3 +58,122 @@ def test_stops_after_patience_evaluations_without_improvement(
 def test_without_patience_never_stops():
     progress = run("loss", [1.0] * 50, patience=None)
     assert not progress.stopped_early and progress.evaluated_step == 50
+
+
+# --- speed ---------------------------------------------------------------------------
+
+
+class FakeDevice:
+    """Carries out one call after the other, each in some seconds of a clock of ours."""
+
+    def __init__(self, seconds: float):
+        self.seconds, self.now, self.free_at = seconds, 0.0, 0.0
+
+    def call(self, num_steps: int) -> dict[str, Any]:
+        self.free_at = max(self.now, self.free_at) + self.seconds * num_steps
+        return {"bad_steps": FakeArray(self, self.free_at, (num_steps,))}
+
+
+@dataclasses.dataclass
+class FakeArray:
+    device: FakeDevice
+    ready_at: float
+    shape: tuple[int, ...]
+
+    def is_ready(self) -> bool:
+        return self.device.now >= self.ready_at
+
+    def block_until_ready(self) -> None:
+        self.device.now = max(self.device.now, self.ready_at)
+
+
+@pytest.mark.parametrize("stalled", [False, True])
+@pytest.mark.parametrize("host_seconds", [0.1, 0.9, 1.1, 3.0])
+def test_lines_tell_the_speed_of_the_steps(host_seconds: float, stalled: bool):
+    """Lines every 5 steps, an evaluation every 20: whether host or device is slower."""
+    device = FakeDevice(seconds=1.0)
+    clock = Clock(Progress(), lambda: 0.0, lambda: device.now)
+    calls = InFlight(clock.step_seconds)
+    speeds = []
+
+    def settle(in_flight: int) -> None:
+        calls.look()
+        while len(calls) > in_flight:
+            call = calls.pop()
+            if call.stop % 5 == 0:
+                speeds.append(clock.speed(5, call.finished))
+
+    for step in range(100):
+        if step % 20 == 0:
+            settle(0)
+            with clock.paused():
+                device.now += 1000.0
+        device.now += host_seconds
+        calls.add(step, device.call(1))
+        if stalled and step == 47:  # The host sees nothing for 6 steps.
+            device.now += 6.0
+        settle(MAX_IN_FLIGHT)
+    settle(0)
+    steady = 1 / max(host_seconds, device.seconds)
+    assert len(speeds) == 20
+    assert max(speeds) < 1.3 * steady
+    assert sorted(speeds)[2 * stalled] > steady / 1.3
+    assert 100 / sum(5 / speed for speed in speeds) == pytest.approx(
+        100 / clock.step_seconds()
+    )
+
+
+def test_calls_found_done_at_once_share_the_time():
+    device = FakeDevice(seconds=1.0)
+    calls = InFlight(lambda: device.now)
+    for start, num_steps in ((0, 1), (1, 4), (5, 1)):
+        calls.add(start, device.call(num_steps))
+    device.now = 5.5
+    calls.look()
+    assert [calls.pop().finished for _ in range(2)] == pytest.approx([1.1, 5.5])
+    assert device.now == 5.5  # Nobody waited.
+    assert calls.pop().finished == 6.0
+
+
+class CountedProgram:
+    """A program that is done when its call returns, after one tick of the clock."""
+
+    def __init__(self, program: Any):
+        self.program, self.ticks = program, 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        result = jax.block_until_ready(self.program(*arguments))
+        self.ticks += 1
+        return result
+
+    seconds, compiling = 0.0, False
+
+
+def test_the_loop_tells_the_speed_of_the_steps(
+    write_config: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    programs = []
+
+    def make_steps(task: Task) -> Steps:
+        steps = original(task)
+        programs.append(CountedProgram(steps.train))
+        return dataclasses.replace(steps, train=programs[0])
+
+    def make_clock(progress: Progress, compile_seconds: Callable[[], float]) -> Clock:
+        return Clock(progress, lambda: 0.0, lambda: programs[0].ticks)
+
+    original = train_lib.make_steps
+    monkeypatch.setattr(train_lib, "make_steps", make_steps)
+    monkeypatch.setattr(loop, "Clock", make_clock)
+    config = write_config(
+        recipe(
+            train="TrainConfig(steps=40, eval_every_steps=20)",
+            checkpoint="CheckpointConfig(every_steps=30)",
+            logging="LoggingConfig(every_steps=5)",
+        )
+    )
+    assert main(["--config", str(config), "--workdir", str(tmp_path / "run")]) == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    speeds = [r["examples_per_second"] for r in records if r["kind"] == "train"]
+    np.testing.assert_allclose(speeds, [64.0] * 8)  # A batch a tick.

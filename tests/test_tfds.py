@@ -62,8 +62,12 @@ def test_slices_and_own_validation_split(tmp_path: Path):
         110,
     ]
     assert splits.validation is not None and len(splits.validation) == 3
-    given = load_images(validation_split="train[:2]", **fields).validation
+    fields["validation_split"] = "train[:2]"
+    given = load_images(train_split="train[2:]", **fields).validation
     assert given is not None and len(given) == 2
+    with pytest.raises(UserError, match=r"share 1 examples: give splits that share"):
+        load_images(train_split="train[1:]", **fields)
+    del fields["validation_split"]
     # Where validation is what is tested on, examples are held out.
     splits = load_images(
         test_split="validation[1:]", validation_fraction=0.25, **fields
@@ -168,9 +172,9 @@ def test_a_set_that_is_not_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ("tset", "Unknown split 'tset'; expected train, test, or slices"),
-        ("train[:", r"Error parsing split 'train\[:'; expected train, test"),
-        ("train[99:]", "incompatible with 12 examples; expected train, test"),
+        ("tset", "of tfds:tiny: there is no 'tset'; expected train, test, or slices"),
+        ("train[:", r"'train\[:' is no split; expected train, test, or slices"),
+        ("train[99:]", "beyond its 12 examples; expected train, test, or slices"),
         ("train[5:5]", "is empty"),
     ],
 )

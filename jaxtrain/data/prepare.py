@@ -34,7 +34,7 @@ def prepare(
     kind, _, name = source.partition(":")
     if kind != "tfds" or not name:
         raise UserError(f"{source!r}: give a TFDS data set to prepare, as tfds:mnist")
-    if manual_dir is not None and not Path(manual_dir).expanduser().is_dir():
+    if manual_dir is not None and not Path(os.path.expanduser(manual_dir)).is_dir():
         raise UserError(f"--manual-dir {manual_dir}: there is no such folder")
     builder = find(name, data_dir)
     if builder is None:
@@ -67,7 +67,7 @@ def trust_manual_files(builder: Any, manual_dir: PathLike) -> list[str]:
 
     different = []
     for url, recorded in (builder.url_infos or {}).items():
-        path = Path(manual_dir).expanduser() / (recorded.filename or "")
+        path = Path(os.path.expanduser(manual_dir)) / (recorded.filename or "")
         if path.is_file():
             builder.url_infos[url] = actual = checksums.compute_url_info(path)
             if actual != recorded:
@@ -85,7 +85,7 @@ def _download_and_prepare(
     folder = data_folder(data_dir)
     builder = tfds.builder(name, data_dir=folder, file_format=FILE_FORMAT)
     if manual_dir is not None:
-        manual_dir = Path(manual_dir).expanduser()
+        manual_dir = Path(os.path.expanduser(manual_dir))
         if different := trust_manual_files(builder, manual_dir):
             print(
                 f"{manual_dir}: used as they are, though not the files that TFDS knows "

@@ -2,11 +2,12 @@
 
 A `Store` is a set as it lies on disk or in memory; a `Source` is some of its examples
 in the size and channels of the config. To add a kind of data: write its store and a
-function that opens its splits (see `stores.py`), and add a row to `SOURCES`.
+function that opens it (see `stores.py`), and add a row to `SOURCES`.
 """
 
 import dataclasses
-import re
+import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +16,7 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images
+from jaxtrain.data.slices import NamedSplits, count_shared, select
 from jaxtrain.data.split import stratified_split
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
@@ -67,38 +69,90 @@ def load(config: DataConfig, seed: int) -> Splits:
       seed: of the choice of the examples held out.
 
     Raises:
-      UserError: the source, a split or a conversion is not possible.
+      UserError: the source, a split or a conversion is not possible, or splits share
+        examples.
     """
+    store, splits = _open(config)
+    open_split = functools.partial(_open_split, config, store, splits)
+    train, test = open_split(config.train_split), open_split(config.test_split)
+    train_name = f"data.train_split = {config.train_split!r}"
+    named = {train_name: train, f"data.test_split = {config.test_split!r}": test}
+    validation = None
+    if config.validation_split is not None:
+        validation = open_split(config.validation_split)
+        named[f"data.validation_split = {config.validation_split!r}"] = validation
+    elif "validation" in splits:
+        own = open_split("validation")
+        if not any(count_shared(own.indices, s.indices) for s in (train, test)):
+            validation = own
+    shared = _describe_shared(named)
+    if validation is None and config.validation_fraction > 0:
+        train, validation = _hold_out(config, train, seed)
+        # A split that names an example twice may have it in both.
+        held_out = f"data.validation_fraction = {config.validation_fraction}"
+        shared += _describe_shared({train_name: train, held_out: validation})
+    _check_shared(config, shared)
+    return Splits(train, validation, test)
+
+
+def _open(config: DataConfig) -> Opened:
     kind, _, name = config.source.partition(":")
     if kind not in SOURCES:
         raise UserError(
             f"data.source = {config.source!r}: expected digits, tfds:NAME or "
             f"synthetic:HxWxC/CLASSES[/EXAMPLES]{nearest(kind, SOURCES)}"
         )
-    names, open_split = SOURCES[kind](name, config)
+    return SOURCES[kind](name, config)
 
-    def open_source(split: str) -> ImageSource:
-        store, indices = open_split(split)
-        shape = images.converted_shape(
-            store.image_shape, config.image_size, config.channels
+
+def _open_split(
+    config: DataConfig, store: Store, splits: NamedSplits, text: str
+) -> "ImageSource":
+    indices = select(text, splits, config.source)
+    shape = images.converted_shape(
+        store.image_shape, config.image_size, config.channels
+    )
+    # Missing files are told at once.
+    _, labels = store.read(indices[[0, -1]])
+    if labels.min() < 0:
+        raise UserError(
+            f"split {text!r} of {config.source} has no labels: choose another split"
         )
-        return ImageSource(store, indices, shape)
+    return ImageSource(store, indices, shape)
 
-    train, test = open_source(config.train_split), open_source(config.test_split)
-    in_use = re.findall(r"\w+", f"{config.train_split} {config.test_split}")
-    if config.validation_split is not None:
-        return Splits(train, open_source(config.validation_split), test)
-    if "validation" in names and "validation" not in in_use:
-        return Splits(train, open_source("validation"), test)
-    if config.validation_fraction == 0:
-        return Splits(train, None, test)
-    kept, held_out = stratified_split(train.labels(), config.validation_fraction, seed)
+
+def _hold_out(
+    config: DataConfig, train: "ImageSource", seed: int
+) -> tuple["ImageSource", "ImageSource"]:
+    fraction = config.validation_fraction
+    kept, held_out = stratified_split(train.labels(), fraction, seed)
     if not len(held_out):
         raise UserError(
-            f"data.validation_fraction = {config.validation_fraction} of {len(train)} "
-            "examples is none: give a larger fraction, or 0 for no validation"
+            f"data.validation_fraction = {fraction} of {len(train)} examples is none: "
+            "give a larger fraction, or 0 for no validation"
         )
-    return Splits(train.subset(kept), train.subset(held_out), test)
+    return train.subset(kept), train.subset(held_out)
+
+
+def _describe_shared(named: "dict[str, ImageSource]") -> list[str]:
+    """Name the pairs of splits that share examples."""
+    return [
+        f"{name} and {other_name} share {count} examples"
+        for (name, one), (other_name, other) in itertools.combinations(named.items(), 2)
+        if (count := count_shared(one.indices, other.indices))
+    ]
+
+
+def _check_shared(config: DataConfig, shared: list[str]) -> None:
+    if shared and not config.allow_overlap:
+        raise UserError(
+            f"{'; '.join(shared)}: give splits that share none, such as train[:90%] "
+            "and train[90%:], or set data.allow_overlap to True"
+        )
+    if config.allow_overlap and not shared:
+        raise UserError(
+            "data.allow_overlap = True has no effect: the splits share no examples"
+        )
 
 
 def statistics(
@@ -143,7 +197,7 @@ class ImageSource:
         return len(self.indices)
 
     def labels(self) -> np.ndarray:
-        return self.store.labels()[self.indices]
+        return self.store.labels(self.indices)
 
     def read(
         self, indices: np.ndarray, crop_seed: tuple[int, ...] | None = None
@@ -165,7 +219,7 @@ class ImageSource:
         return dataclasses.replace(self, indices=self.indices[indices])
 
 
-# Kind of source -> what opens its splits.
+# Kind of source -> what opens it.
 SOURCES: dict[str, Callable[[str, DataConfig], Opened]] = {
     "digits": open_digits,
     "synthetic": open_synthetic,

@@ -44,6 +44,7 @@ def stand_in(config: DataConfig) -> DataConfig:
         validation_split=None,
         validation_fraction=0.1,
         test_split="test",
+        allow_overlap=False,
         cache="stream",
     )
 

@@ -1,13 +1,14 @@
 """What a store is, and the stores that read no files: digits and synthetic images."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from jaxtrain.config import DataConfig
+from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.split import stratified_split
 from jaxtrain.errors import UserError
 
@@ -19,7 +20,7 @@ class Store(Protocol):
     def num_classes(self) -> int: ...
     @property
     def image_shape(self) -> tuple[int | None, int | None, int]: ...
-    def labels(self) -> np.ndarray: ...
+    def labels(self, indices: np.ndarray) -> np.ndarray: ...
     def read(
         self, indices: np.ndarray
     ) -> tuple[np.ndarray | Sequence[np.ndarray], np.ndarray]:
@@ -27,8 +28,8 @@ class Store(Protocol):
         ...
 
 
-# The splits that a set names; and what opens one: a store, and which of its examples.
-Opened = tuple[list[str], Callable[[str], tuple[Store, np.ndarray]]]
+# A set: a store of all its examples, and which of them each split has.
+Opened = tuple[Store, NamedSplits]
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class ArrayStore:
     def image_shape(self) -> tuple[int, int, int]:
         return self.images.shape[1:]
 
-    def labels(self) -> np.ndarray:
-        return self.label
+    def labels(self, indices: np.ndarray) -> np.ndarray:
+        return self.label[indices]
 
     def read(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.images[indices], self.label[indices]
@@ -60,15 +61,14 @@ class SyntheticStore:
 
     image_shape: tuple[int, int, int]
     num_classes: int
-    num_examples: int
 
-    def labels(self) -> np.ndarray:
-        return np.arange(self.num_examples, dtype=np.int32) % self.num_classes
+    def labels(self, indices: np.ndarray) -> np.ndarray:
+        return (indices % self.num_classes).astype(np.int32)
 
     def read(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         height, width, channels = self.image_shape
         rows, columns = np.arange(height) * 4 // height, np.arange(width) * 4 // width
-        label = (indices % self.num_classes).astype(np.int32)
+        label = self.labels(indices)
         grids = {c: _random_bytes(1, c, (4, 4, channels)) for c in set(label.tolist())}
         image = np.stack([_random_bytes(0, i, self.image_shape) for i in indices])
         image >>= 1
@@ -88,7 +88,7 @@ def open_digits(name: str, config: DataConfig) -> Opened:
     label = label.astype(np.int32)
     store = ArrayStore(pixels, label, num_classes=10)
     train, test = stratified_split(label, 360 / len(label), seed=0)
-    return _named(config, store, {"train": train, "test": test})
+    return store, {"train": [train], "test": [test]}
 
 
 def open_synthetic(name: str, config: DataConfig) -> Opened:
@@ -102,21 +102,9 @@ def open_synthetic(name: str, config: DataConfig) -> Opened:
         )
     height, width, channels, num_classes, num_train = numbers
     indices = np.arange(num_train + max(1, num_train // 4))
-    store = SyntheticStore((height, width, channels), num_classes, len(indices))
     train, test = np.split(indices, [num_train])
-    return _named(config, store, {"train": train, "test": test})
-
-
-def _named(config: DataConfig, store: Store, parts: dict[str, np.ndarray]) -> Opened:
-    def open_split(split: str) -> tuple[Store, np.ndarray]:
-        if split not in parts:
-            raise UserError(
-                f"split {split!r}: {config.source} has the splits {', '.join(parts)}, "
-                "and no slices"
-            )
-        return store, parts[split]
-
-    return list(parts), open_split
+    store = SyntheticStore((height, width, channels), num_classes)
+    return store, {"train": [train], "test": [test]}
 
 
 def _random_bytes(purpose: int, number: int, shape: tuple[int, ...]) -> np.ndarray:

@@ -5,7 +5,6 @@ TensorFlow is needed and nothing downloaded. `prepare.py` prepares them.
 """
 
 import contextlib
-import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images
-from jaxtrain.data.stores import Opened, Store
+from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError, nearest
 
 # Read at any place, as the global shuffle needs; TFDS's default, tfrecord, is not.
@@ -30,20 +29,21 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class TfdsStore:
-    """A split of a prepared set. Picklable: the files are opened when first read."""
+    """All splits of a prepared set. Picklable: the files are opened when first read."""
 
     # As messages call it.
     name: str
-    # array_record's data source: __len__, and __getitems__(indices) -> list of bytes.
+    # Where the examples of each split are.
+    places: dict[str, range]
+    # array_record's data source: __getitems__(indices) -> list of bytes.
     records: Any
     image_shape: tuple[int | None, int | None, int]
     num_classes: int
 
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def labels(self) -> np.ndarray:
-        return self._labels
+    def labels(self, indices: np.ndarray) -> np.ndarray:
+        starts = range(0, len(indices), LABEL_CHUNK)
+        chunks = [indices[start : start + LABEL_CHUNK].tolist() for start in starts]
+        return np.concatenate([_label(self._examples(chunk)) for chunk in chunks])
 
     def read(self, indices: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         examples = self._examples(indices.tolist())
@@ -53,16 +53,11 @@ class TfdsStore:
                 data = example["image"].bytes_list.value[0]
                 decoded.append(images.decode(data, self.image_shape[-1]))
             except (OSError, SyntaxError, ValueError) as error:
+                split, place = self._place(int(index))
                 raise UserError(
-                    f"{self.name}: image {index} is damaged: {error}"
+                    f"{split}: image {place} is damaged: {error}"
                 ) from error
         return decoded, _label(examples)
-
-    @functools.cached_property
-    def _labels(self) -> np.ndarray:
-        starts = range(0, len(self), LABEL_CHUNK)
-        chunks = [range(i, min(i + LABEL_CHUNK, len(self))) for i in starts]
-        return np.concatenate([_label(self._examples(chunk)) for chunk in chunks])
 
     def _examples(self, indices: Sequence[int]) -> list[Any]:
         from tensorflow_datasets.proto import tf_example_pb2
@@ -75,22 +70,55 @@ class TfdsStore:
             if not all(records):
                 raise RuntimeError("records are missing")
         except RuntimeError as error:  # The format has checksums.
+            where = ", ".join(sorted({self._place(index)[0] for index in indices}))
             raise UserError(
-                f"{self.name}: its files are incomplete or damaged; delete them and "
+                f"{where}: its files are incomplete or damaged; delete them and "
                 f"prepare the set again ({error})"
             ) from error
         return [parse(record).features.feature for record in records]
 
+    def _place(self, index: int) -> tuple[str, int]:
+        """Return the split of an example, as messages call it, and its number there."""
+        for split, places in self.places.items():
+            if index in places:
+                return f"split {split!r} of {self.name}", places.index(index)
+        raise IndexError(index)
+
 
 def open_tfds(name: str, config: DataConfig) -> Opened:
-    """Open a TFDS set that is prepared as array_record; TensorFlow is not needed."""
+    """Open a TFDS set that is prepared as array_record; TensorFlow is not needed.
+
+    Raises:
+      UserError: it is not, or it holds no labelled uint8 images.
+    """
+    import tensorflow_datasets as tfds
+    from array_record.python.array_record_data_source import ArrayRecordDataSource
+
     builder = open_prepared(name, config.data_dir)
-
-    def open_one(split: str) -> tuple[Store, np.ndarray]:
-        store = open_split(name, builder, split)
-        return store, np.arange(len(store))
-
-    return list(builder.info.splits), open_one
+    features: dict[str, Any] = dict(builder.info.features.items())
+    image, label = features.get("image"), features.get("label")
+    is_image = isinstance(image, tfds.features.Image) and image.np_dtype == np.uint8
+    if not (is_image and isinstance(label, tfds.features.ClassLabel)):
+        raise UserError(
+            f"tfds:{name} has the features {', '.join(sorted(features))}: needed are "
+            "`image`, of 8 bits, and `label`, a class"
+        )
+    splits: dict[str, list[np.ndarray]] = {}
+    places: dict[str, range] = {}
+    files, start = [], 0
+    for split, info in builder.info.splits.items():
+        stop = start + info.num_examples
+        ends = np.cumsum(info.shard_lengths)
+        splits[split] = np.split(np.arange(start, stop), ends[:-1])
+        places[split] = range(start, stop)
+        # Of a split without examples TFDS would print a warning.
+        files += info.file_instructions if stop > start else []
+        start = stop
+    if not files:
+        raise UserError(f"tfds:{name} holds no examples: prepare it again")
+    records = ArrayRecordDataSource(files)
+    shape, num_classes = features["image"].shape, features["label"].num_classes
+    return TfdsStore(f"tfds:{name}", places, records, shape, num_classes), splits
 
 
 def open_prepared(name: str, data_dir: PathLike | None) -> Any:
@@ -111,48 +139,6 @@ def open_prepared(name: str, data_dir: PathLike | None) -> Any:
         )
     check_format(name, builder)
     return builder
-
-
-def open_split(name: str, builder: Any, split: str) -> TfdsStore:
-    """Open a split of a set that `open_prepared` found.
-
-    Args:
-      name: as messages call the set.
-      builder: the set.
-      split: in TFDS syntax, such as train[:90%].
-
-    Raises:
-      UserError: there is no such split, or it holds no labelled uint8 images.
-    """
-    import tensorflow_datasets as tfds
-    from array_record.python.array_record_data_source import ArrayRecordDataSource
-
-    splits = builder.info.splits
-    features: dict[str, Any] = dict(builder.info.features.items())
-    image, label = features.get("image"), features.get("label")
-    is_image = isinstance(image, tfds.features.Image) and image.np_dtype == np.uint8
-    if not (is_image and isinstance(label, tfds.features.ClassLabel)):
-        raise UserError(
-            f"tfds:{name} has the features {', '.join(sorted(features))}: needed are "
-            "`image`, of 8 bits, and `label`, a class"
-        )
-    where = f"split {split!r} of tfds:{name}"
-    try:
-        files = splits[split].file_instructions
-    except (ValueError, KeyError) as error:
-        reason = str(error).split(". ")[0].rstrip(".")
-        raise UserError(
-            f"{where}: {reason}; expected {', '.join(splits)}, or slices of them such "
-            "as train[:90%]"
-        ) from None
-    if not files:
-        raise UserError(f"{where} is empty")
-    shape, num_classes = features["image"].shape, features["label"].num_classes
-    store = TfdsStore(where, ArrayRecordDataSource(files), shape, num_classes)
-    _, labels = store.read(np.array([0, len(store) - 1]))
-    if labels.min() < 0:
-        raise UserError(f"{where} has no labels: choose another split")
-    return store
 
 
 def find(name: str, data_dir: PathLike | None) -> Any | None:

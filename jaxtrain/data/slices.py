@@ -1,0 +1,98 @@
+"""Which examples a text such as train[:90%]+test names, with the meaning of TFDS."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.errors import UserError
+
+# Split -> the examples of each of its shards, in order.
+NamedSplits = Mapping[str, Sequence[np.ndarray]]
+
+_BOUND = r"(?:(-?[\d_.]+)(%|shard)?)?"
+_PART = re.compile(rf"([^\[\]\s]+)(\[{_BOUND}(:?){_BOUND}\])?")
+
+
+def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
+    """Return the examples that the text of a split names, in their order.
+
+    Syntax and rounding are those of TensorFlow Datasets
+    (https://www.tensorflow.org/datasets/splits): train, train[:90%], train[-100:],
+    train[1000:2000]+test, train[:3shard], all.
+
+    Args:
+      text: as the user wrote it.
+      splits: all there are.
+      source: as messages call the set.
+
+    Raises:
+      UserError: the text cannot be read, or names no example.
+    """
+    try:
+        parts = [_select(part.strip(), splits) for part in text.split("+")]
+    except ValueError as error:
+        name = next(iter(splits))
+        raise UserError(
+            f"split {text!r} of {source}: {error}; expected {', '.join(splits)}, or "
+            f"slices of them such as {name}[:90%] or {name}[-1000:]"
+        ) from None
+    indices = np.concatenate(parts)
+    if not len(indices):
+        raise UserError(f"split {text!r} of {source} is empty")
+    return indices
+
+
+def count_shared(one: np.ndarray, other: np.ndarray) -> int:
+    """Return how many examples are in both."""
+    return len(np.unique(other[np.isin(other, one)]))
+
+
+def _select(part: str, splits: NamedSplits) -> np.ndarray:
+    """Return the examples of a split, or of a slice of it."""
+    if part == "all" and part not in splits:
+        return _join([shard for shards in splits.values() for shard in shards])
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise ValueError(f"{part!r} is no split")
+    name, sliced, first, first_unit, colon, last, last_unit = match.groups()
+    if name not in splits:
+        raise ValueError(f"there is no {name!r}")
+    shards = splits[name]
+    if not sliced:
+        return _join(shards)
+    # As with TFDS, a unit holds for both bounds, and only a shard stands alone.
+    unit = first_unit or last_unit
+    if first is last is None or not (colon or (unit == "shard" and last is None)):
+        raise ValueError(f"{part!r} is no slice")
+    start, stop = _bound(first, unit, part), _bound(last, unit, part)
+    if unit == "shard":
+        stop = start + 1 if not colon else stop
+        # 0 is the end, too, as the range of the last shard is -1 to 0.
+        return _join(shards[start : stop or None])
+    examples = _join(shards)
+    if unit == "%":
+        start, stop = (
+            None if bound is None else round(bound * len(examples) / 100)
+            for bound in (start, stop)
+        )
+    if max(abs(start or 0), abs(stop or 0)) > len(examples):
+        raise ValueError(f"{part!r} goes beyond its {len(examples)} examples")
+    return examples[start:stop]
+
+
+def _bound(value: str | None, unit: str | None, part: str) -> Any:
+    if value is None:
+        return None
+    try:
+        bound = float(value) if unit == "%" else int(value)
+    except ValueError:
+        raise ValueError(f"{value!r} in {part!r} is no bound") from None
+    if unit == "%" and abs(bound) > 100:
+        raise ValueError(f"{part!r} goes beyond 100 %")
+    return bound
+
+
+def _join(shards: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.arange(0), *shards])

@@ -1,0 +1,58 @@
+"""What another length of a run does to the learning rate that it goes on with."""
+
+import json
+from typing import Any
+
+from jaxtrain import config as config_lib
+from jaxtrain.plan import Plan, make_plan
+from jaxtrain.schedule import make_schedule
+from jaxtrain.task import Task
+
+# A change of the learning rate by more than this factor, either way, is a jump.
+MAX_FACTOR = 1.5
+
+
+def describe_jump(
+    task: Task, saved: dict[str, Any], step: int, taken: int
+) -> str | None:
+    """Tell of the jump of the learning rate in a run that goes on under another length.
+
+    A schedule may drop by itself; what counts is that the old one would not have come
+    to the new rate.
+
+    Args:
+      task: as it goes on.
+      saved: the config that the checkpoint was saved under.
+      step: of the checkpoint.
+      taken: steps of these that the optimizer took.
+    """
+    old = config_lib.from_json(json.dumps(saved))
+    has_validation = task.splits.validation is not None
+    before = make_plan(old, task.plan.num_examples, has_validation=has_validation)
+    after = task.plan
+    if before.total_steps == after.total_steps or step >= after.total_steps:
+        return None
+    if old.optimizer.learning_rate is None or taken == 0:
+        return None
+    last, next_ = _rate(task, before, taken - 1), _rate(task, after, taken)
+    if not (_differ(last, next_) and _differ(_rate(task, before, taken), next_)):
+        return None
+    return (
+        f"the learning rate jumps from {last:.3g} at step {step} to {next_:.3g} at the "
+        f"next: the {task.config.optimizer.schedule} schedule spans the whole run, "
+        f"which was {before.total_steps} steps long and is now {after.total_steps}. A "
+        "run of that length from the start has no such jump"
+    )
+
+
+def _rate(task: Task, plan: Plan, step: int) -> float:
+    schedule = make_schedule(
+        task.config.optimizer,
+        total_steps=plan.total_steps,
+        warmup_steps=plan.warmup_steps,
+    )
+    return float(schedule(step))
+
+
+def _differ(one: float, other: float) -> bool:
+    return max(one, other) > MAX_FACTOR * min(one, other)

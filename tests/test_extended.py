@@ -1,0 +1,88 @@
+"""A run that goes on under another length: is its learning rate told to jump?"""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxtrain.cli import main
+from jaxtrain.config import Config, OptimizerConfig, TrainConfig
+from jaxtrain.extended import describe_jump
+from jaxtrain.task import build_task
+from tests.conftest import read_lines, recipe
+
+
+def config(steps: int, **optimizer: Any) -> Config:
+    return Config(
+        optimizer=OptimizerConfig(name="sgd", learning_rate=0.1, **optimizer),
+        train=TrainConfig(steps=steps),
+    )
+
+
+STEP = {"schedule": "step", "milestones": (0.5,), "step_factor": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "old", "new", "step", "jump"),
+    [
+        ({"schedule": "cosine"}, 100, 200, 100, ("2.47e-05", "0.05")),
+        ({"schedule": "linear"}, 100, 200, 100, ("0.001", "0.05")),
+        ({"schedule": "linear"}, 200, 101, 100, ("0.0505", "0.00099")),
+        ({"schedule": "one_cycle"}, 100, 1000, 99, ("", "")),
+        (STEP, 100, 200, 60, ("0.01", "0.1")),
+        # None: there is no jump.
+        ({"schedule": "constant"}, 100, 200, 100, None),
+        ({"schedule": "constant", "warmup_steps": 20}, 100, 200, 1, None),
+        ({"schedule": "cosine", "warmup_steps": 20}, 100, 200, 1, None),
+        ({"schedule": "cosine"}, 100, 100, 90, None),
+        ({"schedule": "cosine"}, 1000, 1001, 1000, None),
+        ({"schedule": "cosine"}, 100, 110, 20, None),
+        (STEP, 100, 101, 50, None),
+        (STEP, 100, 200, 100, None),
+        ({"schedule": "cosine"}, 200, 100, 100, None),
+    ],
+)
+def test_jumps(
+    optimizer: dict[str, Any],
+    old: int,
+    new: int,
+    step: int,
+    jump: tuple[str, str] | None,
+):
+    task = build_task(config(new, **optimizer))
+    told = describe_jump(task, asdict(config(old, **optimizer)), step, step)
+    if jump is None:
+        assert told is None
+    else:
+        assert told is not None
+        for part in (*jump, f"{old} steps long and is now {new}"):
+            assert part in told
+
+
+def test_the_steps_that_the_optimizer_took_count():
+    """Of 100 steps 50 were skipped: the rate is that of the 50th."""
+    task = build_task(config(200, schedule="linear"))
+    told = describe_jump(task, asdict(config(100, schedule="linear")), 100, 50)
+    assert told is None
+
+
+@pytest.mark.parametrize(("schedule", "jumps"), [("cosine", True), ("constant", False)])
+def test_a_longer_run_tells_of_the_jump(
+    schedule: str,
+    jumps: bool,
+    write_config: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    optimizer = f"OptimizerConfig(learning_rate=0.1, schedule={schedule!r})"
+    config = write_config(recipe(optimizer=optimizer))
+    words = ["--config", str(config), "--workdir", str(tmp_path / "run")]
+    for steps, told in (("4", False), ("8", jumps), ("8", False)):
+        assert main([*words, "--train.steps", steps]) == 0
+        stderr = capsys.readouterr().err
+        assert ("warning: the learning rate jumps from" in stderr) == told, stderr
+    events = [line["event"] for line in read_lines(tmp_path / "run", "event")]
+    assert len(events) == 1 + jumps
+    assert any("which was 4 steps long and is now 8" in e for e in events) == jumps

@@ -1,0 +1,221 @@
+"""Slices of splits mean what they mean in TFDS, whatever the source."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorflow_datasets.core import splits as tfds_splits
+from tensorflow_datasets.core.naming import ShardedFileTemplate
+
+from jaxtrain.data.slices import select
+from jaxtrain.errors import UserError
+from tests.tiny_data import load_images
+
+# Lengths of the shards of each split; 97 and 250 examples make percents round.
+SHARDS = {"train": [40, 0, 50, 7], "test": [13], "extra-1": [100, 100, 50]}
+
+
+def reference(text: str) -> list[tuple[str, int]]:
+    """Return the file and the place there of each example, as TFDS reads them."""
+    infos = [
+        tfds_splits.SplitInfo(
+            name=name,
+            shard_lengths=lengths,
+            num_bytes=0,
+            filename_template=ShardedFileTemplate(
+                dataset_name="tiny",
+                data_dir="/nowhere",  # type: ignore[arg-type]
+                split=name,
+                filetype_suffix="array_record",
+            ),
+        )
+        for name, lengths in SHARDS.items()
+    ]
+    files: Any = tfds_splits.SplitDict(infos)[text].file_instructions
+    return [
+        (file.filename.rpartition("/")[2], place)
+        for file in files
+        for place in range(file.skip, file.skip + file.take)
+    ]
+
+
+def ours(text: str) -> list[tuple[str, int]]:
+    """Return the same, from a store that holds all splits one after the other."""
+    places, splits = [], {}
+    for name, lengths in SHARDS.items():
+        splits[name] = []
+        for number, length in enumerate(lengths):
+            file = f"tiny-{name}.array_record-{number:05}-of-{len(lengths):05}"
+            splits[name].append(len(places) + np.arange(length))
+            places += [(file, place) for place in range(length)]
+    return [places[i] for i in select(text, splits, "tiny")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "train",
+        "train[:90%]",
+        "train[80%:]",
+        "train[12.5%:37.5%]",
+        "train[-10%:]",
+        "train[:-33.3%]",
+        "train[5:40%]",
+        "train[:10]",
+        "train[1_0:]",
+        "train[-20:]",
+        "train[-97:97]",
+        "train[10:-10]",
+        "train[2shard]",
+        "train[-1shard]",
+        "train[2shard:]",
+        "train[:-2shard]",
+        "train[1shard:3shard]",
+        "extra-1[:-1shard]+train[-2shard:]",
+        "train+test",
+        "train[:50%]+test[10%:20%]",
+        "train[:3] + train[:3]",
+        "extra-1[50%:]+train[-1:]+test",
+        "all",
+        "all+test[:2]",
+    ],
+)
+def test_texts_of_tfds(text: str):
+    assert ours(text) == reference(text)
+
+
+def test_random_slices():
+    rng = np.random.default_rng(0)
+
+    def slice_of(name: str) -> str:
+        unit = str(rng.choice(["", "%", "%", "shard"]))
+        size = {"": sum(SHARDS[name]), "%": 100, "shard": len(SHARDS[name])}[unit]
+        low, high = sorted(rng.uniform(0, size, 2))
+        if unit != "%" or rng.random() < 0.5:
+            low, high = int(low), int(high) + 1
+        # Counted from the end, of each bound by itself.
+        low, high = (b - size if rng.random() < 0.3 else b for b in (low, high))
+        low, high = (round(float(b), 3) if unit == "%" else b for b in (low, high))
+        first = "" if rng.random() < 0.2 else f"{low}{unit}"
+        return f"{name}[{first}:{high}{unit}]"
+
+    compared = 0
+    for _ in range(500):
+        names = rng.choice(list(SHARDS), rng.integers(1, 4))
+        text = "+".join(map(slice_of, names))
+        try:
+            expected = reference(text)
+        except ValueError:
+            with pytest.raises(UserError):
+                ours(text)
+            continue
+        if expected:
+            assert ours(text) == expected, text
+            compared += 1
+    assert compared > 300
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "'' is no split"),
+        ("train+", "'' is no split"),
+        ("trian[:10]", "there is no 'trian'"),
+        ("train[", r"'train\[' is no split"),
+        ("train[:", r"'train\[:' is no split"),
+        ("train[]", r"'train\[\]' is no slice"),
+        ("train[:]", r"'train\[:\]' is no slice"),
+        ("train[5]", r"'train\[5\]' is no slice"),
+        ("train[5%]", r"'train\[5%\]' is no slice"),
+        ("train[1.5:]", r"'1.5' in 'train\[1.5:\]' is no bound"),
+        ("train[1:2:3]", "is no split"),
+        ("train[:98]", "goes beyond its 97 examples"),
+        ("train[-98:]", "goes beyond its 97 examples"),
+        ("train[:101%]", "goes beyond 100 %"),
+        ("all[:10]", "there is no 'all'"),
+    ],
+)
+def test_what_tfds_refuses_is_refused(text: str, reason: str):
+    with pytest.raises((ValueError, NotImplementedError)):
+        reference(text)
+    known = r"expected train, test, extra-1, or slices .* train\[:90%\]"
+    with pytest.raises(UserError, match=f"{reason}; {known}"):
+        ours(text)
+
+
+@pytest.mark.parametrize("text", ["train[5:5]", "train[0%:0.1%]", "train[50:40]"])
+def test_a_slice_without_examples_is_refused(text: str):
+    with pytest.raises(UserError, match="of tiny is empty"):
+        ours(text)
+
+
+@pytest.mark.parametrize(
+    ("source", "sizes"),
+    [
+        ("digits", [1293, 144, 370]),
+        ("synthetic:4x4x1/10/1000", [900, 100, 260]),
+    ],
+)
+def test_every_source_has_slices(source: str, sizes: list[int]):
+    splits = load_images(
+        source=source,
+        train_split="train[:90%]",
+        validation_split="train[90%:]",
+        test_split="test",
+    )
+    whole = load_images(source=source, validation_fraction=0.0)
+    both = load_images(
+        source=source,
+        train_split="train[:90%]",
+        validation_fraction=0.0,
+        test_split="test+train[-10:]",
+    )
+    assert splits.validation is not None
+    assert [len(s) for s in (splits.train, splits.validation, both.test)] == sizes
+    rows = np.arange(len(whole.train))
+    order = [
+        splits.train.read(rows[: sizes[0]]),
+        splits.validation.read(rows[: sizes[1]]),
+    ]
+    expected = whole.train.read(rows)
+    for name in ("image", "label"):
+        assert (np.concatenate([part[name] for part in order]) == expected[name]).all()
+
+
+# --- splits that share examples ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"validation_split": "train"},
+            "data.train_split = 'train' and data.validation_split = 'train' share 1437",
+        ),
+        (
+            {"train_split": "train[:90%]", "validation_split": "train[80%:]"},
+            r"'train\[:90%\]' and data.validation_split = 'train\[80%:\]' share 143 ",
+        ),
+        (
+            {"test_split": "train[-10:]"},
+            r"'train' and data.test_split = 'train\[-10:\]' share 10 ",
+        ),
+        (
+            {"validation_split": "test[:50]"},
+            r"'test' and data.validation_split = 'test\[:50\]' share 50 ",
+        ),
+        (
+            {"train_split": "train+train"},
+            r"'train\+train' and data.validation_fraction = 0.1 share",
+        ),
+    ],
+)
+def test_splits_that_share_examples_are_refused(fields: dict[str, Any], message: str):
+    with pytest.raises(UserError, match=f"{message}.*data.allow_overlap"):
+        load_images(**fields)
+    assert len(load_images(**fields, allow_overlap=True).train) > 1000
+
+
+def test_allowing_what_does_not_happen_is_refused():
+    with pytest.raises(UserError, match="allow_overlap = True has no effect"):
+        load_images(allow_overlap=True)
