@@ -16,6 +16,7 @@ from jaxtrain.data.pipeline import Dataset
 from jaxtrain.data.preprocess import Preprocess, make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.evaluate import eval_batch_size
+from jaxtrain.models.layers import Model
 from jaxtrain.optim import make_optimizer
 from jaxtrain.parallel import pipeline as pipeline_lib
 from jaxtrain.parallel import sharding
@@ -113,7 +114,7 @@ def build_task(config: Config) -> Task:
     shape, num_classes = train.image_shape, train.num_classes
     create = make_create_state(config, policy, shape, num_classes, tx)
     model = build_abstract_model(config, policy, shape, num_classes)
-    _check_image_shape(shape, model.stride, layouts[0].mesh)
+    _check_image_shape(shape, model, layouts[0].mesh)
     abstract = jax.eval_shape(create, random.root_key(config.seed))
     stages = None
     if len(layouts) > 1:
@@ -243,7 +244,7 @@ def _check_batches(config: Config, mesh: Mesh) -> None:
         )
 
 
-def _check_image_shape(shape: tuple[int, ...], stride: int, mesh: Mesh) -> None:
+def _check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
     sides = ("height", "spatial"), ("width", "spatial_width")
     for size, (side, axis) in zip(shape, sides, strict=False):
         devices = mesh.shape[axis]
@@ -251,10 +252,17 @@ def _check_image_shape(shape: tuple[int, ...], stride: int, mesh: Mesh) -> None:
             sharding.check_divisible(
                 f"image {side}",
                 size,
-                devices * stride,
-                f"parallel.{axis} = {devices} times the model's stride of {stride}; "
-                "see data.image_size",
+                devices * model.stride,
+                f"parallel.{axis} = {devices} times the model's stride of "
+                f"{model.stride}; see data.image_size",
             )
+            least = devices * model.stride * model.min_share
+            if size < least:
+                raise UserError(
+                    f"image {side} = {size} is too small for parallel.{axis} = "
+                    f"{devices}: each device needs {model.min_share} rows or columns "
+                    f"of the last layer, {least} pixels in all; see data.image_size"
+                )
 
 
 def _check_statistics(config: Config, channels: int) -> None:

@@ -134,6 +134,11 @@ BAD_INPUT = {
         "--parallel.data 1 --parallel.spatial 8",
         ["image height = 8", "divisible by 32", "stride of 4", "32 would fit"],
     ),
+    "one row a device": (
+        "--model.name resnet18 --model.stem cifar --data.image-size 16 "
+        "--parallel.data -1 --parallel.spatial 2",
+        ["image height = 16", "parallel.spatial = 2", "needs 2 rows", "32 pixels"],
+    ),
     "channels": (
         "--parallel.data 1 --parallel.model 8 --model.width 0.11",
         ["parallel.model = 8", "no layer of convnet"],

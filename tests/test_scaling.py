@@ -1,6 +1,7 @@
 """The number of devices, and what they share, does not change the result."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ STEPS = 20
 CONFIG = recipe(
     precision='"fp64"',
     data='DataConfig(source="digits", batch_size=64, eval_batch_size=64, '
-    "image_size=16, augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
+    "image_size=32, augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
     model='ModelConfig(name="resnet18", width=0.125, dropout=0.1, stem="cifar")',
     # Small steps: at a rate of 0.1 a difference of rounding grows tenfold in a step,
     # whatever the devices.
@@ -29,23 +30,29 @@ CONFIG = recipe(
 )
 GROUPS = "parallel.batch_norm=8"
 
+
+def slow(*values: object) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 # Devices, and flags. The width of the model leaves every kind of array some to share.
+# One step of every mesh is compared in test_axes.py.
 GLOBAL_NORM = [
-    (2, ""),
+    slow(2, ""),
     (8, ""),
-    (8, "parallel.preset=fsdp"),
+    slow(8, "parallel.preset=fsdp"),
     (4, "parallel.preset=zero1"),
-    (2, "parallel.preset=tensor"),
-    (2, "parallel.preset=spatial"),
+    slow(2, "parallel.preset=tensor"),
+    slow(2, "parallel.preset=spatial"),
     (8, "parallel.data=-1 parallel.spatial=2 parallel.spatial_width=2"),
     (8, "parallel.preset=2d"),
 ]
 GROUP_NORM = [
-    (4, ""),
+    slow(4, ""),
     (8, ""),
-    (8, "parallel.preset=fsdp"),
+    slow(8, "parallel.preset=fsdp"),
     (4, "parallel.preset=2d"),
-    (4, "parallel.preset=fsdp parallel.fsdp=2 parallel.spatial=2"),
+    slow(4, "parallel.preset=fsdp parallel.fsdp=2 parallel.spatial=2"),
 ]
 
 

@@ -92,6 +92,9 @@ class Bottleneck(Block):
 class ResNet(Model):
     """A stem, four stages of residual blocks, and the mean over the image."""
 
+    # Of a convolution of one row a device, XLA computes the gradient wrongly.
+    min_share = 2
+
     block: ClassVar[type[Block]]
     # Blocks in each stage.
     depths: ClassVar[tuple[int, ...]]
