@@ -159,11 +159,15 @@ def test_digest_finds_every_flipped_bit():
         assert digests({"x": jnp.asarray(flipped)})["x"] != whole
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int32", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "bfloat16", "float16", "int32", "bool", "float64", "int64"]
+)
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 4, 2)])
 def test_digest_is_the_same_without_a_device(shape: tuple[int, ...], dtype: str):
-    x = jax.random.normal(jax.random.key(0), shape).astype(dtype)
-    assert digests_on_host({"x": np.asarray(x)}) == digests({"x": x})
+    with jax.enable_x64("64" in dtype):
+        x = (9 * jax.random.normal(jax.random.key(0), shape)).astype(dtype)
+        assert x.dtype == dtype
+        assert digests_on_host({"x": np.asarray(x)}) == digests({"x": x})
 
 
 def test_digest_knows_places():

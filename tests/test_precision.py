@@ -1,6 +1,8 @@
 """Precision: policies, and the loss scale against jmp's."""
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +11,13 @@ import numpy as np
 import pytest
 
 from jaxtrain import precision
+from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.measure import compile_step
 from jaxtrain.precision import adjust_loss_scale, at_minimum, create_loss_scale, parse
 from jaxtrain.task import build_task
+from tests.conftest import read_summary, recipe, write_recipe
 
 LossScale = dict[str, jax.Array]
 F32, BF16, F16 = jnp.float32, jnp.bfloat16, jnp.float16
@@ -131,6 +135,26 @@ def test_float16_has_a_loss_scale(text: str, scaled: bool) -> None:
         "scale": (F32, (), 2**15),
         "good_steps": (jnp.int32, (), 0),
     }
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """In all threads, as by the variable of the environment."""
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("text", ["fp32", "fp16", "fp64"])
+def test_a_run_where_jax_may_compute_in_float64(tmp_path: Path, text: str) -> None:
+    """It trains, evaluates, saves and goes on, in the dtypes that the policy says."""
+    config = write_recipe(tmp_path / "recipe.py", recipe())
+    words = ["--config", str(config), "--workdir", str(tmp_path / "run")]
+    words += ["--precision", text, "--train.steps", "4"]
+    assert main([*words, "--train.stop-after-steps", "2"]) == 0
+    assert main(words) == 0
+    assert read_summary(tmp_path / "run")["eval"]["num_examples"] == 360
 
 
 def test_without_a_loss_scale() -> None:

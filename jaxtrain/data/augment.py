@@ -36,7 +36,8 @@ def horizontal_flip(
 ) -> jax.Array:
     """Mirror left and right with probability one half."""
     del enabled, fill
-    return jnp.where(jax.random.bernoulli(key), image[:, ::-1], image)
+    # The dtype is that of the draw, which JAX_ENABLE_X64 is not to change.
+    return jnp.where(jax.random.bernoulli(key, np.float32(0.5)), image[:, ::-1], image)
 
 
 def cutout(key: jax.Array, image: jax.Array, size: int, fill: jax.Array) -> jax.Array:
