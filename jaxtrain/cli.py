@@ -157,9 +157,9 @@ def _train(words: list[str], signals: StopSignals) -> None:
     from jaxtrain import devices, faults
     from jaxtrain.parallel import distributed
     from jaxtrain.train import train
-    from jaxtrain.workdir import CHECKPOINTS
+    from jaxtrain.workdir import CHECKPOINTS, follow
 
-    workdir = arguments.workdir or Path("runs") / arguments.config.stem
+    workdir = follow(arguments.workdir or Path("runs") / arguments.config.stem)
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
     signals.grace.limit(grace_seconds, workdir / CHECKPOINTS)
     planned = faults.parse(os.environ.get(faults.VARIABLE, ""))

@@ -90,12 +90,12 @@ def _importing_beside(path: Path) -> Iterator[None]:
     They are forgotten afterwards: the next config file, of another folder, may import
     another module of the same name.
     """
-    folder, known = path.resolve().parent, set(sys.modules)
+    folder, known, places = path.resolve().parent, set(sys.modules), sys.path[:]
     sys.path.insert(0, str(folder))
     try:
         yield
     finally:
-        sys.path.remove(str(folder))
+        sys.path[:] = places
         tops = {name.partition(".")[0] for name in set(sys.modules) - known} - known
         beside = {top for top in tops if _is_in(sys.modules.get(top), folder)}
         for name in list(sys.modules):

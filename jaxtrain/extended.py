@@ -1,9 +1,8 @@
 """What another length of a run does to the learning rate that it goes on with."""
 
-import json
+from dataclasses import replace
 from typing import Any
 
-from jaxtrain import config as config_lib
 from jaxtrain.plan import Plan, make_plan
 from jaxtrain.schedule import make_schedule
 from jaxtrain.task import Task
@@ -26,13 +25,10 @@ def describe_jump(
       step: of the checkpoint.
       taken: steps of these that the optimizer took.
     """
-    old = config_lib.from_json(json.dumps(saved))
-    has_validation = task.splits.validation is not None
-    before = make_plan(old, task.plan.num_examples, has_validation=has_validation)
-    after = task.plan
+    before, after = _plan_of_length(task, saved["train"]), task.plan
     if before.total_steps == after.total_steps or step >= after.total_steps:
         return None
-    if old.optimizer.learning_rate is None or taken == 0:
+    if task.config.optimizer.learning_rate is None or taken == 0:
         return None
     last, next_ = _rate(task, before, taken - 1), _rate(task, after, taken)
     if not (_differ(last, next_) and _differ(_rate(task, before, taken), next_)):
@@ -42,6 +38,18 @@ def describe_jump(
         f"next: the {task.config.optimizer.schedule} schedule spans the whole run, "
         f"which was {before.total_steps} steps long and is now {after.total_steps}. A "
         "run of that length from the start has no such jump"
+    )
+
+
+def _plan_of_length(task: Task, saved: dict[str, Any]) -> Plan:
+    """Return the plan of this run with the saved length."""
+    length = {name: saved[name] for name in ("epochs", "steps", "examples")}
+    # More steps a call than that length has is no error here.
+    train = replace(task.config.train, **length, steps_per_call=1)
+    return make_plan(
+        replace(task.config, train=train),
+        task.plan.num_examples,
+        has_validation=task.splits.validation is not None,
     )
 
 

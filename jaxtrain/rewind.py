@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.experimental import multihost_utils
 
 from jaxtrain import workdir as workdir_lib
 from jaxtrain.bad_numbers import LossSpike
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.errors import BadNumbersError, UserError
+from jaxtrain.parallel import peers
 from jaxtrain.plan import Plan
 from jaxtrain.progress import Progress
 
@@ -130,8 +130,7 @@ class Rewinds:
             if summary.exists():
                 summary.rename(_aside(summary, newest))
         self._saved.put_aside_after(step)
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices("rewound")
+        peers.gather(None)
 
 
 def _aside(path: Path, step: int) -> Path:

@@ -40,9 +40,10 @@ class TrainState:
     model_state: Any
     opt_state: Any
     ema_params: Any
-    ema_model_state: Any
     loss_scale: dict[str, jax.Array]
     bad_steps: dict[str, jax.Array]
+    # Those that a checkpoint has only if they are not empty (`as_dict`).
+    ema_model_state: Any = dataclasses.field(default_factory=dict)
     loss_stats: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
 
     @property

@@ -35,6 +35,12 @@ def follow(workdir: Path) -> Path:
       UserError: it leads nowhere.
     """
     folder = Path(os.path.realpath(workdir))
+    for link in workdir.absolute().parents:
+        if link.is_symlink() and not link.exists():
+            raise UserError(
+                f"--workdir {workdir}: {link} is a link to {os.path.realpath(link)}, "
+                "which is not there: mount or make it, or choose another --workdir"
+            )
     if os.path.islink(workdir) and not folder.parent.is_dir():
         raise UserError(
             f"--workdir {workdir} is a link to {folder}, and there is no "
@@ -75,12 +81,14 @@ def _lock(path: Path) -> int:
 
     A file, as NFS locks no folders between machines.
     """
+    gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for _ in range(MAX_TRIES):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:
-            continue  # A run that ended has removed the folder.
+        except FileNotFoundError as error:
+            gone = error  # A run that ended has removed the folder.
+            continue
         except OSError as error:
             raise _cannot_write(path.parent, error) from None
         try:
@@ -102,10 +110,7 @@ def _lock(path: Path) -> int:
         if _leads_to(path, descriptor):
             return descriptor
         os.close(descriptor)  # A run that ended has removed the file.
-    raise UserError(
-        f"--workdir {path.parent}: {path.name} there is gone as soon as it is made: "
-        "choose another"
-    )
+    raise _cannot_write(path.parent, gone)
 
 
 def _leads_to(path: Path, descriptor: int) -> bool:

@@ -93,7 +93,6 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         model_state={},
         opt_state=tx.init(params),
         ema_params={},
-        ema_model_state={},
         loss_scale={},
         bad_steps={"in_a_row": zero, "total": zero},
     )

@@ -104,3 +104,11 @@ def test_errors_name_the_file_and_the_line(
     assert str(error.value).startswith(str(tmp_path / place)), error.value
     assert str(recipe) in str(error.value) and reason in str(error.value)
     assert sys.path == path and "common" not in sys.modules
+
+
+def test_a_recipe_may_change_where_modules_are_looked_for(tmp_path: Path):
+    path = list(sys.path)
+    tidy = "import sys\nfrom jaxtrain.config import *\nsys.path.clear()\n"
+    recipe = write(tmp_path, recipe=tidy + "def get_config():\n    return Config()\n")
+    load_config(recipe)
+    assert sys.path == path

@@ -68,6 +68,15 @@ def test_the_steps_that_the_optimizer_took_count():
     assert told is None
 
 
+def test_a_saved_setting_that_is_refused_today_does_not_end_the_run():
+    """More steps a call than the run has: now 1, as the message has asked for."""
+    task = build_task(config(200, schedule="linear"))
+    saved = asdict(config(100, schedule="linear"))
+    saved["train"]["steps_per_call"] = 1000
+    told = describe_jump(task, saved, 100, 100)
+    assert told is not None and "100 steps long" in told
+
+
 @pytest.mark.parametrize(("schedule", "jumps"), [("cosine", True), ("constant", False)])
 def test_a_longer_run_tells_of_the_jump(
     schedule: str,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxtrain.cli import main
 from jaxtrain.config import to_json
 from tests.conftest import (
     Cli,
@@ -213,3 +214,25 @@ def test_early_stop_ends_the_run_for_good(cli: Cli, write_config):
     summary = read_summary(cli.directory / "run")
     assert (summary["step"], summary["stopped_early"]) == (15, True)
     assert "finished" in cli("--config", config, "--workdir", "run").stdout
+
+
+@pytest.mark.parametrize("model", ["lenet", "convnet"])
+@pytest.mark.parametrize("train", ["steps=4", "steps=4, ema_decay=0.9"])
+def test_state_with_or_without_statistics_and_averages_comes_back(
+    tmp_path: Path, model: str, train: str
+):
+    """A checkpoint has only what is not empty."""
+    changes = {
+        "data": 'DataConfig(source="digits", batch_size=64, image_size=16)',
+        "model": f'ModelConfig(name="{model}")',
+        "train": f"TrainConfig({train})",
+        "logging": "LoggingConfig(every_steps=1)",
+    }
+    config = write_recipe(tmp_path / "recipe.py", recipe(**changes))
+    words = ["--config", str(config), "--workdir"]
+    assert main([*words, str(tmp_path / "whole")]) == 0
+    part = [*words, str(tmp_path / "part")]
+    assert main([*part, "--train.stop-after-steps", "2"]) == 0
+    assert main(part) == 0
+    ours, theirs = (read_summary(tmp_path / name)["eval"] for name in ("part", "whole"))
+    assert ours == theirs

@@ -482,6 +482,9 @@ def test_link_that_leads_nowhere(
     assert f"--workdir {link} is a link to {tmp_path}/disk/run" in error
     assert f"there is no {tmp_path}/disk: mount or make it" in error
     assert names(tmp_path) == {"link"}
+    assert start(undisturbed, link / "digits") == 2  # A folder behind the link.
+    assert f"{link} is a link to {tmp_path}/disk/run" in capfd.readouterr().err
+    assert names(tmp_path) == {"link"}
     (tmp_path / "disk").mkdir()
     assert start(undisturbed, link, "--train.steps", "2") == 0
     assert read_summary(tmp_path / "disk" / "run")["step"] == 2

@@ -33,7 +33,7 @@ class Model(nnx.Module):
     # Pixels of the image, in height and in width, that become one in the last layer of
     # convolutions.
     stride: int = 1
-    # Rows, and columns, of that layer that a device needs which shares images.
+    # Least rows of that layer, and columns, on each device, where devices share images.
     min_share: ClassVar[int] = 1
 
     def __init__(
