@@ -68,7 +68,7 @@ def carry_out(config: Config) -> Outcome:
     key = jax.device_put(random.root_key(0), everywhere)
     batches = pipeline.train_batches(config.data, steps.train_set, task.mesh, 0, 0, 1)
     _, batch = next(pipeline.feed(batches, iter([1]), task.mesh, BATCH_SIZE))
-    state = steps.create(key)
+    state = steps.create(random.root_key(0))
     state = dataclasses.replace(state, params=disturb(state.params))
     state, metrics = steps.train(state, key, steps.train_set.on_device, batch)
     dtype = task.policy.output_dtype
