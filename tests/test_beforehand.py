@@ -1,5 +1,6 @@
 """What a save and the end of a run need is known before the first step."""
 
+import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -82,7 +83,10 @@ def test_wandb_that_does_not_start(
         "def init(**options):\n    raise RuntimeError('api_key not configured')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert main([*words, "--logging.wandb-project", "p"]) == 2
+    try:
+        assert main([*words, "--logging.wandb-project", "p"]) == 2
+    finally:
+        del sys.modules["wandb"]
     error = capsys.readouterr().err
     for text in ("= 'p'", "api_key not configured", "wandb login"):
         assert text in error
