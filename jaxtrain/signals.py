@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
@@ -12,6 +13,8 @@ from jaxtrain.grace import Grace
 from jaxtrain.parallel import peers
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# How long Python may take to leave a destructor that swallowed an `Interrupted`.
+AGAIN_SECONDS = 0.01
 
 
 def ignore() -> None:
@@ -58,6 +61,9 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():
             self.grace.start()
             self._previous = {s: signal.signal(s, self._handle) for s in SIGNALS}
+            self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._act)
+            self._unraisable = sys.unraisablehook
+            sys.unraisablehook = self._repeat
         return self
 
     def __exit__(
@@ -66,23 +72,37 @@ class StopSignals:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._previous:
+            sys.unraisablehook = self._unraisable
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self.grace.end()
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)
-        if self._previous:
-            self.grace.end()
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if self.signum is not None:
-            return
-        name = signal.Signals(signum).name
-        if signum == signal.SIGUSR1:
-            signum = signal.SIGTERM
-        self.signum = signum
+        if self.signum is None:
+            self._name = signal.Signals(signum).name
+            self.signum = signal.SIGTERM if signum == signal.SIGUSR1 else signum
+            self._act()
+
+    def _act(self, *_: Any) -> None:
+        assert self.signum is not None
         if not self.defer:
             raise Interrupted(
-                signum, "there was nothing to save yet, so nothing was lost"
+                self.signum, "there was nothing to save yet, so nothing was lost"
             )
         # Not print: it may be what the signal came into.
-        text = f"\n{name}: saving, then stopping; again: stop at once\n"
+        text = f"\n{self._name}: saving, then stopping; again: stop at once\n"
         with contextlib.suppress(OSError):
             os.write(2, text.encode())
+
+    def _repeat(self, swallowed: "sys.UnraisableHookArgs") -> None:
+        """Raise again what Python swallowed, as the signal came into a destructor.
+
+        Or into a callback of the garbage collector, such as JAX's. The alarm is no
+        second signal to `Grace`.
+        """
+        if swallowed.exc_type is Interrupted:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+        else:
+            self._unraisable(swallowed)

@@ -1,7 +1,9 @@
 """A signal may come at any moment: in a compilation, an evaluation, a save."""
 
+import gc
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from jaxtrain import loop
 from jaxtrain.checkpoint import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.compiled import Compiled
+from jaxtrain.errors import Interrupted
+from jaxtrain.signals import StopSignals
 from tests.conftest import (
     Cli,
     read_lines,
@@ -74,6 +78,31 @@ def test_signal_in_the_midst_of_reading_a_checkpoint(
     assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"3", "4", "6"}
     assert main(words) == 0
     assert [line["step"] for line in read_lines(tmp_path, "event")] == [6, 6]
+
+
+@pytest.mark.parametrize("where", ["destructor", "collector"])
+def test_signal_where_python_swallows_what_is_raised(
+    where: str, capsys: pytest.CaptureFixture[str]
+):
+    """It stops the program all the same, without a word of Python's own."""
+
+    class Dying:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def collected(*_: Any) -> None:
+        gc.callbacks.remove(collected)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted), StopSignals() as signals:
+        if where == "destructor":
+            Dying()
+        else:
+            gc.callbacks.append(collected)
+            gc.collect()
+        time.sleep(10)
+    assert signals.signum == signal.SIGTERM
+    assert capsys.readouterr().err == ""
 
 
 def with_signal(function: Callable[..., Any]) -> Callable[..., Any]:
