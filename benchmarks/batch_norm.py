@@ -19,11 +19,13 @@ import numpy as np
 from flax import nnx
 from pairs import compare
 
-from jaxtrain import devices, models, precision
-from jaxtrain.losses import cross_entropy
+from jaxtrain import models
 from jaxtrain.models.layers import Layers
-from jaxtrain.state import split_model
-from jaxtrain.summary import versions
+from jaxtrain.parallel import devices
+from jaxtrain.run.summary import versions
+from jaxtrain.tasks.losses import cross_entropy
+from jaxtrain.training import precision
+from jaxtrain.training.state import split_model
 
 PAIRS = 15
 SHAPE, NUM_CLASSES, BATCH_SIZE = (32, 32, 3), 10, 64

@@ -4,8 +4,8 @@
 
 Measured at the default interval, an epoch, on the smallest data set there is and on
 CIFAR-10's shapes. A restart computes the digests once more, to compare them. Reading a
-save back, beside the training, has its own limit (`jaxtrain.retention.READING_SHARE`);
-here is what one reading takes.
+save back, beside the training, has its own limit (`READING_SHARE` in
+`jaxtrain/checkpoints/retention.py`); here is what one reading takes.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from typing import Any
 import jax
 
 from jaxtrain import config as config_lib
-from jaxtrain import devices
-from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.checkpoints.digest import scan
+from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config
-from jaxtrain.config_file import load_config
-from jaxtrain.digest import scan
-from jaxtrain.measure import compile_step, create_inputs
-from jaxtrain.state import as_dict
-from jaxtrain.summary import versions
-from jaxtrain.task import build_task
+from jaxtrain.config.recipe import load_config
+from jaxtrain.parallel import devices
+from jaxtrain.performance.measure import compile_step, create_inputs
+from jaxtrain.run.setup import build_task
+from jaxtrain.run.summary import versions
+from jaxtrain.training.state import as_dict
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 STEPS, REPEATS = 3, 3

@@ -26,7 +26,7 @@ import optax
 from flax import nnx
 from pairs import compare
 
-from jaxtrain import devices, models, precision
+from jaxtrain import models
 from jaxtrain.config import (
     CheckpointConfig,
     Config,
@@ -35,10 +35,12 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
-from jaxtrain.faults import Faults
-from jaxtrain.state import split_model
-from jaxtrain.summary import versions
+from jaxtrain.parallel import devices
+from jaxtrain.processes.faults import Faults
+from jaxtrain.run.summary import versions
 from jaxtrain.train import train
+from jaxtrain.training import precision
+from jaxtrain.training.state import split_model
 
 # Steps of a turn, pairs of turns, and turns before the first that counts.
 STEPS, PAIRS, WARM_UP = 25, 80, 2

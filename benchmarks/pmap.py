@@ -27,7 +27,6 @@ from batch_norm import FlaxLayers
 from flax import nnx
 from pairs import compare
 
-from jaxtrain import devices
 from jaxtrain.config import (
     Config,
     DataConfig,
@@ -36,12 +35,13 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
-from jaxtrain.measure import compile_step, create_inputs
 from jaxtrain.models.convnet import ConvNet
-from jaxtrain.parallel.collectives import list_collectives, summarize
-from jaxtrain.state import split_model
-from jaxtrain.summary import versions
-from jaxtrain.task import Task, build_task
+from jaxtrain.parallel import devices
+from jaxtrain.performance.collectives import list_collectives, summarize
+from jaxtrain.performance.measure import compile_step, create_inputs
+from jaxtrain.run.setup import Task, build_task
+from jaxtrain.run.summary import versions
+from jaxtrain.training.state import split_model
 
 SIMULATED_DEVICES = 8
 STEPS, PAIRS = 6, 50

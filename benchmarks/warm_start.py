@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jaxtrain.summary import versions
+from jaxtrain.run.summary import versions
 
 ROOT = Path(__file__).resolve().parent.parent
 REPEATS = 5

@@ -8,8 +8,9 @@ import sys
 import threading
 from typing import NoReturn
 
-from jaxtrain import output, signals
+from jaxtrain import console
 from jaxtrain.cli import main
+from jaxtrain.processes import signals
 
 
 def run() -> NoReturn:
@@ -29,7 +30,7 @@ def run() -> NoReturn:
     except BrokenPipeError:
         if not _nobody_reads():
             raise
-        output.discard()  # Python would write what is left at its end, and complain.
+        console.discard()  # Python would write what is left at its end, and complain.
         sys.exit(code or 128 + signal.SIGPIPE)
     if not any(_is_of_orbax(thread) for thread in threading.enumerate()):
         sys.exit(code)

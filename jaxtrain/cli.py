@@ -14,8 +14,8 @@ from typing import Annotated, Literal, NamedTuple
 import tyro
 
 from jaxtrain import config as config_lib
-from jaxtrain import config_file
-from jaxtrain.config import Config, Preset
+from jaxtrain.config import Config, Preset, recipe
+from jaxtrain.console import tell
 from jaxtrain.errors import (
     START_AGAIN,
     BadNumbersError,
@@ -25,9 +25,8 @@ from jaxtrain.errors import (
     UserError,
     nearest,
 )
-from jaxtrain.output import tell
-from jaxtrain.parallel import peers
-from jaxtrain.signals import StopSignals
+from jaxtrain.processes import peers
+from jaxtrain.processes.signals import StopSignals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,14 +153,15 @@ def _train(words: list[str], signals: StopSignals) -> None:
     arguments = parse_train(words)
     _check_rewind(arguments)
     # JAX takes a second to import: not before parsing.
-    from jaxtrain import devices, faults
-    from jaxtrain.parallel import distributed
+    from jaxtrain.checkpoints.orbax import newest_step
+    from jaxtrain.parallel import devices
+    from jaxtrain.processes import distributed, faults
+    from jaxtrain.records.workdir import CHECKPOINTS, follow
     from jaxtrain.train import train
-    from jaxtrain.workdir import CHECKPOINTS, follow
 
     workdir = follow(arguments.workdir or Path("runs") / arguments.config.stem)
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
-    signals.grace.limit(grace_seconds, workdir / CHECKPOINTS)
+    signals.grace.limit(grace_seconds, lambda: newest_step(workdir / CHECKPOINTS))
     planned = faults.parse(os.environ.get(faults.VARIABLE, ""))
     parallel = arguments.overrides.parallel
     processes = distributed.find(
@@ -208,7 +208,7 @@ def _check_rewind(arguments: TrainArguments) -> None:
 
 def _data(words: list[str], signals: StopSignals) -> None:
     arguments = tyro.cli(DataArguments, args=words, prog="main.py data")
-    from jaxtrain.data.prepare import prepare
+    from jaxtrain.data.tfds_prepare import prepare
 
     path = prepare(
         arguments.prepare,
@@ -220,8 +220,8 @@ def _data(words: list[str], signals: StopSignals) -> None:
 
 def _checkpoint(words: list[str], signals: StopSignals) -> None:
     arguments = tyro.cli(CheckpointArguments, args=words, prog="main.py checkpoint")
-    from jaxtrain import devices
-    from jaxtrain.verify import show_checkpoints
+    from jaxtrain.commands.checkpoint import show_checkpoints
+    from jaxtrain.parallel import devices
 
     if arguments.list == arguments.verify:
         raise UserError("give one of --list and --verify")
@@ -230,8 +230,8 @@ def _checkpoint(words: list[str], signals: StopSignals) -> None:
 
 
 def _scale(words: list[str], signals: StopSignals) -> None:
-    arguments = config_file.parse(ScaleArguments, words, prog="main.py scale")
-    from jaxtrain import scale
+    arguments = recipe.parse(ScaleArguments, words, prog="main.py scale")
+    from jaxtrain.performance import scale
 
     counts = scale.parse_counts(arguments.devices)
     config = arguments.overrides
@@ -272,9 +272,7 @@ def parse_train(words: list[str]) -> TrainArguments:
         "Commands (without one: train), whose options main.py COMMAND --help shows:"
         + "".join(f"\n  {name:<12}{meaning}" for name, meaning in meanings.items())
     )
-    return config_file.parse(
-        TrainArguments, words, prog="main.py", description=description
-    )
+    return recipe.parse(TrainArguments, words, prog="main.py", description=description)
 
 
 def _ask_others() -> None:

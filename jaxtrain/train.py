@@ -6,24 +6,25 @@ from typing import Any
 
 import jax
 
-from jaxtrain import logging, random
-from jaxtrain import workdir as workdir_lib
-from jaxtrain.bad_numbers import LossSpike
-from jaxtrain.checkpoint import Checkpoints
+from jaxtrain import keys
+from jaxtrain.checkpoints.saver import check_space
+from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config
-from jaxtrain.extended import describe_jump
-from jaxtrain.faults import Faults
-from jaxtrain.logging import RunLog, show_table
-from jaxtrain.loop import Job, Run
-from jaxtrain.parallel import peers
-from jaxtrain.progress import Progress
-from jaxtrain.rewind import Rewinds
-from jaxtrain.saving import check_space
-from jaxtrain.signals import StopSignals
-from jaxtrain.state import TrainState, as_dict
-from jaxtrain.summary import describe, describe_result, versions
-from jaxtrain.task import Steps, Task, build_task, make_steps
-from jaxtrain.watchdog import Watchdog
+from jaxtrain.processes import peers
+from jaxtrain.processes.faults import Faults
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.processes.watchdog import Watchdog
+from jaxtrain.records import run_log
+from jaxtrain.records import workdir as workdir_lib
+from jaxtrain.records.run_log import RunLog, show_table
+from jaxtrain.run.bad_numbers import LossSpike
+from jaxtrain.run.extended import describe_jump
+from jaxtrain.run.loop import Job, Run
+from jaxtrain.run.progress import Progress
+from jaxtrain.run.rewind import Rewinds
+from jaxtrain.run.setup import Steps, Task, build_task, make_steps
+from jaxtrain.run.summary import describe, describe_result, versions
+from jaxtrain.training.state import TrainState, as_dict
 
 
 def train(
@@ -54,7 +55,7 @@ def train(
       StartAgainError: data workers were lost; the last checkpoint is there.
       Interrupted: a signal came; the state is saved.
     """
-    logging.check(config.logging)
+    run_log.check(config.logging)
     workdir = workdir_lib.follow(workdir)
     task = build_task(config)
     with workdir_lib.locked(workdir):
@@ -149,4 +150,4 @@ def restore_or_create(
     if restored is not None:
         fields, info = restored
         return TrainState(**fields), Progress(**info["progress"]), info["config"]
-    return steps.create(random.root_key(task.config.seed)), Progress(), None
+    return steps.create(keys.root_key(task.config.seed)), Progress(), None

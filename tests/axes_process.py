@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxtrain import devices, random
+from jaxtrain import keys
 from jaxtrain.config import (
     Config,
     DataConfig,
@@ -20,10 +20,10 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
-from jaxtrain.data import pipeline
-from jaxtrain.evaluate import evaluate
-from jaxtrain.parallel import sharding
-from jaxtrain.task import build_task, make_steps
+from jaxtrain.data import loader
+from jaxtrain.parallel import devices, sharding
+from jaxtrain.run.setup import build_task, make_steps
+from jaxtrain.training.evaluate import evaluate
 from tests.test_axes import BATCH_SIZE, IMAGES, MODELS
 
 
@@ -65,10 +65,10 @@ def carry_out(config: Config) -> Outcome:
     task = build_task(config)
     steps = make_steps(task)
     everywhere = sharding.replicated(task.mesh)
-    key = jax.device_put(random.root_key(0), everywhere)
-    batches = pipeline.train_batches(config.data, steps.train_set, task.mesh, 0, 0, 1)
-    _, batch = next(pipeline.feed(batches, iter([1]), task.mesh, BATCH_SIZE))
-    state = steps.create(random.root_key(0))
+    key = jax.device_put(keys.root_key(0), everywhere)
+    batches = loader.train_batches(config.data, steps.train_set, task.mesh, 0, 0, 1)
+    _, batch = next(loader.feed(batches, iter([1]), task.mesh, BATCH_SIZE))
+    state = steps.create(keys.root_key(0))
     state = dataclasses.replace(state, params=disturb(state.params))
     state, metrics = steps.train(state, key, steps.train_set.on_device, batch)
     dtype = task.policy.output_dtype

@@ -11,17 +11,17 @@ import optax
 import pytest
 
 from jaxtrain import config as config_lib
-from jaxtrain.bad_numbers import MAX_TOLD
-from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.checkpoints.digest import scan
+from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, Config, OptimizerConfig
-from jaxtrain.config_file import load_config
-from jaxtrain.data.pipeline import train_indices
-from jaxtrain.digest import scan
+from jaxtrain.config.recipe import load_config
+from jaxtrain.data.loader import train_indices
 from jaxtrain.errors import BadNumbersError
-from jaxtrain.optim import make_optimizer
-from jaxtrain.state import TrainState, as_dict
-from jaxtrain.task import build_task
-from jaxtrain.update import Metrics, make_update, squares
+from jaxtrain.run.bad_numbers import MAX_TOLD
+from jaxtrain.run.setup import build_task
+from jaxtrain.training.optimizers import make_optimizer
+from jaxtrain.training.state import TrainState, as_dict
+from jaxtrain.training.update import Metrics, make_update, squares
 from tests.conftest import Cli, read_lines, read_summary, recipe
 
 # Two good steps; then the statistics of the last batch norm overflow.

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 import jaxtrain
-from jaxtrain import manifest, summary
+from jaxtrain.checkpoints import manifest
 from jaxtrain.cli import main
-from jaxtrain.logging import RunLog
+from jaxtrain.records.run_log import RunLog
+from jaxtrain.run import summary
 from tests.conftest import ROOT, read_summary, recipe
 
 DIGITS = str(ROOT / "configs" / "digits.py")

@@ -12,8 +12,8 @@ import numpy as np
 import optax
 import pytest
 
-from jaxtrain import manifest
-from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.checkpoints import manifest
+from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, Metric
 from jaxtrain.errors import CheckpointError, UserError
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import jax
 import pytest
 
-from jaxtrain import devices
 from jaxtrain.cli import COMMANDS, main, parse_train
 from jaxtrain.config import Config, get, paths, replace
 from jaxtrain.errors import UserError
+from jaxtrain.parallel import devices
 from tests.conftest import ROOT, Cli, read_summary, recipe, wait_for_lines
 
 DIGITS = str(ROOT / "configs" / "digits.py")

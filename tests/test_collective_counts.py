@@ -16,9 +16,9 @@ BOTTLENECKS = 3 + 4 + 6 + 3
 PROGRAM = """
 import json, sys
 from jaxtrain.config import *
-from jaxtrain.measure import bytes_per_device, compile_step
-from jaxtrain.parallel.collectives import list_collectives, wire_bytes
-from jaxtrain.task import build_task
+from jaxtrain.performance.measure import bytes_per_device, compile_step
+from jaxtrain.performance.collectives import list_collectives, wire_bytes
+from jaxtrain.run.setup import build_task
 
 batch_size, parallel = int(sys.argv[1]), json.loads(sys.argv[2])
 task = build_task(Config(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jaxtrain.config import Preset
-from jaxtrain.parallel.collectives import (
+from jaxtrain.performance.collectives import (
     Collective,
     list_collectives,
     minimum_bytes,
@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import AxisType, PartitionSpec as P
 
-from jaxtrain.parallel.collectives import list_collectives
+from jaxtrain.performance.collectives import list_collectives
 
 line = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
 grid = jax.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxtrain.config_file import load_config
+from jaxtrain.config.recipe import load_config
 from jaxtrain.errors import UserError
 
 RECIPE = """

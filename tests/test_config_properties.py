@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jaxtrain import config as config_lib
 from jaxtrain.config import ONE_OF, Config
 from jaxtrain.errors import UserError
-from jaxtrain.plan import Plan, make_plan
+from jaxtrain.training.timetable import Plan, make_plan
 
 LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import jax
 import pytest
 
-from jaxtrain import precision, random
+from jaxtrain import keys
 from jaxtrain.config import from_json, get, to_json
-from jaxtrain.config_file import load_config
-from jaxtrain.optim import make_optimizer
-from jaxtrain.plan import make_plan
-from jaxtrain.schedule import make_schedule
-from jaxtrain.state import make_create_state, num_params
+from jaxtrain.config.recipe import load_config
+from jaxtrain.training import precision
+from jaxtrain.training.optimizers import make_optimizer
+from jaxtrain.training.schedules import make_schedule
+from jaxtrain.training.state import make_create_state, num_params
+from jaxtrain.training.timetable import make_plan
 from tests.conftest import ROOT
 
 # Source -> image shape as the model sees it, classes, training examples, parameters of
@@ -45,7 +46,7 @@ def test_recipe_builds_abstractly(path: Path):
     tx = make_optimizer(config.optimizer, schedule)
     policy = precision.parse(config.precision)
     create = make_create_state(config, policy, shape, num_classes, tx)
-    state = jax.eval_shape(create, random.root_key(config.seed))
+    state = jax.eval_shape(create, keys.root_key(config.seed))
     assert num_params(state.params) == expected
 
 

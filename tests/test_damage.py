@@ -12,12 +12,12 @@ import numpy as np
 import optax
 import pytest
 
-from jaxtrain.checkpoint import Checkpoints
-from jaxtrain.checkpointer import METADATA
+from jaxtrain.checkpoints.digest import digests, digests_on_host
+from jaxtrain.checkpoints.orbax import METADATA
+from jaxtrain.checkpoints.quarantine import DAMAGED
+from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
-from jaxtrain.digest import digests, digests_on_host
 from jaxtrain.errors import CheckpointError, DamagedError
-from jaxtrain.quarantine import DAMAGED
 
 PARAMS = {
     "conv": {"kernel": jnp.arange(72.0).reshape(3, 3, 2, 4)},

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxtrain.checkpointer import COMMITTED, METADATA
+from jaxtrain.checkpoints.orbax import COMMITTED, METADATA
+from jaxtrain.checkpoints.quarantine import DAMAGED
 from jaxtrain.cli import main
-from jaxtrain.quarantine import DAMAGED
 from tests.conftest import Cli, read_lines, recipe, write_recipe
 from tests.test_damage import files, truncate, zero
 from tests.test_resume import assert_same_run

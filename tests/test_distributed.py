@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from jaxtrain.errors import UserError
-from jaxtrain.parallel import distributed, rendezvous
-from jaxtrain.parallel.distributed import Processes
 from jaxtrain.parallel.xla_flags import PRESETS, xla_flags
+from jaxtrain.processes import distributed, rendezvous
+from jaxtrain.processes.distributed import Processes
 from tests.conftest import ROOT
 
 # As srun sets it for the second of two tasks on two machines.

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from tests.conftest import FP64, ROOT, TOLERANCE, read_lines, recipe
 

@@ -9,8 +9,8 @@ import pytest
 
 from jaxtrain.cli import main
 from jaxtrain.config import Config, OptimizerConfig, TrainConfig
-from jaxtrain.extended import describe_jump
-from jaxtrain.task import build_task
+from jaxtrain.run.extended import describe_jump
+from jaxtrain.run.setup import build_task
 from tests.conftest import read_lines, recipe
 
 

@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from jaxtrain import faults
 from jaxtrain.errors import CheckpointError, UserError
+from jaxtrain.processes import faults
 from tests.conftest import Cli, read_lines, read_summary, recipe
 
 CONFIG = recipe(

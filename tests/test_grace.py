@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxtrain.checkpointer import COMMITTED
+from jaxtrain.checkpoints.orbax import COMMITTED
 from tests.conftest import ROOT, Cli, free_port, read_lines, read_summary, recipe
 
 GRACE = 3
@@ -84,11 +84,10 @@ def test_main_thread_in_c_does_not_matter(
         [
             sys.executable,
             "-c",
-            "import ctypes, pathlib\n"
-            "import jaxtrain.checkpointer\n"
-            "from jaxtrain.signals import StopSignals\n"
+            "import ctypes\n"
+            "from jaxtrain.processes.signals import StopSignals\n"
             "with StopSignals() as signals:\n"
-            f"    signals.grace.limit({seconds}, pathlib.Path('.'))\n"
+            f"    signals.grace.limit({seconds}, lambda: 0)\n"
             "    signals.defer = True\n"
             "    print('ready', flush=True)\n"
             "    mutex = ctypes.create_string_buffer(64)\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxtrain.parallel import relay, rendezvous
+from jaxtrain.processes import relay, rendezvous
 from tests.conftest import (
     ROOT,
     Cli,

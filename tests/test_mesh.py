@@ -9,12 +9,13 @@ import pytest
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
-from jaxtrain import precision, random
+from jaxtrain import keys
 from jaxtrain.config import MESH_AXES, Config, ModelConfig, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import axis_sizes
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.state import make_create_state
+from jaxtrain.training import precision
+from jaxtrain.training.state import make_create_state
 from tests.conftest import Cli, recipe
 
 
@@ -67,7 +68,7 @@ def abstract_state(optimizer: optax.GradientTransformation, groups: int = 8) -> 
     )
     policy = precision.parse("fp32")
     create = make_create_state(config, policy, (224, 224, 3), 1000, optimizer)
-    return jax.eval_shape(create, random.root_key(0))
+    return jax.eval_shape(create, keys.root_key(0))
 
 
 def layout(shard_params: bool = True, **sizes: int) -> Layout:

@@ -12,8 +12,8 @@ import pytest
 
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
-from jaxtrain.optim import OPTIMIZERS, clip, decay_mask, make_optimizer
-from jaxtrain.schedule import make_schedule
+from jaxtrain.training.optimizers import OPTIMIZERS, clip, decay_mask, make_optimizer
+from jaxtrain.training.schedules import make_schedule
 
 Array = np.ndarray
 Tx = optax.GradientTransformationExtraArgs

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxtrain import task as task_lib
+from jaxtrain import keys
 from jaxtrain.config import (
     AugmentConfig,
     Config,
@@ -12,10 +12,11 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
-from jaxtrain.data import pipeline, sources
-from jaxtrain.data.pipeline import epoch_order, train_indices
-from jaxtrain.evaluate import evaluate
+from jaxtrain.data import loader, sources
+from jaxtrain.data.loader import epoch_order, train_indices
 from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.run import setup
+from jaxtrain.training.evaluate import evaluate
 
 DATA = DataConfig(source="digits", batch_size=64)
 
@@ -68,8 +69,8 @@ def splits() -> sources.Splits:
 
 def read_batches(config: DataConfig, cache: bool, start: int = 0, stop: int = 4):
     mesh = make_mesh(ParallelConfig())
-    dataset = pipeline.make_datasets(splits(), mesh, cache)[0]
-    batches = pipeline.train_batches(config, dataset, mesh, 3, start, stop)
+    dataset = loader.make_datasets(splits(), mesh, cache)[0]
+    batches = loader.train_batches(config, dataset, mesh, 3, start, stop)
     return dataset, list(batches)
 
 
@@ -119,9 +120,9 @@ def test_evaluation_counts_every_example_once(batch_size: int):
         optimizer=OptimizerConfig(learning_rate=0.1),
         train=TrainConfig(steps=1),
     )
-    task = task_lib.build_task(config)
-    steps = task_lib.make_steps(task)
-    state = steps.create(task_lib.random.root_key(0))
+    task = setup.build_task(config)
+    steps = setup.make_steps(task)
+    state = steps.create(keys.root_key(0))
     result = evaluate(
         steps.eval, state, steps.test_set, config.data, task.mesh, np.float32
     )
@@ -149,7 +150,7 @@ def _logits(task, steps, state, images: np.ndarray) -> np.ndarray:
 def test_what_is_cached():
     def cached(**data) -> bool:
         config = DataConfig(source="digits", **data)
-        return pipeline.should_cache(config, splits())
+        return loader.should_cache(config, splits())
 
     assert cached() and cached(cache="device")
     assert not cached(cache="stream")

@@ -10,7 +10,6 @@ import numpy as np
 import optax
 import pytest
 
-from jaxtrain import precision
 from jaxtrain.config import (
     Config,
     ModelConfig,
@@ -19,11 +18,12 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.errors import UserError
-from jaxtrain.optim import OPTIMIZERS, make_optimizer
 from jaxtrain.parallel.mesh import make_mesh, make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.parallel.stages import Stages, build_stages
-from jaxtrain.state import as_dict, build_abstract_model, make_create_state
+from jaxtrain.training import precision
+from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
+from jaxtrain.training.stages.cut import Stages, build_stages
+from jaxtrain.training.state import as_dict, build_abstract_model, make_create_state
 from tests.conftest import (
     FP64,
     TOLERANCE,

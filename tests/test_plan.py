@@ -13,7 +13,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.errors import UserError
-from jaxtrain.plan import make_plan
+from jaxtrain.training.timetable import make_plan
 
 
 def plan(num_examples: int = 1000, has_validation: bool = True, **sections):

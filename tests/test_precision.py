@@ -10,13 +10,18 @@ import jmp
 import numpy as np
 import pytest
 
-from jaxtrain import precision
 from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
-from jaxtrain.measure import compile_step
-from jaxtrain.precision import adjust_loss_scale, at_minimum, create_loss_scale, parse
-from jaxtrain.task import build_task
+from jaxtrain.performance.measure import compile_step
+from jaxtrain.run.setup import build_task
+from jaxtrain.training import precision
+from jaxtrain.training.precision import (
+    adjust_loss_scale,
+    at_minimum,
+    create_loss_scale,
+    parse,
+)
 from tests.conftest import read_summary, recipe, write_recipe
 
 LossScale = dict[str, jax.Array]

@@ -11,8 +11,8 @@ import pytest
 import tensorflow_datasets
 from tensorflow_datasets.core.dataset_builder import DatasetBuilder
 
-from jaxtrain.data.prepare import prepare, trust_manual_files
 from jaxtrain.data.tfds import open_prepared
+from jaxtrain.data.tfds_prepare import prepare, trust_manual_files
 from jaxtrain.errors import UserError
 
 INSTALL = "pip install -e '.[tfds-prepare]'"

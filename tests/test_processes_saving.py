@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxtrain.checkpointer import COMMITTED
-from jaxtrain.quarantine import DAMAGED
+from jaxtrain.checkpoints.orbax import COMMITTED
+from jaxtrain.checkpoints.quarantine import DAMAGED
 from tests.conftest import (
     ROOT,
     free_port,

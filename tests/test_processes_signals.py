@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxtrain.checkpointer import COMMITTED
+from jaxtrain.checkpoints.orbax import COMMITTED
 from tests.conftest import (
     ROOT,
     Cli,

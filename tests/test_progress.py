@@ -10,14 +10,14 @@ import jax
 import numpy as np
 import pytest
 
-from jaxtrain import loop
 from jaxtrain import train as train_lib
 from jaxtrain.cli import main
 from jaxtrain.config import CheckpointConfig, Config, Metric, TrainConfig
-from jaxtrain.evaluate import MAX_IN_FLIGHT
-from jaxtrain.in_flight import InFlight
-from jaxtrain.progress import Clock, Progress
-from jaxtrain.task import Steps, Task
+from jaxtrain.run import loop
+from jaxtrain.run.in_flight import InFlight
+from jaxtrain.run.progress import Clock, Progress
+from jaxtrain.run.setup import Steps, Task
+from jaxtrain.training.evaluate import MAX_IN_FLIGHT
 from tests.conftest import recipe
 
 

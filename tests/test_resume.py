@@ -171,7 +171,7 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
     best = summary["best"]["step"]
     assert steps == {30, 40, 47, best} or best > 30
     assert best in steps
-    from jaxtrain.config_file import load_config
+    from jaxtrain.config.recipe import load_config
 
     config = load_config(undisturbed / "recipe.py")
     assert (run / "config.json").read_text() == to_json(config)

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from jaxtrain import retention
-from jaxtrain.checkpoint import Checkpoints
-from jaxtrain.checkpointer import COMMITTED, METADATA
+from jaxtrain.checkpoints import retention
+from jaxtrain.checkpoints.orbax import COMMITTED, METADATA
+from jaxtrain.checkpoints.quarantine import DAMAGED
+from jaxtrain.checkpoints.retention import kept
+from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, DamagedError
-from jaxtrain.quarantine import DAMAGED
-from jaxtrain.retention import kept
 from tests.conftest import ROOT
 from tests.test_checkpoint import ABSTRACT, STATE, opened
 from tests.test_damage import zero

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from jaxtrain import retention
-from jaxtrain.checkpointer import COMMITTED
+from jaxtrain.checkpoints import retention
+from jaxtrain.checkpoints.orbax import COMMITTED
 from jaxtrain.cli import main
-from jaxtrain.logging import RunLog
+from jaxtrain.records.run_log import RunLog
 from tests.conftest import Cli, read_lines, read_summary, recipe
 
 # A checkpoint of this run takes about 0.6 MB.

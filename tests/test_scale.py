@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxtrain import measure
 from jaxtrain.cli import main
 from jaxtrain.config import (
     Config,
@@ -20,12 +19,13 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
-from jaxtrain.config_file import load_config
-from jaxtrain.data.stand_in import stand_in
+from jaxtrain.config.recipe import load_config
+from jaxtrain.data.placeholder import stand_in
 from jaxtrain.errors import UserError
-from jaxtrain.scale import at_devices, rows, scale
-from jaxtrain.scale_plot import plot
-from jaxtrain.task import Task, build_task, make_steps
+from jaxtrain.performance import measure
+from jaxtrain.performance.plot import plot
+from jaxtrain.performance.scale import at_devices, rows, scale
+from jaxtrain.run.setup import Task, build_task, make_steps
 from tests.conftest import ROOT, Cli, recipe
 
 DIGITS = str(ROOT / "configs" / "digits.py")

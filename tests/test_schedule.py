@@ -10,7 +10,7 @@ import pytest
 
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
-from jaxtrain.schedule import SCHEDULES, make_schedule
+from jaxtrain.training.schedules import SCHEDULES, make_schedule
 
 PEAK, TOTAL, WARMUP = 0.4, 40, 8
 Formula = Callable[[float], float]

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from orbax.checkpoint import v1 as ocp
 
-from jaxtrain import loop
-from jaxtrain.checkpoint import Checkpoints
+from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
-from jaxtrain.compiled import Compiled
 from jaxtrain.errors import Interrupted
-from jaxtrain.signals import StopSignals
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.run import loop
+from jaxtrain.training.compiled import Compiled
 from tests.conftest import (
     Cli,
     read_lines,

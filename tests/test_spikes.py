@@ -9,7 +9,7 @@ import pytest
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.errors import UserError
-from jaxtrain.spikes import SpikeDetector
+from jaxtrain.training.spikes import SpikeDetector
 from tests.test_step import IMAGES, LABELS, Trial, same
 
 RNG = np.random.default_rng(0)

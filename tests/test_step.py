@@ -12,7 +12,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxtrain import models, precision, random
+from jaxtrain import keys, models
 from jaxtrain.config import (
     Config,
     ModelConfig,
@@ -20,18 +20,19 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
-from jaxtrain.optim import make_optimizer
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.state import build_abstract_model, make_create_state
-from jaxtrain.step import apply_model, make_eval_step, make_train_step
-from jaxtrain.update import make_update, mean_grads
+from jaxtrain.training import precision
+from jaxtrain.training.optimizers import make_optimizer
+from jaxtrain.training.state import build_abstract_model, make_create_state
+from jaxtrain.training.step import apply_model, make_eval_step, make_train_step
+from jaxtrain.training.update import make_update, mean_grads
 
 SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(8, BATCH, *SHAPE)).astype(np.float32)
 LABELS = RNG.integers(0, CLASSES, (8, BATCH)).astype(np.int32)
-ROOT = random.root_key(0)
+ROOT = keys.root_key(0)
 LAYOUT = Layout(make_mesh(ParallelConfig()))
 
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from jaxtrain.parallel.stages import balance
-from jaxtrain.parallel.timeline import Op, simulate, stage_order
+from jaxtrain.training.stages.cut import balance
+from jaxtrain.training.stages.timeline import Op, simulate, stage_order
 
 SIZES = [(1, 3), (2, 1), (2, 4), (3, 2), (4, 4), (4, 8), (5, 3)]
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jaxtrain.watchdog import Watchdog
+from jaxtrain.processes.watchdog import Watchdog
 from tests.conftest import Cli, read_lines, read_summary, recipe, wait_for_lines
 
 CONFIG = recipe(

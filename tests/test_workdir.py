@@ -16,14 +16,16 @@ from typing import Any
 
 import pytest
 
-from jaxtrain import checkpoint, loop, train
-from jaxtrain import workdir as workdir_lib
-from jaxtrain.checkpointer import committed_steps
+from jaxtrain import train
+from jaxtrain.checkpoints import store
+from jaxtrain.checkpoints.orbax import committed_steps
 from jaxtrain.cli import main
 from jaxtrain.config import Config
 from jaxtrain.errors import Interrupted, UserError
-from jaxtrain.logging import RunLog
-from jaxtrain.workdir import LOCK, follow, locked, open_workdir
+from jaxtrain.records import workdir as workdir_lib
+from jaxtrain.records.run_log import RunLog
+from jaxtrain.records.workdir import LOCK, follow, locked, open_workdir
+from jaxtrain.run import loop
 from tests.conftest import ROOT, Cli, free_port, read_summary, recipe, write_recipe
 from tests.test_processes import run_two
 from tests.test_resume import assert_same_run
@@ -105,7 +107,7 @@ def at_stages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         after(RunLog, "write", lambda _, kind, step, **__: f"{kind} at step {step}")
         after(loop, "evaluate", lambda *_: "evaluation")
         after(loop.Run, "_write_summary", lambda *_: "end")
-        saving, told_saving = threading.Event(), checkpoint.Checkpoints.save
+        saving, told_saving = threading.Event(), store.Checkpoints.save
 
         def save(self: Any, step: int, *args: Any, **kwargs: Any) -> None:
             saving.clear()  # The save is not over before the others have come.
@@ -113,14 +115,14 @@ def at_stages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             once(f"save of step {step}")
             saving.set()
 
-        complete = checkpoint.Checkpoints._complete
+        complete = store.Checkpoints._complete
 
         def wait_and_complete(*args: Any) -> None:
             assert saving.wait(60)
             complete(*args)
 
-        monkeypatch.setattr(checkpoint.Checkpoints, "save", save)
-        monkeypatch.setattr(checkpoint.Checkpoints, "_complete", wait_and_complete)
+        monkeypatch.setattr(store.Checkpoints, "save", save)
+        monkeypatch.setattr(store.Checkpoints, "_complete", wait_and_complete)
 
     return hook
 

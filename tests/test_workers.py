@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks.kills import alive, children, shared_memory, wait_for
-from jaxtrain import faults
 from jaxtrain.config import DataConfig, ParallelConfig, replace
-from jaxtrain.data import pipeline, sources
-from jaxtrain.data.pipeline import Dataset
+from jaxtrain.data import loader, sources
+from jaxtrain.data.loader import Dataset
 from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.processes import faults
 from tests.conftest import (
     Cli,
     read_lines,
@@ -58,7 +58,7 @@ def test_death_is_told_within_5_seconds(caplog: pytest.LogCaptureFixture):
     train = Dataset(sources.load(config, seed=0).train, {})
     mesh = make_mesh(ParallelConfig())
     one, other = (
-        pipeline.train_batches(replace(config, "workers", n), train, mesh, 0, 7, 30)
+        loader.train_batches(replace(config, "workers", n), train, mesh, 0, 7, 30)
         for n in (0, 2)
     )
     killed = 0.0

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxtrain import random
+from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import augment, make_keys, normalize
 
@@ -30,8 +30,8 @@ def make_preprocess(
         batch = {**batch, **jax.tree.map(lambda array: array[index], data)}
         images = batch["image"]
         if config is not None:
-            keys = make_keys(random.stream(root, random.AUGMENT), step, index)
-            images = augment(images, keys, config, fill=255 * jnp.asarray(mean))
+            each = make_keys(keys.stream(root, keys.AUGMENT), step, index)
+            images = augment(images, each, config, fill=255 * jnp.asarray(mean))
         return {**batch, "image": normalize(images, mean, std, dtype)}
 
     return preprocess

@@ -15,8 +15,8 @@ from absl import flags
 from grain import MultiprocessingOptions
 from grain._src.python.ipc.shared_memory_array import SharedMemoryArray
 
-from jaxtrain import signals
 from jaxtrain.errors import StartAgainError
+from jaxtrain.processes import signals
 
 # Times that a stream is started anew after a worker died.
 MAX_RESTARTS = 3

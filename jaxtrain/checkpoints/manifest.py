@@ -1,0 +1,132 @@
+"""The JSON saved with a state: what its arrays are, and whether it is what was saved.
+
+It has the format, the dtype, the shape and a digest of every array, whatever else the
+run saves with them, and its own checksum: Orbax would load a flipped bit, and cast
+another dtype, without a word.
+"""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain.checkpoints.digest import flatten, name
+from jaxtrain.checkpoints.orbax import METADATA, reading
+from jaxtrain.errors import DamagedError, UserError
+
+FORMAT = 2
+
+
+def make(
+    state: Any,
+    sums: dict[str, int],
+    info: dict[str, Any],
+    metrics: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Return what to save with a state.
+
+    Args:
+      state: nested dicts of arrays.
+      sums: their digests, by path.
+      info: JSON values.
+      metrics: of the validation split; None: this step was not evaluated.
+    """
+    arrays = _describe(state, sums)
+    manifest = {"format": FORMAT, "arrays": arrays, "metrics": metrics, **info}
+    return {**manifest, "checksum": _checksum(manifest)}
+
+
+def read(directory: Path, step: int) -> dict[str, Any]:
+    """Read the manifest of a step.
+
+    Raises:
+      DamagedError: it cannot be read, or is not what was saved.
+      UserError: it has another format.
+    """
+    with reading(step):
+        content = (directory / str(step) / METADATA).read_bytes()
+        manifest: dict[str, Any] = dict(json.loads(content)["custom_metadata"])
+    return _check(step, manifest)
+
+
+def _check(step: int, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest as it was before its checksum was added.
+
+    Raises:
+      DamagedError: it is not what was saved.
+      UserError: it has another format.
+    """
+    info = dict(manifest)
+    if info.pop("checksum", None) != _checksum(info):
+        raise DamagedError(f"step {step}: its JSON is not what was saved")
+    if info.get("format") != FORMAT:
+        raise UserError(
+            f"checkpoint {step} has format {info.get('format')!r}, this version of "
+            f"jaxtrain reads {FORMAT}: use the version that wrote it"
+        )
+    return info
+
+
+def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
+    """Compare paths, shapes and dtypes with those of an abstract state.
+
+    Raises:
+      UserError: they differ.
+    """
+    old = {path: kind for path, (kind, _) in saved.items()}
+    new = {name(path): _kind(x) for path, x in flatten(wanted)}
+    lines = [
+        f"  missing in the checkpoint: {p} {new[p]}" for p in new.keys() - old.keys()
+    ]
+    lines += [f"  unknown to the model: {p} {old[p]}" for p in old.keys() - new.keys()]
+    lines += [
+        f"  {p}: {old[p]} in the checkpoint, {new[p]} in the model"
+        for p in old.keys() & new.keys()
+        if old[p] != new[p]
+    ]
+    if lines:
+        raise UserError(
+            f"checkpoint {step} does not fit this model and optimizer:\n"
+            + "\n".join(sorted(lines))
+        )
+
+
+def check_digests(
+    step: int, saved: dict[str, Any], state: Any, sums: dict[str, int]
+) -> None:
+    """Compare a loaded state and its digests with what was saved.
+
+    Raises:
+      DamagedError: they differ.
+    """
+    loaded = _describe(state, sums)
+    differing = sorted(
+        path
+        for path in saved.keys() | loaded.keys()
+        if saved.get(path) != loaded.get(path)
+    )
+    if differing:
+        more = f" and {len(differing) - 1} more arrays" if len(differing) > 1 else ""
+        raise DamagedError(
+            f"step {step}: {differing[0]}{more} is not what was saved: the files are "
+            "damaged"
+        )
+
+
+def _describe(state: Any, sums: dict[str, int]) -> dict[str, list[str | int]]:
+    """Map the path of each array to its dtype and shape, and its digest.
+
+    Orbax's metadata has dicts and lists where the state has named tuples: the names of
+    the keys and fields and the positions are the same.
+    """
+    return {name(path): [_kind(x), sums[name(path)]] for path, x in flatten(state)}
+
+
+def _kind(x: Any) -> str:
+    return f"{jax.numpy.dtype(x.dtype).name}{list(x.shape)}"
+
+
+def _checksum(info: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(info, sort_keys=True).encode())

@@ -1,0 +1,146 @@
+"""Which checkpoints stay: the newest, the best, every so many, and one that is good."""
+
+import errno
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxtrain.checkpoints import manifest, quarantine
+from jaxtrain.checkpoints.orbax import COMMITTED, committed_steps, system_error
+from jaxtrain.config import CheckpointConfig
+from jaxtrain.errors import DamagedError
+
+# Largest part of the time that reading back takes, but for the first save and the last.
+READING_SHARE = 0.005
+
+_log = logging.getLogger(__name__)
+
+
+class Retention:
+    """Removes the steps that are not kept, but for the last that was read back.
+
+    So a good one is there at each instant, and reading may wait for its turn: it takes
+    no more than a small part of the time. At the end the last step is read.
+
+    Args:
+      directory: of the steps.
+      config: how many to keep.
+      verify: reads a step back, and raises DamagedError if it is not what was saved.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        config: CheckpointConfig,
+        verify: Callable[[int], Any],
+    ):
+        self._directory, self._config, self._verify = directory, config, verify
+        self._good: int | None = None
+        self._wait_until = 0.0
+
+    def committed(self, step: int) -> None:
+        """Remove what a new step replaces, after reading it if that has its turn.
+
+        Raises:
+          DamagedError: it is not what was saved; it was put aside, and none removed.
+        """
+        if time.monotonic() >= self._wait_until:
+            self._read_back(step)
+        self._remove_old()
+
+    def finish(self) -> None:
+        """Read the last step back, unless that was done, and remove what it replaces.
+
+        Raises:
+          DamagedError: it is not what was saved; it was put aside, and none removed.
+        """
+        steps = committed_steps(self._directory)
+        if self._good is not None and steps and steps[-1] != self._good:
+            self._read_back(steps[-1])
+            self._remove_old()
+
+    def restored(self, step: int) -> None:
+        """Remove what a run left that was killed; this step is known to be good."""
+        self._good = step
+        self._remove_old()
+
+    def _read_back(self, step: int) -> None:
+        start = time.monotonic()
+        try:
+            self._verify(step)
+        except DamagedError as error:
+            if not _unreadable_now(error):
+                quarantine.rename(self._directory, step)
+            raise
+        self._good, end = step, time.monotonic()
+        self._wait_until = end + (end - start) * (1 / READING_SHARE - 1)
+
+    def _remove_old(self) -> None:
+        """Do it after the next save if the disk does not let it now."""
+        try:
+            remove_old(self._directory, self._config, self._good)
+        except OSError as error:
+            _log.warning("could not remove old checkpoints: %s", error)
+
+
+def remove_old(directory: Path, config: CheckpointConfig, good: int | None) -> None:
+    """Remove the steps that `config` does not keep; put aside what it cannot rate.
+
+    Args:
+      directory: of the steps.
+      config: how many to keep.
+      good: a step that stays in any case.
+    """
+    metrics = {}
+    for step in committed_steps(directory):
+        try:
+            metrics[step] = manifest.read(directory, step)["metrics"]
+        except DamagedError as error:
+            if _unreadable_now(error):
+                return
+            _log.warning("%s; put aside", error)
+            quarantine.rename(directory, step)
+    for step in metrics.keys() - kept(metrics, config) - {good}:
+        # First, so that what a kill leaves of it does not count as a step.
+        (directory / str(step) / COMMITTED).unlink()
+        shutil.rmtree(directory / str(step))
+
+
+def _unreadable_now(error: DamagedError) -> bool:
+    """Tell damage from a disk, or a limit on open files, that may do better later."""
+    number = system_error(error)
+    return number is not None and number != errno.ENOENT
+
+
+def kept(
+    metrics: Mapping[int, Mapping[str, Any] | None], config: CheckpointConfig
+) -> set[int]:
+    """Choose the steps to keep.
+
+    Args:
+      metrics: of the validation split, of each step; None: it was not evaluated.
+      config: how many.
+    """
+    steps = sorted(metrics)
+    keep = set(steps[-config.keep :])
+    ranks = {
+        step: _rank(config.best_metric, step, values)
+        for step, values in metrics.items()
+        if values is not None
+    }
+    keep |= set(sorted(ranks, key=ranks.__getitem__, reverse=True)[: config.keep_best])
+    if config.keep_every_steps:
+        keep |= {step for step in steps if step % config.keep_every_steps == 0}
+    return keep
+
+
+def _rank(name: str, step: int, metrics: Mapping[str, Any]) -> tuple[float, int]:
+    """Order evaluations: higher is better, of equal ones the first, NaN is worst."""
+    value = metrics[name]
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return -math.inf, 0
+    return (-value if name == "loss" else value), -step

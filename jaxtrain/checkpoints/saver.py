@@ -1,0 +1,144 @@
+"""Storage that fails: the run goes on, tries again, and stops at the third failure."""
+
+import functools
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain.checkpoints.store import Checkpoints
+from jaxtrain.config import CheckpointConfig
+from jaxtrain.errors import CheckpointError, UserError
+from jaxtrain.processes import peers
+from jaxtrain.processes.faults import Faults
+
+# Saves in a row that may fail; the last of them ends the run.
+MAX_FAILURES = 3
+
+
+class Saver:
+    """Saves without ending the run when a save fails.
+
+    Of several processes the first saves, and alone needs to know; if it ends, so do the
+    others.
+
+    Args:
+      saved: where to save to.
+      tell: is called with a message on each save that failed.
+      faults: that strike on purpose.
+    """
+
+    def __init__(self, saved: Checkpoints, tell: Callable[[str], None], faults: Faults):
+        self._saved, self._tell, self._faults = saved, tell, faults
+        self._failures = 0
+        # Of the last save.
+        self._error: CheckpointError | None = None
+
+    def save(self, step: int, *args: Any) -> None:
+        """Start to save, as `Checkpoints.save` does.
+
+        Raises:
+          BadNumbersError: the state is not finite.
+          CheckpointError: this is the last of too many failures in a row.
+        """
+        self.look(wait=True)
+        # The others wait for it here, not in a collective, which may run out of time.
+        peers.gather(None)
+        self._error = None
+        fault = functools.partial(self._faults.before_save, step)
+        try:
+            self._saved.save(step, *args, before_write=fault)
+        except CheckpointError as error:
+            self._count(error)
+
+    def look(self, *, wait: bool = False) -> None:
+        """Tell of the last save if it has failed, without waiting for it unless asked.
+
+        Raises:
+          CheckpointError: this is the last of too many failures in a row.
+        """
+        try:
+            if self._saved.committed(None if wait else 0):
+                self._failures = 0
+        except CheckpointError as error:
+            self._count(error)
+
+    def finish(self, *, read_back: bool) -> None:
+        """Wait for the last save, in all processes.
+
+        Args:
+          read_back: whether to read it back, too, if that was not done.
+
+        Raises:
+          CheckpointError: it failed.
+        """
+        try:
+            self._saved.finish() if read_back else self._saved.wait()
+        except CheckpointError as error:
+            self._error = self._place(error)
+        if self._error is not None:
+            raise CheckpointError(
+                f"{self._error}: this was the last save, and the run is not finished "
+                "without it. Free some space, or mend the disk; the same command goes "
+                "on from the checkpoint before"
+            )
+        peers.gather(None)
+
+    def _place(self, error: CheckpointError) -> CheckpointError:
+        folder = self._saved.directory
+        free = _show(shutil.disk_usage(folder).free)
+        return CheckpointError(f"{error} ({folder}, {free} free)")
+
+    def _count(self, error: CheckpointError) -> None:
+        self._failures += 1
+        self._error = self._place(error)
+        message = f"{self._error}: failure {self._failures} of {MAX_FAILURES}"
+        if self._failures < MAX_FAILURES:
+            self._tell(f"{message} in a row; training goes on, and tries again")
+            return
+        stopped = f"{message} in a row"
+        self._tell(stopped)
+        steps = self._saved.listed()
+        raise CheckpointError(
+            f"{stopped}. The last good checkpoint is {steps[-1] if steps else 'none'}: "
+            "free some space, and the same command goes on from there"
+        ) from error
+
+
+def check_space(
+    folder: Path, abstract_state: Any, config: CheckpointConfig, total_steps: int
+) -> None:
+    """Check that the checkpoints of a run fit where they will lie.
+
+    Counted are the arrays, uncompressed, of the checkpoints that are kept, of the last
+    that was read back and of one that is being written; those there already are to be
+    replaced.
+
+    Raises:
+      UserError: they do not fit.
+    """
+    leaves = jax.tree.leaves(abstract_state)
+    size = sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
+    every = config.keep_every_steps
+    copies = config.keep + config.keep_best + (total_steps // every if every else 0) + 2
+    old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
+    free = shutil.disk_usage(folder).free + sum(p.stat().st_size for p in old)
+    if free < copies * size:
+        raise UserError(
+            f"{folder}: the checkpoints may take {_show(copies * size)}, {copies} of "
+            f"{_show(size)} each (checkpoint.keep = {config.keep}, keep_best = "
+            f"{config.keep_best}, keep_every_steps = {every}, one read back and one "
+            f"being written; arrays uncompressed), but {_show(free)} are free there: "
+            "free some space, choose another --workdir, or keep fewer"
+        )
+
+
+def _show(num_bytes: int) -> str:
+    """Return a size such as 1.5 GB."""
+    for power, unit in ((9, "GB"), (6, "MB"), (3, "kB")):
+        if num_bytes >= 10**power:
+            return f"{num_bytes / 10**power:.1f} {unit}"
+    return f"{num_bytes} bytes"

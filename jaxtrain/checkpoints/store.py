@@ -1,0 +1,314 @@
+"""Checkpoints, behind Orbax: asynchronous, verified against the state they go into.
+
+A checkpoint of step N holds the state after N steps and a manifest, JSON with the
+config, the versions and the progress of the run; the position in the data is the step
+itself.
+"""
+
+import contextlib
+import logging
+import shutil
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain.checkpoints import manifest, quarantine
+from jaxtrain.checkpoints.digest import digests, digests_on_host, scan
+from jaxtrain.checkpoints.held import on_first_host
+from jaxtrain.checkpoints.orbax import (
+    COMMITTED,
+    committed_steps,
+    opener,
+    reading,
+    remove_uncommitted,
+    root_cause,
+    silence_abandoned_work,
+)
+from jaxtrain.checkpoints.retention import Retention
+from jaxtrain.config import CheckpointConfig
+from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
+from jaxtrain.processes import peers
+
+_STATE = "state"
+# Tries to remove a failed save, 50 ms apart.
+REMOVALS = 40
+
+_log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """The checkpoints of one run, `directory/<step>/`, newest and best kept.
+
+    Of several processes the first writes, so that it alone can fail to; all read. They
+    must call the methods at the same places, but for `listed` and `committed`.
+    """
+
+    def __init__(
+        self, directory: Path, config: CheckpointConfig, *, read_only: bool = False
+    ):
+        self.directory = directory
+        # A reader must not touch the save of a live run.
+        if not read_only and jax.process_index() == 0:
+            remove_uncommitted(directory)
+        quarantine.put_unreadable_aside(directory, read_only=read_only)
+        self._retention = Retention(directory, config, self.verify)
+        self._open = opener(directory)
+        self._checkpointer = self._open()
+        # Completes one save at a time, beside the training.
+        self._background = ThreadPoolExecutor(max_workers=1)
+        self._pending: tuple[int, Future[None]] | None = None
+
+    def steps(self) -> list[int]:
+        """List the committed steps, rising."""
+        self.wait()
+        return peers.gather(self.listed())[0]
+
+    def listed(self) -> list[int]:
+        """List the committed steps that this process sees."""
+        return committed_steps(self.directory)
+
+    def newest(self) -> str:
+        """Name the newest checkpoint, for a message."""
+        steps = self.steps()
+        return str(self.directory / str(steps[-1])) if steps else "none yet"
+
+    def save(
+        self,
+        step: int,
+        state: dict[str, Any],
+        info: dict[str, Any],
+        metrics: dict[str, Any] | None,
+        *,
+        before_write: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start to save; the arrays are copied before this returns.
+
+        Args:
+          step: completed steps.
+          state: nested dicts of arrays.
+          info: JSON values.
+          metrics: of the validation split, by which the best checkpoints are kept.
+          before_write: is called by the process that writes, when it has the state.
+
+        Raises:
+          BadNumbersError: the state is not finite.
+          CheckpointError: this save could not start, or the one before it failed.
+        """
+        self.wait()
+        sums, bad = scan(state)
+        if bad:
+            more = f" and {len(bad) - 1} more arrays" if len(bad) > 1 else ""
+            raise BadNumbersError(
+                f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
+                f"saved, and the last good checkpoint is {self.newest()}"
+            )
+        state = on_first_host(state)
+        if jax.process_index() != 0:
+            return
+        before_write()
+        silence_abandoned_work()
+        try:
+            response = self._checkpointer.save_checkpointables_async(
+                step,
+                {_STATE: state},
+                custom_metadata=manifest.make(state, sums, info, metrics),
+            )
+        except Exception as error:
+            self._forget_failed(step)
+            raise CheckpointError(
+                f"could not save step {step}: {root_cause(error)}"
+            ) from error
+        if response is None:
+            raise CheckpointError(f"Orbax did not save step {step}: it skipped it")
+        self._pending = step, self._background.submit(self._complete, step, response)
+
+    def _complete(self, step: int, response: Any) -> None:
+        """Wait until a save is committed, and remove what it replaces."""
+        response.result()
+        self._retention.committed(step)
+
+    def wait(self) -> None:
+        """Wait until the last save is committed.
+
+        Raises:
+          CheckpointError: it failed.
+        """
+        self.committed(timeout=None)
+
+    def finish(self) -> None:
+        """Wait until the last save is committed, and read back.
+
+        Raises:
+          CheckpointError: it failed, or is not what was saved.
+        """
+        self.wait()
+        if jax.process_index() == 0:
+            self._retention.finish()
+
+    def committed(self, timeout: float | None = 0) -> bool:
+        """Tell, once for each save, that it is committed.
+
+        Args:
+          timeout: seconds to wait for it; None: until it is done.
+
+        Raises:
+          CheckpointError: it failed; what it left is removed.
+        """
+        if self._pending is None:
+            return False
+        step, completed = self._pending
+        wait([completed], timeout)
+        if not completed.done():
+            return False
+        self._pending = None
+        try:
+            completed.result()
+        except Exception as error:
+            self._forget_failed(step)
+            raise CheckpointError(
+                f"could not save step {step}: {root_cause(error)}"
+            ) from error
+        return True
+
+    def _forget_failed(self, step: int) -> None:
+        """Remove what a failed save left, and open the folder anew.
+
+        After one, Orbax lists no step any more, and raises the same error again.
+        """
+        with contextlib.suppress(Exception):
+            self._checkpointer.close()
+        remains = self.directory / str(step)
+        for _ in range(REMOVALS):
+            if (remains / COMMITTED).exists():
+                break
+            shutil.rmtree(remains, ignore_errors=True)
+            time.sleep(0.05)
+            # Other files of the same save may have been under way.
+            if not remains.exists():
+                break
+        self._checkpointer = self._open()
+
+    def restore(
+        self, step: int, abstract_state: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Load a step onto the abstract state, with today's shardings.
+
+        Returns:
+          The state, and the JSON saved with it.
+
+        Raises:
+          UserError: the checkpoint's arrays have other paths, shapes or dtypes.
+          DamagedError: it cannot be read, by all processes, or is not what was saved.
+        """
+        info: dict[str, Any] = {}
+        state: dict[str, Any] = {}
+        error = None
+        try:
+            info = self.info(step)
+            manifest.check_match(step, info["arrays"], abstract_state)
+            with warnings.catch_warnings():
+                # Resuming on other devices than those that saved is what we are for.
+                warnings.filterwarnings("ignore", message=".*[Ss]harding.*")
+                state = self._load(step, abstract_state)
+        except DamagedError as damage:
+            error = str(damage)
+        _agree(error)  # Before the digests, which all compute together.
+        sums = digests(state)
+        try:
+            manifest.check_digests(step, info["arrays"], state, sums)
+        except DamagedError as damage:
+            error = str(damage)
+        _agree(error)
+        return state, info
+
+    def restore_newest(
+        self, abstract_state: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Restore the newest good step; put damaged ones aside as `quarantine-STEP`.
+
+        What a run that was killed has left to remove is removed.
+
+        Returns:
+          What `restore` does; None if there is no checkpoint at all.
+
+        Raises:
+          UserError: the newest good step does not fit.
+          CheckpointError: there are checkpoints, but none is good.
+        """
+        # The others do not know yet what the first has saved.
+        self._checkpointer.reload()
+        for step in reversed(self.steps()):
+            try:
+                restored = self.restore(step, abstract_state)
+                if jax.process_index() == 0:
+                    self._retention.restored(step)
+                return restored
+            except DamagedError as error:
+                if jax.process_index() == 0:
+                    _log.warning("%s; put aside", error)
+                quarantine.put_aside(self.directory, step)
+                self._checkpointer.reload()
+        damaged = sorted(p.name for p in self.directory.glob(f"{quarantine.DAMAGED}-*"))
+        if damaged:
+            raise CheckpointError(
+                f"no checkpoint in {self.directory} is good ({', '.join(damaged)}): "
+                "bring one back from a backup, or start anew with --fresh"
+            )
+        return None
+
+    def verify(self, step: int) -> dict[str, Any]:
+        """Read all of a step, without a device; return the JSON saved with it.
+
+        Raises:
+          DamagedError: it cannot be read, or is not what was saved.
+        """
+        info = self.info(step)
+        with reading(step):
+            saved = self._checkpointer.checkpointables_metadata(step).metadata[_STATE]
+        empty = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), saved)
+        state = self._load(step, empty)
+        manifest.check_digests(step, info["arrays"], state, digests_on_host(state))
+        return info
+
+    def info(self, step: int) -> dict[str, Any]:
+        """Return the JSON saved with a step.
+
+        Raises:
+          DamagedError: it cannot be read, or is not what was saved.
+        """
+        return manifest.read(self.directory, step)
+
+    def _load(self, step: int, abstract_state: Any) -> Any:
+        silence_abandoned_work()
+        with reading(step):
+            loaded = self._checkpointer.load_checkpointables(
+                step, {_STATE: abstract_state}
+            )
+            return loaded[_STATE]
+
+    def put_aside_after(self, step: int) -> None:
+        """Rename all newer steps to `rewound-STEP`: training goes on from this one."""
+        for newer in reversed(self.steps()):
+            if newer > step:
+                quarantine.put_aside(self.directory, newer, quarantine.REWOUND)
+        self._checkpointer.reload()
+
+    def close(self) -> None:
+        try:
+            self.wait()
+        finally:
+            self._background.shutdown()
+            self._checkpointer.close()
+
+
+def _agree(error: str | None) -> None:
+    """Raise DamagedError in all processes if one of them has an error."""
+    for told in peers.gather(error):
+        if told is not None:
+            raise DamagedError(told)

@@ -1,0 +1,216 @@
+"""The training step of a config on the devices of this process: compiled, and timed.
+
+No data are read: the step is compiled from shapes alone, and timed on noise.
+"""
+
+import math
+import statistics
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain import keys
+from jaxtrain.config import Config
+from jaxtrain.data import loader
+from jaxtrain.errors import UserError
+from jaxtrain.parallel import devices, sharding
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.performance import collectives
+from jaxtrain.run.setup import Task, build_task, make_steps
+from jaxtrain.training.compiled import Compiled
+from jaxtrain.training.state import TrainState
+
+WARM_UP_CALLS = 3
+CALLS_A_BLOCK = 5
+TIMED_SECONDS = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What a step takes; bytes are those of one device.
+
+    Attributes:
+      devices: their number.
+      batch_size: of all devices.
+      step_seconds: of one step, the median over blocks of calls; None if not timed.
+      state_bytes: of parameters, optimizer state and all else that a step hands on.
+      peak_bytes: of all that is alive at once, as the compiler plans it.
+      collectives: count and bytes of each kind (see `collectives.summarize`).
+      wire_bytes: what is sent for them, if they run as rings.
+      minimum_bytes: what must be sent in theory (see `collectives.minimum_bytes`).
+    """
+
+    devices: int
+    batch_size: int
+    step_seconds: float | None
+    state_bytes: int
+    peak_bytes: int
+    collectives: dict[str, dict[str, int]]
+    wire_bytes: int
+    minimum_bytes: int
+
+    @property
+    def images_per_second(self) -> float | None:
+        return self.step_seconds and self.batch_size / self.step_seconds
+
+
+def measure(config: Config, platform: devices.Platform, *, timed: bool) -> Measurement:
+    """Compile one step of `config` for all devices of this process, and maybe time it.
+
+    Raises:
+      UserError: config, data and devices do not fit.
+    """
+    devices.start(platform)
+    try:
+        return _measure(build_task(config), timed=timed)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise UserError(
+            f"data.batch_size = {config.data.batch_size} needs more memory than "
+            f"{jax.device_count()} device(s) have: use a smaller one, or more devices"
+        ) from None
+
+
+def _measure(task: Task, *, timed: bool) -> Measurement:
+    program = compile_step(task)
+    found = collectives.list_collectives(program.as_text() or "")
+    return Measurement(
+        devices=jax.device_count(),
+        batch_size=task.plan.batch_size,
+        step_seconds=_time(task, program) if timed else None,
+        state_bytes=bytes_per_device(task.abstract_state),
+        peak_bytes=peak_bytes(program),
+        collectives=collectives.summarize(found),
+        wire_bytes=collectives.wire_bytes(found),
+        minimum_bytes=_minimum_bytes(task),
+    )
+
+
+def compile_step(task: Task) -> jax.stages.Compiled:
+    """Compile the step that a run of `task` takes, and allocate nothing.
+
+    It is the program of one step a call (`train.steps_per_call` of 1). Where the config
+    does not give the images' mean and standard deviation, which a run would compute
+    from the data, other constants stand in their place.
+
+    Returns:
+      The program of `(state, root_key, data, batches) -> (state, metrics)`, for the
+      shapes and shardings of `task.abstract_state` and `abstract_inputs(task)`.
+
+    Raises:
+      UserError: the task has pipeline stages.
+    """
+    if task.stages is not None:
+        raise UserError(
+            f"parallel.pipeline_stages = {len(task.stages.stages)}: a pipelined step "
+            "is many programs, of which none can be measured alone; leave it out"
+        )
+    # With streamed data `make_steps` loads none.
+    changed: dict[str, Any] = {"cache": "stream"}
+    if task.config.data.mean is None:
+        some = (0.5,) * task.splits.train.image_shape[-1]
+        changed |= {"mean": some, "std": some}
+    config = replace(task.config, data=replace(task.config.data, **changed))
+    steps = make_steps(replace(task, config=config))
+    data, batches = abstract_inputs(task)
+    everywhere = sharding.replicated(task.mesh)
+    key = jax.eval_shape(lambda: keys.root_key(0))
+    key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
+    assert isinstance(steps.train, Compiled)
+    return steps.train.compile(task.abstract_state, key, data, batches)
+
+
+def abstract_inputs(task: Task) -> tuple[Any, Any]:
+    """Return shapes and shardings of the `data` and `batches` of one step."""
+    mesh, config, splits = task.mesh, task.config.data, task.splits
+    shape, size = splits.train.image_shape, config.batch_size
+
+    def images(sharding: Any, *leading: int) -> dict[str, jax.ShapeDtypeStruct]:
+        make = jax.ShapeDtypeStruct
+        return {
+            "image": make((*leading, *shape), np.uint8, sharding=sharding),
+            "label": make(leading, np.int32, sharding=sharding),
+        }
+
+    rows = sharding.batch_sharding(mesh)
+    batches = {"index": jax.ShapeDtypeStruct((1, size), np.int32, sharding=rows)}
+    if not loader.should_cache(config, splits):
+        return {}, {**batches, **images(rows, 1, size)}
+    parts = (splits.train, splits.validation, splits.test)
+    num_examples = sum(len(s) for s in parts if s)
+    return images(sharding.replicated(mesh), num_examples), batches
+
+
+def bytes_per_device(tree: Any) -> int:
+    """Return the bytes that a device holds of arrays with shardings, as in a Task."""
+    return sum(
+        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+        for x in jax.tree.leaves(tree)
+    )
+
+
+def peak_bytes(program: jax.stages.Compiled) -> int:
+    """Return the bytes that a program needs on each device, arguments included."""
+    plan: Any = program.memory_analysis()
+    return (
+        plan.argument_size_in_bytes
+        + plan.output_size_in_bytes
+        + plan.temp_size_in_bytes
+        - plan.alias_size_in_bytes
+    )
+
+
+def _minimum_bytes(task: Task) -> int:
+    # As the `model` axis alone splits them.
+    shardings = Layout(task.mesh, shard_params=False).state(task.abstract_state)
+    params = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+        task.abstract_state.params,
+        shardings.params,
+    )
+    return collectives.minimum_bytes(
+        task.mesh.shape, bytes_per_device(params), task.config.parallel.preset
+    )
+
+
+def create_inputs(task: Task) -> tuple[TrainState, jax.Array, Any, Any]:
+    """Return what one step takes, on the devices: a new state, and noise for data."""
+    rng = np.random.default_rng(0)
+    train = task.splits.train
+    bounds = {"image": 256, "label": train.num_classes, "index": len(train)}
+
+    def fill(name: str, x: jax.ShapeDtypeStruct) -> jax.Array:
+        noise = rng.integers(bounds[name], size=x.shape, dtype=x.dtype)
+        return jax.device_put(noise, x.sharding)
+
+    data, batches = (
+        {name: fill(name, x) for name, x in inputs.items()}
+        for inputs in abstract_inputs(task)
+    )
+    everywhere = sharding.replicated(task.mesh)
+    key = jax.device_put(keys.root_key(task.config.seed), everywhere)
+    state = jax.jit(task.create, out_shardings=task.state_shardings)(key)
+    return state, key, data, batches
+
+
+def _time(task: Task, program: jax.stages.Compiled) -> float:
+    """Return the seconds of a step: calls in a row on one batch of noise."""
+    state, key, data, batches = create_inputs(task)
+
+    def block(state: TrainState, num_calls: int) -> tuple[TrainState, float]:
+        start = time.perf_counter()
+        for _ in range(num_calls):
+            state, _ = program(state, key, data, batches)
+        jax.block_until_ready(state)
+        return state, (time.perf_counter() - start) / num_calls
+
+    state, _ = block(state, WARM_UP_CALLS)
+    seconds = []
+    while sum(seconds) * CALLS_A_BLOCK < TIMED_SECONDS:
+        state, one = block(state, CALLS_A_BLOCK)
+        seconds.append(one)
+    return statistics.median(seconds)

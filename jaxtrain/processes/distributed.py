@@ -1,0 +1,201 @@
+"""Several processes: is this one of them, and the start of `jax.distributed`."""
+
+import atexit
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax._src.clusters import OmpiCluster, SlurmCluster
+
+from jaxtrain.config import MAX_SECONDS
+from jaxtrain.errors import UserError
+from jaxtrain.processes import peers, relay, rendezvous
+
+# JAX's heartbeat, which ends a process by SIGABRT, is so much slower than ours.
+JAX_PATIENCE = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    """The processes of a run, and which of them this is.
+
+    Attributes:
+      coordinator: HOST:PORT, where process 0 listens.
+      num: processes in all.
+      index: of this one, from 0.
+      local_device_ids: the GPUs of the machine that this process takes; None: all that
+        it sees.
+    """
+
+    coordinator: str
+    num: int
+    index: int
+    local_device_ids: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        rendezvous.split(self.coordinator)
+        if self.num < 1:
+            raise UserError(f"--num-processes {self.num}: expected 1 or more")
+        if not 0 <= self.index < self.num:
+            raise UserError(
+                f"--process-id {self.index}: expected 0 to {self.num - 1}, as "
+                f"--num-processes is {self.num}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeouts:
+    """Seconds that processes wait for each other.
+
+    Attributes:
+      start: for all to come to the start.
+      heartbeat: for a sign of life of one.
+      shutdown: for all to come to the end.
+    """
+
+    start: float = 300.0
+    heartbeat: float = 30.0
+    shutdown: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.start <= MAX_SECONDS:
+            raise UserError(
+                f"--init-timeout {self.start:g}: expected seconds above 0, at most "
+                f"{MAX_SECONDS}"
+            )
+
+
+def find(
+    coordinator: str | None, num_processes: int | None, process_id: int | None
+) -> Processes | None:
+    """Tell from the flags, else from the environment, what this process is one of.
+
+    Returns:
+      The processes; None: this one trains alone.
+
+    Raises:
+      UserError: some of the flags are missing, or do not fit together.
+    """
+    flags = {
+        "--coordinator": coordinator,
+        "--num-processes": num_processes,
+        "--process-id": process_id,
+    }
+    missing = [name for name, value in flags.items() if value is None]
+    if coordinator is None or num_processes is None or process_id is None:
+        if len(missing) < len(flags):
+            given = [f"{n} {v}" for n, v in flags.items() if v is not None]
+            raise UserError(
+                f"{' '.join(given)}: give {' and '.join(missing)} too, or none of them"
+            )
+        return from_environment()
+    return Processes(coordinator=coordinator, num=num_processes, index=process_id)
+
+
+def from_environment() -> Processes | None:
+    """Read what Kubernetes (by our manifest), Open MPI or SLURM say.
+
+    `mpirun` inside SLURM starts its processes by one SLURM task a machine: it is asked
+    first. One process, or one task, is alone.
+
+    Raises:
+      UserError: there are several, but their coordinator is not known.
+    """
+    env = os.environ
+    address = env.get("JAX_COORDINATOR_ADDRESS")
+    num = _number("JAX_NUM_PROCESSES")
+    index = _number("JAX_PROCESS_ID", "JOB_COMPLETION_INDEX")
+    cluster: Any = None
+    local: list[int] | None = None
+    if num is None and (num := _number("OMPI_COMM_WORLD_SIZE")) is not None:
+        index, cluster = _number("OMPI_COMM_WORLD_RANK"), OmpiCluster
+        local = _own_gpu("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
+    # Of the step, which srun starts: a shell in the allocation is none of its tasks.
+    elif num is None and (num := _number("SLURM_STEP_NUM_TASKS")) is not None:
+        index, cluster = _number("SLURM_PROCID"), SlurmCluster
+        local = _own_gpu("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
+    if num is None or num == 1:
+        return None
+    if address is None and cluster is not None and cluster.is_env_present():
+        address = cluster.get_coordinator_address(None, env.get("JAX_COORDINATOR_PORT"))
+    if address is None or index is None:
+        raise UserError(
+            f"this is one of {num} processes, but the environment does not tell "
+            f"{'where process 0 is' if address is None else 'which'}: set "
+            f"{'JAX_COORDINATOR_ADDRESS' if address is None else 'JAX_PROCESS_ID'}, or "
+            "give --coordinator HOST:PORT --num-processes N --process-id I"
+        )
+    return Processes(coordinator=address, num=num, index=index, local_device_ids=local)
+
+
+def start(processes: Processes | None, timeouts: Timeouts) -> None:
+    """Connect this process with the others; must come before JAX's backend starts.
+
+    Args:
+      processes: of the run; None or one: there is nothing to do.
+      timeouts: how long to wait for the others.
+
+    Raises:
+      UserError: they did not come in time.
+    """
+    if processes is None or processes.num == 1:
+        return
+    address, index = processes.coordinator, processes.index
+    bound, connections = rendezvous.meet(address, processes.num, index, timeouts.start)
+    link = peers.connect(index, connections, timeouts.heartbeat)
+    if index > 0:
+        address = relay.start(*rendezvous.split(address))
+    _call_directly(rendezvous.split(address)[0])
+    # It takes SIGTERM for itself; `Peers` agrees on the place to stop.
+    jax.config.update("jax_enable_preemption_service", False)
+    jax.distributed.initialize(
+        address,
+        processes.num,
+        index,
+        processes.local_device_ids,
+        cluster_detection_method="deactivate",
+        coordinator_bind_address=bound,
+        heartbeat_timeout_seconds=math.ceil(timeouts.heartbeat + JAX_PATIENCE),
+        shutdown_timeout_seconds=math.ceil(timeouts.shutdown),
+    )
+    atexit.register(_finish, link, timeouts.shutdown)
+
+
+def _finish(link: peers.Peers, seconds: float) -> None:
+    """Take leave of the others, when all have come to the end of Python."""
+    link.farewell(seconds)
+    jax.distributed.shutdown()
+
+
+def _call_directly(host: str) -> None:
+    """Keep gRPC from calling the coordinator through a proxy, which would hang."""
+    name = "no_grpc_proxy"
+    others = os.environ.get(name) or os.environ.get("no_proxy")
+    os.environ[name] = f"{others},{host}" if others else host
+    jax.config.update("jax_check_proxy_envs", False)
+
+
+def _number(*names: str) -> int | None:
+    """Return the first of the variables that is set."""
+    for name in names:
+        value = os.environ.get(name)
+        if value is not None:
+            if not value.isdigit():
+                raise UserError(f"{name} = {value!r} in the environment: not a number")
+            return int(value)
+    return None
+
+
+def _own_gpu(local_index: str, tasks_on_machine: str) -> list[int] | None:
+    """Give each of several processes on a machine one of its GPUs.
+
+    A single one takes all, and so does one that the launcher shows a single GPU.
+    """
+    # SLURM writes 2(x3),1: two tasks on three machines, one on the last.
+    several = os.environ.get(tasks_on_machine, "1").split("(")[0].split(",")[0] != "1"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    one_visible = bool(visible) and "," not in visible
+    index = _number(local_index)
+    return [index] if several and not one_visible and index is not None else None

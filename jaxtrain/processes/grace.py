@@ -1,0 +1,103 @@
+"""Ends a stopped program at once: a second signal came, or its time to save is up.
+
+Batch systems kill it soon after the first. A thread waits for the signals, as Python
+calls its handlers between two of its own instructions alone: never, while the main
+thread waits for a device that hangs.
+"""
+
+import math
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from jaxtrain.console import tell
+from jaxtrain.processes import peers
+
+# A signal to the process group often comes twice, passed on by a parent.
+REPEAT_SECONDS = 1.0
+# To look into a folder that may hang itself.
+LOOK_SECONDS = 1.0
+
+
+class Grace:
+    """What follows on a signal between `start` and `end`.
+
+    Args:
+      signals: that count; others are left alone.
+    """
+
+    def __init__(self, signals: Collection[int]):
+        self._signals = signals
+        self._seconds: float | None = None
+        self._newest: Callable[[], int] | None = None
+
+    def limit(self, seconds: float | None, newest: Callable[[], int]) -> None:
+        """Set how long a run may take to stop.
+
+        Args:
+          seconds: from the first signal; None: what it takes.
+          newest: returns the last step that was saved; it may hang, as its disk does.
+        """
+        self._seconds, self._newest = seconds, newest
+
+    def start(self) -> None:
+        """Start to wait for signals, in the main thread, which alone may."""
+        self._read, self._write = socket.socketpair()
+        self._write.setblocking(False)
+        self._previous = signal.set_wakeup_fd(
+            self._write.fileno(), warn_on_full_buffer=False
+        )
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def end(self) -> None:
+        signal.set_wakeup_fd(self._previous)
+        self._write.close()
+
+    def _watch(self) -> None:
+        with self._read:
+            first = self._next()
+            since = time.monotonic()
+            until = since + (math.inf if self._seconds is None else self._seconds)
+            again = first
+            while again and time.monotonic() - since < REPEAT_SECONDS:
+                again = self._next(until)
+        if again is None:
+            code = 128 + (signal.SIGINT if first == signal.SIGINT else signal.SIGTERM)
+            reason = f"within checkpoint.grace_seconds = {self._seconds:g}"
+            self._leave(code, f"not saved {reason}")
+        elif again:
+            self._leave(1, "not saved, as a second signal came")
+
+    def _next(self, until: float = math.inf) -> int | None:
+        """Wait for a signal; 0: `end` was called; None: the time is up."""
+        while (left := until - time.monotonic()) > 0:
+            self._read.settimeout(None if left == math.inf else left)
+            try:
+                # The number of each signal; nothing: the other side was closed.
+                number = self._read.recv(1)
+            except TimeoutError:
+                break
+            if not number or number[0] in self._signals:
+                return number[0] if number else 0
+        return None
+
+    def _leave(self, code: int, message: str) -> None:
+        if self._newest is not None:
+            message += f": the same command goes on from {_in_time(self._newest)}"
+        tell(f"stopped: {message}")
+        others = peers.current()
+        if others is not None:
+            others.leave(code, message)
+        os._exit(code)
+
+
+def _in_time(newest: Callable[[], int]) -> str:
+    """Name the last step that was saved, unless the disk is what hangs."""
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(newest()), daemon=True)
+    thread.start()
+    thread.join(LOOK_SECONDS)
+    return f"step {found[0]}" if found else "the last checkpoint"

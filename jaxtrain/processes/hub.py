@@ -1,0 +1,77 @@
+"""What process 0 does for all processes of a run: it passes on what one tells.
+
+Each, process 0 too, has one connection to the hub. When the run or a process ends, the
+hub tells all; each answers by closing its connection, so none misses the word.
+"""
+
+import math
+import socket
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from jaxtrain.processes.links import Links
+
+# For all processes to close their connections at the end.
+ANSWER_SECONDS = 2.0
+
+
+class Hub:
+    """A thread of process 0.
+
+    Args:
+      connections: to each process of the run, by its number.
+      heartbeat: seconds of silence after which a process counts as lost.
+    """
+
+    def __init__(self, connections: dict[int, socket.socket], heartbeat: float):
+        self._num = len(connections)
+        self._links = Links(connections, heartbeat)
+        self._signum: int | None = None
+        self._asked: dict[int, int] = {}
+        self._values: list[deque[Any]] = [deque() for _ in connections]
+        self._done: set[int] = set()
+        self._until = math.inf
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Wait until all processes have got the last word."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while len(self._links) and time.monotonic() < self._until:
+            for index, message in self._links.poll():
+                self._handle(index, **message)
+
+    def _handle(self, index: int, kind: str, **values: Any) -> None:
+        if kind == "signal" and self._signum is None:
+            self._signum = values["signum"]
+            self._links.send("ask")
+        elif kind == "asked":
+            self._asked[index] = values["times"]
+            if len(self._asked) == self._num:
+                # The place that the furthest comes to next: none has passed it.
+                at = 1 + max(self._asked.values())
+                self._links.send("stop", at=at, signum=self._signum)
+        elif kind == "gather":
+            self._values[index].append(values["value"])
+            if all(self._values):
+                gathered = [told.popleft() for told in self._values]
+                self._links.send("gathered", values=gathered)
+        elif kind == "done":
+            self._done.add(index)
+            if len(self._done) == self._num:
+                self._say_last("done")
+        elif kind == "end":
+            self._links.close(index)
+            self._say_last("end", process=index, **values)
+        elif kind == "lost":
+            self._say_last("lost", process=index, **values)
+
+    def _say_last(self, kind: str, **values: Any) -> None:
+        """Tell all; what comes after it is no news."""
+        if self._until == math.inf:
+            self._until = time.monotonic() + ANSWER_SECONDS
+            self._links.send(kind, **values)

@@ -1,0 +1,89 @@
+"""Ends a run that hangs: in a dead device, a lost file system, a stuck data worker."""
+
+import contextlib
+import faulthandler
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from jaxtrain.console import tell
+from jaxtrain.errors import START_AGAIN
+from jaxtrain.processes import peers
+
+# What a save may take, however short the steps are: storage may be slow.
+LONG_SECONDS = 1800.0
+
+
+class Watchdog:
+    """While entered, ends the process if it is not told in time that a step is done.
+
+    Args:
+      seconds: between two steps, or two batches of an evaluation; None: for ever.
+      compiling: tells of compilation, which is given all the time it takes. That of
+        other processes is not seen: the first step may take as long as a save.
+    """
+
+    def __init__(self, seconds: float | None, compiling: Callable[[], bool]):
+        self._seconds = self._limit = seconds
+        if seconds is not None and peers.current() is not None:
+            self._limit = max(seconds, LONG_SECONDS)
+        self._compiling = compiling
+        self._at = time.monotonic()
+        self._done = threading.Event()
+
+    def beat(self) -> None:
+        """Tell that the run goes on."""
+        self._at = time.monotonic()
+
+    def step_done(self) -> None:
+        """Tell that the devices have done a step."""
+        self.beat()
+        self._limit = self._seconds
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """Give what is inside the time of a save."""
+        limit = self._limit
+        if self._seconds is not None:
+            self._limit = max(self._seconds, LONG_SECONDS)
+        yield
+        self.beat()
+        self._limit = limit
+
+    def __enter__(self) -> "Watchdog":
+        self.beat()
+        if self._seconds is not None:
+            threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._done.set()
+
+    def _watch(self) -> None:
+        assert self._seconds is not None
+        while not self._done.wait(min(1.0, self._seconds / 4)):
+            if self._compiling():
+                self.beat()
+            limit = self._limit
+            if limit is not None and time.monotonic() - self._at > limit:
+                self._end(limit)
+
+    def _end(self, limit: float) -> None:
+        tell(
+            f"error: no step was done for {limit:g} s (train.step_timeout_seconds); "
+            "the same command goes on from the last checkpoint. What each thread was "
+            "doing:"
+        )
+        faulthandler.dump_traceback(sys.stderr, all_threads=True)
+        others = peers.current()
+        if others is not None:
+            others.leave(START_AGAIN, f"it did no step for {limit:g} s")
+        os._exit(START_AGAIN)

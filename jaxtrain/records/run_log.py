@@ -1,0 +1,260 @@
+"""What a run tells: lines or a progress bar, metrics.jsonl, TensorBoard, W&B."""
+
+import importlib.util
+import json
+import secrets
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from jaxtrain.config import LoggingConfig
+from jaxtrain.console import Console
+from jaxtrain.errors import UserError
+from jaxtrain.records.appended import Appended
+from jaxtrain.records.tensorboard import EventFile
+from jaxtrain.records.workdir import METRICS, TENSORBOARD, finite, write_text
+from jaxtrain.training.timetable import Plan
+
+Values = dict[str, Any]
+
+# Metrics of a step that are 0 or 1, and the names of their counts.
+COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
+
+
+class Writer(Protocol):
+    """Takes one record: a `kind`, a step and values."""
+
+    def write(self, kind: str, step: int, values: Values) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def check(config: LoggingConfig) -> None:
+    """Raise UserError if a writer that is asked for is not installed."""
+    if not config.wandb_project:
+        return
+    # A folder of that name, as W&B itself makes where a run starts, has no origin.
+    found = importlib.util.find_spec("wandb")
+    if found is None or found.origin is None:
+        raise UserError(
+            f"logging.wandb_project = {config.wandb_project!r} needs the extra wandb: "
+            "pip install -e '.[wandb]'"
+        )
+
+
+class RunLog:
+    """Sends each record to all writers; on processes other than 0, to none."""
+
+    def __init__(self, workdir: Path, config: LoggingConfig, plan: Plan, step: int):
+        self._plan = plan
+        self._writers: list[Writer] = []
+        if jax.process_index() == 0:
+            # It may fail: before others take the screen, or open files.
+            if config.wandb_project:
+                self._writers.append(_Wandb(workdir, config.wandb_project))
+            self._writers += [_Lines(workdir, step), _Screen(plan, step)]
+            if config.tensorboard:
+                self._writers.append(_TensorBoard(workdir, step))
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        """Record values of `kind` train, eval or event at a step."""
+        epoch = self._plan.epoch(step)
+        for writer in self._writers:
+            writer.write(kind, step, {"epoch": epoch, **values})
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+class Interval:
+    """The metrics of the steps since the last line, left on the device until read."""
+
+    def __init__(self, values: dict[str, list[float]] | None = None):
+        self._values: dict[str, list[float]] = dict(values or {})
+        # Steps of this process, without those that a checkpoint brought along.
+        self.num_new = 0
+        self._on_device: list[dict[str, jax.Array]] = []
+
+    def add(self, metrics: dict[str, jax.Array]) -> None:
+        """Take the metrics of one call, (steps,) each."""
+        self._on_device.append(metrics)
+        self.num_new += metrics["loss"].shape[0]
+
+    def values(self) -> dict[str, list[float]]:
+        """Return one value a step, waiting for those that are not computed yet."""
+        for metrics in jax.device_get(self._on_device):
+            for name, values in metrics.items():
+                self._values.setdefault(name, []).extend(map(float, values))
+        self._on_device = []
+        return self._values
+
+    def summary(self) -> dict[str, float]:
+        """Return the means, the last of what is set, and counts of steps.
+
+        Skipped steps do not enter the means.
+        """
+        values = {name: np.asarray(v) for name, v in self.values().items()}
+        taken = values["skipped"] == 0
+        result = {}
+        for name, array in values.items():
+            if name in ("learning_rate", "loss_scale"):
+                result[name] = float(array[-1])
+            elif name in COUNTED:
+                result[COUNTED[name]] = int(array.sum())
+            elif name not in ("bad_steps", "loss_limit"):
+                result[name] = (
+                    float(array[taken].mean()) if taken.any() else float("nan")
+                )
+        return result
+
+
+def show_table(title: str, rows: dict[str, Any]) -> None:
+    """Print a table of names and values."""
+    if jax.process_index() == 0:
+        table = Table(title=title, title_justify="left", show_header=False)
+        for name, value in rows.items():
+            table.add_row(name, str(value))
+        Console().print(table)
+
+
+class _Lines:
+    """metrics.jsonl, one JSON object a line."""
+
+    def __init__(self, workdir: Path, step: int):
+        path = workdir / METRICS
+        if path.exists():
+            # The lines after the checkpoint are about to be written again.
+            kept = [line for line in path.read_text().splitlines() if _keep(line, step)]
+            write_text(path, "".join(line + "\n" for line in kept))
+        self._file = Appended(path)
+
+    def write(self, kind: str, step: int, values: Values) -> None:
+        record = {"kind": kind, "step": step, "time": time.time(), **finite(values)}
+        self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _keep(line: str, step: int) -> bool:
+    try:
+        return json.loads(line)["step"] <= step
+    except (ValueError, KeyError, TypeError):
+        return False  # Cut off by a kill.
+
+
+class _TensorBoard:
+    def __init__(self, workdir: Path, step: int):
+        self._file = EventFile(workdir / TENSORBOARD, purge_step=step + 1)
+
+    def write(self, kind: str, step: int, values: Values) -> None:
+        self._file.add(step, _scalars(kind, values))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _scalars(kind: str, values: Values) -> dict[str, float]:
+    """Name the numbers by the split that they are of, such as `test/loss`."""
+    scope = values.get("split", kind)
+    return {
+        f"{scope}/{name}": value
+        for name, value in values.items()
+        if isinstance(value, int | float)
+    }
+
+
+class _Wandb:
+    def __init__(self, workdir: Path, project: str):
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        # Kept in the workdir, so that the same run goes on, and a fresh one does not.
+        id_file = workdir / "wandb_id"
+        if not id_file.exists():
+            id_file.write_text(secrets.token_hex(4))
+        try:
+            self._run = wandb.init(
+                project=project,
+                name=workdir.name,
+                id=id_file.read_text(),
+                dir=workdir,
+                resume="allow",
+            )
+        except Exception as error:  # Of many kinds, such as that nobody is logged in.
+            raise UserError(
+                f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
+                "see `wandb login`, set WANDB_MODE=offline, or leave the field out"
+            ) from error
+
+    def write(self, kind: str, step: int, values: Values) -> None:
+        self._run.log(_scalars(kind, values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class _Screen:
+    """A progress bar on a terminal, plain lines elsewhere."""
+
+    def __init__(self, plan: Plan, step: int):
+        self._plan, self._start, self._began = plan, step, time.perf_counter()
+        self._console = Console()
+        self._bar: Progress | None = None
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                TextColumn("{task.completed}/{task.total}"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(
+                "compiling", total=plan.total_steps, completed=step
+            )
+            self._bar.start()
+
+    def write(self, kind: str, step: int, values: Values) -> None:
+        text = f"epoch {values['epoch']:.2f}  step {step}/{self._plan.total_steps}"
+        if kind == "event":
+            details = "  ".join(
+                f"{k} {v}"
+                for k, v in values.items()
+                if k != "epoch" and not isinstance(v, list)
+            )
+            self._print(f"{text}  {details}")
+            return
+        shown = [f"loss {values['loss']:.4f}", f"accuracy {values['accuracy']:.4f}"]
+        if kind == "eval":
+            self._print(f"{text}  {values['split']}: " + "  ".join(shown))
+            return
+        shown.append(f"{values['examples_per_second']:.0f} images/s")
+        if values.get("skipped_steps"):
+            shown.append(f"{values['skipped_steps']} skipped")
+        if self._bar is None:
+            self._print("  ".join([text, *shown, f"{self._left(step)} left"]))
+        else:
+            self._bar.update(
+                self._task,
+                completed=step,
+                description="  ".join([f"epoch {values['epoch']:.1f}", *shown]),
+            )
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _left(self, step: int) -> str:
+        done = max(1, step - self._start)
+        rate = (time.perf_counter() - self._began) / done
+        minutes, seconds = divmod(round(rate * (self._plan.total_steps - step)), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02}:{seconds:02}"

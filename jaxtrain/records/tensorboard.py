@@ -1,0 +1,55 @@
+"""TensorBoard's event files.
+
+The writer of tensorboardX writes in a thread, which ends for good when a disk is full;
+the next records would then wait for it for ever. Here the records are its own, and the
+file is ours.
+"""
+
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+from tensorboardX.proto import event_pb2
+from tensorboardX.record_writer import masked_crc32c
+from tensorboardX.summary import scalar
+
+from jaxtrain.records.appended import Appended
+
+# protobuf makes the classes at run time.
+Event: Any = event_pb2.Event  # pyright: ignore[reportAttributeAccessIssue]
+SessionLog: Any = event_pb2.SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class EventFile:
+    """A new event file in a folder.
+
+    Args:
+      folder: made if it is not there.
+      purge_step: TensorBoard hides what older files say of this step and later ones.
+    """
+
+    def __init__(self, folder: Path, purge_step: int):
+        folder.mkdir(exist_ok=True)
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}"
+        self._file = Appended(folder / name)
+        start = SessionLog(status=SessionLog.START)
+        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        self._write(Event(wall_time=time.time(), step=purge_step, session_log=start))
+
+    def add(self, step: int, scalars: dict[str, float]) -> None:
+        """Write values of a step, by their names."""
+        for name, value in scalars.items():
+            summary = scalar(name, value)
+            self._write(Event(wall_time=time.time(), step=step, summary=summary))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, event: Any) -> None:
+        """Write a TFRecord: the length, the event, and a checksum of each."""
+        data = event.SerializeToString()
+        size = struct.pack("<Q", len(data))
+        sums = (struct.pack("<I", masked_crc32c(part)) for part in (size, data))
+        self._file.write(size + next(sums) + data + next(sums))

@@ -1,0 +1,248 @@
+"""The folder of a run: is it new, to be resumed, or finished."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain import config as config_lib
+from jaxtrain.config import Config
+from jaxtrain.console import tell
+from jaxtrain.errors import UserError
+
+CONFIG, METRICS, SUMMARY = "config.json", "metrics.jsonl", "summary.json"
+CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+# There while a run holds the folder, and after one that was killed.
+LOCK = ".lock"
+# Of file systems that lock no files.
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
+# Tries to lock a folder whose lock others remove in the same moment.
+MAX_TRIES = 100
+
+
+def follow(workdir: Path) -> Path:
+    """Return the folder that a link leads to: the link may change under a run.
+
+    Raises:
+      UserError: it leads nowhere.
+    """
+    folder = Path(os.path.realpath(workdir))
+    for link in workdir.absolute().parents:
+        if link.is_symlink() and not link.exists():
+            raise UserError(
+                f"--workdir {workdir}: {link} is a link to {os.path.realpath(link)}, "
+                "which is not there: mount or make it, or choose another --workdir"
+            )
+    if os.path.islink(workdir) and not folder.parent.is_dir():
+        raise UserError(
+            f"--workdir {workdir} is a link to {folder}, and there is no "
+            f"{folder.parent}: mount or make it, or choose another --workdir"
+        )
+    return workdir if str(folder) == os.path.abspath(workdir) else folder
+
+
+@contextlib.contextmanager
+def locked(workdir: Path) -> Iterator[None]:
+    """Hold the folder for one run at a time; process 0 does so for all.
+
+    It is made if it is not there, and removed again if nothing is put into it.
+
+    Raises:
+      UserError: another run holds it, or it cannot be written.
+    """
+    if jax.process_index() != 0:
+        yield
+        return
+    made = [p for p in (workdir, *workdir.parents) if not os.path.lexists(p)]
+    path = workdir / LOCK
+    descriptor = _lock(path)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if _leads_to(path, descriptor):
+                path.unlink()
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+
+
+def _lock(path: Path) -> int:
+    """Make and lock a file that the path still leads to then; return its descriptor.
+
+    A file, as NFS locks no folders between machines.
+    """
+    gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for _ in range(MAX_TRIES):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError as error:
+            gone = error  # A run that ended has removed the folder.
+            continue
+        except OSError as error:
+            raise _cannot_write(path.parent, error) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise UserError(
+                f"another process trains in {path.parent}: wait for it, or choose "
+                "another --workdir"
+            ) from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                os.close(descriptor)
+                raise _cannot_write(path.parent, error) from None
+            tell(
+                f"warning: {path.parent}: no file can be locked there "
+                f"({error.strerror}), so nothing keeps a second run out"
+            )
+        if _leads_to(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # A run that ended has removed the file.
+    raise _cannot_write(path.parent, gone)
+
+
+def _leads_to(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def open_workdir(
+    workdir: Path, config: Config, *, fresh: bool, resume_step: int | None = None
+) -> None:
+    """Check that what the folder holds is a run of this config, or nothing.
+
+    Only for who holds the lock.
+
+    Args:
+      fresh: move an old run aside first.
+      resume_step: there must be a run that can go back to it.
+
+    Raises:
+      UserError: the folder cannot be written, or holds a run of another config.
+    """
+    path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
+    if resume_step is not None and not path.exists():
+        raise UserError(f"--resume-step {resume_step}: no run in {workdir}")
+    if fresh and (path.exists() or checkpoints.exists()):
+        print(f"moved the old run to {_move_aside(workdir)}")
+    try:
+        checkpoints.mkdir(exist_ok=True)
+        # A run that ended before its first checkpoint binds nobody.
+        if any(step.name.isdigit() for step in checkpoints.iterdir()):
+            _check_same(workdir, _read_config(path), config)
+        with (workdir / METRICS).open("a"):
+            pass  # Writable?
+        write_text(path, config_lib.to_json(config))
+    except OSError as error:
+        raise _cannot_write(workdir, error) from None
+
+
+def read_summary(workdir: Path, total_steps: int) -> dict[str, Any] | None:
+    """Return the summary if the run has reached `total_steps` or stopped early."""
+    path = workdir / SUMMARY
+    if not path.exists():
+        return None
+    try:
+        summary = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): move it away to go on") from None
+    finished = summary["stopped_early"] or summary["step"] >= total_steps
+    return summary if finished else None
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    write_text(path, json.dumps(finite(values), indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file in one move, so that a kill leaves the old or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+def finite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None."""
+    if isinstance(value, dict):
+        return {key: finite(v) for key, v in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _read_config(path: Path) -> Config:
+    try:
+        return config_lib.from_json(path.read_text())
+    except (UserError, ValueError, FileNotFoundError) as error:
+        raise UserError(
+            f"{path}: cannot be read ({error}), so the checkpoints beside it cannot be "
+            "continued: restore it, choose another --workdir, or give --fresh"
+        ) from None
+
+
+def _check_same(workdir: Path, old: Config, new: Config) -> None:
+    changed = config_lib.differences(old, new)
+    if changed:
+        raise UserError(
+            f"{workdir} holds a run of another config:\n  "
+            + "\n  ".join(changed)
+            + "\nResume it with its own config, choose another --workdir, or give "
+            "--fresh to move it aside and start anew"
+        )
+
+
+def _move_aside(workdir: Path) -> Path:
+    """Move what the folder holds, but not the lock, into a new one beside it.
+
+    So that the folder stays where it is, locked. The checkpoints come last: without
+    its config, a run that a kill left in parts is refused, and not begun anew.
+    """
+    aside = _aside(workdir.absolute())
+    names = sorted(
+        (p.name for p in workdir.iterdir() if p.name != LOCK),
+        key=lambda name: (name == CHECKPOINTS, name),
+    )
+    try:
+        aside.mkdir(mode=workdir.stat().st_mode & 0o777)
+        for name in names:
+            (workdir / name).rename(aside / name)
+    except BaseException as error:  # A signal, too.
+        for name in names:
+            if os.path.lexists(aside / name):
+                (aside / name).rename(workdir / name)
+        with contextlib.suppress(OSError):
+            aside.rmdir()
+        if not isinstance(error, OSError):
+            raise
+        raise UserError(
+            f"--fresh: cannot move the old run in {workdir} to {aside} "
+            f"({error.strerror}): move it yourself, or choose another --workdir"
+        ) from None
+    return aside
+
+
+def _aside(workdir: Path) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    names = [f"{workdir.name}.old-{stamp}"]
+    names += [f"{names[0]}-{i}" for i in range(1, 100)]
+    return next(p for n in names if not (p := workdir.with_name(n)).exists())
+
+
+def _cannot_write(workdir: Path, error: OSError) -> UserError:
+    return UserError(
+        f"--workdir {workdir}: cannot write there ({error.strerror}): choose another"
+    )

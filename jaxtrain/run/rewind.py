@@ -1,0 +1,142 @@
+"""Going back to an earlier checkpoint, at a person's word or after a loss spike.
+
+What came after it is moved aside, never deleted. From there the data of some steps may
+be left out: the state is that of the checkpoint, the data are later ones (as PaLM was
+trained, Chowdhery et al. 2022, arXiv:2204.02311, section 5.1).
+"""
+
+import collections
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain.checkpoints.store import Checkpoints
+from jaxtrain.errors import BadNumbersError, UserError
+from jaxtrain.processes import peers
+from jaxtrain.records import workdir as workdir_lib
+from jaxtrain.run.bad_numbers import LossSpike
+from jaxtrain.run.progress import Progress
+from jaxtrain.training.timetable import Plan
+
+# Times that loss spikes lead back to one checkpoint, before the run gives up.
+MAX_REWINDS = 3
+# In the workdir: for a step gone back to by hand, the steps whose data are left out.
+SKIPS = "skips.json"
+
+
+class Rewinds:
+    """Moves a run back, and its data ahead; `apply` once the state is restored."""
+
+    def __init__(self, workdir: Path, saved: Checkpoints, plan: Plan):
+        self._workdir, self._saved, self._plan = workdir, saved, plan
+        self._times = collections.Counter[int]()
+        # Where the data are to go on; None: as the checkpoint says.
+        self._position: int | None = None
+        self._event: dict[str, Any] | None = None
+
+    def to_step(self, step: int, skip_steps: int) -> None:
+        """Go back to a checkpoint, and leave out the data of the next steps.
+
+        Raises:
+          UserError: there is no checkpoint of this step.
+        """
+        steps = self._saved.steps()
+        if step not in steps:
+            known = ", ".join(map(str, steps)) or "none"
+            raise UserError(
+                f"--resume-step {step}: no such checkpoint in {self._saved.directory}; "
+                f"there is {known}"
+            )
+        # First, so that a kill in between cannot lose it.
+        skips = {s: n for s, n in self._skips().items() if s < step}
+        if skip_steps:
+            skips[step] = skip_steps
+        if skips != self._skips() and jax.process_index() == 0:
+            named = {str(s): n for s, n in skips.items()}
+            workdir_lib.write_json(self._workdir / SKIPS, named)
+        self._move_aside(step, steps[-1])
+        self._event = {
+            "event": "rewound, as asked",
+            "from_step": steps[-1],
+            "skip_steps": skip_steps,
+        }
+
+    def before(self, spike: LossSpike) -> None:
+        """Go back to the newest checkpoint before a spike, and leave it out.
+
+        A regular checkpoint if there is one, so that the additional one of a run that
+        was interrupted does not change where it leads.
+
+        Raises:
+          BadNumbersError: it led back there too often.
+        """
+        steps = [step for step in self._saved.steps() if step <= spike.step]
+        every = self._plan.save_every_steps
+        regular = [step for step in steps if every and step % every == 0]
+        target = max(regular or steps, default=0)
+        self._times[target] += 1
+        if self._times[target] > MAX_REWINDS:
+            loss, limit = spike.details["loss"], spike.details["loss_limit"]
+            raise BadNumbersError(
+                f"step {spike.step + 1}: loss {loss} is a spike (above {limit}), after "
+                f"{MAX_REWINDS} others that led back to checkpoint {target} "
+                "(train.on_spike = 'rewind'). Go further back with --resume-step and "
+                "--skip-steps, or try, in another --workdir or with --fresh, a lower "
+                "optimizer.learning_rate or optimizer.clip_norm"
+            )
+        self._move_aside(target, spike.step + 1)
+        self._position = spike.position + 1
+        self._event = {
+            "event": "rewound for a loss spike",
+            "from_step": spike.step + 1,
+            **spike.details,
+        }
+
+    def apply(self, step: int, progress: Progress) -> dict[str, Any] | None:
+        """Move the data of a restored run ahead; return the event to tell of, if any.
+
+        Done once: what it sets is saved with the next checkpoint. Until then a run that
+        is started again finds the same spike again, or the file of skips.
+        """
+        progress.data_offset += self._skips().get(step, 0)
+        if self._position is not None:
+            progress.data_offset = self._position - step
+        event, self._event, self._position = self._event, None, None
+        return event and {**event, "data_offset": progress.data_offset}
+
+    def _skips(self) -> dict[int, int]:
+        path = self._workdir / SKIPS
+        if not path.exists():
+            return {}
+        try:
+            return {
+                int(step): int(n) for step, n in json.loads(path.read_text()).items()
+            }
+        except (ValueError, AttributeError) as error:
+            raise UserError(f"{path} is damaged ({error}): restore it") from None
+
+    def _move_aside(self, step: int, newest: int) -> None:
+        """Rename newer checkpoints and the summary; keep a copy of the metrics."""
+        if jax.process_index() == 0:
+            lines, summary = (
+                self._workdir / name
+                for name in (workdir_lib.METRICS, workdir_lib.SUMMARY)
+            )
+            if lines.exists():
+                shutil.copy(lines, _aside(lines, newest))
+            if summary.exists():
+                summary.rename(_aside(summary, newest))
+        self._saved.put_aside_after(step)
+        peers.gather(None)
+
+
+def _aside(path: Path, step: int) -> Path:
+    """Return an unused name, such as `metrics.rewound-30.jsonl`."""
+    number, target = 0, path.with_stem(f"{path.stem}.rewound-{step}")
+    while target.exists():
+        number += 1
+        target = path.with_stem(f"{path.stem}.rewound-{step}-{number}")
+    return target

@@ -1,0 +1,111 @@
+"""The table at the start of a run and the summary at its end."""
+
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import jaxtrain
+from jaxtrain.run.progress import Progress
+from jaxtrain.run.setup import Steps, Task
+from jaxtrain.training.state import TrainState, num_params
+
+LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of jaxtrain and of what it is built on."""
+    return {"jaxtrain": jaxtrain.__version__, **{n: _version(n) for n in LIBRARIES}}
+
+
+def _version(library: str) -> str:
+    """Return what its metadata say: a library may be there without them."""
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def describe(task: Task, workdir: Path) -> dict[str, Any]:
+    """Return what a person wants to see before a run starts."""
+    config, plan, splits = task.config, task.plan, task.splits
+    height, width, channels = splits.train.image_shape
+    num_validation = len(splits.validation) if splits.validation else 0
+    device = jax.devices()[0]
+    return {
+        "model": f"{config.model.name}, {num_params(task.abstract_state.params):,} "
+        "parameters",
+        "data": f"{config.data.source}, {height}x{width}x{channels}, "
+        f"{splits.train.num_classes} classes",
+        "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
+        f"{len(splits.test):,} test",
+        "batch": f"{plan.batch_size} a step",
+        "steps": f"{plan.total_steps:,} in {plan.epoch(plan.total_steps):g} epochs of "
+        f"{plan.steps_per_epoch:,}",
+        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}",
+        "precision": f"{config.precision}: {task.policy.describe()}",
+        "devices": f"{jax.device_count()} x {device.device_kind}, "
+        f"{jax.process_count()} process(es)",
+        **_describe_stages(task),
+        "workdir": workdir,
+    }
+
+
+def _describe_stages(task: Task) -> dict[str, str]:
+    if task.stages is None:
+        return {}
+    stages, idle_share = task.stages.stages, task.stages.timeline.idle_share
+    flops = sum(stage.flops for stage in stages)
+    rows = {
+        f"stage {i}": f"{stage.layout.mesh.size} device(s), {stage.flops / flops:.1%} "
+        f"of the FLOPs: {stage.names[0]} to {stage.names[-1]}"
+        for i, stage in enumerate(stages, start=1)
+    }
+    micro = task.config.train.accumulate_steps
+    shown = f"{len(stages)} stages, {micro} micro-batch(es), {idle_share:.1%} idle"
+    return {"pipeline": shown, **rows}
+
+
+def describe_result(summary: dict[str, Any], workdir: Path) -> dict[str, Any]:
+    """Return what a person wants to see once a run has ended."""
+    test = summary["eval"]
+    return {
+        "test accuracy": f"{test['accuracy']:.4f}",
+        "test loss": f"{test['loss']:.4f}",
+        "examples": test["num_examples"],
+        "workdir": workdir,
+    }
+
+
+def summarize(
+    task: Task,
+    steps: Steps,
+    state: TrainState,
+    progress: Progress,
+    test: dict[str, float | int],
+) -> dict[str, Any]:
+    """Return the contents of summary.json, but for the versions."""
+    step = int(state.step)
+    pipeline = {}
+    if task.stages is not None:
+        pipeline["pipeline_idle_share"] = task.stages.timeline.idle_share
+    examples = step * task.plan.batch_size
+    return {
+        "step": step,
+        "epoch": task.plan.epoch(step),
+        "eval": test,
+        "best": progress.best,
+        "stopped_early": progress.stopped_early,
+        "skipped_steps": int(state.bad_steps["total"]),
+        "data_offset": progress.data_offset,
+        "train_seconds": progress.train_seconds,
+        "compile_seconds": steps.compile_seconds(),
+        "examples_per_second": examples / progress.step_seconds,
+        "num_params": num_params(state.params),
+        "device_kind": jax.devices()[0].device_kind,
+        "num_devices": jax.device_count(),
+        "num_processes": jax.process_count(),
+        "precision": task.config.precision,
+        **pipeline,
+    }

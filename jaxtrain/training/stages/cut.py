@@ -1,0 +1,202 @@
+"""A model cut into pipeline stages: which layers, on which devices, at what cost."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.models.layers import Model
+from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
+from jaxtrain.parallel.sharding import Layout, replicated
+from jaxtrain.training.stages.timeline import Timeline, simulate
+from jaxtrain.training.state import split_model
+from jaxtrain.training.step import apply_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Consecutive pieces of a model, and the devices that hold and compute them.
+
+    Attributes:
+      part: the pieces, of `Model.pieces`.
+      names: their layers.
+      graphdef: the model with these layers alone.
+      layout: their devices.
+      flops: of a forward pass of a micro-batch.
+    """
+
+    part: slice
+    names: tuple[str, ...]
+    graphdef: Any
+    layout: Layout
+    flops: float
+
+    def activations(self, num_dims: int) -> NamedSharding:
+        """Return where the inputs and outputs (batch, ...) of the stage lie."""
+        spec = P(BATCH_AXES, *SPATIAL_AXES)
+        return NamedSharding(self.layout.mesh, spec if num_dims == 4 else P(BATCH_AXES))
+
+    def constrain(self, x: jax.Array) -> jax.Array:
+        """Have activations, or their gradients, lie so, inside jit."""
+        return jax.lax.with_sharding_constraint(x, self.activations(x.ndim))
+
+    def take(self, x: jax.Array) -> jax.Array:
+        """Copy activations, or their gradients, from a neighbour, or a batch."""
+        return jax.device_put(x, self.activations(x.ndim))
+
+    def take_whole(self, tree: Any) -> Any:
+        """Copy small arrays to every device of the stage."""
+        return jax.device_put(tree, replicated(self.layout.mesh))
+
+
+@dataclass(frozen=True)
+class Stages:
+    """All stages in turn, and the timeline of a step.
+
+    A state has the same tree as without stages; each layer's arrays lie on its stage,
+    and the counts, which belong to no layer, on the first. What a stage holds is the
+    same tree with its own layers alone.
+    """
+
+    stages: tuple[Stage, ...]
+    timeline: Timeline
+
+    def part(self, stage: Stage, tree: Any) -> Any:
+        """Return what a stage holds of a tree, with the counts wherever they lie."""
+
+        def choose(node: Any) -> Any:
+            if not self._is_by_layer(node):
+                return node
+            return {name: node[name] for name in node if name in stage.names}
+
+        return jax.tree.map(choose, tree, is_leaf=self._is_by_layer)
+
+    def split(self, tree: Any) -> list[Any]:
+        """Return what each stage holds of a tree, with the counts copied to it."""
+        nodes, treedef = jax.tree.flatten(tree, is_leaf=self._is_by_layer)
+        counts = {i: n for i, n in enumerate(nodes) if not self._is_by_layer(n)}
+        parts = []
+        for stage in self.stages:
+            own = dict(enumerate(nodes)) | stage.take_whole(counts)
+            parts.append(self.part(stage, treedef.unflatten(own.values())))
+        return parts
+
+    def merge(self, parts: Sequence[Any]) -> Any:
+        """Put together what the stages hold; the counts are those of the first."""
+
+        def join(*nodes: Any) -> Any:
+            if not self._is_by_layer(nodes[0]):
+                return nodes[0]
+            return {name: value for node in nodes for name, value in node.items()}
+
+        return jax.tree.map(join, *parts, is_leaf=self._is_by_layer)
+
+    def shardings(self, state: Any) -> list[Any]:
+        """Return the shardings of what each stage holds of a state."""
+        return [s.layout.state(self.part(s, state)) for s in self.stages]
+
+    def _is_by_layer(self, node: Any) -> bool:
+        names = {name for stage in self.stages for name in stage.names}
+        return isinstance(node, dict) and node.keys() <= names
+
+
+def build_stages(
+    config: Config,
+    model: Model,
+    image_shape: tuple[int, ...],
+    dtype: Any,
+    layouts: Sequence[Layout],
+) -> Stages:
+    """Cut an abstract model into stages of about the same cost, one for each layout.
+
+    Raises:
+      UserError: the model has fewer pieces, or the config asks for what a pipeline
+        cannot do.
+    """
+    _check(config)
+    pieces = model.pieces()
+    if len(layouts) > len(pieces):
+        raise UserError(
+            f"parallel.pipeline_stages = {len(layouts)} is more than the {len(pieces)} "
+            f"pieces that {config.model.name} can be cut into: {len(pieces)} or fewer "
+            "would fit"
+        )
+    images = jax.ShapeDtypeStruct((config.micro_batch_size, *image_shape), dtype)
+    flops = piece_flops(model, images)
+    stages = []
+    for layout, part in zip(layouts, balance(flops, len(layouts)), strict=True):
+        names = tuple(name for piece in pieces[part] for name in piece.names)
+        cost = sum(flops[part])
+        graphdef = _graphdef(model, names)
+        stages.append(
+            Stage(part=part, names=names, graphdef=graphdef, layout=layout, flops=cost)
+        )
+    timeline = simulate([s.flops for s in stages], config.train.accumulate_steps)
+    return Stages(tuple(stages), timeline)
+
+
+def piece_flops(model: Model, images: jax.ShapeDtypeStruct) -> list[float]:
+    """Return the FLOPs of a forward pass through each piece, as XLA counts them."""
+    graphdef, params, model_state = split_model(model)
+    flops, x, key = [], images, jax.random.key(0)
+    for i in range(len(model.pieces())):
+
+        def function(params: Any, model_state: Any, x: Any, i: int = i) -> Any:
+            part = slice(i, i + 1)
+            return apply_model(graphdef, params, model_state, x, key, part)[0]
+
+        lowered = jax.jit(function).lower(params, model_state, x)
+        costs: Any = lowered.cost_analysis()
+        flops.append(float(costs["flops"]))
+        x = jax.eval_shape(function, params, model_state, x)
+    return flops
+
+
+def balance(costs: Sequence[float], num_parts: int) -> list[slice]:
+    """Cut costs into consecutive parts, none empty, so that the largest is smallest."""
+    total = [0.0, *itertools.accumulate(costs)]
+    # For the first n costs in k parts: the largest part, and where the last one starts.
+    best = {(0, 0): (0.0, 0)}
+    for k in range(1, num_parts + 1):
+        for n in range(k, len(costs) + 1):
+            best[k, n] = min(
+                (max(best[k - 1, start][0], total[n] - total[start]), start)
+                for start in range(k - 1, n)
+                if (k - 1, start) in best
+            )
+    parts, stop = [], len(costs)
+    for k in range(num_parts, 0, -1):
+        start = best[k, stop][1]
+        parts.append(slice(start, stop))
+        stop = start
+    return parts[::-1]
+
+
+def _graphdef(model: Model, names: Sequence[str]) -> Any:
+    """Return the graph of a model that has only the layers named."""
+    layers = split_model(model)[1]
+    model = nnx.clone(model)
+    for name in layers.keys() - set(names):
+        delattr(model, name)
+    return nnx.graphdef(model)
+
+
+def _check(config: Config) -> None:
+    stages = f"parallel.pipeline_stages = {config.parallel.pipeline_stages}"
+    if config.optimizer.name == "lbfgs":
+        raise UserError(
+            f"{stages}: the line search of lbfgs needs the whole model in one place; "
+            "use another optimizer.name"
+        )
+    if config.train.steps_per_call > 1:
+        raise UserError(
+            f"{stages} with train.steps_per_call = {config.train.steps_per_call}: a "
+            "pipeline runs its steps one by one; set train.steps_per_call to 1"
+        )

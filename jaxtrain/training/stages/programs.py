@@ -1,0 +1,173 @@
+"""What one pipeline stage computes in a training step, compiled for its devices."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.config import TrainConfig
+from jaxtrain.dtypes import wide
+from jaxtrain.parallel.sharding import replicated
+from jaxtrain.training.compiled import Compiled, Several
+from jaxtrain.training.stages.cut import Stage
+from jaxtrain.training.state import TrainState
+from jaxtrain.training.step import apply_model, mean_loss_and_metrics
+from jaxtrain.training.update import (
+    Metrics,
+    Update,
+    mean_grads,
+    scale_of,
+    squares,
+    zero_grads,
+)
+
+
+class StagePrograms(Several):
+    """The programs of one stage.
+
+    Attributes:
+      zeros: `params -> total`, to sum gradients in.
+      forward: `(params, model_state, x, target) -> (y, pullback, model_state,
+        metrics)`; the `pullback` holds the residuals. For the last stage `y` is the
+        scaled loss and `target` what it takes; for the others `target` and `metrics`
+        are empty.
+      backward: `(total, pullback, dy) -> (total, dx)`.
+      sum_up: `(state, total) -> (grads, their sum of squares)`.
+      propose: `(state, root_key, grads, model_state, sums of all stages) -> (new, sum
+        of squares of its parameters)`.
+      conclude: `(state, new, metrics of all micro-batches, both sums of all stages) ->
+        (state, metrics)`.
+      loss_grad: of the loss with respect to itself.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        config: TrainConfig,
+        update: Update,
+        shardings: Any,
+        output_dtype: Any,
+        *,
+        is_last: bool,
+    ):
+        whole = replicated(stage.layout.mesh)
+        fields = ("params", "model_state", "opt_state")
+        new = {name: getattr(shardings, name) for name in fields}
+        forward = functools.partial(_forward, stage)
+        if is_last:
+            forward = functools.partial(_last_forward, stage, config.label_smoothing)
+        self.zeros = Compiled(functools.partial(_zeros, stage))
+        self.forward = Compiled(
+            forward, out_shardings=(None, None, shardings.model_state, whole)
+        )
+        self.backward = Compiled(functools.partial(_backward, stage), donate_argnums=0)
+        self.sum_up = Compiled(
+            functools.partial(_sum_up, config.accumulate_steps),
+            out_shardings=(None, whole),
+        )
+        self.propose = Compiled(
+            functools.partial(_propose, update), out_shardings=(new, whole)
+        )
+        self.conclude = Compiled(
+            functools.partial(_conclude, update),
+            out_shardings=(shardings, whole),
+            donate_argnums=0,
+        )
+        dtype = wide(output_dtype)
+        self.loss_grad = jax.device_put(np.ones((), dtype), whole)
+
+    def parts(self) -> tuple[Compiled, ...]:
+        return (
+            self.zeros,
+            self.forward,
+            self.backward,
+            self.sum_up,
+            self.propose,
+            self.conclude,
+        )
+
+
+def _zeros(stage: Stage, params: Any) -> Any:
+    return stage.layout.shared_grads(zero_grads(params))
+
+
+def _forward(
+    stage: Stage, params: Any, model_state: Any, x: jax.Array, target: dict[str, Any]
+) -> tuple[jax.Array, Any, Any, Metrics]:
+    assert not target, "only the last stage looks at the labels"
+
+    def apply(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
+        y, new = apply_model(stage.graphdef, params, model_state, x, part=stage.part)
+        return stage.constrain(y), new
+
+    params = stage.layout.whole_params(params)
+    y, pullback, model_state = jax.vjp(apply, params, x, has_aux=True)
+    return y, pullback, model_state, {}
+
+
+def _last_forward(
+    stage: Stage,
+    label_smoothing: float,
+    params: Any,
+    model_state: Any,
+    x: jax.Array,
+    target: dict[str, Any],
+) -> tuple[jax.Array, Any, Any, Metrics]:
+    def loss_fn(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
+        logits, new = apply_model(
+            stage.graphdef, params, model_state, x, target["key"], stage.part
+        )
+        loss, metrics = mean_loss_and_metrics(logits, target["label"], label_smoothing)
+        return loss * scale_of(target["loss_scale"]), (new, metrics)
+
+    params = stage.layout.whole_params(params)
+    loss, pullback, (model_state, metrics) = jax.vjp(loss_fn, params, x, has_aux=True)
+    return loss, pullback, model_state, metrics
+
+
+def _backward(
+    stage: Stage, total: Any, pullback: Any, dy: jax.Array
+) -> tuple[Any, jax.Array | None]:
+    grads, dx = pullback(dy)
+    grads = stage.layout.shared_grads(grads)
+    total = jax.tree.map(jnp.add, total, grads)
+    # Nobody asks for the gradients of the images: XLA drops them.
+    return total, None if stage.part.start == 0 else stage.constrain(dx)
+
+
+def _sum_up(num_micro: int, state: TrainState, total: Any) -> tuple[Any, jax.Array]:
+    grads = mean_grads(total, num_micro, state)
+    return grads, squares(grads)
+
+
+def _propose(
+    update: Update,
+    state: TrainState,
+    root: jax.Array,
+    grads: Any,
+    model_state: Any,
+    sums: list[Any],
+) -> tuple[dict[str, Any], jax.Array]:
+    new = update.propose(state, root, grads, _norm(sums), model_state)
+    return new, squares(new["params"])
+
+
+def _conclude(
+    update: Update,
+    state: TrainState,
+    new: dict[str, Any],
+    metrics: list[Metrics],
+    grad_sums: list[jax.Array],
+    param_sums: list[jax.Array],
+) -> tuple[TrainState, Metrics]:
+    means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *metrics)
+    norms = _norm(grad_sums), _norm(param_sums)
+    state, metrics_of_step = update.conclude(state, new, means, *norms)
+    # With a leading axis of steps.
+    return state, jax.tree.map(lambda x: x[None], metrics_of_step)
+
+
+def _norm(sums: list[jax.Array]) -> jax.Array:
+    return jnp.sqrt(sum(sums, jnp.float32(0)))

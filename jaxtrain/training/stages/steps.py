@@ -1,0 +1,244 @@
+"""Pipeline parallelism: the steps of a run whose layers lie on different devices.
+
+The host gives each stage its passes in the order of the timeline, and XLA runs them as
+their inputs come: one thread keeps all stages busy. A forward pass leaves its residuals
+on the stage, for the backward pass of the same micro-batch; only activations, and their
+gradients, go from stage to stage. The results are those of `jaxtrain.step`.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain import keys
+from jaxtrain.config import TrainConfig
+from jaxtrain.data.preprocess import Batch, Preprocess
+from jaxtrain.parallel.sharding import replicated
+from jaxtrain.tasks.metrics import Sums, batch_sums
+from jaxtrain.training.compiled import Compiled, Several
+from jaxtrain.training.stages.cut import Stage, Stages
+from jaxtrain.training.stages.programs import StagePrograms
+from jaxtrain.training.state import TrainState
+from jaxtrain.training.step import micro_batches, predict
+from jaxtrain.training.update import Metrics, Update
+
+
+class Create(Several):
+    """`root_key -> state`, each stage's part created on its devices."""
+
+    def __init__(
+        self, create: Callable[[jax.Array], TrainState], stages: Stages, abstract: Any
+    ):
+        self._stages = stages
+        self._programs = [
+            # XLA drops what the other stages hold.
+            Compiled(
+                functools.partial(_create_part, create, stages, stage),
+                out_shardings=shardings,
+            )
+            for stage, shardings in zip(
+                stages.stages, stages.shardings(abstract), strict=True
+            )
+        ]
+
+    def parts(self) -> list[Compiled]:
+        return self._programs
+
+    def __call__(self, root: jax.Array) -> TrainState:
+        return self._stages.merge([program(root) for program in self._programs])
+
+
+class TrainStep(Several):
+    """`(state, root_key, data, batches) -> (state, metrics)`, as `make_train_step`.
+
+    The data and the batches lie on the first stage, which prepares the images; the
+    labels and the keys of dropout go from there to the last.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        stages: Stages,
+        update: Update,
+        preprocess: Preprocess,
+        abstract: Any,
+        output_dtype: Any,
+    ):
+        self._stages = stages
+        first, last = stages.stages[0], stages.stages[-1]
+        whole = replicated(first.layout.mesh)
+        self._prepare = Compiled(
+            functools.partial(_prepare, preprocess, config.accumulate_steps),
+            out_shardings=(first.activations(4), whole),
+        )
+        shardings = stages.shardings(abstract)
+        self._programs = [
+            StagePrograms(
+                stage, config, update, state, output_dtype, is_last=stage is last
+            )
+            for stage, state in zip(stages.stages, shardings, strict=True)
+        ]
+
+    def parts(self) -> list[Compiled | Several]:
+        return [self._prepare, *self._programs]
+
+    def __call__(
+        self, state: TrainState, root: jax.Array, data: Any, batches: Batch
+    ) -> tuple[TrainState, Metrics]:
+        parts: list[TrainState] = self._stages.split(state)
+        images, targets = self._prepare(state.step, root, data, batches)
+        totals, model_states, metrics = self._passes(parts, images, targets)
+        stages, programs = self._stages.stages, self._programs
+        summed = [
+            program.sum_up(*args)
+            for program, *args in zip(programs, parts, totals, strict=True)
+        ]
+        grad_sums = [sum_ for _, sum_ in summed]
+        proposed = [
+            program.propose(
+                part,
+                stage.take_whole(root),
+                grads,
+                model_state,
+                stage.take_whole(grad_sums),
+            )
+            for program, part, (grads, _), model_state, stage in zip(
+                programs, parts, summed, model_states, stages, strict=True
+            )
+        ]
+        param_sums = [sum_ for _, sum_ in proposed]
+        shared = metrics, grad_sums, param_sums
+        concluded = [
+            program.conclude(part, new, *stage.take_whole(shared))
+            for program, part, (new, _), stage in zip(
+                programs, parts, proposed, stages, strict=True
+            )
+        ]
+        state = self._stages.merge([part for part, _ in concluded])
+        return state, concluded[0][1]
+
+    def _passes(
+        self, parts: list[TrainState], images: list[jax.Array], targets: list[Any]
+    ) -> tuple[list[Any], list[Any], list[Metrics]]:
+        """Run the forward and backward passes of all micro-batches.
+
+        Returns:
+          For each stage the sum of the gradients and the batch-norm statistics, and for
+          each micro-batch the metrics.
+        """
+        stages, programs = self._stages.stages, self._programs
+        last = len(stages) - 1
+        loss_scale = parts[last].loss_scale
+        targets = stages[last].take_whole(targets)
+        totals = [p.zeros(part.params) for p, part in zip(programs, parts, strict=True)]
+        model_states = [part.model_state for part in parts]
+        # What waits for a stage to take it up, by stage and micro-batch.
+        inputs = {(0, micro): x for micro, x in enumerate(images)}
+        pullbacks, output_grads = {}, {}
+        metrics: list[Metrics] = []
+        for stage, kind, micro in self._stages.timeline.ops:
+            program, here = programs[stage], (stage, micro)
+            if kind == "forward":
+                target = (
+                    {**targets[micro], "loss_scale": loss_scale}
+                    if stage == last
+                    else {}
+                )
+                y, pullbacks[here], model_states[stage], measured = program.forward(
+                    parts[stage].params, model_states[stage], inputs.pop(here), target
+                )
+                if stage == last:
+                    metrics.append(measured)
+                    output_grads[here] = program.loss_grad
+                else:
+                    inputs[stage + 1, micro] = stages[stage + 1].take(y)
+            else:
+                totals[stage], dx = program.backward(
+                    totals[stage], pullbacks.pop(here), output_grads.pop(here)
+                )
+                if stage > 0:
+                    output_grads[stage - 1, micro] = stages[stage - 1].take(dx)
+        return totals, model_states, metrics
+
+
+class EvalStep(Several):
+    """`(params, model_state, sums, data, batches) -> sums`, as `make_eval_step`."""
+
+    def __init__(self, stages: Stages, preprocess: Preprocess):
+        self._stages = stages
+        first = stages.stages[0]
+        whole = replicated(first.layout.mesh)
+        self._prepare = Compiled(
+            functools.partial(_prepare_eval, preprocess),
+            out_shardings=(first.activations(4), whole),
+        )
+        self._forward = [
+            Compiled(functools.partial(_predict, stage)) for stage in stages.stages
+        ]
+        self._add = Compiled(
+            _add_sums,
+            out_shardings=replicated(stages.stages[-1].layout.mesh),
+            donate_argnums=0,
+        )
+
+    def parts(self) -> list[Compiled]:
+        return [self._prepare, *self._forward, self._add]
+
+    def __call__(
+        self, params: Any, model_state: Any, sums: Sums, data: Any, batches: Batch
+    ) -> Sums:
+        x, target = self._prepare(data, batches)
+        for stage, forward in zip(self._stages.stages, self._forward, strict=True):
+            model = self._stages.part(stage, (params, model_state))
+            x = forward(*model, stage.take(x))
+        sums, target = self._stages.stages[-1].take_whole((sums, target))
+        return self._add(sums, x, target)
+
+
+def _create_part(
+    create: Callable[[jax.Array], TrainState],
+    stages: Stages,
+    stage: Stage,
+    root: jax.Array,
+) -> TrainState:
+    return stages.part(stage, create(root))
+
+
+def _prepare(
+    preprocess: Preprocess,
+    num_micro: int,
+    step: jax.Array,
+    root: jax.Array,
+    data: Any,
+    batches: Batch,
+) -> tuple[list[jax.Array], list[dict[str, jax.Array]]]:
+    """Return the images of each micro-batch, and its labels and key of dropout."""
+    batch = preprocess(data, jax.tree.map(lambda x: x[0], batches), root, step)
+    images, labels = (micro_batches(batch[n], num_micro) for n in ("image", "label"))
+    key = keys.at_step(root, keys.DROPOUT, step)
+    return [images[i] for i in range(num_micro)], [
+        {"label": labels[i], "key": jax.random.fold_in(key, i)}
+        for i in range(num_micro)
+    ]
+
+
+def _prepare_eval(
+    preprocess: Preprocess, data: Any, batches: Batch
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    batch = jax.tree.map(lambda x: x[0], batches)
+    unused = jnp.zeros((), jnp.int32)
+    batch = preprocess(data, batch, keys.root_key(0), unused)
+    return batch["image"], {"label": batch["label"], "mask": batch["mask"]}
+
+
+def _predict(stage: Stage, params: Any, model_state: Any, x: jax.Array) -> jax.Array:
+    params = stage.layout.whole_params(params)
+    return stage.constrain(predict(stage.graphdef, params, model_state, x, stage.part))
+
+
+def _add_sums(sums: Sums, logits: jax.Array, target: dict[str, jax.Array]) -> Sums:
+    new = batch_sums(logits, target["label"], target["mask"])
+    return jax.tree.map(jnp.add, sums, new)

@@ -1,0 +1,146 @@
+"""The training state: a pytree of plain dicts, created already sharded."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jmp
+import optax
+from flax import nnx
+
+from jaxtrain import keys, models
+from jaxtrain.config import Config
+from jaxtrain.dtypes import wide
+from jaxtrain.models.layers import Model
+from jaxtrain.training.precision import create_loss_scale
+from jaxtrain.training.spikes import make_detector
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class TrainState:
+    """All that a step reads and changes.
+
+    Attributes:
+      step: completed steps, which is the position in the data, int32.
+      params: parameters.
+      model_state: batch-norm statistics.
+      opt_state: optax state.
+      ema_params: moving average of the parameters, at least float32; {} without it.
+      ema_model_state: that of the statistics of each batch, with the same weights.
+      loss_scale: fp16's dynamic loss scale; {} without it.
+      bad_steps: int32 counts of skipped steps, `total` and `in_a_row`.
+      loss_stats: of the losses, to find spikes (see `jaxtrain.spikes`); {} without it.
+    """
+
+    step: jax.Array
+    params: Any
+    model_state: Any
+    opt_state: Any
+    ema_params: Any
+    loss_scale: dict[str, jax.Array]
+    bad_steps: dict[str, jax.Array]
+    # Those that a checkpoint has only if they are not empty (`as_dict`).
+    ema_model_state: Any = dataclasses.field(default_factory=dict)
+    loss_stats: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+
+    @property
+    def eval_params(self) -> Any:
+        """The parameters to evaluate: their moving average if there is one."""
+        return self.ema_params or self.params
+
+    @property
+    def eval_model_state(self) -> Any:
+        """The batch-norm statistics of `eval_params`."""
+        return self.ema_model_state or self.model_state
+
+
+def as_dict(state: TrainState) -> dict[str, Any]:
+    """Return the state's fields, as a checkpoint holds them.
+
+    Orbax tells an empty field from none. Those that a run may do without are left out
+    if they are empty, so that the checkpoints of versions that did not know them can be
+    read.
+    """
+    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    optional = {"loss_stats", "ema_model_state"}
+    return {k: v for k, v in fields.items() if k not in optional or v}
+
+
+def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
+    """Split a model into its graph, parameters and other state, as plain dicts."""
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+    return graphdef, nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
+
+
+def build_abstract_model(
+    config: Config,
+    policy: jmp.Policy,
+    image_shape: tuple[int, int, int],
+    num_classes: int,
+) -> Model:
+    """Return the model without allocating it; errors name what does not fit."""
+    return nnx.eval_shape(
+        lambda: models.build(
+            config.model,
+            image_shape=image_shape,
+            num_classes=num_classes,
+            policy=policy,
+            rngs=nnx.Rngs(0),
+            norm_groups=config.norm_groups,
+        )
+    )
+
+
+def make_create_state(
+    config: Config,
+    policy: jmp.Policy,
+    image_shape: tuple[int, int, int],
+    num_classes: int,
+    tx: optax.GradientTransformation,
+) -> Any:
+    """Return the pure function from the root key to the first TrainState.
+
+    Trace it for the abstract state; jit it with `out_shardings` to create each array
+    where it belongs.
+    """
+
+    def create(root: jax.Array) -> TrainState:
+        model = models.build(
+            config.model,
+            image_shape=image_shape,
+            num_classes=num_classes,
+            policy=policy,
+            rngs=nnx.Rngs(params=keys.stream(root, keys.INIT)),
+            norm_groups=config.norm_groups,
+        )
+        _, params, model_state = split_model(model)
+        ema = config.train.ema_decay is not None
+        detector = make_detector(config.train)
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=params,
+            model_state=model_state,
+            opt_state=tx.init(params),
+            ema_params=_wide_copy(params) if ema else {},
+            ema_model_state=_wide_copy(model_state) if ema else {},
+            loss_scale=create_loss_scale(policy),
+            bad_steps={
+                "in_a_row": jnp.zeros((), jnp.int32),
+                "total": jnp.zeros((), jnp.int32),
+            },
+            loss_stats=detector.create() if detector else {},
+        )
+
+    return create
+
+
+def _wide_copy(tree: Any) -> Any:
+    """Copy: a donated buffer must not occur twice; bfloat16 would lose the average."""
+    return jax.tree.map(lambda x: jnp.array(x, wide(x.dtype), copy=True), tree)
+
+
+def num_params(params: Any) -> int:
+    return sum(x.size for x in jax.tree.leaves(params))

@@ -1,0 +1,198 @@
+"""The pure train and eval steps: functions of plain pytrees, to be jitted."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxtrain import keys
+from jaxtrain.config import TrainConfig
+from jaxtrain.data.preprocess import Batch, Preprocess
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.tasks.losses import cross_entropy
+from jaxtrain.tasks.metrics import Sums, batch_sums
+from jaxtrain.training.scan import repeat
+from jaxtrain.training.state import TrainState, split_model
+from jaxtrain.training.update import (
+    Metrics,
+    Update,
+    mean_grads,
+    scale_of,
+    squares,
+    zero_grads,
+)
+
+
+def make_train_step(
+    config: TrainConfig,
+    graphdef: Any,
+    update: Update,
+    preprocess: Preprocess,
+    layout: Layout,
+) -> Callable[[TrainState, jax.Array, Any, Batch], tuple[TrainState, Metrics]]:
+    """Return `(state, root_key, data, batches) -> (state, metrics)`.
+
+    `batches` has a leading axis of steps, all of them run in one call, and `metrics`
+    has one value a step. A step whose loss, gradients, batch-norm statistics or new
+    parameters are not finite is counted and leaves the model and the optimizer as they
+    were.
+    """
+    num_micro = config.accumulate_steps
+
+    def loss_fn(
+        params: Any, model_state: Any, batch: Batch, key: jax.Array, scale: jax.Array
+    ) -> tuple[jax.Array, tuple[Any, Metrics]]:
+        logits, model_state = apply_model(
+            graphdef, params, model_state, batch["image"], key
+        )
+        loss, metrics = mean_loss_and_metrics(
+            logits, batch["label"], config.label_smoothing
+        )
+        return loss * scale, (model_state, metrics)
+
+    def over_micro_batches(
+        micro_step: Callable[..., tuple[Any, Metrics]],
+        carry: Any,
+        batch: Batch,
+        key: Any,
+    ) -> tuple[Any, Metrics]:
+        """Repeat `micro_step(carry, batch, key)`; return the carry and mean metrics."""
+
+        def body(carry: Any, micro: tuple[jax.Array, Batch]) -> tuple[Any, Metrics]:
+            index, micro_batch = micro
+            return micro_step(carry, micro_batch, jax.random.fold_in(key, index))
+
+        parts = jax.tree.map(lambda x: micro_batches(x, num_micro), batch)
+        carry, metrics = repeat(body, carry, (jnp.arange(num_micro), parts))
+        return carry, jax.tree.map(jnp.mean, metrics)
+
+    def gradients(
+        state: TrainState, batch: Batch, key: Any
+    ) -> tuple[Any, Any, Metrics]:
+        scale = scale_of(state.loss_scale)
+        params = layout.whole_params(state.params)
+
+        def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
+            model_state, total = carry
+            (_, (model_state, metrics)), grads = jax.value_and_grad(
+                loss_fn, has_aux=True
+            )(params, model_state, batch, key, scale)
+            grads = layout.shared_grads(grads)
+            return (model_state, jax.tree.map(jnp.add, total, grads)), metrics
+
+        zeros = zero_grads(state.params)
+        (model_state, total), metrics = over_micro_batches(
+            micro_step, (state.model_state, zeros), batch, key
+        )
+        return mean_grads(total, num_micro, state), model_state, metrics
+
+    def mean_loss(params: Any, state: TrainState, batch: Batch, key: Any) -> jax.Array:
+        """Return the loss at other parameters; only a line search asks for it."""
+
+        def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
+            one = jnp.float32(1)
+            loss, (carry, _) = loss_fn(params, carry, batch, key, one)
+            return carry, {"loss": loss}
+
+        return over_micro_batches(micro_step, state.model_state, batch, key)[1]["loss"]
+
+    def one_step(
+        state: TrainState, root: jax.Array, data: Any, batch: Batch
+    ) -> tuple[TrainState, Metrics]:
+        batch = preprocess(data, batch, root, state.step)
+        batch = {**batch, "image": layout.images(batch["image"])}
+        key = keys.at_step(root, keys.DROPOUT, state.step)
+        grads, model_state, metrics = gradients(state, batch, key)
+        grad_norm = jnp.sqrt(squares(grads))
+        new = update.propose(
+            state,
+            root,
+            grads,
+            grad_norm,
+            model_state,
+            value=metrics["loss"],
+            grad=grads,
+            value_fn=lambda params: mean_loss(params, state, batch, key),
+        )
+        param_norm = jnp.sqrt(squares(new["params"]))
+        return update.conclude(state, new, metrics, grad_norm, param_norm)
+
+    def train_step(
+        state: TrainState, root: jax.Array, data: Any, batches: Batch
+    ) -> tuple[TrainState, Metrics]:
+        return repeat(
+            lambda state, batch: one_step(state, root, data, batch), state, batches
+        )
+
+    return train_step
+
+
+def make_eval_step(
+    graphdef: Any, preprocess: Preprocess, layout: Layout
+) -> Callable[[Any, Any, Sums, Any, Batch], Sums]:
+    """Return `(params, model_state, sums, data, batches) -> sums`, with dropout off."""
+
+    def eval_step(
+        params: Any, model_state: Any, sums: Sums, data: Any, batches: Batch
+    ) -> Sums:
+        batch = jax.tree.map(lambda x: x[0], batches)
+        unused = jnp.zeros((), jnp.int32)
+        batch = preprocess(data, batch, keys.root_key(0), unused)
+        params = layout.whole_params(params)
+        images = layout.images(batch["image"])
+        logits = predict(graphdef, params, model_state, images)
+        new = batch_sums(logits, batch["label"], batch["mask"])
+        return jax.tree.map(jnp.add, sums, new)
+
+    return eval_step
+
+
+def micro_batches(x: jax.Array, num: int) -> jax.Array:
+    """Reshape (batch, ...) to (num, batch / num, ...).
+
+    Every num-th example goes together, so that each device keeps its own.
+    """
+    return jnp.moveaxis(x.reshape(x.shape[0] // num, num, *x.shape[1:]), 1, 0)
+
+
+def apply_model(
+    graphdef: Any,
+    params: Any,
+    model_state: Any,
+    x: jax.Array,
+    key: jax.Array | None = None,
+    part: slice = slice(None),
+) -> tuple[jax.Array, Any]:
+    """Train a model, or some of its pieces, on `x`: the output and the new state.
+
+    `key` is for dropout, which is in the last piece.
+    """
+    model = nnx.merge(graphdef, params, model_state, copy=True)
+    model.train()
+    rngs = None if key is None else nnx.Rngs(dropout=key)
+    y = model(x, rngs=rngs, part=part)
+    return y, split_model(model)[2]
+
+
+def predict(
+    graphdef: Any,
+    params: Any,
+    model_state: Any,
+    x: jax.Array,
+    part: slice = slice(None),
+) -> jax.Array:
+    """Apply a model, or some of its pieces, as it is evaluated."""
+    model = nnx.merge(graphdef, params, model_state, copy=True)
+    model.eval()
+    return model(x, part=part)
+
+
+def mean_loss_and_metrics(
+    logits: jax.Array, label: jax.Array, label_smoothing: float
+) -> tuple[jax.Array, Metrics]:
+    """Return the loss of a micro-batch, and it and the accuracy as metrics."""
+    loss = cross_entropy(logits, label, label_smoothing).mean()
+    accuracy = jnp.mean(jnp.argmax(logits, -1) == label, dtype=jnp.float32)
+    return loss, {"loss": loss, "accuracy": accuracy}

@@ -1,0 +1,219 @@
+"""From the gradients of a step to the next state, in the parts that its step shares.
+
+A state here may be whole, or what one pipeline stage holds of it: the counts, and its
+own layers. What takes all layers into account, the norms, comes from outside.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxtrain import keys
+from jaxtrain.config import Config
+from jaxtrain.dtypes import wide, widen
+from jaxtrain.models.batch_norm import MOMENTUM
+from jaxtrain.training.optimizers import clip
+from jaxtrain.training.precision import adjust_loss_scale, at_minimum
+from jaxtrain.training.rounding import add_updates
+from jaxtrain.training.schedules import Schedule
+from jaxtrain.training.spikes import SpikeDetector, make_detector
+from jaxtrain.training.state import TrainState
+
+Metrics = dict[str, jax.Array]
+
+
+def scale_of(loss_scale: dict[str, jax.Array]) -> jax.Array:
+    """Return the factor on the loss that its gradients carry."""
+    return loss_scale["scale"] if loss_scale else jnp.float32(1)
+
+
+def zero_grads(params: Any) -> Any:
+    """Return zeros to add gradients to, in at least float32."""
+    return jax.tree.map(lambda p: jnp.zeros(p.shape, wide(p.dtype)), params)
+
+
+def mean_grads(total: Any, num_micro: int, state: TrainState) -> Any:
+    """Return the mean of summed, scaled gradients.
+
+    It stays in the dtype of the sum: without the scale, small ones are 0 in float16.
+    """
+    factor = 1 / (num_micro * scale_of(state.loss_scale))
+    return jax.tree.map(lambda g: g * factor, total)
+
+
+def squares(tree: Any) -> jax.Array:
+    """Return the sum of squares, whose root is the norm, in at least float32."""
+    each = [jnp.sum(jnp.square(x)) for x in jax.tree.leaves(widen(tree))]
+    return sum(each, jnp.float32(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """What a step does once it has its gradients.
+
+    Attributes:
+      tx: the optimizer.
+      clip_norm: largest norm of the gradients; None: any.
+      ema_decay: of the moving averages; None: without them.
+      momentum: what a step keeps of the running batch-norm statistics.
+      schedule: learning rate, for the log.
+      detector: of loss spikes; None: they are not looked for.
+    """
+
+    tx: optax.GradientTransformationExtraArgs
+    clip_norm: float | None
+    ema_decay: float | None
+    momentum: float
+    schedule: Schedule | None
+    detector: SpikeDetector | None
+
+    def propose(
+        self,
+        state: TrainState,
+        root: jax.Array,
+        grads: Any,
+        grad_norm: jax.Array,
+        model_state: Any,
+        **extra_args: Any,
+    ) -> dict[str, Any]:
+        """Return the `params`, `model_state` and `opt_state` that gradients lead to.
+
+        Args:
+          state: before the step.
+          root: key of the run.
+          grads: of its parameters.
+          grad_norm: of all parameters.
+          model_state: after the step.
+          **extra_args: what a line search asks for.
+        """
+        if self.clip_norm is not None:
+            grads = clip(grads, grad_norm, self.clip_norm)
+        updates, opt_state = self.tx.update(
+            grads, state.opt_state, state.params, **extra_args
+        )
+        key = keys.at_step(root, keys.ROUNDING, state.step)
+        params = add_updates(state.params, updates, key)
+        return {"params": params, "model_state": model_state, "opt_state": opt_state}
+
+    def conclude(
+        self,
+        state: TrainState,
+        new: dict[str, Any],
+        metrics: Metrics,
+        grad_norm: jax.Array,
+        param_norm: jax.Array,
+    ) -> tuple[TrainState, Metrics]:
+        """Return the next state, and all metrics of the step.
+
+        Args:
+          state: before the step.
+          new: what `propose` returned; dropped if the step is skipped.
+          metrics: `loss` and `accuracy`.
+          grad_norm: of all gradients. Batch-norm statistics that are not finite show
+            in it, too (see `jaxtrain.models.batch_norm.statistics`).
+          param_norm: of all new parameters: finite gradients may still give an update
+            that is not.
+        """
+        finite = jnp.isfinite(metrics["loss"] + grad_norm + param_norm)
+        new = {**new, **self._average(state, new)}
+        old = {name: getattr(state, name) for name in new}
+        spike, loss_stats = self._look_for_spike(state, metrics["loss"], finite)
+        skip = self.detector is not None and self.detector.skip
+        taken = finite & ~spike if skip else finite
+        kept = jax.tree.map(lambda n, o: jnp.where(taken, n, o), new, old)
+        bad_steps = _count_bad_steps(state, taken, finite)
+        metrics = {
+            **metrics,
+            "grad_norm": grad_norm,
+            "skipped": 1 - taken.astype(jnp.int32),
+            "bad_steps": bad_steps["in_a_row"],
+        }
+        if self.schedule is not None:
+            # The optimizer counts only the steps that it took.
+            metrics["learning_rate"] = self.schedule(_steps_taken(state))
+        if state.loss_scale:
+            metrics["loss_scale"] = state.loss_scale["scale"]
+        if self.detector is not None:
+            metrics["spike"] = spike.astype(jnp.int32)
+            metrics["loss_limit"] = state.loss_stats["limit"]
+        state = TrainState(
+            step=state.step + 1,
+            loss_scale=adjust_loss_scale(state.loss_scale, finite),
+            bad_steps=bad_steps,
+            loss_stats=loss_stats,
+            **kept,
+        )
+        return state, metrics
+
+    def _average(self, state: TrainState, new: dict[str, Any]) -> dict[str, Any]:
+        """Move the averages of parameters and statistics towards those of this step.
+
+        The decay at step t is min(decay, (1 + t) / (10 + t)), as in TensorFlow's
+        ExponentialMovingAverage: faster at first, when the averages are young.
+
+        Statistics are those of the step's own batch, taken out of the running ones
+        again: the average of running averages would lag behind that of the weights.
+        Its values are as good as those computed anew (docs/decisions.md).
+        """
+        if self.ema_decay is None:
+            return {"ema_params": {}, "ema_model_state": {}}
+        taken = _steps_taken(state).astype(jnp.float32)
+        decay = jnp.minimum(self.ema_decay, (1 + taken) / (10 + taken))
+
+        def move(average: jax.Array, x: jax.Array) -> jax.Array:
+            return average + (1 - decay) * (x.astype(average.dtype) - average)
+
+        of_batch = jax.tree.map(
+            lambda running, old: old + (running - old) / (1 - self.momentum),
+            new["model_state"],
+            state.model_state,
+        )
+        return {
+            "ema_params": jax.tree.map(move, state.ema_params, new["params"]),
+            "ema_model_state": jax.tree.map(move, state.ema_model_state, of_batch),
+        }
+
+    def _look_for_spike(
+        self, state: TrainState, loss: jax.Array, finite: jax.Array
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Return whether the loss is a spike, and the statistics after it."""
+        if self.detector is None:
+            return jnp.array(False), {}
+        stats = state.loss_stats
+        followed = self.detector.follow(stats, loss)
+        after = jax.tree.map(lambda n, o: jnp.where(finite, n, o), followed, stats)
+        return finite & (loss > stats["limit"]), after
+
+
+def make_update(
+    config: Config,
+    tx: optax.GradientTransformationExtraArgs,
+    schedule: Schedule | None,
+) -> Update:
+    """Return what the config says of the update, with its optimizer."""
+    return Update(
+        tx=tx,
+        clip_norm=config.optimizer.clip_norm,
+        ema_decay=config.train.ema_decay,
+        momentum=MOMENTUM**config.train.accumulate_steps,
+        schedule=schedule,
+        detector=make_detector(config.train),
+    )
+
+
+def _steps_taken(state: TrainState) -> jax.Array:
+    return state.step - state.bad_steps["total"]
+
+
+def _count_bad_steps(
+    state: TrainState, taken: jax.Array, finite: jax.Array
+) -> dict[str, jax.Array]:
+    """Count skipped steps; fp16 overflows above the smallest scale are not in a row."""
+    counted = (finite | at_minimum(state.loss_scale)).astype(jnp.int32)
+    return {
+        "in_a_row": jnp.where(taken, 0, state.bad_steps["in_a_row"] + counted),
+        "total": state.bad_steps["total"] + 1 - taken.astype(jnp.int32),
+    }
