@@ -334,7 +334,7 @@ def test_a_user_without_a_home_trains_without_a_cache(tmp_path: Path):
 
 
 def test_a_user_without_a_home_may_name_a_cache(tmp_path: Path):
-    code = "from jaxtrain import devices\ndevices.start('cpu')"
+    code = "from jaxtrain.parallel import devices\ndevices.start('cpu')"
     result = homeless(code, XDG_CACHE_HOME=str(tmp_path))
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "jaxtrain" / "xla").is_dir()
