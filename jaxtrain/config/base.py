@@ -1,0 +1,87 @@
+"""What every section of the schema is made of: checked, frozen dataclasses."""
+
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from jaxtrain.errors import UserError
+
+# JAX counts in 32 bits and computes in them; a few counts only Python sees.
+MAX_COUNT = 2**31 - 1
+MAX_LARGE_COUNT = 2**53
+LARGE_COUNTS = ("examples", "warmup_examples", "seed")
+MAX_FLOAT = 3.4e38
+# A year: clocks and timers of the system take no more than some hundred of them.
+MAX_SECONDS = 365 * 24 * 3600
+
+
+def _is_of_type(value: Any, hint: Any) -> bool:
+    """Tell whether a value is of the type of a field; True and False are no numbers."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(_is_of_type(value, member) for member in get_args(hint))
+    if get_origin(hint) is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if get_origin(hint) is tuple:
+        item = get_args(hint)[0]
+        return isinstance(value, tuple) and all(_is_of_type(v, item) for v in value)
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, (int, float) if hint is float else hint)
+
+
+def _show_value(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:
+        return "a number with more digits than Python writes"
+
+
+def _show(hint: Any) -> str:
+    return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
+
+
+class Section:
+    """Checks type and size of every field, then calls `validate`."""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            self._check(name, _is_of_type(value, hint), _show(hint))
+            largest = MAX_LARGE_COUNT if name in LARGE_COUNTS else MAX_COUNT
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, int):
+                    expected = f"a number of at most {largest}"
+                    self._check(name, number <= largest, expected)
+                elif isinstance(number, float):
+                    expected = f"a finite number of at most {MAX_FLOAT:g}"
+                    self._check(name, abs(number) <= MAX_FLOAT, expected)
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise UserError for values out of range."""
+
+    def _check(self, name: str, ok: bool, expected: str) -> None:
+        if not ok:
+            value = _show_value(getattr(self, name))
+            raise UserError(f"{name} = {value}: expected {expected}")
+
+    def _positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            self._check(name, value is None or value > 0, "a value above 0")
+
+    def _not_negative(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            self._check(name, value is None or value >= 0, "0 or more")
+
+    def _fraction(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            self._check(name, value is None or 0 <= value < 1, "0 <= value < 1")
+
+    def _seconds(self, *names: str) -> None:
+        self._positive(*names)
+        for name in names:
+            value = getattr(self, name)
+            ok = value is None or value <= MAX_SECONDS
+            self._check(name, ok, f"at most a year, {MAX_SECONDS} seconds")

@@ -1,0 +1,35 @@
+"""The section `checkpoint`: how often one is saved, and which are kept."""
+
+from dataclasses import dataclass
+
+from jaxtrain.config.base import Section
+from jaxtrain.config.train import Metric
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig(Section):
+    """What is saved to go on from, how often, and how long it is kept."""
+
+    # Epochs between checkpoints; default: 1. One is always saved at the end.
+    every_epochs: float | None = None
+    # Steps between checkpoints.
+    every_steps: int | None = None
+    # Minutes between checkpoints.
+    every_minutes: float | None = None
+    # Newest checkpoints kept.
+    keep: int = 3
+    # Best checkpoints kept, by best_metric on the validation split.
+    keep_best: int = 1
+    # Keep also the checkpoints whose step is a multiple of this.
+    keep_every_steps: int | None = None
+    # Validation metric that makes a checkpoint the best.
+    best_metric: Metric = "accuracy"
+    # Seconds from the signal to stop until the run is saved, else it ends as it is:
+    # fewer than the system grants (Kubernetes 30); None: as long as it takes.
+    grace_seconds: float | None = 25.0
+
+    def validate(self) -> None:
+        self._positive("every_epochs", "every_steps", "every_minutes", "keep")
+        self._positive("keep_every_steps")
+        self._seconds("grace_seconds")
+        self._not_negative("keep_best")

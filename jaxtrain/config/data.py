@@ -1,0 +1,95 @@
+"""The section `data`: source, splits, batches, augmentation."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtrain.config.base import Section
+from jaxtrain.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentConfig(Section):
+    """Random changes of the training images, other ones in every epoch."""
+
+    # Pad by this many pixels on every side, then crop back at a random place.
+    crop_padding: int = 0
+    # Mirror left and right with probability one half.
+    horizontal_flip: bool = False
+    # Side in pixels of a square, at a random place, set to the mean colour; 0: none.
+    cutout_size: int = 0
+    # Random area (8-100 %) and aspect (3/4-4/3), resized to image_size; streamed data
+    # only, as the stored images are cut on the host.
+    random_resized_crop: bool = False
+
+    def validate(self) -> None:
+        self._not_negative("crop_padding", "cutout_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(Section):
+    """What is learnt from: the images, their splits, size and batches."""
+
+    # digits, tfds:NAME, or synthetic:HxWxC/CLASSES[/EXAMPLES].
+    source: str = "digits"
+    # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
+    data_dir: str | None = None
+    # Training split, in TFDS syntax, such as train[:90%] or train+test[:100].
+    train_split: str = "train"
+    # Validation split; None: the set's own, else a held-out fraction of the training
+    # split.
+    validation_split: str | None = None
+    # Test split, used once, at the end.
+    test_split: str = "test"
+    # Seeded, stratified fraction of the training split held out for validation when
+    # there is no validation split; 0: no validation.
+    validation_fraction: float = 0.1
+    # Let splits share examples, such as to see that a model can learn a few by heart.
+    allow_overlap: bool = False
+    # Examples in a global batch: of all devices and processes, of one optimizer step.
+    batch_size: int = 128
+    # Examples in a global batch of an evaluation; None: as batch_size.
+    eval_batch_size: int | None = None
+    # Height and width in pixels that images are resized to; None: as stored.
+    image_size: int | None = None
+    # 1: grey, 3: colour; None: as stored.
+    channels: int | None = None
+    # Mean of each channel, in 0..1, subtracted; None: computed from the training split.
+    mean: tuple[float, ...] | None = None
+    # Standard deviation of each channel, in 0..1, divided by; None: computed likewise.
+    std: tuple[float, ...] | None = None
+    # Random changes of the training images, other ones in every epoch.
+    augment: AugmentConfig = AugmentConfig()
+    # Keep the images on the device (device), stream them (stream), or decide by size.
+    cache: Literal["auto", "device", "stream"] = "auto"
+    # Processes that decode streamed images; 0: threads of this process.
+    workers: int = 0
+
+    def validate(self) -> None:
+        self._positive("batch_size", "eval_batch_size", "image_size")
+        self._fraction("validation_fraction")
+        self._check("channels", self.channels in (None, 1, 3), "1 or 3")
+        self._not_negative("workers")
+        if (self.mean is None) != (self.std is None):
+            raise UserError("mean and std: give both or neither")
+        if self.data_dir is not None and not self.source.startswith("tfds:"):
+            raise UserError(
+                f"data_dir = {self.data_dir!r} has no effect on {self.source}, only on "
+                "tfds: sources"
+            )
+        in_0_1 = "in 0..1: those of pixel values from 0 to 255, divided by 255"
+        self._check("mean", all(0 <= m <= 1 for m in self.mean or ()), in_0_1)
+        std = all(0 < s <= 1 for s in self.std or ())
+        self._check("std", std, f"values above 0, {in_0_1}")
+        if self.augment.random_resized_crop:
+            if self.image_size is None:
+                raise UserError("augment.random_resized_crop: set data.image_size too")
+            if self.cache == "device":
+                raise UserError(
+                    "augment.random_resized_crop cuts the stored images on the host: "
+                    "set data.cache to stream"
+                )
+        if self.cache == "device" and self.workers:
+            raise UserError(
+                f"workers = {self.workers} has no effect with cache = 'device': "
+                "set data.workers to 0 or data.cache to stream"
+            )

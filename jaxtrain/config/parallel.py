@@ -1,0 +1,64 @@
+"""The section `parallel`: the mesh of devices and how processes keep in touch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtrain.config.base import Section
+from jaxtrain.errors import UserError
+
+MESH_AXES = ("data", "fsdp", "model", "spatial", "spatial_width")
+Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelConfig(Section):
+    """How the devices and processes share the work."""
+
+    # What the devices share: data_parallel (the batch), fsdp (the batch and the whole
+    # state), zero1 (the batch and the optimizer's state), tensor (channels), spatial
+    # (the rows of the images) or 2d (fsdp over groups of 2 that share channels).
+    preset: Preset = "data_parallel"
+    # Devices that share a batch and hold a whole copy of the state each. This and the
+    # next four are the mesh: -1: all that the others leave; None: as the preset says.
+    data: int | None = None
+    # Devices that share a batch and the state.
+    fsdp: int | None = None
+    # Devices that share the channels of convolutions and the classes.
+    model: int | None = None
+    # Devices that share the rows of an image.
+    spatial: int | None = None
+    # Devices that share the columns of an image.
+    spatial_width: int | None = None
+    # Stages that hold the layers in turn, each on its part of the devices; the
+    # micro-batches that pass through them are train.accumulate_steps.
+    pipeline_stages: int = 1
+    # Examples whose batch-norm statistics are computed together, or global: all of a
+    # (micro-)batch, for which the devices exchange them in every layer.
+    batch_norm: Literal["global"] | int = "global"
+    # Named set of XLA flags for several GPUs: overlap hides collectives behind
+    # computation. Without effect on CPU.
+    xla_flags: Literal["default", "overlap"] = "default"
+    # Of several processes: seconds without a sign of life of one, after which the
+    # others end with exit code 75 (start again). One that was killed they see at once.
+    heartbeat_seconds: float = 30.0
+    # Seconds that a process waits at the end of the run for the others to come there.
+    shutdown_seconds: float = 300.0
+
+    def validate(self) -> None:
+        for name in MESH_AXES:
+            size = getattr(self, name)
+            ok = size is None or size == -1 or size > 0
+            self._check(name, ok, "-1 or above 0")
+        rest = [name for name in MESH_AXES if getattr(self, name) == -1]
+        if len(rest) > 1:
+            raise UserError(
+                f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: one axis "
+                "may take the rest of the devices"
+            )
+        self._positive("pipeline_stages")
+        self._seconds("heartbeat_seconds", "shutdown_seconds")
+        self._check(
+            "batch_norm",
+            self.batch_norm == "global" or self.batch_norm > 0,
+            "global or a number of examples above 0",
+        )

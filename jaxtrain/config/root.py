@@ -1,0 +1,83 @@
+"""The root of the schema: the sections, and what one of them asks of another."""
+
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from jaxtrain.config.base import Section
+from jaxtrain.config.checkpoint import CheckpointConfig
+from jaxtrain.config.data import DataConfig
+from jaxtrain.config.log import LoggingConfig
+from jaxtrain.config.model import ModelConfig
+from jaxtrain.config.optimizer import OptimizerConfig
+from jaxtrain.config.parallel import ParallelConfig
+from jaxtrain.config.train import TrainConfig
+from jaxtrain.errors import UserError
+
+# Of each group one member may be set; an override on the command line replaces the
+# member that the config file sets.
+ONE_OF = (
+    ("train.epochs", "train.steps", "train.examples"),
+    ("train.eval_every_epochs", "train.eval_every_steps"),
+    ("checkpoint.every_epochs", "checkpoint.every_steps", "checkpoint.every_minutes"),
+    (
+        "optimizer.warmup_epochs",
+        "optimizer.warmup_steps",
+        "optimizer.warmup_examples",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Section):
+    """A whole run: what `get_config()` of a recipe returns."""
+
+    # Root of all randomness: initial weights, data order, augmentation, dropout.
+    seed: int = 0
+    # fp32, tf32, bf16, fp16, pure_bf16, fp64, or params=DTYPE,compute=DTYPE,
+    # output=DTYPE.
+    precision: str = "fp32"
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=10))
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+
+    def validate(self) -> None:
+        self._check("seed", 0 <= self.seed < 2**32, "a number from 0 to 2**32 - 1")
+        for group in ONE_OF:
+            given = {
+                path: value
+                for path in group
+                if (value := attrgetter(path)(self)) is not None
+            }
+            if len(given) > 1:
+                shown = " and ".join(
+                    f"{path} = {value}" for path, value in given.items()
+                )
+                raise UserError(f"{shown}: give one of {', '.join(group)}")
+        if self.data.batch_size % self.train.accumulate_steps:
+            raise UserError(
+                f"data.batch_size = {self.data.batch_size} is not divisible by "
+                f"train.accumulate_steps = {self.train.accumulate_steps}"
+            )
+        group = self.parallel.batch_norm
+        if group != "global" and self.micro_batch_size % group:
+            raise UserError(
+                f"parallel.batch_norm = {group} does not divide the "
+                f"{self.micro_batch_size} examples of data.batch_size / "
+                "train.accumulate_steps"
+            )
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Examples, of all devices, that go through the model together."""
+        return self.data.batch_size // self.train.accumulate_steps
+
+    @property
+    def norm_groups(self) -> int:
+        """Parts of a micro-batch that batch norm takes by themselves."""
+        group = self.parallel.batch_norm
+        return 1 if group == "global" else self.micro_batch_size // group

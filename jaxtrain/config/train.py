@@ -1,0 +1,71 @@
+"""The section `train`: length, steps, evaluations, and when a run stops."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtrain.config.base import Section
+from jaxtrain.errors import UserError
+
+Metric = Literal["loss", "accuracy", "top5_accuracy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Section):
+    """The run: its length, its steps, its evaluations, and when it stops."""
+
+    # Length in epochs; one of epochs, steps and examples.
+    epochs: float | None = None
+    # Length in optimizer steps.
+    steps: int | None = None
+    # Length in training examples.
+    examples: int | None = None
+    # Stop once this many steps are done, as if interrupted; the schedule is unchanged.
+    # (With steps_per_call, at the end of the call.)
+    stop_after_steps: int | None = None
+    # Steps compiled into one call: fewer dispatches, for small models on a GPU.
+    steps_per_call: int = 1
+    # Micro-batches whose gradients are averaged into one step.
+    accumulate_steps: int = 1
+    # Non-finite steps in a row after which the run stops.
+    max_bad_steps: int = 10
+    # Seconds without a finished step, or batch of an evaluation, after which the run
+    # ends with exit code 75 (start again); None: it waits for ever.
+    step_timeout_seconds: float | None = None
+    # Standard deviations above the mean of the last losses that make a loss a spike;
+    # None: spikes are not looked for.
+    spike_sigma: float | None = None
+    # Steps over which that mean and deviation are taken.
+    spike_window: int = 100
+    # A spike is told (warn), changes nothing but the counts (skip), or leads back to
+    # the checkpoint before it, from which the data up to it are left out (rewind).
+    on_spike: Literal["warn", "skip", "rewind"] = "warn"
+    # Probability moved from the true class to all classes evenly.
+    label_smoothing: float = 0.0
+    # Decay of the moving average of the weights, which is then what is evaluated.
+    ema_decay: float | None = None
+    # Epochs between evaluations on the validation split; default: 1.
+    eval_every_epochs: float | None = None
+    # Steps between evaluations on the validation split.
+    eval_every_steps: int | None = None
+    # Stop after this many evaluations without improvement of early_stop_metric.
+    early_stop_patience: int | None = None
+    # Validation metric that early stopping watches.
+    early_stop_metric: Metric = "loss"
+
+    def validate(self) -> None:
+        self._positive("epochs", "steps", "examples", "stop_after_steps")
+        self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
+        self._seconds("step_timeout_seconds")
+        self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
+        self._fraction("label_smoothing", "ema_decay")
+        self._positive("spike_sigma")
+        self._check("spike_window", self.spike_window >= 10, "10 or more")
+        for name, default in (("spike_window", 100), ("on_spike", "warn")):
+            value = getattr(self, name)
+            if self.spike_sigma is None and value != default:
+                raise UserError(
+                    f"{name} = {value!r} has no effect without train.spike_sigma: set "
+                    "that too, to 10 for example"
+                )
+        if self.epochs is self.steps is self.examples is None:
+            raise UserError("give the run's length: epochs, steps or examples")
