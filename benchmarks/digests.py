@@ -25,7 +25,7 @@ from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import compile_step, create_inputs
-from jaxtrain.run.setup import build_task
+from jaxtrain.run.setup import build_setup
 from jaxtrain.run.summary import versions
 from jaxtrain.training.state import as_dict
 
@@ -34,9 +34,9 @@ STEPS, REPEATS = 3, 3
 
 
 def measure(config: Config) -> dict[str, Any]:
-    task = build_task(config)
-    program = compile_step(task)
-    state, key, data, batches = create_inputs(task)
+    setup = build_setup(config)
+    program = compile_step(setup)
+    state, key, data, batches = create_inputs(setup)
     start = time.perf_counter()
     scan(as_dict(state))
     compiling = time.perf_counter() - start
@@ -58,7 +58,7 @@ def measure(config: Config) -> dict[str, Any]:
             start = time.perf_counter()
             saved.verify(0)
             reading = time.perf_counter() - start
-    interval = task.plan.save_every_steps
+    interval = setup.timetable.save_every_steps
     assert interval is not None
     seconds, step = statistics.median(digests), statistics.median(steps)
     return {

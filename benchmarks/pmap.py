@@ -39,7 +39,7 @@ from jaxtrain.models.convnet import ConvNet
 from jaxtrain.parallel import devices
 from jaxtrain.performance.collectives import list_collectives, summarize
 from jaxtrain.performance.measure import compile_step, create_inputs
-from jaxtrain.run.setup import Task, build_task
+from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import versions
 from jaxtrain.training.state import split_model
 
@@ -68,20 +68,20 @@ def make_config(num_devices: int, examples: int) -> Config:
     )
 
 
-def make_ours(task: Task) -> tuple[Step, Any, jax.stages.Compiled]:
+def make_ours(setup: Setup) -> tuple[Step, Any, jax.stages.Compiled]:
     """Return our step, its first state and its program."""
-    program = compile_step(task)
-    state, key, data, batches = create_inputs(task)
+    program = compile_step(setup)
+    state, key, data, batches = create_inputs(setup)
     return lambda state: program(state, key, data, batches)[0], state, program
 
 
-def make_peer(task: Task) -> tuple[Step, Any, jax.stages.Compiled]:
+def make_peer(setup: Setup) -> tuple[Step, Any, jax.stages.Compiled]:
     """Return the step of pmap, its first state and its program."""
     model = ConvNet(
         SHAPE,
         NUM_CLASSES,
         width=WIDTH,
-        layers=FlaxLayers(policy=task.policy, rngs=nnx.Rngs(0)),
+        layers=FlaxLayers(policy=setup.policy, rngs=nnx.Rngs(0)),
     )
     graphdef, params, model_state = split_model(model)
     num = jax.device_count()
@@ -105,7 +105,7 @@ def make_peer(task: Task) -> tuple[Step, Any, jax.stages.Compiled]:
         return (optax.apply_updates(params, updates), model_state, opt_state), metrics
 
     rng = np.random.default_rng(0)
-    size = num, task.config.data.batch_size // num
+    size = num, setup.config.data.batch_size // num
     images = jnp.asarray(rng.integers(256, size=(*size, *SHAPE)), jnp.uint8)
     labels = jnp.asarray(rng.integers(NUM_CLASSES, size=size))
     pmapped: Any = jax.pmap(step, axis_name="devices", donate_argnums=0)
@@ -140,12 +140,12 @@ def main() -> None:
     examples = parser.parse_args().examples
     jax.config.update("jax_num_cpu_devices", SIMULATED_DEVICES)
     devices.start("auto")
-    task = build_task(make_config(jax.device_count(), examples))
-    our_step, our_state, our_program = make_ours(task)
-    step, state, program = make_peer(task)
+    setup = build_setup(make_config(jax.device_count(), examples))
+    our_step, our_state, our_program = make_ours(setup)
+    step, state, program = make_peer(setup)
     run_ours, run_peer = make_run(our_step, our_state), make_run(step, state)
     pairs = [(run_ours(), run_peer()) for _ in range(PAIRS)]
-    images = STEPS * task.config.data.batch_size
+    images = STEPS * setup.config.data.batch_size
     result = {
         "name": "pmap",
         **compare([o for o, _ in pairs], [p for _, p in pairs], images),

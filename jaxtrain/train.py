@@ -20,9 +20,10 @@ from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.extended import describe_jump
 from jaxtrain.run.loop import Job, Run
+from jaxtrain.run.programs import Programs, make_programs
 from jaxtrain.run.progress import Progress
 from jaxtrain.run.rewind import Rewinds
-from jaxtrain.run.setup import Steps, Task, build_task, make_steps
+from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import describe, describe_result, versions
 from jaxtrain.training.state import TrainState, as_dict
 
@@ -57,20 +58,20 @@ def train(
     """
     run_log.check(config.logging)
     workdir = workdir_lib.follow(workdir)
-    task = build_task(config)
+    setup = build_setup(config)
     with workdir_lib.locked(workdir):
-        finished = _open(task, workdir, fresh=fresh, resume_step=resume_step)
+        finished = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished
-        show_table("jaxtrain", describe(task, workdir))
+        show_table("jaxtrain", describe(setup, workdir))
         folder = workdir / workdir_lib.CHECKPOINTS
         with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
-            rewinds = Rewinds(workdir, saved, task.plan)
+            rewinds = Rewinds(workdir, saved, setup.timetable)
             if resume_step is not None:
                 rewinds.to_step(resume_step, skip_steps)
             job = Job(
-                task=task,
-                steps=make_steps(task),
+                setup=setup,
+                programs=make_programs(setup),
                 workdir=workdir,
                 versions=versions(),
                 saved=saved,
@@ -85,7 +86,7 @@ def train(
 
 
 def _open(
-    task: Task, workdir: Path, *, fresh: bool, resume_step: int | None
+    setup: Setup, workdir: Path, *, fresh: bool, resume_step: int | None
 ) -> dict[str, Any] | None:
     """Check the folder and its disk; return the summary of a run that is finished.
 
@@ -93,13 +94,13 @@ def _open(
     """
     summary = None
     if jax.process_index() == 0:
-        config, total_steps = task.config, task.plan.total_steps
+        config, total_steps = setup.config, setup.timetable.total_steps
         workdir_lib.open_workdir(workdir, config, fresh=fresh, resume_step=resume_step)
         if resume_step is None:
             summary = workdir_lib.read_summary(workdir, total_steps)
         if summary is None:
             folder = workdir / workdir_lib.CHECKPOINTS
-            check_space(folder, task.abstract_state, config.checkpoint, total_steps)
+            check_space(folder, setup.abstract_state, config.checkpoint, total_steps)
         else:
             where = f"see {workdir_lib.SUMMARY} there"
             print(f"{workdir} holds a finished run: {where}")
@@ -117,16 +118,22 @@ def _carry_out(job: Job) -> dict[str, Any]:
 
 
 def _attempt(job: Job) -> dict[str, Any]:
-    task, steps = job.task, job.steps
-    state, progress, saved_config = restore_or_create(task, steps, job.saved)
+    setup, programs = job.setup, job.programs
+    state, progress, saved_config = restore_or_create(setup, programs, job.saved)
     step = int(state.step)
     jump = None
     if saved_config is not None:
         taken = step - int(state.bad_steps["total"])
-        jump = describe_jump(task, saved_config, step, taken)
+        jump = describe_jump(setup, saved_config, step, taken)
     rewound = job.rewinds.apply(step, progress)
-    log = RunLog(job.workdir, task.config.logging, task.plan, step)
-    watchdog = Watchdog(task.config.train.step_timeout_seconds, steps.compiling)
+    log = RunLog(
+        job.workdir,
+        setup.config.logging,
+        step=step,
+        total_steps=setup.timetable.total_steps,
+        epoch=setup.timetable.epoch,
+    )
+    watchdog = Watchdog(setup.config.train.step_timeout_seconds, programs.compiling)
     with contextlib.closing(log), watchdog:
         if rewound is not None:
             log.write("event", step, **rewound)
@@ -139,15 +146,15 @@ def _attempt(job: Job) -> dict[str, Any]:
 
 
 def restore_or_create(
-    task: Task, steps: Steps, saved: Checkpoints
+    setup: Setup, programs: Programs, saved: Checkpoints
 ) -> tuple[TrainState, Progress, dict[str, Any] | None]:
     """Return the newest saved state, or a new one, sharded from the start.
 
     Returns:
       The state, the progress, and the config that they were saved under, if they were.
     """
-    restored = saved.restore_newest(as_dict(task.abstract_state))
+    restored = saved.restore_newest(as_dict(setup.abstract_state))
     if restored is not None:
         fields, info = restored
         return TrainState(**fields), Progress(**info["progress"]), info["config"]
-    return steps.create(keys.root_key(task.config.seed)), Progress(), None
+    return programs.create(keys.root_key(setup.config.seed)), Progress(), None

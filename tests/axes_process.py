@@ -22,7 +22,8 @@ from jaxtrain.config import (
 )
 from jaxtrain.data import loader
 from jaxtrain.parallel import devices, sharding
-from jaxtrain.run.setup import build_task, make_steps
+from jaxtrain.run.programs import make_programs
+from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
 from tests.test_axes import BATCH_SIZE, IMAGES, MODELS
 
@@ -62,18 +63,18 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
 
 
 def carry_out(config: Config) -> Outcome:
-    task = build_task(config)
-    steps = make_steps(task)
-    everywhere = sharding.replicated(task.mesh)
+    setup = build_setup(config)
+    programs = make_programs(setup)
+    everywhere = sharding.replicated(setup.mesh)
     key = jax.device_put(keys.root_key(0), everywhere)
-    batches = loader.train_batches(config.data, steps.train_set, task.mesh, 0, 0, 1)
-    _, batch = next(loader.feed(batches, iter([1]), task.mesh, BATCH_SIZE))
-    state = steps.create(keys.root_key(0))
+    batches = loader.train_batches(config.data, programs.train_set, setup.mesh, 0, 0, 1)
+    _, batch = next(loader.feed(batches, iter([1]), setup.mesh, BATCH_SIZE))
+    state = programs.create(keys.root_key(0))
     state = dataclasses.replace(state, params=disturb(state.params))
-    state, metrics = steps.train(state, key, steps.train_set.on_device, batch)
-    dtype = task.policy.output_dtype
+    state, metrics = programs.train(state, key, programs.train_set.on_device, batch)
+    dtype = setup.policy.output_dtype
     evaluation = evaluate(
-        steps.eval, state, steps.test_set, config.data, task.mesh, dtype
+        programs.eval, state, programs.test_set, config.data, setup.mesh, dtype
     )
     return Outcome(jax.device_get(metrics), jax.device_get(state), evaluation)
 

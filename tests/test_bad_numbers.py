@@ -13,12 +13,12 @@ import pytest
 from jaxtrain import config as config_lib
 from jaxtrain.checkpoints.digest import scan
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.config import CheckpointConfig, Config, OptimizerConfig
+from jaxtrain.config import CheckpointConfig, OptimizerConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.loader import train_indices
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.run.bad_numbers import MAX_TOLD
-from jaxtrain.run.setup import build_task
+from jaxtrain.run.setup import build_setup
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState, as_dict
 from jaxtrain.training.update import Metrics, make_update, squares
@@ -46,9 +46,9 @@ def test_first_bad_steps_are_told_with_their_examples(cli: Cli, write_config):
     assert skipped > MAX_TOLD, skipped
     steps = [line["step"] for line in lines]
     assert steps == sorted(set(steps))
-    task = build_task(load_config(config))
+    setup = build_setup(load_config(config))
     for line in lines:
-        expected = train_indices(0, line["step"] - 1, task.plan.num_examples, 64)
+        expected = train_indices(0, line["step"] - 1, setup.timetable.num_examples, 64)
         assert line["examples"] == expected.tolist()
         assert isinstance(line["loss"], float | str)
         assert isinstance(line["grad_norm"], float | str)
@@ -66,7 +66,7 @@ def test_every_checkpoint_of_a_run_that_goes_bad_is_finite(
     assert result.code == 0, result.stderr
     assert 0 < read_summary(run)["skipped_steps"] < 10
     config = config_lib.replace(load_config(config_file), "precision", policy)
-    abstract = as_dict(build_task(config).abstract_state)
+    abstract = as_dict(build_setup(config).abstract_state)
     folder = run / "checkpoints"
     with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
         assert len(saved.steps()) == 10
@@ -84,7 +84,7 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         OptimizerConfig(name="adagrad", learning_rate=0.1),
         optax.constant_schedule(0.1),  # pyright: ignore[reportArgumentType]
     )
-    update = make_update(Config(), tx, None)
+    update = make_update(OptimizerConfig(), TrainConfig(steps=1), tx, None)
     params = {"weights": jnp.ones(1)}
     zero = jnp.zeros((), jnp.int32)
     state = TrainState(

@@ -18,17 +18,17 @@ import json, sys
 from jaxtrain.config import *
 from jaxtrain.performance.measure import bytes_per_device, compile_step
 from jaxtrain.performance.collectives import list_collectives, wire_bytes
-from jaxtrain.run.setup import build_task
+from jaxtrain.run.setup import build_setup
 
 batch_size, parallel = int(sys.argv[1]), json.loads(sys.argv[2])
-task = build_task(Config(
+setup = build_setup(Config(
     data=DataConfig(source="synthetic:64x64x3/1000/1024", batch_size=batch_size),
     model=ModelConfig(name="resnet50"),
     optimizer=OptimizerConfig(name="adamw", learning_rate=0.1),
     parallel=ParallelConfig(**parallel),
     train=TrainConfig(steps=10),
 ))
-hlo = compile_step(task).as_text()
+hlo = compile_step(setup).as_text()
 found = list_collectives(hlo)
 print(json.dumps({
     "collectives": [[c.kind, c.bytes] for c in found],

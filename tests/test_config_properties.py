@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jaxtrain import config as config_lib
 from jaxtrain.config import ONE_OF, Config
 from jaxtrain.errors import UserError
-from jaxtrain.training.timetable import Plan, make_plan
+from jaxtrain.run.timetable import Timetable, make_timetable
 
 LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
 
@@ -153,23 +153,23 @@ def test_any_length_and_periods_make_a_plan_or_are_refused(
     values = {**length, **evaluations, **checkpoints, **warmup, **others}
     try:
         config = build(values)
-        plan = make_plan(config, num_examples, has_validation=has_validation)
+        timetable = make_timetable(config, num_examples, has_validation=has_validation)
     except UserError:
         return
-    assert 0 < plan.total_steps <= config_lib.MAX_COUNT
-    assert 0 < plan.stop_after_steps <= plan.total_steps
-    assert plan.warmup_steps >= 0
-    if plan.total_steps < 1000:
-        check_calls(plan, config.train.steps_per_call)
+    assert 0 < timetable.total_steps <= config_lib.MAX_COUNT
+    assert 0 < timetable.stop_after_steps <= timetable.total_steps
+    assert timetable.warmup_steps >= 0
+    if timetable.total_steps < 1000:
+        check_calls(timetable, config.train.steps_per_call)
 
 
-def check_calls(plan: Plan, steps_per_call: int) -> None:
+def check_calls(timetable: Timetable, steps_per_call: int) -> None:
     """All steps are taken, some by a whole call, and nothing is due within one."""
-    sizes = list(plan.call_sizes(0, steps_per_call))
-    assert sum(sizes) == plan.total_steps and steps_per_call in sizes
+    sizes = list(timetable.call_sizes(0, steps_per_call))
+    assert sum(sizes) == timetable.total_steps and steps_per_call in sizes
     start = 0
     for size in sizes:
-        assert start + size <= plan.next_boundary(start)
+        assert start + size <= timetable.next_boundary(start)
         start += size
 
 
@@ -185,14 +185,14 @@ def test_steps_per_call_is_refused_if_no_call_has_them(
     paths = ("train.steps", "train.eval_every_steps", "checkpoint.every_steps")
     values: dict[str, Any] = dict(zip(paths, periods, strict=False))
     values["logging.every_steps"] = periods[3]
-    plan = make_plan(build(values), 1000, has_validation=True)
-    sizes = {n: set(plan.call_sizes(0, n)) for n in range(1, 61)}
+    timetable = make_timetable(build(values), 1000, has_validation=True)
+    sizes = {n: set(timetable.call_sizes(0, n)) for n in range(1, 61)}
     works = [n for n in sizes if n in sizes[n]]
     config = build({**values, "train.steps_per_call": steps_per_call})
     if steps_per_call in works:
-        make_plan(config, 1000, has_validation=True)
+        make_timetable(config, 1000, has_validation=True)
     else:
         binding = [path for path, steps in values.items() if steps == max(works)]
         with pytest.raises(UserError, match=f"at most {max(works)},") as error:
-            make_plan(config, 1000, has_validation=True)
+            make_timetable(config, 1000, has_validation=True)
         assert all(path in str(error.value) for path in binding)

@@ -9,11 +9,12 @@ import pytest
 from jaxtrain import keys
 from jaxtrain.config import from_json, get, to_json
 from jaxtrain.config.recipe import load_config
+from jaxtrain.run.setup import make_blueprint
+from jaxtrain.run.timetable import make_timetable
 from jaxtrain.training import precision
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import make_schedule
 from jaxtrain.training.state import make_create_state, num_params
-from jaxtrain.training.timetable import make_plan
 from tests.conftest import ROOT
 
 # Source -> image shape as the model sees it, classes, training examples, parameters of
@@ -39,13 +40,16 @@ def test_recipe_builds_abstractly(path: Path):
     config = load_config(path)
     shape, num_classes, num_examples, expected = FACTS[path.stem]
     assert from_json(to_json(config)) == config
-    plan = make_plan(config, num_examples, has_validation=True)
+    timetable = make_timetable(config, num_examples, has_validation=True)
     schedule = make_schedule(
-        config.optimizer, total_steps=plan.total_steps, warmup_steps=plan.warmup_steps
+        config.optimizer,
+        total_steps=timetable.total_steps,
+        warmup_steps=timetable.warmup_steps,
     )
     tx = make_optimizer(config.optimizer, schedule)
     policy = precision.parse(config.precision)
-    create = make_create_state(config, policy, shape, num_classes, tx)
+    blueprint = make_blueprint(config, policy, shape, num_classes)
+    create = make_create_state(blueprint, config.train, tx)
     state = jax.eval_shape(create, keys.root_key(config.seed))
     assert num_params(state.params) == expected
 

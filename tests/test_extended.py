@@ -10,7 +10,7 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.config import Config, OptimizerConfig, TrainConfig
 from jaxtrain.run.extended import describe_jump
-from jaxtrain.run.setup import build_task
+from jaxtrain.run.setup import build_setup
 from tests.conftest import read_lines, recipe
 
 
@@ -51,8 +51,8 @@ def test_jumps(
     step: int,
     jump: tuple[str, str] | None,
 ):
-    task = build_task(config(new, **optimizer))
-    told = describe_jump(task, asdict(config(old, **optimizer)), step, step)
+    setup = build_setup(config(new, **optimizer))
+    told = describe_jump(setup, asdict(config(old, **optimizer)), step, step)
     if jump is None:
         assert told is None
     else:
@@ -63,17 +63,17 @@ def test_jumps(
 
 def test_the_steps_that_the_optimizer_took_count():
     """Of 100 steps 50 were skipped: the rate is that of the 50th."""
-    task = build_task(config(200, schedule="linear"))
-    told = describe_jump(task, asdict(config(100, schedule="linear")), 100, 50)
+    setup = build_setup(config(200, schedule="linear"))
+    told = describe_jump(setup, asdict(config(100, schedule="linear")), 100, 50)
     assert told is None
 
 
 def test_a_saved_setting_that_is_refused_today_does_not_end_the_run():
     """More steps a call than the run has: now 1, as the message has asked for."""
-    task = build_task(config(200, schedule="linear"))
+    setup = build_setup(config(200, schedule="linear"))
     saved = asdict(config(100, schedule="linear"))
     saved["train"]["steps_per_call"] = 1000
-    told = describe_jump(task, saved, 100, 100)
+    told = describe_jump(setup, saved, 100, 100)
     assert told is not None and "100 steps long" in told
 
 

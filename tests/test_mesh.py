@@ -14,6 +14,7 @@ from jaxtrain.config import MESH_AXES, Config, ModelConfig, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import axis_sizes
 from jaxtrain.parallel.sharding import Layout
+from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.state import make_create_state
 from tests.conftest import Cli, recipe
@@ -67,7 +68,8 @@ def abstract_state(optimizer: optax.GradientTransformation, groups: int = 8) -> 
         model=ModelConfig(name="resnet50"), parallel=ParallelConfig(batch_norm=groups)
     )
     policy = precision.parse("fp32")
-    create = make_create_state(config, policy, (224, 224, 3), 1000, optimizer)
+    blueprint = make_blueprint(config, policy, (224, 224, 3), 1000)
+    create = make_create_state(blueprint, config.train, optimizer)
     return jax.eval_shape(create, keys.root_key(0))
 
 

@@ -15,7 +15,8 @@ from jaxtrain.config import (
 from jaxtrain.data import loader, sources
 from jaxtrain.data.loader import epoch_order, train_indices
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.run import setup
+from jaxtrain.run.programs import make_programs
+from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
 
 DATA = DataConfig(source="digits", batch_size=64)
@@ -120,16 +121,16 @@ def test_evaluation_counts_every_example_once(batch_size: int):
         optimizer=OptimizerConfig(learning_rate=0.1),
         train=TrainConfig(steps=1),
     )
-    task = setup.build_task(config)
-    steps = setup.make_steps(task)
-    state = steps.create(keys.root_key(0))
+    setup = build_setup(config)
+    programs = make_programs(setup)
+    state = programs.create(keys.root_key(0))
     result = evaluate(
-        steps.eval, state, steps.test_set, config.data, task.mesh, np.float32
+        programs.eval, state, programs.test_set, config.data, setup.mesh, np.float32
     )
     assert result is not None
     # One batch of everything, by hand.
-    everything = steps.test_set.source.read(np.arange(360))
-    logits = _logits(task, steps, state, everything["image"])
+    everything = programs.test_set.source.read(np.arange(360))
+    logits = _logits(setup, programs, state, everything["image"])
     accuracy = (logits.argmax(-1) == everything["label"]).mean()
     assert result["num_examples"] == 360
     assert result["accuracy"] == accuracy
@@ -138,12 +139,12 @@ def test_evaluation_counts_every_example_once(batch_size: int):
     np.testing.assert_allclose(result["loss"], loss, rtol=1e-5)
 
 
-def _logits(task, steps, state, images: np.ndarray) -> np.ndarray:
+def _logits(setup, programs, state, images: np.ndarray) -> np.ndarray:
     from flax import nnx
 
-    model = nnx.merge(task.graphdef, state.params, state.model_state)
+    model = nnx.merge(setup.graphdef, state.params, state.model_state)
     model.eval()
-    mean, std = np.float32(steps.mean), np.float32(steps.std)
+    mean, std = np.float32(programs.mean), np.float32(programs.std)
     return np.asarray(model((images / np.float32(255) - mean) / std))
 
 

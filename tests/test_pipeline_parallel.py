@@ -20,10 +20,12 @@ from jaxtrain.config import (
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh, make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
+from jaxtrain.run.checks import check_stages
+from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.stages.cut import Stages, build_stages
-from jaxtrain.training.state import as_dict, build_abstract_model, make_create_state
+from jaxtrain.training.state import as_dict, make_create_state
 from tests.conftest import (
     FP64,
     TOLERANCE,
@@ -209,9 +211,10 @@ def test_stages_are_of_one_process(monkeypatch: pytest.MonkeyPatch):
 def cut(config: Config, num_stages: int = 2) -> Stages:
     """Cut a model into stages that all lie on the one device of the tests."""
     policy = precision.parse(config.precision)
-    model = build_abstract_model(config, policy, SHAPE, CLASSES)
+    model = make_blueprint(config, policy, SHAPE, CLASSES).abstract()
     layouts = [Layout(make_mesh(ParallelConfig()))] * num_stages
-    return build_stages(config, model, SHAPE, jnp.float32, layouts)
+    images = jax.ShapeDtypeStruct((config.micro_batch_size, *SHAPE), jnp.float32)
+    return build_stages(model, images, layouts, config.train.accumulate_steps)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +226,7 @@ def cut(config: Config, num_stages: int = 2) -> Stages:
 )
 def test_what_a_pipeline_cannot_do_is_refused(field: str, value: Any, message: str):
     with pytest.raises(UserError, match=message):
-        cut(Config(**{field: value}))
+        check_stages(Config(**{field: value}))
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
@@ -235,7 +238,8 @@ def test_state_of_an_optimizer_is_that_of_its_layers(name: str):
     schedule: Any = optax.constant_schedule(0.1)
     tx = make_optimizer(optimizer, schedule)
     policy = precision.parse(config.precision)
-    create = make_create_state(config, policy, SHAPE, CLASSES, tx)
+    blueprint = make_blueprint(config, policy, SHAPE, CLASSES)
+    create = make_create_state(blueprint, config.train, tx)
     state = jax.eval_shape(create, jax.random.key(0))
     parts = [stages.part(stage, state) for stage in stages.stages]
     for stage, part in zip(stages.stages, parts, strict=True):

@@ -13,12 +13,14 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.errors import UserError
-from jaxtrain.training.timetable import make_plan
+from jaxtrain.run.timetable import make_timetable
 
 
 def plan(num_examples: int = 1000, has_validation: bool = True, **sections):
     sections = {"data": DataConfig(batch_size=32), **sections}
-    return make_plan(Config(**sections), num_examples, has_validation=has_validation)
+    return make_timetable(
+        Config(**sections), num_examples, has_validation=has_validation
+    )
 
 
 def test_an_epoch_is_the_full_batches():

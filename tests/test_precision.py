@@ -14,7 +14,7 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import compile_step
-from jaxtrain.run.setup import build_task
+from jaxtrain.run.setup import build_setup
 from jaxtrain.training import precision
 from jaxtrain.training.precision import (
     adjust_loss_scale,
@@ -92,7 +92,7 @@ def test_products_of_a_step_have_the_precision_named(
         model=ModelConfig(name="convnet", width=0.05),
         optimizer=OptimizerConfig(name="muon", learning_rate=0.1),
     )
-    program = compile_step(build_task(config)).as_text() or ""
+    program = compile_step(build_setup(config)).as_text() or ""
     lines = [x for x in program.splitlines() if " convolution(" in x or " dot(" in x]
     assert len(lines) > 10
     found = {m[1] for x in lines for m in re.finditer(r"precision={(.*?)}", x)}

@@ -15,8 +15,9 @@ from jaxtrain.cli import main
 from jaxtrain.config import CheckpointConfig, Config, Metric, TrainConfig
 from jaxtrain.run import loop
 from jaxtrain.run.in_flight import InFlight
+from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Clock, Progress
-from jaxtrain.run.setup import Steps, Task
+from jaxtrain.run.setup import Setup
 from jaxtrain.training.evaluate import MAX_IN_FLIGHT
 from tests.conftest import recipe
 
@@ -154,16 +155,16 @@ def test_the_loop_tells_the_speed_of_the_steps(
 ):
     programs = []
 
-    def make_steps(task: Task) -> Steps:
-        steps = original(task)
-        programs.append(CountedProgram(steps.train))
-        return dataclasses.replace(steps, train=programs[0])
+    def make_programs(setup: Setup) -> Programs:
+        made = original(setup)
+        programs.append(CountedProgram(made.train))
+        return dataclasses.replace(made, train=programs[0])
 
     def make_clock(progress: Progress, compile_seconds: Callable[[], float]) -> Clock:
         return Clock(progress, lambda: 0.0, lambda: programs[0].ticks)
 
-    original = train_lib.make_steps
-    monkeypatch.setattr(train_lib, "make_steps", make_steps)
+    original = train_lib.make_programs
+    monkeypatch.setattr(train_lib, "make_programs", make_programs)
     monkeypatch.setattr(loop, "Clock", make_clock)
     config = write_config(
         recipe(

@@ -25,7 +25,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.performance import measure
 from jaxtrain.performance.plot import plot
 from jaxtrain.performance.scale import at_devices, rows, scale
-from jaxtrain.run.setup import Task, build_task, make_steps
+from jaxtrain.run.programs import make_programs
+from jaxtrain.run.setup import Setup, build_setup
 from tests.conftest import ROOT, Cli, recipe
 
 DIGITS = str(ROOT / "configs" / "digits.py")
@@ -39,8 +40,8 @@ def read(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "scaling.json").read_text())
 
 
-def make_task(cache: Literal["device", "stream"] = "device") -> Task:
-    return build_task(
+def make_task(cache: Literal["device", "stream"] = "device") -> Setup:
+    return build_setup(
         Config(
             data=DataConfig(batch_size=64, cache=cache, mean=(0.5,), std=(0.5,)),
             model=ModelConfig(name="convnet"),
@@ -134,8 +135,8 @@ def test_a_larger_batch_does_not_make_steps_per_call_an_error():
         model=ModelConfig(width=0.125),
         optimizer=OptimizerConfig(learning_rate=0.1),
     )
-    assert build_task(config).plan.steps_per_epoch == 18
-    assert build_task(at_devices(config, 8, "weak")).plan.steps_per_epoch == 2
+    assert build_setup(config).timetable.steps_per_epoch == 18
+    assert build_setup(at_devices(config, 8, "weak")).timetable.steps_per_epoch == 2
 
 
 @pytest.mark.parametrize(("simulated", "panels"), [(True, 2), (False, 3)])
@@ -152,11 +153,11 @@ def test_speed_of_simulated_devices_is_not_drawn(
 
 @pytest.mark.parametrize("cache", ["device", "stream"])
 def test_the_step_is_that_of_a_run(cache: Literal["device", "stream"]):
-    task = make_task(cache)
-    state, key, data, batches = measure.create_inputs(task)
+    setup = make_task(cache)
+    state, key, data, batches = measure.create_inputs(setup)
     copy = jax.tree.map(lambda x: x.copy(), state)
-    ours, metrics = measure.compile_step(task)(state, key, data, batches)
-    theirs, expected = make_steps(task).train(copy, key, data, batches)
+    ours, metrics = measure.compile_step(setup)(state, key, data, batches)
+    theirs, expected = make_programs(setup).train(copy, key, data, batches)
     assert math.isfinite(metrics["loss"][0]) and int(ours.step) == 1
     jax.tree.map(np.testing.assert_array_equal, metrics, expected)
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)

@@ -22,9 +22,10 @@ from jaxtrain.config import (
 )
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
+from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.state import build_abstract_model, make_create_state
+from jaxtrain.training.state import make_create_state
 from jaxtrain.training.step import apply_model, make_eval_step, make_train_step
 from jaxtrain.training.update import make_update, mean_grads
 
@@ -62,10 +63,12 @@ class Trial:
         rate = self.config.optimizer.learning_rate
         schedule: Any = None if rate is None else optax.constant_schedule(rate)
         tx = make_optimizer(self.config.optimizer, schedule)
-        self.update = make_update(self.config, tx, schedule)
-        model = build_abstract_model(self.config, self.policy, SHAPE, CLASSES)
-        self.graphdef = nnx.graphdef(model)
-        create = make_create_state(self.config, self.policy, SHAPE, CLASSES, tx)
+        self.update = make_update(
+            self.config.optimizer, self.config.train, tx, schedule
+        )
+        self.blueprint = make_blueprint(self.config, self.policy, SHAPE, CLASSES)
+        self.graphdef = nnx.graphdef(self.blueprint.abstract())
+        create = make_create_state(self.blueprint, self.config.train, tx)
         make = jax.jit(create) if compute else partial(jax.eval_shape, create)
         self.state = make(ROOT)
         self.step = jax.jit(
@@ -357,7 +360,7 @@ def test_learning_rate_of_the_log_is_the_optimizers():
     schedule: Any = optax.linear_schedule(1.0, 0.0, 10)
     trial = Trial()
     tx = make_optimizer(OptimizerConfig(name="sgd", learning_rate=1.0), schedule)
-    create = make_create_state(trial.config, trial.policy, SHAPE, CLASSES, tx)
+    create = make_create_state(trial.blueprint, trial.config.train, tx)
     trial.state = jax.jit(create)(ROOT)
     update = dataclasses.replace(trial.update, tx=tx, schedule=schedule)
     trial.step = jax.jit(

@@ -103,7 +103,7 @@ def at_stages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
             monkeypatch.setattr(owner, name, function)
 
-        after(train, "make_steps", lambda *_: "before the first step")
+        after(train, "make_programs", lambda *_: "before the first step")
         after(RunLog, "write", lambda _, kind, step, **__: f"{kind} at step {step}")
         after(loop, "evaluate", lambda *_: "evaluation")
         after(loop.Run, "_write_summary", lambda *_: "end")

@@ -19,7 +19,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.performance import collectives
-from jaxtrain.run.setup import Task, build_task, make_steps
+from jaxtrain.run.programs import make_programs
+from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState
 
@@ -65,7 +66,7 @@ def measure(config: Config, platform: devices.Platform, *, timed: bool) -> Measu
     """
     devices.start(platform)
     try:
-        return _measure(build_task(config), timed=timed)
+        return _measure(build_setup(config), timed=timed)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -75,23 +76,23 @@ def measure(config: Config, platform: devices.Platform, *, timed: bool) -> Measu
         ) from None
 
 
-def _measure(task: Task, *, timed: bool) -> Measurement:
-    program = compile_step(task)
+def _measure(setup: Setup, *, timed: bool) -> Measurement:
+    program = compile_step(setup)
     found = collectives.list_collectives(program.as_text() or "")
     return Measurement(
         devices=jax.device_count(),
-        batch_size=task.plan.batch_size,
-        step_seconds=_time(task, program) if timed else None,
-        state_bytes=bytes_per_device(task.abstract_state),
+        batch_size=setup.timetable.batch_size,
+        step_seconds=_time(setup, program) if timed else None,
+        state_bytes=bytes_per_device(setup.abstract_state),
         peak_bytes=peak_bytes(program),
         collectives=collectives.summarize(found),
         wire_bytes=collectives.wire_bytes(found),
-        minimum_bytes=_minimum_bytes(task),
+        minimum_bytes=_minimum_bytes(setup),
     )
 
 
-def compile_step(task: Task) -> jax.stages.Compiled:
-    """Compile the step that a run of `task` takes, and allocate nothing.
+def compile_step(setup: Setup) -> jax.stages.Compiled:
+    """Compile the step that a run of `setup` takes, and allocate nothing.
 
     It is the program of one step a call (`train.steps_per_call` of 1). Where the config
     does not give the images' mean and standard deviation, which a run would compute
@@ -99,34 +100,34 @@ def compile_step(task: Task) -> jax.stages.Compiled:
 
     Returns:
       The program of `(state, root_key, data, batches) -> (state, metrics)`, for the
-      shapes and shardings of `task.abstract_state` and `abstract_inputs(task)`.
+      shapes and shardings of `setup.abstract_state` and `abstract_inputs(setup)`.
 
     Raises:
-      UserError: the task has pipeline stages.
+      UserError: the setup has pipeline stages.
     """
-    if task.stages is not None:
+    if setup.stages is not None:
         raise UserError(
-            f"parallel.pipeline_stages = {len(task.stages.stages)}: a pipelined step "
+            f"parallel.pipeline_stages = {len(setup.stages.stages)}: a pipelined step "
             "is many programs, of which none can be measured alone; leave it out"
         )
-    # With streamed data `make_steps` loads none.
+    # With streamed data `make_programs` loads none.
     changed: dict[str, Any] = {"cache": "stream"}
-    if task.config.data.mean is None:
-        some = (0.5,) * task.splits.train.image_shape[-1]
+    if setup.config.data.mean is None:
+        some = (0.5,) * setup.splits.train.image_shape[-1]
         changed |= {"mean": some, "std": some}
-    config = replace(task.config, data=replace(task.config.data, **changed))
-    steps = make_steps(replace(task, config=config))
-    data, batches = abstract_inputs(task)
-    everywhere = sharding.replicated(task.mesh)
+    config = replace(setup.config, data=replace(setup.config.data, **changed))
+    programs = make_programs(replace(setup, config=config))
+    data, batches = abstract_inputs(setup)
+    everywhere = sharding.replicated(setup.mesh)
     key = jax.eval_shape(lambda: keys.root_key(0))
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
-    assert isinstance(steps.train, Compiled)
-    return steps.train.compile(task.abstract_state, key, data, batches)
+    assert isinstance(programs.train, Compiled)
+    return programs.train.compile(setup.abstract_state, key, data, batches)
 
 
-def abstract_inputs(task: Task) -> tuple[Any, Any]:
+def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     """Return shapes and shardings of the `data` and `batches` of one step."""
-    mesh, config, splits = task.mesh, task.config.data, task.splits
+    mesh, config, splits = setup.mesh, setup.config.data, setup.splits
     shape, size = splits.train.image_shape, config.batch_size
 
     def images(sharding: Any, *leading: int) -> dict[str, jax.ShapeDtypeStruct]:
@@ -146,7 +147,7 @@ def abstract_inputs(task: Task) -> tuple[Any, Any]:
 
 
 def bytes_per_device(tree: Any) -> int:
-    """Return the bytes that a device holds of arrays with shardings, as in a Task."""
+    """Return the bytes that a device holds of arrays with shardings, as in a Setup."""
     return sum(
         math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
         for x in jax.tree.leaves(tree)
@@ -164,23 +165,23 @@ def peak_bytes(program: jax.stages.Compiled) -> int:
     )
 
 
-def _minimum_bytes(task: Task) -> int:
+def _minimum_bytes(setup: Setup) -> int:
     # As the `model` axis alone splits them.
-    shardings = Layout(task.mesh, shard_params=False).state(task.abstract_state)
+    shardings = Layout(setup.mesh, shard_params=False).state(setup.abstract_state)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-        task.abstract_state.params,
+        setup.abstract_state.params,
         shardings.params,
     )
     return collectives.minimum_bytes(
-        task.mesh.shape, bytes_per_device(params), task.config.parallel.preset
+        setup.mesh.shape, bytes_per_device(params), setup.config.parallel.preset
     )
 
 
-def create_inputs(task: Task) -> tuple[TrainState, jax.Array, Any, Any]:
+def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     """Return what one step takes, on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
-    train = task.splits.train
+    train = setup.splits.train
     bounds = {"image": 256, "label": train.num_classes, "index": len(train)}
 
     def fill(name: str, x: jax.ShapeDtypeStruct) -> jax.Array:
@@ -189,17 +190,17 @@ def create_inputs(task: Task) -> tuple[TrainState, jax.Array, Any, Any]:
 
     data, batches = (
         {name: fill(name, x) for name, x in inputs.items()}
-        for inputs in abstract_inputs(task)
+        for inputs in abstract_inputs(setup)
     )
-    everywhere = sharding.replicated(task.mesh)
-    key = jax.device_put(keys.root_key(task.config.seed), everywhere)
-    state = jax.jit(task.create, out_shardings=task.state_shardings)(key)
+    everywhere = sharding.replicated(setup.mesh)
+    key = jax.device_put(keys.root_key(setup.config.seed), everywhere)
+    state = jax.jit(setup.create, out_shardings=setup.state_shardings)(key)
     return state, key, data, batches
 
 
-def _time(task: Task, program: jax.stages.Compiled) -> float:
+def _time(setup: Setup, program: jax.stages.Compiled) -> float:
     """Return the seconds of a step: calls in a row on one batch of noise."""
-    state, key, data, batches = create_inputs(task)
+    state, key, data, batches = create_inputs(setup)
 
     def block(state: TrainState, num_calls: int) -> tuple[TrainState, float]:
         start = time.perf_counter()

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +19,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.records.appended import Appended
 from jaxtrain.records.tensorboard import EventFile
 from jaxtrain.records.workdir import METRICS, TENSORBOARD, finite, write_text
-from jaxtrain.training.timetable import Plan
 
 Values = dict[str, Any]
 
@@ -48,22 +48,38 @@ def check(config: LoggingConfig) -> None:
 
 
 class RunLog:
-    """Sends each record to all writers; on processes other than 0, to none."""
+    """Sends each record to all writers; on processes other than 0, to none.
 
-    def __init__(self, workdir: Path, config: LoggingConfig, plan: Plan, step: int):
-        self._plan = plan
+    Args:
+      workdir: folder of the run.
+      config: what is written, and where.
+      step: that the run goes on from.
+      total_steps: of the run.
+      epoch: returns the epochs that so many steps are.
+    """
+
+    def __init__(
+        self,
+        workdir: Path,
+        config: LoggingConfig,
+        *,
+        step: int,
+        total_steps: int,
+        epoch: Callable[[int], float],
+    ):
+        self._epoch = epoch
         self._writers: list[Writer] = []
         if jax.process_index() == 0:
             # It may fail: before others take the screen, or open files.
             if config.wandb_project:
                 self._writers.append(_Wandb(workdir, config.wandb_project))
-            self._writers += [_Lines(workdir, step), _Screen(plan, step)]
+            self._writers += [_Lines(workdir, step), _Screen(step, total_steps)]
             if config.tensorboard:
                 self._writers.append(_TensorBoard(workdir, step))
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Record values of `kind` train, eval or event at a step."""
-        epoch = self._plan.epoch(step)
+        epoch = self._epoch(step)
         for writer in self._writers:
             writer.write(kind, step, {"epoch": epoch, **values})
 
@@ -202,8 +218,9 @@ class _Wandb:
 class _Screen:
     """A progress bar on a terminal, plain lines elsewhere."""
 
-    def __init__(self, plan: Plan, step: int):
-        self._plan, self._start, self._began = plan, step, time.perf_counter()
+    def __init__(self, step: int, total_steps: int):
+        self._start, self._total = step, total_steps
+        self._began = time.perf_counter()
         self._console = Console()
         self._bar: Progress | None = None
         if self._console.is_terminal:
@@ -215,12 +232,12 @@ class _Screen:
                 console=self._console,
             )
             self._task = self._bar.add_task(
-                "compiling", total=plan.total_steps, completed=step
+                "compiling", total=total_steps, completed=step
             )
             self._bar.start()
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        text = f"epoch {values['epoch']:.2f}  step {step}/{self._plan.total_steps}"
+        text = f"epoch {values['epoch']:.2f}  step {step}/{self._total}"
         if kind == "event":
             details = "  ".join(
                 f"{k} {v}"
@@ -255,6 +272,6 @@ class _Screen:
     def _left(self, step: int) -> str:
         done = max(1, step - self._start)
         rate = (time.perf_counter() - self._began) / done
-        minutes, seconds = divmod(round(rate * (self._plan.total_steps - step)), 60)
+        minutes, seconds = divmod(round(rate * (self._total - step)), 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{seconds:02}"

@@ -11,7 +11,7 @@ from jaxtrain.data.loader import train_indices
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.run.progress import Progress
-from jaxtrain.training.timetable import Plan
+from jaxtrain.run.timetable import Timetable
 
 # Lines of a run, each with the examples of its batch; after that steps are counted.
 MAX_TOLD = 20
@@ -37,12 +37,12 @@ class BadNumbers:
     def __init__(
         self,
         config: Config,
-        plan: Plan,
+        timetable: Timetable,
         saved: Checkpoints,
         log: RunLog,
         progress: Progress,
     ):
-        self._config, self._plan = config, plan
+        self._config, self._timetable = config, timetable
         self._saved, self._log, self._progress = saved, log, progress
 
     def look(self, start: int, metrics: dict[str, jax.Array]) -> None:
@@ -92,10 +92,10 @@ class BadNumbers:
 
     def _examples(self, step: int) -> list[int]:
         """Return the indices, in the training split, of the step after `step` steps."""
-        plan = self._plan
+        timetable = self._timetable
         position = self._progress.data_position(step)
         return train_indices(
-            self._config.seed, position, plan.num_examples, plan.batch_size
+            self._config.seed, position, timetable.num_examples, timetable.batch_size
         ).tolist()
 
     def _stop(self, step: int, count: int, found: dict[str, float]) -> NoReturn:

@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from jaxtrain.run.setup import Task
+from jaxtrain.run.setup import Setup
+from jaxtrain.run.timetable import Timetable, make_timetable
 from jaxtrain.training.schedules import make_schedule
-from jaxtrain.training.timetable import Plan, make_plan
 
 # A change of the learning rate by more than this factor, either way, is a jump.
 MAX_FACTOR = 1.5
 
 
 def describe_jump(
-    task: Task, saved: dict[str, Any], step: int, taken: int
+    setup: Setup, saved: dict[str, Any], step: int, taken: int
 ) -> str | None:
     """Tell of the jump of the learning rate in a run that goes on under another length.
 
@@ -20,44 +20,44 @@ def describe_jump(
     to the new rate.
 
     Args:
-      task: as it goes on.
+      setup: as it goes on.
       saved: the config that the checkpoint was saved under.
       step: of the checkpoint.
       taken: steps of these that the optimizer took.
     """
-    before, after = _plan_of_length(task, saved["train"]), task.plan
+    before, after = _timetable_of_length(setup, saved["train"]), setup.timetable
     if before.total_steps == after.total_steps or step >= after.total_steps:
         return None
-    if task.config.optimizer.learning_rate is None or taken == 0:
+    if setup.config.optimizer.learning_rate is None or taken == 0:
         return None
-    last, next_ = _rate(task, before, taken - 1), _rate(task, after, taken)
-    if not (_differ(last, next_) and _differ(_rate(task, before, taken), next_)):
+    last, next_ = _rate(setup, before, taken - 1), _rate(setup, after, taken)
+    if not (_differ(last, next_) and _differ(_rate(setup, before, taken), next_)):
         return None
     return (
         f"the learning rate jumps from {last:.3g} at step {step} to {next_:.3g} at the "
-        f"next: the {task.config.optimizer.schedule} schedule spans the whole run, "
+        f"next: the {setup.config.optimizer.schedule} schedule spans the whole run, "
         f"which was {before.total_steps} steps long and is now {after.total_steps}. A "
         "run of that length from the start has no such jump"
     )
 
 
-def _plan_of_length(task: Task, saved: dict[str, Any]) -> Plan:
-    """Return the plan of this run with the saved length."""
+def _timetable_of_length(setup: Setup, saved: dict[str, Any]) -> Timetable:
+    """Return the timetable of this run with the saved length."""
     length = {name: saved[name] for name in ("epochs", "steps", "examples")}
     # More steps a call than that length has is no error here.
-    train = replace(task.config.train, **length, steps_per_call=1)
-    return make_plan(
-        replace(task.config, train=train),
-        task.plan.num_examples,
-        has_validation=task.splits.validation is not None,
+    train = replace(setup.config.train, **length, steps_per_call=1)
+    return make_timetable(
+        replace(setup.config, train=train),
+        setup.timetable.num_examples,
+        has_validation=setup.splits.validation is not None,
     )
 
 
-def _rate(task: Task, plan: Plan, step: int) -> float:
+def _rate(setup: Setup, timetable: Timetable, step: int) -> float:
     schedule = make_schedule(
-        task.config.optimizer,
-        total_steps=plan.total_steps,
-        warmup_steps=plan.warmup_steps,
+        setup.config.optimizer,
+        total_steps=timetable.total_steps,
+        warmup_steps=timetable.warmup_steps,
     )
     return float(schedule(step))
 

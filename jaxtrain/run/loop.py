@@ -25,9 +25,10 @@ from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import Interval, RunLog
 from jaxtrain.run.bad_numbers import BadNumbers
 from jaxtrain.run.in_flight import InFlight
+from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.rewind import Rewinds
-from jaxtrain.run.setup import Steps, Task
+from jaxtrain.run.setup import Setup
 from jaxtrain.run.summary import summarize
 from jaxtrain.training.evaluate import MAX_IN_FLIGHT, evaluate
 from jaxtrain.training.state import TrainState, as_dict
@@ -40,8 +41,8 @@ class Job:
     The versions are those that were loaded: what is installed may change meanwhile.
     """
 
-    task: Task
-    steps: Steps
+    setup: Setup
+    programs: Programs
     workdir: Path
     versions: dict[str, str]
     saved: Checkpoints
@@ -61,9 +62,9 @@ class Run:
         state: TrainState,
         progress: Progress,
     ):
-        task, steps, saved = job.task, job.steps, job.saved
-        self.task, self.config, self.plan = task, task.config, task.plan
-        self.steps, self.workdir, self.versions = steps, job.workdir, job.versions
+        setup, steps, saved = job.setup, job.programs, job.saved
+        self.setup, self.config, self.plan = setup, setup.config, setup.timetable
+        self.programs, self.workdir, self.versions = steps, job.workdir, job.versions
         self.saver = Saver(saved, self.tell, job.faults)
         self.log, self.signals = log, job.signals
         self.watchdog, self.faults = watchdog, job.faults
@@ -73,11 +74,11 @@ class Run:
         self.interval = Interval(progress.interval)
         # Full intervals whose line is still to be written, and their last steps.
         self.due = collections.deque[tuple[int, Interval]]()
-        everywhere = sharding.replicated(task.mesh)
+        everywhere = sharding.replicated(setup.mesh)
         self.key = jax.jit(keys.root_key, static_argnums=0, out_shardings=everywhere)(
-            task.config.seed
+            setup.config.seed
         )
-        self.clock = Clock(progress, steps.compile_seconds)
+        self.clock = Clock(progress, self.programs.compile_seconds)
         self.in_flight = InFlight(self.clock.step_seconds)
         self.bad_numbers = BadNumbers(self.config, self.plan, saved, log, progress)
 
@@ -107,10 +108,10 @@ class Run:
                 break
             num_steps, batches = next(feed)
             data, batches = self.faults.before_call(
-                self.step, num_steps, self.steps.train_set.on_device, batches
+                self.step, num_steps, self.programs.train_set.on_device, batches
             )
             with jax.transfer_guard("disallow"):
-                self.state, metrics = self.steps.train(
+                self.state, metrics = self.programs.train(
                     self.state, self.key, data, batches
                 )
             self.in_flight.add(self.step, metrics)
@@ -135,7 +136,7 @@ class Run:
         test = None
         if self._complete():
             with self.clock.paused():
-                test = self._pass_over(self.steps.test_set)
+                test = self._pass_over(self.programs.test_set)
         if test is None:
             signum = self.signals.signum
             assert signum is not None
@@ -146,7 +147,7 @@ class Run:
         self.log.write("eval", self.step, split="test", **test)
         self.clock.update()
         summary = {
-            **summarize(self.task, self.steps, self.state, self.progress, test),
+            **summarize(self.setup, self.programs, self.state, self.progress, test),
             "versions": self.versions,
         }
         if jax.process_index() == 0:
@@ -171,17 +172,17 @@ class Run:
         return stopped or self._complete()
 
     def _feed(self) -> Generator[tuple[int, Any], None, None]:
-        task, position = self.task, self.progress.data_position
+        setup, position = self.setup, self.progress.data_position
         batches = loader.train_batches(
             self.config.data,
-            self.steps.train_set,
-            task.mesh,
+            self.programs.train_set,
+            setup.mesh,
             self.config.seed,
             position(self.step),
             position(self.plan.total_steps),
         )
         sizes = self.plan.call_sizes(self.step, self.config.train.steps_per_call)
-        return loader.feed(batches, sizes, task.mesh, self.plan.batch_size)
+        return loader.feed(batches, sizes, setup.mesh, self.plan.batch_size)
 
     def _eval_due(self) -> bool:
         every = self.plan.eval_every_steps
@@ -190,8 +191,8 @@ class Run:
 
     def _evaluate(self) -> bool:
         """Evaluate on the validation split; return whether it is the best so far."""
-        assert self.steps.validation_set is not None
-        metrics = self._pass_over(self.steps.validation_set)
+        assert self.programs.validation_set is not None
+        metrics = self._pass_over(self.programs.validation_set)
         if metrics is None:
             return False
         self.log.write("eval", self.step, split="validation", **metrics)
@@ -211,12 +212,12 @@ class Run:
             return self.signals.requested()
 
         return evaluate(
-            self.steps.eval,
+            self.programs.eval,
             self.state,
             dataset,
             self.config.data,
-            self.task.mesh,
-            self.task.policy.output_dtype,
+            self.setup.mesh,
+            self.setup.policy.output_dtype,
             should_stop,
         )
 
@@ -243,7 +244,10 @@ class Run:
                 {
                     "config": asdict(self.config),
                     "versions": self.versions,
-                    "statistics": {"mean": self.steps.mean, "std": self.steps.std},
+                    "statistics": {
+                        "mean": self.programs.mean,
+                        "std": self.programs.std,
+                    },
                     "progress": asdict(progress),
                 },
                 progress.eval_metrics if evaluated else None,

@@ -19,7 +19,7 @@ from jaxtrain.processes import peers
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.progress import Progress
-from jaxtrain.training.timetable import Plan
+from jaxtrain.run.timetable import Timetable
 
 # Times that loss spikes lead back to one checkpoint, before the run gives up.
 MAX_REWINDS = 3
@@ -30,8 +30,8 @@ SKIPS = "skips.json"
 class Rewinds:
     """Moves a run back, and its data ahead; `apply` once the state is restored."""
 
-    def __init__(self, workdir: Path, saved: Checkpoints, plan: Plan):
-        self._workdir, self._saved, self._plan = workdir, saved, plan
+    def __init__(self, workdir: Path, saved: Checkpoints, timetable: Timetable):
+        self._workdir, self._saved, self._timetable = workdir, saved, timetable
         self._times = collections.Counter[int]()
         # Where the data are to go on; None: as the checkpoint says.
         self._position: int | None = None
@@ -74,7 +74,7 @@ class Rewinds:
           BadNumbersError: it led back there too often.
         """
         steps = [step for step in self._saved.steps() if step <= spike.step]
-        every = self._plan.save_every_steps
+        every = self._timetable.save_every_steps
         regular = [step for step in steps if every and step % every == 0]
         target = max(regular or steps, default=0)
         self._times[target] += 1

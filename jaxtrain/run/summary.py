@@ -7,8 +7,9 @@ from typing import Any
 import jax
 
 import jaxtrain
+from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Progress
-from jaxtrain.run.setup import Steps, Task
+from jaxtrain.run.setup import Setup
 from jaxtrain.training.state import TrainState, num_params
 
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
@@ -27,14 +28,14 @@ def _version(library: str) -> str:
         return "unknown"
 
 
-def describe(task: Task, workdir: Path) -> dict[str, Any]:
+def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     """Return what a person wants to see before a run starts."""
-    config, plan, splits = task.config, task.plan, task.splits
+    config, plan, splits = setup.config, setup.timetable, setup.splits
     height, width, channels = splits.train.image_shape
     num_validation = len(splits.validation) if splits.validation else 0
     device = jax.devices()[0]
     return {
-        "model": f"{config.model.name}, {num_params(task.abstract_state.params):,} "
+        "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
         "parameters",
         "data": f"{config.data.source}, {height}x{width}x{channels}, "
         f"{splits.train.num_classes} classes",
@@ -44,25 +45,25 @@ def describe(task: Task, workdir: Path) -> dict[str, Any]:
         "steps": f"{plan.total_steps:,} in {plan.epoch(plan.total_steps):g} epochs of "
         f"{plan.steps_per_epoch:,}",
         "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}",
-        "precision": f"{config.precision}: {task.policy.describe()}",
+        "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{jax.device_count()} x {device.device_kind}, "
         f"{jax.process_count()} process(es)",
-        **_describe_stages(task),
+        **_describe_stages(setup),
         "workdir": workdir,
     }
 
 
-def _describe_stages(task: Task) -> dict[str, str]:
-    if task.stages is None:
+def _describe_stages(setup: Setup) -> dict[str, str]:
+    if setup.stages is None:
         return {}
-    stages, idle_share = task.stages.stages, task.stages.timeline.idle_share
+    stages, idle_share = setup.stages.stages, setup.stages.timeline.idle_share
     flops = sum(stage.flops for stage in stages)
     rows = {
         f"stage {i}": f"{stage.layout.mesh.size} device(s), {stage.flops / flops:.1%} "
         f"of the FLOPs: {stage.names[0]} to {stage.names[-1]}"
         for i, stage in enumerate(stages, start=1)
     }
-    micro = task.config.train.accumulate_steps
+    micro = setup.config.train.accumulate_steps
     shown = f"{len(stages)} stages, {micro} micro-batch(es), {idle_share:.1%} idle"
     return {"pipeline": shown, **rows}
 
@@ -79,8 +80,8 @@ def describe_result(summary: dict[str, Any], workdir: Path) -> dict[str, Any]:
 
 
 def summarize(
-    task: Task,
-    steps: Steps,
+    setup: Setup,
+    programs: Programs,
     state: TrainState,
     progress: Progress,
     test: dict[str, float | int],
@@ -88,24 +89,24 @@ def summarize(
     """Return the contents of summary.json, but for the versions."""
     step = int(state.step)
     pipeline = {}
-    if task.stages is not None:
-        pipeline["pipeline_idle_share"] = task.stages.timeline.idle_share
-    examples = step * task.plan.batch_size
+    if setup.stages is not None:
+        pipeline["pipeline_idle_share"] = setup.stages.timeline.idle_share
+    examples = step * setup.timetable.batch_size
     return {
         "step": step,
-        "epoch": task.plan.epoch(step),
+        "epoch": setup.timetable.epoch(step),
         "eval": test,
         "best": progress.best,
         "stopped_early": progress.stopped_early,
         "skipped_steps": int(state.bad_steps["total"]),
         "data_offset": progress.data_offset,
         "train_seconds": progress.train_seconds,
-        "compile_seconds": steps.compile_seconds(),
+        "compile_seconds": programs.compile_seconds(),
         "examples_per_second": examples / progress.step_seconds,
         "num_params": num_params(state.params),
         "device_kind": jax.devices()[0].device_kind,
         "num_devices": jax.device_count(),
         "num_processes": jax.process_count(),
-        "precision": task.config.precision,
+        "precision": setup.config.precision,
         **pipeline,
     }

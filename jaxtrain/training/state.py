@@ -1,19 +1,19 @@
 """The training state: a pytree of plain dicts, created already sharded."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jmp
 import optax
 from flax import nnx
 
-from jaxtrain import keys, models
-from jaxtrain.config import Config
+from jaxtrain import keys
+from jaxtrain.config import TrainConfig
 from jaxtrain.dtypes import wide
-from jaxtrain.models.layers import Model
+from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.training.precision import create_loss_scale
 from jaxtrain.training.spikes import make_detector
 
@@ -32,7 +32,7 @@ class TrainState:
       ema_model_state: that of the statistics of each batch, with the same weights.
       loss_scale: fp16's dynamic loss scale; {} without it.
       bad_steps: int32 counts of skipped steps, `total` and `in_a_row`.
-      loss_stats: of the losses, to find spikes (see `jaxtrain.spikes`); {} without it.
+      loss_stats: of the losses, to find spikes (`SpikeDetector`); {} without it.
     """
 
     step: jax.Array
@@ -75,32 +75,9 @@ def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
     return graphdef, nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
 
 
-def build_abstract_model(
-    config: Config,
-    policy: jmp.Policy,
-    image_shape: tuple[int, int, int],
-    num_classes: int,
-) -> Model:
-    """Return the model without allocating it; errors name what does not fit."""
-    return nnx.eval_shape(
-        lambda: models.build(
-            config.model,
-            image_shape=image_shape,
-            num_classes=num_classes,
-            policy=policy,
-            rngs=nnx.Rngs(0),
-            norm_groups=config.norm_groups,
-        )
-    )
-
-
 def make_create_state(
-    config: Config,
-    policy: jmp.Policy,
-    image_shape: tuple[int, int, int],
-    num_classes: int,
-    tx: optax.GradientTransformation,
-) -> Any:
+    blueprint: Blueprint, config: TrainConfig, tx: optax.GradientTransformation
+) -> Callable[[jax.Array], TrainState]:
     """Return the pure function from the root key to the first TrainState.
 
     Trace it for the abstract state; jit it with `out_shardings` to create each array
@@ -108,17 +85,10 @@ def make_create_state(
     """
 
     def create(root: jax.Array) -> TrainState:
-        model = models.build(
-            config.model,
-            image_shape=image_shape,
-            num_classes=num_classes,
-            policy=policy,
-            rngs=nnx.Rngs(params=keys.stream(root, keys.INIT)),
-            norm_groups=config.norm_groups,
-        )
+        model = blueprint.build(nnx.Rngs(params=keys.stream(root, keys.INIT)))
         _, params, model_state = split_model(model)
-        ema = config.train.ema_decay is not None
-        detector = make_detector(config.train)
+        ema = config.ema_decay is not None
+        detector = make_detector(config)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
@@ -126,7 +96,7 @@ def make_create_state(
             opt_state=tx.init(params),
             ema_params=_wide_copy(params) if ema else {},
             ema_model_state=_wide_copy(model_state) if ema else {},
-            loss_scale=create_loss_scale(policy),
+            loss_scale=create_loss_scale(blueprint.policy),
             bad_steps={
                 "in_a_row": jnp.zeros((), jnp.int32),
                 "total": jnp.zeros((), jnp.int32),

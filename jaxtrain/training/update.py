@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxtrain import keys
-from jaxtrain.config import Config
+from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.dtypes import wide, widen
 from jaxtrain.models.batch_norm import MOMENTUM
 from jaxtrain.training.optimizers import clip
@@ -189,18 +189,19 @@ class Update:
 
 
 def make_update(
-    config: Config,
+    optimizer: OptimizerConfig,
+    train: TrainConfig,
     tx: optax.GradientTransformationExtraArgs,
     schedule: Schedule | None,
 ) -> Update:
-    """Return what the config says of the update, with its optimizer."""
+    """Return the update that the sections ask for, with their optimizer `tx`."""
     return Update(
         tx=tx,
-        clip_norm=config.optimizer.clip_norm,
-        ema_decay=config.train.ema_decay,
-        momentum=MOMENTUM**config.train.accumulate_steps,
+        clip_norm=optimizer.clip_norm,
+        ema_decay=train.ema_decay,
+        momentum=MOMENTUM**train.accumulate_steps,
         schedule=schedule,
-        detector=make_detector(config.train),
+        detector=make_detector(train),
     )
 
 

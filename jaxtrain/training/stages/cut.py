@@ -10,7 +10,6 @@ from flax import nnx
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.models.layers import Model
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
@@ -108,27 +107,28 @@ class Stages:
 
 
 def build_stages(
-    config: Config,
     model: Model,
-    image_shape: tuple[int, ...],
-    dtype: Any,
+    images: jax.ShapeDtypeStruct,
     layouts: Sequence[Layout],
+    num_micro: int,
 ) -> Stages:
     """Cut an abstract model into stages of about the same cost, one for each layout.
 
+    Args:
+      model: to cut.
+      images: a micro-batch of them.
+      layouts: the devices of each stage.
+      num_micro: micro-batches of a step.
+
     Raises:
-      UserError: the model has fewer pieces, or the config asks for what a pipeline
-        cannot do.
+      UserError: the model has fewer pieces.
     """
-    _check(config)
     pieces = model.pieces()
     if len(layouts) > len(pieces):
         raise UserError(
             f"parallel.pipeline_stages = {len(layouts)} is more than the {len(pieces)} "
-            f"pieces that {config.model.name} can be cut into: {len(pieces)} or fewer "
-            "would fit"
+            f"pieces that this model can be cut into: {len(pieces)} or fewer would fit"
         )
-    images = jax.ShapeDtypeStruct((config.micro_batch_size, *image_shape), dtype)
     flops = piece_flops(model, images)
     stages = []
     for layout, part in zip(layouts, balance(flops, len(layouts)), strict=True):
@@ -138,8 +138,7 @@ def build_stages(
         stages.append(
             Stage(part=part, names=names, graphdef=graphdef, layout=layout, flops=cost)
         )
-    timeline = simulate([s.flops for s in stages], config.train.accumulate_steps)
-    return Stages(tuple(stages), timeline)
+    return Stages(tuple(stages), simulate([s.flops for s in stages], num_micro))
 
 
 def piece_flops(model: Model, images: jax.ShapeDtypeStruct) -> list[float]:
@@ -186,17 +185,3 @@ def _graphdef(model: Model, names: Sequence[str]) -> Any:
     for name in layers.keys() - set(names):
         delattr(model, name)
     return nnx.graphdef(model)
-
-
-def _check(config: Config) -> None:
-    stages = f"parallel.pipeline_stages = {config.parallel.pipeline_stages}"
-    if config.optimizer.name == "lbfgs":
-        raise UserError(
-            f"{stages}: the line search of lbfgs needs the whole model in one place; "
-            "use another optimizer.name"
-        )
-    if config.train.steps_per_call > 1:
-        raise UserError(
-            f"{stages} with train.steps_per_call = {config.train.steps_per_call}: a "
-            "pipeline runs its steps one by one; set train.steps_per_call to 1"
-        )

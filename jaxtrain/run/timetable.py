@@ -10,7 +10,7 @@ LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Timetable:
     """A run in steps. A period of None never comes."""
 
     num_examples: int
@@ -48,7 +48,9 @@ class Plan:
             step += size
 
 
-def make_plan(config: Config, num_examples: int, *, has_validation: bool) -> Plan:
+def make_timetable(
+    config: Config, num_examples: int, *, has_validation: bool
+) -> Timetable:
     """Turn epochs, examples and minutes into steps.
 
     An epoch is `num_examples // batch_size` steps: the examples that do not fill a
@@ -86,7 +88,7 @@ def make_plan(config: Config, num_examples: int, *, has_validation: bool) -> Pla
     seconds = None if save.every_minutes is None else 60 * save.every_minutes
     if save_every is None and seconds is None:
         save_every = per_epoch
-    plan = Plan(
+    timetable = Timetable(
         num_examples=num_examples,
         batch_size=data.batch_size,
         steps_per_epoch=per_epoch,
@@ -98,9 +100,9 @@ def make_plan(config: Config, num_examples: int, *, has_validation: bool) -> Pla
         log_every_steps=config.logging.every_steps,
         stop_after_steps=min(total, train.stop_after_steps or total),
     )
-    _check_length(config, plan)
-    _check_steps_per_call(config, plan)
-    return plan
+    _check_length(config, timetable)
+    _check_steps_per_call(config, timetable)
+    return timetable
 
 
 def _check_batch_size(config: Config, num_examples: int) -> None:
@@ -131,26 +133,26 @@ def _check_no_validation(config: Config) -> None:
         )
 
 
-def _check_length(config: Config, plan: Plan) -> None:
-    if plan.total_steps > MAX_COUNT:
+def _check_length(config: Config, timetable: Timetable) -> None:
+    if timetable.total_steps > MAX_COUNT:
         length = _set_one(config, LENGTH)
         raise UserError(
-            f"{length} = {get(config, length)} is a run of {plan.total_steps:.3g} "
+            f"{length} = {get(config, length)} is a run of {timetable.total_steps:.3g} "
             f"steps: shorten it to at most {MAX_COUNT} steps"
         )
 
 
-def _check_steps_per_call(config: Config, plan: Plan) -> None:
+def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     """Refuse a size that no call of the run has, wherever it starts."""
     # All periods start with the run: no gap between boundaries is wider than the first.
-    size, largest = config.train.steps_per_call, plan.next_boundary(0)
+    size, largest = config.train.steps_per_call, timetable.next_boundary(0)
     if size <= largest:
         return
     periods = {
-        "logging.every_steps": plan.log_every_steps,
-        _set_one(config, EVALUATIONS): plan.eval_every_steps,
-        _set_one(config, CHECKPOINTS): plan.save_every_steps,
-        _set_one(config, LENGTH): plan.total_steps,
+        "logging.every_steps": timetable.log_every_steps,
+        _set_one(config, EVALUATIONS): timetable.eval_every_steps,
+        _set_one(config, CHECKPOINTS): timetable.save_every_steps,
+        _set_one(config, LENGTH): timetable.total_steps,
     }
     shortest = [path for path, steps in periods.items() if steps == largest]
     raise UserError(

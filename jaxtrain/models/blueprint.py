@@ -1,0 +1,48 @@
+"""What a model is built from, as one value: its config, dtypes, inputs and outputs."""
+
+from dataclasses import dataclass
+
+import jmp
+from flax import nnx
+
+from jaxtrain import models
+from jaxtrain.config import ModelConfig
+from jaxtrain.models.layers import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blueprint:
+    """All that a model is built from, but the source of its initial weights.
+
+    Attributes:
+      config: name and options of the model.
+      policy: dtypes of parameters, activations and outputs.
+      image_shape: height, width and channels.
+      num_outputs: numbers that the model puts out for an image.
+      norm_groups: parts of a training batch that batch norm takes by themselves.
+    """
+
+    config: ModelConfig
+    policy: jmp.Policy
+    image_shape: tuple[int, int, int]
+    num_outputs: int
+    norm_groups: int = 1
+
+    def build(self, rngs: nnx.Rngs) -> Model:
+        """Build the model; its weights come from the stream `params` of `rngs`.
+
+        Raises:
+          UserError: name, options and image shape do not fit (see `models.build`).
+        """
+        return models.build(
+            self.config,
+            image_shape=self.image_shape,
+            num_classes=self.num_outputs,
+            policy=self.policy,
+            rngs=rngs,
+            norm_groups=self.norm_groups,
+        )
+
+    def abstract(self) -> Model:
+        """Return the model without allocating it: shapes and dtypes alone."""
+        return nnx.eval_shape(lambda: self.build(nnx.Rngs(0)))

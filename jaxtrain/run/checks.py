@@ -1,0 +1,87 @@
+"""What does not fit together in a config, its data and its devices: told at once."""
+
+import jax
+from jax.sharding import Mesh
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.models.layers import Model
+from jaxtrain.parallel import sharding
+from jaxtrain.training.evaluate import eval_batch_size
+
+
+def check_clocks(config: Config) -> None:
+    """Refuse periods in minutes where several processes would each count their own."""
+    if config.checkpoint.every_minutes is not None and jax.process_count() > 1:
+        raise UserError(
+            f"checkpoint.every_minutes = {config.checkpoint.every_minutes}: the clocks "
+            "of several processes differ; use every_steps or every_epochs"
+        )
+
+
+def check_batches(config: Config, mesh: Mesh) -> None:
+    """Check that the devices can share the batches, and the groups of batch norm."""
+    num_shards = sharding.num_batch_shards(mesh)
+    reason = "the devices that share a batch (parallel.data x parallel.fsdp)"
+    name = "data.batch_size"
+    if config.train.accumulate_steps > 1:
+        name += " / train.accumulate_steps"
+    sharding.check_divisible(name, config.micro_batch_size, num_shards, reason)
+    name = "data.eval_batch_size" if config.data.eval_batch_size else "data.batch_size"
+    sharding.check_divisible(name, eval_batch_size(config.data), num_shards, reason)
+    if config.norm_groups > 1 and config.norm_groups % num_shards:
+        largest = config.micro_batch_size // num_shards
+        raise UserError(
+            f"parallel.batch_norm = {config.parallel.batch_norm} makes "
+            f"{config.norm_groups} groups of {config.micro_batch_size} examples, which "
+            f"{num_shards} devices cannot share without splitting one: {largest} or a "
+            f"divisor of it would fit, or global"
+        )
+
+
+def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
+    """Check that the devices can share the rows and columns of (H, W, C) images."""
+    sides = ("height", "spatial"), ("width", "spatial_width")
+    for size, (side, axis) in zip(shape, sides, strict=False):
+        devices = mesh.shape[axis]
+        if devices > 1:
+            sharding.check_divisible(
+                f"image {side}",
+                size,
+                devices * model.stride,
+                f"parallel.{axis} = {devices} times the model's stride of "
+                f"{model.stride}; see data.image_size",
+            )
+            least = devices * model.stride * model.min_share
+            if size < least:
+                raise UserError(
+                    f"image {side} = {size} is too small for parallel.{axis} = "
+                    f"{devices}: each device needs {model.min_share} rows or columns "
+                    f"of the last layer, {least} pixels in all; see data.image_size"
+                )
+
+
+def check_statistics(config: Config, channels: int) -> None:
+    """Check that there are as many means and deviations as channels."""
+    for name in ("mean", "std"):
+        values = getattr(config.data, name)
+        if values is not None and len(values) != channels:
+            raise UserError(
+                f"data.{name} = {values} has {len(values)} value(s), the images have "
+                f"{channels} channel(s)"
+            )
+
+
+def check_stages(config: Config) -> None:
+    """Refuse what a pipeline over several devices cannot do."""
+    stages = f"parallel.pipeline_stages = {config.parallel.pipeline_stages}"
+    if config.optimizer.name == "lbfgs":
+        raise UserError(
+            f"{stages}: the line search of lbfgs needs the whole model in one place; "
+            "use another optimizer.name"
+        )
+    if config.train.steps_per_call > 1:
+        raise UserError(
+            f"{stages} with train.steps_per_call = {config.train.steps_per_call}: a "
+            "pipeline runs its steps one by one; set train.steps_per_call to 1"
+        )

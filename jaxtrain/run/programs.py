@@ -1,0 +1,103 @@
+"""The compiled programs of a run, and the data that they read."""
+
+from dataclasses import dataclass
+
+import jax
+
+from jaxtrain.data import loader, sources
+from jaxtrain.data.loader import Dataset
+from jaxtrain.data.preprocess import Preprocess, make_preprocess
+from jaxtrain.parallel import sharding
+from jaxtrain.run.setup import Setup
+from jaxtrain.training.compiled import Compiled, Program
+from jaxtrain.training.stages import steps as stage_steps
+from jaxtrain.training.step import make_eval_step, make_train_step
+
+# What creates the state, trains and evaluates.
+Three = tuple[Program, Program, Program]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Programs:
+    """The compiled functions, and the data that they read.
+
+    `create` is `root_key -> state`,
+    `train` is `(state, root_key, data, batches) -> (state, metrics)` and
+    `eval` is `(params, model_state, sums, data, batches) -> sums`.
+    """
+
+    create: Program
+    train: Program
+    eval: Program
+    train_set: Dataset
+    validation_set: Dataset | None
+    test_set: Dataset
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def compile_seconds(self) -> float:
+        return self.create.seconds + self.train.seconds + self.eval.seconds
+
+    def compiling(self) -> bool:
+        return self.create.compiling or self.train.compiling or self.eval.compiling
+
+
+def make_programs(setup: Setup) -> Programs:
+    """Load the data onto the devices, or open its streams, and jit the steps."""
+    config, mesh = setup.config, setup.mesh
+    cache = loader.should_cache(config.data, setup.splits)
+    train_set, validation_set, test_set = loader.make_datasets(
+        setup.splits, mesh, cache
+    )
+    mean, std = config.data.mean, config.data.std
+    if mean is None or std is None:
+        mean, std = sources.statistics(train_set.source)
+    dtype = setup.policy.compute_dtype
+    augmenting = make_preprocess(mean, std, dtype, config.data.augment)
+    plain = make_preprocess(mean, std, dtype)
+    make = _whole if setup.stages is None else _staged
+    with jax.default_matmul_precision(setup.policy.products):
+        create, train, evaluate = make(setup, augmenting, plain)
+    return Programs(
+        create=create,
+        train=train,
+        eval=evaluate,
+        train_set=train_set,
+        validation_set=validation_set,
+        test_set=test_set,
+        mean=mean,
+        std=std,
+    )
+
+
+def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Three:
+    states, everywhere = setup.state_shardings, sharding.replicated(setup.mesh)
+    create = Compiled(setup.create, out_shardings=states)
+    train = Compiled(
+        make_train_step(
+            setup.config.train, setup.graphdef, setup.update, augmenting, setup.layout
+        ),
+        out_shardings=(states, everywhere),
+        donate_argnums=0,
+    )
+    evaluate = Compiled(
+        make_eval_step(setup.graphdef, plain, setup.layout),
+        out_shardings=everywhere,
+        donate_argnums=2,
+    )
+    return create, train, evaluate
+
+
+def _staged(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Three:
+    stages, abstract = setup.stages, setup.abstract_state
+    assert stages is not None
+    create = stage_steps.Create(setup.create, stages, abstract)
+    train = stage_steps.TrainStep(
+        setup.config.train,
+        stages,
+        setup.update,
+        augmenting,
+        abstract,
+        setup.policy.output_dtype,
+    )
+    return create, train, stage_steps.EvalStep(stages, plain)
