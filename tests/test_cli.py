@@ -14,7 +14,10 @@ from jaxtrain.cli import COMMANDS, main, parse_train
 from jaxtrain.config import Config, get, paths, replace
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
-from tests.conftest import ROOT, Cli, read_summary, recipe, wait_for_lines
+from tests.helpers.processes import ROOT, Cli
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_summary
+from tests.helpers.waiting import wait_for_lines
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 
@@ -334,7 +337,7 @@ def test_a_user_without_a_home_trains_without_a_cache(tmp_path: Path):
 
 
 def test_a_user_without_a_home_may_name_a_cache(tmp_path: Path):
-    code = "from jaxtrain import devices\ndevices.start('cpu')"
+    code = "from jaxtrain.parallel import devices\ndevices.start('cpu')"
     result = homeless(code, XDG_CACHE_HOME=str(tmp_path))
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "jaxtrain" / "xla").is_dir()

@@ -18,7 +18,7 @@ from jaxtrain.run.in_flight import InFlight
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.setup import Steps, Task
 from jaxtrain.training.evaluate import MAX_IN_FLIGHT
-from tests.conftest import recipe
+from tests.helpers.recipes import recipe
 
 
 def run(metric: Metric, values: list[float], patience: int | None) -> Progress:

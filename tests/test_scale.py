@@ -26,7 +26,8 @@ from jaxtrain.performance import measure
 from jaxtrain.performance.plot import plot
 from jaxtrain.performance.scale import at_devices, rows, scale
 from jaxtrain.run.setup import Task, build_task, make_steps
-from tests.conftest import ROOT, Cli, recipe
+from tests.helpers.processes import ROOT, Cli
+from tests.helpers.recipes import recipe
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 TINY = recipe(model='ModelConfig(name="convnet", width=0.125)')
