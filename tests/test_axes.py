@@ -15,28 +15,14 @@ from typing import Any
 
 import pytest
 
-from jaxtrain.config import MESH_AXES, ModelConfig, ParallelConfig
+from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import axis_sizes
-from tests.conftest import ROOT
+from tests.helpers.processes import ROOT
 
 NUM_DEVICES = 8
-# Twice as many as devices that share a batch, so that a micro-batch of half can, too.
-BATCH_SIZE = 16
 
 Axes = dict[str, int]
-
-# Name -> model, and the size of a batch-norm group.
-MODELS: dict[str, tuple[ModelConfig, int | str]] = {
-    "lenet": (ModelConfig(name="lenet"), "global"),
-    "convnet, global": (ModelConfig(name="convnet", width=0.125), "global"),
-    "convnet, groups": (ModelConfig(name="convnet", width=0.125), 1),
-    "cnn4": (ModelConfig(name="cnn4", width=0.125), "global"),
-    "resnet18": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), "global"),
-    "resnet18, 64": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), 1),
-    "resnet50": (ModelConfig(name="resnet50", width=0.0625, stem="cifar"), 2),
-}
-IMAGES = {"cnn4": "64x64x3", "resnet18, 64": "64x64x3"}
 
 
 def meshes(sizes: tuple[int, ...]) -> list[Axes]:
@@ -125,7 +111,7 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
         for mesh in group["meshes"]
     ]
     process = subprocess.run(
-        [sys.executable, "-m", "tests.axes_process", name, json.dumps(cases)],
+        [sys.executable, "-m", "tests.helpers.axes", name, json.dumps(cases)],
         cwd=ROOT,
         env={
             **os.environ,

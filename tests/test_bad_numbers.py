@@ -22,7 +22,9 @@ from jaxtrain.run.setup import build_setup
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState, as_dict
 from jaxtrain.training.update import Metrics, make_update, squares
-from tests.conftest import Cli, read_lines, read_summary, recipe
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_lines, read_summary
 
 # Two good steps; then the statistics of the last batch norm overflow.
 CHANGES = {

@@ -13,7 +13,9 @@ from jaxtrain.checkpoints import manifest
 from jaxtrain.cli import main
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.run import summary
-from tests.conftest import ROOT, read_summary, recipe
+from tests.helpers.processes import ROOT
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_summary
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 

@@ -14,7 +14,10 @@ from jaxtrain.cli import COMMANDS, main, parse_train
 from jaxtrain.config import Config, get, paths, replace
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
-from tests.conftest import ROOT, Cli, read_summary, recipe, wait_for_lines
+from tests.helpers.processes import ROOT, Cli
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_summary
+from tests.helpers.waiting import wait_for_lines
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 

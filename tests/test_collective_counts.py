@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.helpers.processes import ROOT
 
 PARAMS_BYTES = 4 * 25_557_032
 BOTTLENECKS = 3 + 4 + 6 + 3

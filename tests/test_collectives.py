@@ -16,7 +16,7 @@ from jaxtrain.performance.collectives import (
     summarize,
     wire_bytes,
 )
-from tests.conftest import ROOT
+from tests.helpers.processes import ROOT
 
 # On 8 devices, in meshes (8,) and (2, 4); x is float32 (64, 16), 4096 bytes.
 PROGRAM = """

@@ -15,7 +15,7 @@ from jaxtrain.training import precision
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import make_schedule
 from jaxtrain.training.state import make_create_state, num_params
-from tests.conftest import ROOT
+from tests.helpers.processes import ROOT
 
 # Source -> image shape as the model sees it, classes, training examples, parameters of
 # the recipe's model.

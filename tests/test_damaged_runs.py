@@ -2,7 +2,7 @@
 
 Each trial copies a run that stopped in the middle, damages one file of its newest
 checkpoint and lets `main` carry the run to its end; all in one process, where the
-compiled programs are there already. `test_damage.py` shows what is restored.
+compiled programs are there already. `test_quarantine.py` shows what is restored.
 """
 
 import collections
@@ -17,18 +17,11 @@ import pytest
 from jaxtrain.checkpoints.orbax import COMMITTED, METADATA
 from jaxtrain.checkpoints.quarantine import DAMAGED
 from jaxtrain.cli import main
-from tests.conftest import Cli, read_lines, recipe, write_recipe
-from tests.test_damage import files, truncate, zero
-from tests.test_resume import assert_same_run
+from tests.helpers.damage import files, truncate, zero
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import EIGHT_STEPS, write_recipe
+from tests.helpers.runs import assert_same_run, read_lines
 
-# Batch norm, dropout, momentum, an average of the weights; each save is evaluated.
-CONFIG = recipe(
-    data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
-    optimizer='OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)',
-    train="TrainConfig(steps=8, ema_decay=0.9, eval_every_steps=2)",
-    checkpoint="CheckpointConfig(every_steps=2)",
-    logging="LoggingConfig(every_steps=3, tensorboard=False)",
-)
 FIRST, BEFORE, NEWEST, END = 2, 4, 6, 8
 
 
@@ -36,7 +29,7 @@ FIRST, BEFORE, NEWEST, END = 2, 4, 6, 8
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The config, a run that nothing stopped, and one that stopped at step 6 of 8."""
     folder = tmp_path_factory.mktemp("runs")
-    write_recipe(folder / "recipe.py", CONFIG)
+    write_recipe(folder / "recipe.py", EIGHT_STEPS)
     words = ["--config", str(folder / "recipe.py"), "--workdir"]
     assert main([*words, str(folder / "whole")]) == 0
     part = [str(folder / "part"), "--train.stop-after-steps", str(NEWEST)]

@@ -14,7 +14,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel.xla_flags import PRESETS, xla_flags
 from jaxtrain.processes import distributed, rendezvous
 from jaxtrain.processes.distributed import Processes
-from tests.conftest import ROOT
+from tests.helpers.processes import ROOT
 
 # As srun sets it for the second of two tasks on two machines.
 SLURM = {

@@ -16,7 +16,10 @@ import pytest
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
-from tests.conftest import FP64, ROOT, TOLERANCE, read_lines, recipe
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import ROOT
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_lines
 
 # The order in which one run is carried on: processes, devices of each, flags.
 STAGES = [

@@ -11,7 +11,8 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, OptimizerConfig, TrainConfig
 from jaxtrain.run.extended import describe_jump
 from jaxtrain.run.setup import build_setup
-from tests.conftest import read_lines, recipe
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_lines
 
 
 def config(steps: int, **optimizer: Any) -> Config:

@@ -6,7 +6,9 @@ import pytest
 
 from jaxtrain.errors import CheckpointError, UserError
 from jaxtrain.processes import faults
-from tests.conftest import Cli, read_lines, read_summary, recipe
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_lines, read_summary
 
 CONFIG = recipe(
     train="TrainConfig(steps=24, eval_every_steps=100)",

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from jaxtrain.checkpoints.orbax import COMMITTED
-from tests.conftest import ROOT, Cli, free_port, read_lines, read_summary, recipe
+from tests.helpers.processes import ROOT, Cli, free_port
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_lines, read_summary
 
 GRACE = 3
 CONFIG = recipe(

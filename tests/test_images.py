@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 
 from jaxtrain.data import images
-from tests.tiny_data import load_images, read_all
+from tests.helpers.images import load_images, read_all
 
 
 def bilinear(image: np.ndarray, size: int) -> np.ndarray:

@@ -13,15 +13,10 @@ from pathlib import Path
 import pytest
 
 from jaxtrain.processes import relay, rendezvous
-from tests.conftest import (
-    ROOT,
-    Cli,
-    end_all,
-    free_port,
-    read_summary,
-    recipe,
-    wait_for_lines,
-)
+from tests.helpers.processes import ROOT, Cli, end_all, free_port
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_summary
+from tests.helpers.waiting import wait_for_lines
 
 # The processes wait for each other in every step.
 CONFIG = recipe(
@@ -126,7 +121,7 @@ def test_signal_before_the_first_step_ends_both(cli: Cli, start_both):
 # Without JAX: processes that meet, then do what the second line says.
 SCRIPT = """
 import sys, time
-from jaxtrain.parallel import peers, rendezvous
+from jaxtrain.processes import peers, rendezvous
 address, num, index = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 link = peers.connect(index, rendezvous.meet(address, num, index, 60)[1], 2)
 print("met", flush=True)

@@ -17,7 +17,8 @@ from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.state import make_create_state
-from tests.conftest import Cli, recipe
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe
 
 
 @pytest.mark.parametrize(

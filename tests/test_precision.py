@@ -22,7 +22,8 @@ from jaxtrain.training.precision import (
     create_loss_scale,
     parse,
 )
-from tests.conftest import read_summary, recipe, write_recipe
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_summary
 
 LossScale = dict[str, jax.Array]
 F32, BF16, F16 = jnp.float32, jnp.bfloat16, jnp.float16

@@ -1,10 +1,6 @@
 """Several processes over loopback: the run of one process, and how it ends."""
 
-import os
-import re
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,19 +8,19 @@ import numpy as np
 import pytest
 
 from jaxtrain.cli import main
-from tests.conftest import (
-    FP64,
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import (
     ROOT,
-    TOLERANCE,
     Cli,
     Result,
     free_port,
-    read_lines,
-    read_summary,
-    recipe,
-    wait_for_lines,
-    write_recipe,
+    run_two,
+    start_two,
+    stopped_steps,
 )
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.waiting import wait_for_lines
 
 # Each process loads its half of every batch, here from a stream.
 EXPRESSION = recipe(
@@ -34,27 +30,6 @@ EXPRESSION = recipe(
     train="TrainConfig(steps=60, eval_every_steps=20)",
     logging="LoggingConfig(every_steps=1)",
 )
-
-
-# A shell cannot trap a signal that was ignored when it started, as SIGINT is in what
-# another shell runs in the background.
-ENV = ["env", "--default-signal=INT"]
-
-
-def start_two(*words: object, **env: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [*ENV, str(ROOT / "deploy" / "local.sh"), "2", "--", *map(str, words)],
-        env={**os.environ, "COLUMNS": "200", "PYTHON": sys.executable, **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run_two(*words: object, **env: str) -> Result:
-    process = start_two(*words, **env)
-    stdout, stderr = process.communicate(timeout=300)
-    return Result(process.returncode, stdout, stderr)
 
 
 @dataclass(frozen=True)
@@ -102,10 +77,6 @@ def test_process_0_alone_tells(pair: Pair):
     assert len([*(pair.workdir / "tensorboard").iterdir()]) == 1
     steps = [line["step"] for line in read_lines(pair.workdir, "train")]
     assert steps == [*range(1, 61)]
-
-
-def stopped_steps(stderr: str) -> list[int]:
-    return [int(step) for step in re.findall(r"stopped at step (\d+), saved", stderr)]
 
 
 def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):

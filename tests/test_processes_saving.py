@@ -15,16 +15,11 @@ import pytest
 
 from jaxtrain.checkpoints.orbax import COMMITTED
 from jaxtrain.checkpoints.quarantine import DAMAGED
-from tests.conftest import (
-    ROOT,
-    free_port,
-    read_lines,
-    read_summary,
-    recipe,
-    write_recipe,
-)
-from tests.test_processes import run_two, start_two
-from tests.test_saving import failures, fill, names
+from tests.helpers.disks import failures, fill, names
+from tests.helpers.processes import ROOT, free_port, run_two, start_two
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.waiting import wait_until
 
 # With fsdp its larger arrays are shared between the processes.
 CONFIG = recipe(
@@ -44,14 +39,6 @@ def started(*words: object) -> Iterator["subprocess.Popen[str]"]:
         process.terminate()
         print(*process.communicate(timeout=60))
         raise
-
-
-def wait_until(done: Callable[[], object]) -> None:
-    for _ in range(6000):
-        if done():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come to that in a minute")
 
 
 @pytest.mark.slow
@@ -142,14 +129,15 @@ def test_step_that_one_cannot_read_is_put_aside_by_both(finished: Path, tmp_path
     program.write_text(
         "import sys\n"
         "import jax\n"
-        "from jaxtrain import checkpoint, cli\n"
+        "from jaxtrain import cli\n"
+        "from jaxtrain.checkpoints import store\n"
         "from jaxtrain.errors import DamagedError\n"
-        "load = checkpoint.Checkpoints._load\n"
+        "load = store.Checkpoints._load\n"
         "def fail(self, step, state):\n"
         "    if step == 30 and jax.process_index() == 1:\n"
         "        raise DamagedError('could not read step 30: as a test')\n"
         "    return load(self, step, state)\n"
-        "checkpoint.Checkpoints._load = fail\n"
+        "store.Checkpoints._load = fail\n"
         "sys.exit(cli.main())\n"
     )
     words = ["--config", finished / "recipe.py", "--workdir", run]

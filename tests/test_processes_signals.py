@@ -11,16 +11,10 @@ from pathlib import Path
 import pytest
 
 from jaxtrain.checkpoints.orbax import COMMITTED
-from tests.conftest import (
-    ROOT,
-    Cli,
-    free_port,
-    read_lines,
-    read_summary,
-    recipe,
-    wait_for_lines,
-)
-from tests.test_processes import run_two, stopped_steps
+from tests.helpers.processes import ROOT, Cli, free_port, run_two, stopped_steps
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.waiting import wait_for_lines
 
 CONFIG = recipe(
     data='DataConfig(source="digits", batch_size=64, cache="stream")',
@@ -33,9 +27,10 @@ NOTHING = "there was nothing to save yet, so nothing was lost"
 PROGRAM = """
 import os, pathlib, sys, time
 import jax
-from jaxtrain import checkpoint, loop
 from jaxtrain.__main__ import run
-from jaxtrain.parallel import peers
+from jaxtrain.checkpoints import store
+from jaxtrain.processes import peers
+from jaxtrain.run import loop
 
 def act():
     {act}
@@ -125,11 +120,11 @@ def steps(run: Path) -> list[int]:
 # that the run goes on, before its first step), or inside of a function.
 STOPS = [
     (signal.SIGTERM, "group", 3),
-    (signal.SIGUSR1, 1, "checkpoint.Checkpoints.save"),
+    (signal.SIGUSR1, 1, "store.Checkpoints.save"),
     (signal.SIGINT, 1, "loop.evaluate"),
     (signal.SIGINT, 0, 1),
     (signal.SIGUSR1, 0, 3),
-    (signal.SIGTERM, 0, "checkpoint.Checkpoints.save"),
+    (signal.SIGTERM, 0, "store.Checkpoints.save"),
 ]
 
 

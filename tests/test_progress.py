@@ -19,7 +19,7 @@ from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.setup import Setup
 from jaxtrain.training.evaluate import MAX_IN_FLIGHT
-from tests.conftest import recipe
+from tests.helpers.recipes import recipe
 
 
 def run(metric: Metric, values: list[float], patience: int | None) -> Progress:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Cli, read_summary
+from tests.helpers.processes import ROOT, Cli
+from tests.helpers.runs import read_summary
 
 
 def test_digits(cli: Cli, tmp_path: Path):

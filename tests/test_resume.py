@@ -8,14 +8,10 @@ import pytest
 
 from jaxtrain.cli import main
 from jaxtrain.config import to_json
-from tests.conftest import (
-    Cli,
-    read_lines,
-    read_summary,
-    recipe,
-    wait_for_lines,
-    write_recipe,
-)
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.waiting import wait_for_lines
 
 # Batch norm, dropout, crops, flips, an average of the weights, early stopping and a
 # length that is a multiple of no period.
@@ -25,27 +21,6 @@ CHANGES = {
     "train": "TrainConfig(steps=47, ema_decay=0.9, eval_every_steps=7, "
     "early_stop_patience=100)",
 }
-
-
-def arrays(workdir: Path, step: int) -> dict[str, bytes]:
-    """Return the bytes of every array file of a checkpoint."""
-    state = workdir / "checkpoints" / str(step) / "state"
-    return {
-        str(p.relative_to(state)): p.read_bytes()
-        for p in state.rglob("*")
-        if p.is_file() and p.parent != state and p.name != ".zarray"
-    }
-
-
-def assert_same_run(one: Path, other: Path, step: int) -> None:
-    """The same evaluation, best, metrics and arrays, to the last bit."""
-    a, b = read_summary(one), read_summary(other)
-    for name in ("step", "epoch", "eval", "best", "stopped_early", "skipped_steps"):
-        assert a[name] == b[name], name
-    assert read_lines(one, "train") == read_lines(other, "train")
-    assert read_lines(one, "eval") == read_lines(other, "eval")
-    assert len(arrays(one, step)) > 20
-    assert arrays(one, step) == arrays(other, step)
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,11 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, DamagedError
-from tests.conftest import ROOT
-from tests.test_checkpoint import ABSTRACT, STATE, opened
-from tests.test_damage import zero
-from tests.test_damaged_runs import CONFIG
-from tests.test_resume import assert_same_run
+from tests.helpers.damage import zero
+from tests.helpers.processes import ROOT
+from tests.helpers.recipes import EIGHT_STEPS
+from tests.helpers.runs import assert_same_run
+from tests.helpers.saved import ABSTRACT, STATE, opened
 
 ARRAY = "state/params.conv.kernel/c/0/0/0/0"
 verify = Checkpoints.verify
@@ -254,13 +254,14 @@ def test_a_best_step_that_cannot_be_rated_is_put_aside(
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from jaxtrain import checkpoint, cli, retention
+from jaxtrain import cli
+from jaxtrain.checkpoints import retention, store
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 retention.READING_SHARE = 1
-verify, remove_old = checkpoint.Checkpoints.verify, retention.remove_old
+verify, remove_old = store.Checkpoints.verify, retention.remove_old
 
 def not_read_back(self, step):
     return die() if step == 6 else verify(self, step)
@@ -275,7 +276,7 @@ def half_removed(step):
 
 moment = sys.argv.pop(1)
 if moment == "committed, not read back":
-    checkpoint.Checkpoints.verify = not_read_back
+    store.Checkpoints.verify = not_read_back
 if moment == "read back, none removed":
     retention.remove_old = none_removed
 if moment == "one half removed":
@@ -293,7 +294,7 @@ MOMENTS = {
 def test_killed_between_the_new_and_the_old(
     tmp_path: Path, write_config: Callable[..., Path], moment: str
 ):
-    config = write_config(CONFIG)
+    config = write_config(EIGHT_STEPS)
     program = tmp_path / "main.py"
     program.write_text(PROGRAM)
     words = ["--config", str(config), "--checkpoint.keep", "2"]

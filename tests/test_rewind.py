@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Cli, Result, read_lines, read_summary, recipe, write_recipe
-from tests.test_resume import arrays, assert_same_run
+from tests.helpers.processes import Cli, Result
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import arrays, assert_same_run, read_lines, read_summary
 
 STEPS, EVERY = 120, 20
 CHANGES = {

@@ -27,7 +27,8 @@ from jaxtrain.performance.plot import plot
 from jaxtrain.performance.scale import at_devices, rows, scale
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import Setup, build_setup
-from tests.conftest import ROOT, Cli, recipe
+from tests.helpers.processes import ROOT, Cli
+from tests.helpers.recipes import recipe
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 TINY = recipe(model='ModelConfig(name="convnet", width=0.125)')

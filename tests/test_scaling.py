@@ -6,15 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import (
-    FP64,
-    TOLERANCE,
-    Cli,
-    read_lines,
-    read_summary,
-    recipe,
-    write_recipe,
-)
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines, read_summary
 
 STEPS = 20
 CONFIG = recipe(

@@ -17,14 +17,10 @@ from jaxtrain.errors import Interrupted
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.run import loop
 from jaxtrain.training.compiled import Compiled
-from tests.conftest import (
-    Cli,
-    read_lines,
-    read_summary,
-    recipe,
-    wait_for_lines,
-    write_recipe,
-)
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.waiting import wait_for_lines
 
 CONFIG = recipe(
     train="TrainConfig(steps=12, eval_every_steps=4)",

@@ -9,7 +9,7 @@ from tensorflow_datasets.core.naming import ShardedFileTemplate
 
 from jaxtrain.data.slices import select
 from jaxtrain.errors import UserError
-from tests.tiny_data import load_images
+from tests.helpers.images import load_images
 
 # Lengths of the shards of each split; 97 and 250 examples make percents round.
 SHARDS = {"train": [40, 0, 50, 7], "test": [13], "extra-1": [100, 100, 50]}

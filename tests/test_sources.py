@@ -11,7 +11,7 @@ from jaxtrain.data.sources import ImageSource, statistics
 from jaxtrain.data.split import stratified_split
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
-from tests.tiny_data import load_images, read_all
+from tests.helpers.images import load_images, read_all
 
 # --- digits, and holding out ---------------------------------------------------------
 

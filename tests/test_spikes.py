@@ -10,7 +10,8 @@ import pytest
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.training.spikes import SpikeDetector
-from tests.test_step import IMAGES, LABELS, Trial, same
+from tests.helpers.numerics import same
+from tests.helpers.trial import IMAGES, LABELS, Trial
 
 RNG = np.random.default_rng(0)
 

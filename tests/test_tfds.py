@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from jaxtrain.errors import UserError
-from tests.tiny_data import encode, grey, load_images, read_all, tiny_splits, write_tfds
+from tests.helpers.images import (
+    encode,
+    grey,
+    load_images,
+    read_all,
+    tiny_splits,
+    write_tfds,
+)
 
 
 def test_fashion_mnist_is_what_tfds_decodes(fashion_mnist_dir: str):

@@ -5,7 +5,10 @@ import time
 import pytest
 
 from jaxtrain.processes.watchdog import Watchdog
-from tests.conftest import Cli, read_lines, read_summary, recipe, wait_for_lines
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.waiting import wait_for_lines
 
 CONFIG = recipe(
     train="TrainConfig(steps=24, eval_every_steps=100, step_timeout_seconds=4)",

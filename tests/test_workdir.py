@@ -26,9 +26,9 @@ from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import LOCK, follow, locked, open_workdir
 from jaxtrain.run import loop
-from tests.conftest import ROOT, Cli, free_port, read_summary, recipe, write_recipe
-from tests.test_processes import run_two
-from tests.test_resume import assert_same_run
+from tests.helpers.processes import ROOT, Cli, free_port, run_two
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import assert_same_run, read_summary
 
 STEPS = 24
 CONFIG = recipe(
@@ -174,8 +174,8 @@ def test_run_without_a_checkpoint_keeps_its_config(undisturbed: Path, tmp_path: 
 # The command line, which waits at the first evaluation for a file.
 PROGRAM = """
 import pathlib, sys, time
-from jaxtrain import loop
 from jaxtrain.__main__ import run
+from jaxtrain.run import loop
 
 def function(*args, **kwargs):
     pathlib.Path("there").touch()

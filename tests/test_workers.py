@@ -14,14 +14,10 @@ from jaxtrain.data import loader, sources
 from jaxtrain.data.loader import Dataset
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.processes import faults
-from tests.conftest import (
-    Cli,
-    read_lines,
-    read_summary,
-    recipe,
-    wait_for_lines,
-    write_recipe,
-)
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.waiting import wait_for_lines
 
 WORKERS = recipe(
     data='DataConfig(source="digits", batch_size=64, workers=2)',

@@ -26,17 +26,10 @@ from jaxtrain.training import precision
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.stages.cut import Stages, build_stages
 from jaxtrain.training.state import as_dict, make_create_state
-from tests.conftest import (
-    FP64,
-    TOLERANCE,
-    Cli,
-    Result,
-    read_lines,
-    read_summary,
-    recipe,
-    write_recipe,
-)
-from tests.test_resume import arrays
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import Cli, Result
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import arrays, read_lines, read_summary
 
 SHAPE, CLASSES = (16, 16, 1), 4
 

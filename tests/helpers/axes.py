@@ -16,6 +16,7 @@ from jaxtrain import keys
 from jaxtrain.config import (
     Config,
     DataConfig,
+    ModelConfig,
     OptimizerConfig,
     ParallelConfig,
     TrainConfig,
@@ -25,7 +26,24 @@ from jaxtrain.parallel import devices, sharding
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
-from tests.test_axes import BATCH_SIZE, IMAGES, MODELS
+
+# Twice as many as devices that share a batch, so that a micro-batch of half can, too.
+BATCH_SIZE = 16
+
+
+# Name -> model, and the size of a batch-norm group.
+MODELS: dict[str, tuple[ModelConfig, int | str]] = {
+    "lenet": (ModelConfig(name="lenet"), "global"),
+    "convnet, global": (ModelConfig(name="convnet", width=0.125), "global"),
+    "convnet, groups": (ModelConfig(name="convnet", width=0.125), 1),
+    "cnn4": (ModelConfig(name="cnn4", width=0.125), "global"),
+    "resnet18": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), "global"),
+    "resnet18, 64": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), 1),
+    "resnet50": (ModelConfig(name="resnet50", width=0.0625, stem="cifar"), 2),
+}
+
+
+IMAGES = {"cnn4": "64x64x3", "resnet18, 64": "64x64x3"}
 
 
 class Outcome(NamedTuple):

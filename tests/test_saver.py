@@ -1,7 +1,5 @@
 """Storage that fails under a run: a real disk that is too small, filled and freed."""
 
-import contextlib
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,7 +12,10 @@ from jaxtrain.checkpoints import retention
 from jaxtrain.checkpoints.orbax import COMMITTED
 from jaxtrain.cli import main
 from jaxtrain.records.run_log import RunLog
-from tests.conftest import Cli, read_lines, read_summary, recipe
+from tests.helpers.disks import failures, fill, names
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe
+from tests.helpers.runs import read_lines, read_summary
 
 # A checkpoint of this run takes about 0.6 MB.
 CONFIG = recipe(
@@ -32,24 +33,6 @@ def read_each_save_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "READING_SHARE", 1)
 
 
-def fill(disk: Path, left: int, after: int | None = None) -> None:
-    """Leave only so many bytes free, once checkpoint `after` is committed."""
-    if after is not None:
-        wait_for_save(disk, after)
-    path = disk / "ballast"
-    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(100_000))
-    os.truncate(path, max(0, path.stat().st_size - left))
-
-
-def wait_for_save(disk: Path, step: int) -> None:
-    while COMMITTED not in names(disk, str(step)):
-        time.sleep(0.01)
-    while len(names(disk)) > 3:  # An old one is about to be removed.
-        time.sleep(0.01)
-
-
 def at_lines(monkeypatch: pytest.MonkeyPatch, act: Callable[[str, int], Any]) -> None:
     """Call `act(kind, step)` after each line of metrics: at the same place each run."""
     write = RunLog.write
@@ -59,15 +42,6 @@ def at_lines(monkeypatch: pytest.MonkeyPatch, act: Callable[[str, int], Any]) ->
         act(kind, step)
 
     monkeypatch.setattr(RunLog, "write", write_and_act)
-
-
-def names(disk: Path, step: str = ".") -> set[str]:
-    return {p.name for p in (disk / "run" / "checkpoints" / step).iterdir()}
-
-
-def failures(disk: Path) -> list[tuple[int, str]]:
-    events = read_lines(disk / "run", "event")
-    return [(e["step"], e["event"]) for e in events if "could not" in e["event"]]
 
 
 def test_run_goes_on_when_its_disk_fills_and_tells_at_the_end(

@@ -1,40 +1,19 @@
 """Saving and restoring: what is kept, what is compared, what a failure does."""
 
-import contextlib
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from jaxtrain.checkpoints import manifest
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.config import CheckpointConfig, Metric
+from jaxtrain.config import Metric
 from jaxtrain.errors import CheckpointError, UserError
-
-
-def make_state() -> dict[str, Any]:
-    params = {"conv": {"kernel": jnp.arange(72.0).reshape(3, 3, 2, 4)}}
-    tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.1))
-    half = {"x": jnp.ones(3, jnp.bfloat16)}
-    return {"params": params, "opt_state": tx.init(params), "empty": {}, "half": half}
-
-
-STATE = make_state()
-ABSTRACT = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), STATE
-)
-
-
-@contextlib.contextmanager
-def opened(folder: Path, **config: Any) -> Iterator[Checkpoints]:
-    with contextlib.closing(Checkpoints(folder, CheckpointConfig(**config))) as saved:
-        yield saved
+from tests.helpers.saved import ABSTRACT, STATE, opened
 
 
 def left(saved: Checkpoints) -> list[int]:

@@ -18,6 +18,7 @@ from jaxtrain.checkpoints.quarantine import DAMAGED
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, DamagedError
+from tests.helpers.damage import files, truncate, zero
 
 PARAMS = {
     "conv": {"kernel": jnp.arange(72.0).reshape(3, 3, 2, 4)},
@@ -64,10 +65,6 @@ def restore(folder: Path) -> int:
     return step
 
 
-def files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*") if p.is_file())
-
-
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
 )
@@ -89,14 +86,6 @@ def test_flipped_bits_are_never_loaded(saved: Path, tmp_path: Path, seed: int):
         shutil.rmtree(folder)
     # Most of the bytes are arrays and JSON; in what is harmless no value lies.
     assert found >= 10
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def zero(path: Path) -> None:
-    path.write_bytes(bytes(path.stat().st_size))
 
 
 @pytest.mark.parametrize("damage", [truncate, zero, Path.unlink])

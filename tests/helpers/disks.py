@@ -1,0 +1,36 @@
+"""A real disk that is small, filled under a run."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from jaxtrain.checkpoints.orbax import COMMITTED
+from tests.helpers.runs import read_lines
+
+
+def fill(disk: Path, left: int, after: int | None = None) -> None:
+    """Leave only so many bytes free, once checkpoint `after` is committed."""
+    if after is not None:
+        wait_for_save(disk, after)
+    path = disk / "ballast"
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(100_000))
+    os.truncate(path, max(0, path.stat().st_size - left))
+
+
+def wait_for_save(disk: Path, step: int) -> None:
+    while COMMITTED not in names(disk, str(step)):
+        time.sleep(0.01)
+    while len(names(disk)) > 3:  # An old one is about to be removed.
+        time.sleep(0.01)
+
+
+def names(disk: Path, step: str = ".") -> set[str]:
+    return {p.name for p in (disk / "run" / "checkpoints" / step).iterdir()}
+
+
+def failures(disk: Path) -> list[tuple[int, str]]:
+    events = read_lines(disk / "run", "event")
+    return [(e["step"], e["event"]) for e in events if "could not" in e["event"]]

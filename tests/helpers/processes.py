@@ -1,0 +1,87 @@
+"""The command line as processes of its own, alone or two of a run."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run of the command line ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Cli:
+    """The real command line, started as a process of its own."""
+
+    directory: Path
+    started: "list[subprocess.Popen[str]]" = field(default_factory=list)
+
+    def start(
+        self, *words: object, group: bool = False, **env: str
+    ) -> "subprocess.Popen[str]":
+        """Start a process, or a group of its own."""
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "main.py"), *map(str, words)],
+            cwd=self.directory,
+            env={**os.environ, "COLUMNS": "200", **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=group,
+        )
+        self.started.append(process)
+        return process
+
+    def __call__(self, *words: object, **env: str) -> Result:
+        process = self.start(*words, group=False, **env)
+        stdout, stderr = process.communicate(timeout=300)
+        return Result(process.returncode, stdout, stderr)
+
+
+def end_all(processes: "list[subprocess.Popen[str]]") -> None:
+    for process in processes:
+        process.kill()
+        with process:
+            pass
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+# A shell cannot trap a signal that was ignored when it started, as SIGINT is in what
+# another shell runs in the background.
+ENV = ["env", "--default-signal=INT"]
+
+
+def start_two(*words: object, **env: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*ENV, str(ROOT / "deploy" / "local.sh"), "2", "--", *map(str, words)],
+        env={**os.environ, "COLUMNS": "200", "PYTHON": sys.executable, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_two(*words: object, **env: str) -> Result:
+    process = start_two(*words, **env)
+    stdout, stderr = process.communicate(timeout=300)
+    return Result(process.returncode, stdout, stderr)
+
+
+def stopped_steps(stderr: str) -> list[int]:
+    return [int(step) for step in re.findall(r"stopped at step (\d+), saved", stderr)]

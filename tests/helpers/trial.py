@@ -1,0 +1,85 @@
+"""A tiny model with its compiled step."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from jaxtrain import keys
+from jaxtrain.config import (
+    Config,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
+from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.run.setup import make_blueprint
+from jaxtrain.training import precision
+from jaxtrain.training.optimizers import make_optimizer
+from jaxtrain.training.state import make_create_state
+from jaxtrain.training.step import make_train_step
+from jaxtrain.training.update import make_update
+
+SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(size=(8, BATCH, *SHAPE)).astype(np.float32)
+LABELS = RNG.integers(0, CLASSES, (8, BATCH)).astype(np.int32)
+ROOT = keys.root_key(0)
+LAYOUT = Layout(make_mesh(ParallelConfig()))
+
+
+def as_given(data: Any, batch: Any, root: jax.Array, step: jax.Array) -> Any:
+    return batch
+
+
+class Trial:
+    """A tiny model with its jitted step, and the state that calling it moves."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "convnet",
+        policy: str = "fp32",
+        optimizer: OptimizerConfig | None = None,
+        dropout: float | None = None,
+        compute: bool = True,
+        **train: Any,
+    ):
+        self.config = Config(
+            model=ModelConfig(name=name, width=0.25, dropout=dropout),
+            optimizer=optimizer or OptimizerConfig(name="sgd", learning_rate=0.1),
+            train=TrainConfig(steps=100, **train),
+        )
+        self.policy = precision.parse(policy)
+        rate = self.config.optimizer.learning_rate
+        schedule: Any = None if rate is None else optax.constant_schedule(rate)
+        tx = make_optimizer(self.config.optimizer, schedule)
+        self.update = make_update(
+            self.config.optimizer, self.config.train, tx, schedule
+        )
+        self.blueprint = make_blueprint(self.config, self.policy, SHAPE, CLASSES)
+        self.graphdef = nnx.graphdef(self.blueprint.abstract())
+        create = make_create_state(self.blueprint, self.config.train, tx)
+        make = jax.jit(create) if compute else partial(jax.eval_shape, create)
+        self.state = make(ROOT)
+        self.step = jax.jit(
+            make_train_step(
+                self.config.train, self.graphdef, self.update, as_given, LAYOUT
+            )
+        )
+
+    def __call__(self, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+        """Run the steps of (steps, batch, ...) images; return their metrics."""
+        batches = {
+            "image": jnp.asarray(images),
+            "label": jnp.asarray(labels),
+            "index": jnp.zeros(labels.shape, jnp.int32),
+        }
+        self.state, metrics = self.step(self.state, ROOT, {}, batches)
+        return jax.device_get(metrics)
