@@ -12,7 +12,7 @@ from jaxtrain.checkpoints import retention
 from jaxtrain.checkpoints.orbax import COMMITTED
 from jaxtrain.cli import main
 from jaxtrain.records.run_log import RunLog
-from tests.helpers.disks import failures, fill, names
+from tests.helpers.disks import failures, fill, names, whole
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -64,12 +64,12 @@ def test_run_goes_on_when_its_disk_fills_and_tells_at_the_end(
     assert [line["step"] for line in read_lines(disk / "run", "train")][-1] == 60
     ((step, _),) = failures(disk)
     assert 50 <= step <= 60
-    # Nothing is left of the failed saves.
-    assert names(disk) == {"20", "30", "40"}
+    assert whole(disk) == {"20", "30", "40"}
     assert not (disk / "run" / "summary.json").exists()
     (disk / "ballast").unlink()
     assert main(words) == 0
     assert read_summary(disk / "run")["step"] == 60
+    assert names(disk) == whole(disk) == {"40", "50", "60"}
     assert [line["step"] for line in read_lines(disk / "run", "event")][-1] == 40
 
 
@@ -91,7 +91,7 @@ def test_run_whose_disk_is_freed_ends_well(
     assert "could not save step 30" in capfd.readouterr().err
     ((step, _),) = failures(disk)
     assert 30 <= step <= 40
-    assert names(disk) == {"40", "50", "60"}
+    assert whole(disk) == {"40", "50", "60"}
     assert main([*words, "--train.steps", "70"]) == 0
     assert [line["step"] for line in read_lines(disk / "run", "event")] == [step, 60]
 
@@ -137,7 +137,7 @@ def test_three_failures_in_a_row_stop_the_run(
     assert "failure 3 of 3 in a row. The last good checkpoint is 10" in error
     assert "metrics.jsonl: No space left on device" in error
     assert "Traceback" not in error
-    assert names(disk) == {"10"}
+    assert whole(disk) == {"10"}
 
 
 def test_too_small_disk_is_told_before_the_first_step(

@@ -54,7 +54,8 @@ class Checkpoints:
     ):
         self.directory = directory
         # A reader must not touch the save of a live run.
-        if not read_only and jax.process_index() == 0:
+        self._writes = not read_only and jax.process_index() == 0
+        if self._writes:
             remove_uncommitted(directory)
         quarantine.put_unreadable_aside(directory, read_only=read_only)
         self._retention = Retention(directory, config, self.verify)
@@ -305,6 +306,9 @@ class Checkpoints:
         finally:
             self._background.shutdown()
             self._checkpointer.close()
+            if self._writes:
+                # Files of a save that failed may have come after its removal.
+                remove_uncommitted(self.directory)
 
 
 def _agree(error: str | None) -> None:

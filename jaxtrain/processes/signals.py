@@ -46,6 +46,7 @@ class StopSignals:
         self.defer = False
         self.grace = Grace(SIGNALS)
         self._previous: dict[int, Any] = {}
+        self._entered = False
 
     def requested(self) -> bool:
         """Tell whether to stop here; all processes ask at the same places."""
@@ -64,6 +65,7 @@ class StopSignals:
             self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._act)
             self._unraisable = sys.unraisablehook
             sys.unraisablehook = self._repeat
+            self._entered = True
         return self
 
     def __exit__(
@@ -73,7 +75,10 @@ class StopSignals:
         traceback: TracebackType | None,
     ) -> None:
         if self._previous:
-            sys.unraisablehook = self._unraisable
+            # Another hook that was put on top of ours goes on, and ours below it.
+            if sys.unraisablehook == self._repeat:
+                sys.unraisablehook = self._unraisable
+            self._entered = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.grace.end()
         for signum, handler in self._previous.items():
@@ -102,7 +107,7 @@ class StopSignals:
         Or into a callback of the garbage collector, such as JAX's. The alarm is no
         second signal to `Grace`.
         """
-        if swallowed.exc_type is Interrupted:
+        if self._entered and swallowed.exc_type is Interrupted:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
         else:
             self._unraisable(swallowed)

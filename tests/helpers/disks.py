@@ -31,6 +31,11 @@ def names(disk: Path, step: str = ".") -> set[str]:
     return {p.name for p in (disk / "run" / "checkpoints" / step).iterdir()}
 
 
+def whole(disk: Path) -> set[str]:
+    """Name the steps that are whole; late files of a failed save may lie beside."""
+    return {name for name in names(disk) if COMMITTED in names(disk, name)}
+
+
 def failures(disk: Path) -> list[tuple[int, str]]:
     events = read_lines(disk / "run", "event")
     return [(e["step"], e["event"]) for e in events if "could not" in e["event"]]
