@@ -36,7 +36,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.parallel import devices
-from jaxtrain.processes.faults import Faults
+from jaxtrain.processes.hooks import Hooks
 from jaxtrain.run.summary import versions
 from jaxtrain.train import train
 from jaxtrain.training import precision
@@ -56,7 +56,7 @@ CONFIG = Config(
 
 
 @dataclasses.dataclass
-class Turns(Faults):
+class Turns(Hooks):
     """Holds our run up, before the call of a step, for the turns of the peer.
 
     Attributes:
@@ -137,7 +137,7 @@ def main() -> None:
     devices.start("auto")  # As the command line does; it serves the peer as well.
     turns = Turns(peer=make_bare())
     with tempfile.TemporaryDirectory() as folder:
-        train(CONFIG, Path(folder) / "run", faults=turns)
+        train(CONFIG, Path(folder) / "run", hooks=turns)
     images = STEPS * CONFIG.data.batch_size
     result = {
         "name": "loop",

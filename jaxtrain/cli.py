@@ -184,7 +184,7 @@ def _train(words: list[str], signals: StopSignals) -> None:
         fresh=arguments.fresh,
         resume_step=arguments.resume_step,
         skip_steps=arguments.skip_steps,
-        faults=planned,
+        hooks=planned,
         signals=signals,
     )
 

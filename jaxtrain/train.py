@@ -11,17 +11,18 @@ from jaxtrain.checkpoints.saver import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.processes import peers
-from jaxtrain.processes.faults import Faults
+from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records import run_log
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog, show_table
+from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.extended import describe_jump
-from jaxtrain.run.loop import Job, Run
+from jaxtrain.run.loop import Run
 from jaxtrain.run.programs import Programs, make_programs
-from jaxtrain.run.progress import Progress
+from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.rewind import Rewinds
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import describe, describe_result, versions
@@ -35,7 +36,7 @@ def train(
     fresh: bool = False,
     resume_step: int | None = None,
     skip_steps: int = 0,
-    faults: Faults | None = None,
+    hooks: Hooks | None = None,
     signals: StopSignals | None = None,
 ) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
@@ -46,7 +47,7 @@ def train(
       fresh: move an old run in `workdir` aside and start anew.
       resume_step: go back to this checkpoint; None: the newest.
       skip_steps: from there, leave out the data of so many steps.
-      faults: that strike on purpose.
+      hooks: called around the calls and saves, such as faults on purpose.
       signals: that stop it in order; None: it heeds none.
 
     Raises:
@@ -77,7 +78,7 @@ def train(
                 saved=saved,
                 rewinds=rewinds,
                 signals=signals or StopSignals(),
-                faults=faults or Faults(),
+                hooks=hooks or Hooks(),
             )
             summary = _carry_out(job)
         if "eval" in summary:  # Not if it stopped early, as asked.
@@ -138,9 +139,18 @@ def _attempt(job: Job) -> dict[str, Any]:
         if rewound is not None:
             log.write("event", step, **rewound)
         job.signals.defer = True
-        run = Run(job, log, watchdog, state, progress)
+        attempt = Attempt(
+            job=job,
+            log=log,
+            watchdog=watchdog,
+            step=step,
+            state=state,
+            progress=progress,
+            clock=Clock(progress, programs.compile_seconds),
+        )
         if jump is not None:
-            run.tell(jump)
+            attempt.tell(jump)
+        run = Run(attempt)
         run.loop()
         return run.finish()
 

@@ -30,7 +30,7 @@ import jax
 from jaxtrain.__main__ import run
 from jaxtrain.checkpoints import store
 from jaxtrain.processes import peers
-from jaxtrain.run import loop
+from jaxtrain.run import evaluations
 
 def act():
     {act}
@@ -121,7 +121,7 @@ def steps(run: Path) -> list[int]:
 STOPS = [
     (signal.SIGTERM, "group", 3),
     (signal.SIGUSR1, 1, "store.Checkpoints.save"),
-    (signal.SIGINT, 1, "loop.evaluate"),
+    (signal.SIGINT, 1, "evaluations.evaluate"),
     (signal.SIGINT, 0, 1),
     (signal.SIGUSR1, 0, 3),
     (signal.SIGTERM, 0, "store.Checkpoints.save"),
@@ -159,7 +159,7 @@ def test_whichever_gets_which_signal_both_stop_at_the_same_step(cli: Cli, start_
 @pytest.mark.parametrize("to", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_second_signal_to_one_ends_both_at_once(cli: Cli, start_both, to: int):
     """Though its main thread waits for the other, where Python calls no handlers."""
-    program = PROGRAM.format(act="wait()", place="loop.evaluate", index=1 - to)
+    program = PROGRAM.format(act="wait()", place="evaluations.evaluate", index=1 - to)
     both = start_both("--checkpoint.every-steps", 10, program=program)
     wait_for(cli.directory / "there", both)
     wait_for(cli.directory / "run" / "checkpoints" / "10" / COMMITTED, both)

@@ -13,7 +13,6 @@ import pytest
 from jaxtrain import train as train_lib
 from jaxtrain.cli import main
 from jaxtrain.config import CheckpointConfig, Config, Metric, TrainConfig
-from jaxtrain.run import loop
 from jaxtrain.run.in_flight import InFlight
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Clock, Progress
@@ -165,7 +164,7 @@ def test_the_loop_tells_the_speed_of_the_steps(
 
     original = train_lib.make_programs
     monkeypatch.setattr(train_lib, "make_programs", make_programs)
-    monkeypatch.setattr(loop, "Clock", make_clock)
+    monkeypatch.setattr(train_lib, "Clock", make_clock)
     config = write_config(
         recipe(
             train="TrainConfig(steps=40, eval_every_steps=20)",

@@ -15,7 +15,7 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.errors import Interrupted
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.run import loop
+from jaxtrain.run import evaluations
 from jaxtrain.training.compiled import Compiled
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -29,7 +29,7 @@ CONFIG = recipe(
 )
 # In the midst of what the signal comes, and the step that is saved for it.
 PLACES = {
-    "evaluation": (loop, "evaluate", 4),
+    "evaluation": (evaluations, "evaluate", 4),
     "save": (Checkpoints, "save", 3),
     "compilation": (Compiled, "compile", 0),
 }

@@ -25,7 +25,7 @@ from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import LOCK, follow, locked, open_workdir
-from jaxtrain.run import loop
+from jaxtrain.run import evaluations
 from tests.helpers.processes import ROOT, Cli, free_port, run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_summary
@@ -105,8 +105,8 @@ def at_stages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         after(train, "make_programs", lambda *_: "before the first step")
         after(RunLog, "write", lambda _, kind, step, **__: f"{kind} at step {step}")
-        after(loop, "evaluate", lambda *_: "evaluation")
-        after(loop.Run, "_write_summary", lambda *_: "end")
+        after(evaluations, "evaluate", lambda *_: "evaluation")
+        after(loop, "_write", lambda *_: "end")
         saving, told_saving = threading.Event(), store.Checkpoints.save
 
         def save(self: Any, step: int, *args: Any, **kwargs: Any) -> None:
@@ -175,7 +175,7 @@ def test_run_without_a_checkpoint_keeps_its_config(undisturbed: Path, tmp_path: 
 PROGRAM = """
 import pathlib, sys, time
 from jaxtrain.__main__ import run
-from jaxtrain.run import loop
+from jaxtrain.run import evaluations
 
 def function(*args, **kwargs):
     pathlib.Path("there").touch()
@@ -183,7 +183,7 @@ def function(*args, **kwargs):
         time.sleep(0.01)
     return original(*args, **kwargs)
 
-original, loop.evaluate = loop.evaluate, function
+original, evaluations.evaluate = evaluations.evaluate, function
 run()
 """
 

@@ -13,7 +13,6 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, UserError
 from jaxtrain.processes import peers
-from jaxtrain.processes.faults import Faults
 
 # Saves in a row that may fail; the last of them ends the run.
 MAX_FAILURES = 3
@@ -28,11 +27,16 @@ class Saver:
     Args:
       saved: where to save to.
       tell: is called with a message on each save that failed.
-      faults: that strike on purpose.
+      before_write: is called with the step by the process that writes it.
     """
 
-    def __init__(self, saved: Checkpoints, tell: Callable[[str], None], faults: Faults):
-        self._saved, self._tell, self._faults = saved, tell, faults
+    def __init__(
+        self,
+        saved: Checkpoints,
+        tell: Callable[[str], None],
+        before_write: Callable[[int], None],
+    ):
+        self._saved, self._tell, self._before_write = saved, tell, before_write
         self._failures = 0
         # Of the last save.
         self._error: CheckpointError | None = None
@@ -48,9 +52,10 @@ class Saver:
         # The others wait for it here, not in a collective, which may run out of time.
         peers.gather(None)
         self._error = None
-        fault = functools.partial(self._faults.before_save, step)
         try:
-            self._saved.save(step, *args, before_write=fault)
+            self._saved.save(
+                step, *args, before_write=functools.partial(self._before_write, step)
+            )
         except CheckpointError as error:
             self._count(error)
 

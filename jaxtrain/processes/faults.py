@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.errors import CheckpointError, UserError
+from jaxtrain.processes.hooks import Hooks
 
 VARIABLE = "JAXTRAIN_FAULT"
 PLACES = {
@@ -34,7 +35,7 @@ PLACES = {
 
 
 @dataclass
-class Faults:
+class Faults(Hooks):
     """Where the faults of a run strike, by their kind; counted from 1."""
 
     at: Mapping[str, set[int]] = dataclasses.field(default_factory=dict)
@@ -43,14 +44,7 @@ class Faults:
     def before_call(
         self, step: int, num_steps: int, data: Any, batches: Any
     ) -> tuple[Any, Any]:
-        """Strike before a call of the train step; return its data and batches.
-
-        Args:
-          step: steps that are done.
-          num_steps: of the call.
-          data: arrays on the device; {}: the batches hold the examples.
-          batches: (steps, batch, ...) each.
-        """
+        """Strike before a call of the train step; return its data and batches."""
         kinds = {
             kind
             for kind, places in self.at.items()

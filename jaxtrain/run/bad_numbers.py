@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import jax
 
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.config import Config
+from jaxtrain.config import TrainConfig
 from jaxtrain.data.loader import train_indices
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.records.run_log import RunLog
@@ -36,13 +36,14 @@ class BadNumbers:
 
     def __init__(
         self,
-        config: Config,
+        train: TrainConfig,
+        seed: int,
         timetable: Timetable,
         saved: Checkpoints,
         log: RunLog,
         progress: Progress,
     ):
-        self._config, self._timetable = config, timetable
+        self._train, self._seed, self._timetable = train, seed, timetable
         self._saved, self._log, self._progress = saved, log, progress
 
     def look(self, start: int, metrics: dict[str, jax.Array]) -> None:
@@ -70,9 +71,9 @@ class BadNumbers:
         """Tell of the bad step after `step` steps, the `count`-th skipped in a row."""
         spike = "loss_limit" in found
         self._tell("loss spike" if spike else "bad step", step, found)
-        if count >= self._config.train.max_bad_steps:
+        if count >= self._train.max_bad_steps:
             self._stop(step, count, found)
-        if spike and self._config.train.on_spike == "rewind":
+        if spike and self._train.on_spike == "rewind":
             raise LossSpike(step, self._progress.data_position(step), found)
 
     def _tell(self, event: str, step: int, found: dict[str, float]) -> None:
@@ -95,12 +96,12 @@ class BadNumbers:
         timetable = self._timetable
         position = self._progress.data_position(step)
         return train_indices(
-            self._config.seed, position, timetable.num_examples, timetable.batch_size
+            self._seed, position, timetable.num_examples, timetable.batch_size
         ).tolist()
 
     def _stop(self, step: int, count: int, found: dict[str, float]) -> NoReturn:
         kind, why = "non-finite", ""
-        if self._config.train.on_spike == "skip":
+        if self._train.on_spike == "skip":
             kind = "bad (non-finite or loss spike)"
         if "loss_limit" in found:
             why = f", a spike above {found['loss_limit']}"

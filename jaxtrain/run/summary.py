@@ -7,10 +7,9 @@ from typing import Any
 import jax
 
 import jaxtrain
-from jaxtrain.run.programs import Programs
-from jaxtrain.run.progress import Progress
+from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.setup import Setup
-from jaxtrain.training.state import TrainState, num_params
+from jaxtrain.training.state import num_params
 
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 
@@ -79,15 +78,10 @@ def describe_result(summary: dict[str, Any], workdir: Path) -> dict[str, Any]:
     }
 
 
-def summarize(
-    setup: Setup,
-    programs: Programs,
-    state: TrainState,
-    progress: Progress,
-    test: dict[str, float | int],
-) -> dict[str, Any]:
-    """Return the contents of summary.json, but for the versions."""
-    step = int(state.step)
+def summarize(attempt: Attempt, test: dict[str, Any]) -> dict[str, Any]:
+    """Return the contents of summary.json; `test` are the metrics of the test split."""
+    setup, state, step = attempt.job.setup, attempt.state, attempt.step
+    progress = attempt.progress
     pipeline = {}
     if setup.stages is not None:
         pipeline["pipeline_idle_share"] = setup.stages.timeline.idle_share
@@ -101,7 +95,7 @@ def summarize(
         "skipped_steps": int(state.bad_steps["total"]),
         "data_offset": progress.data_offset,
         "train_seconds": progress.train_seconds,
-        "compile_seconds": programs.compile_seconds(),
+        "compile_seconds": attempt.job.programs.compile_seconds(),
         "examples_per_second": examples / progress.step_seconds,
         "num_params": num_params(state.params),
         "device_kind": jax.devices()[0].device_kind,
@@ -109,4 +103,5 @@ def summarize(
         "num_processes": jax.process_count(),
         "precision": setup.config.precision,
         **pipeline,
+        "versions": attempt.job.versions,
     }

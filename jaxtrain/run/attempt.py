@@ -1,0 +1,61 @@
+"""What a run carries on its way, from one start, or loss spike, to the next."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from jaxtrain.checkpoints.store import Checkpoints
+from jaxtrain.console import tell
+from jaxtrain.processes.hooks import Hooks
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.processes.watchdog import Watchdog
+from jaxtrain.records.run_log import RunLog
+from jaxtrain.run.programs import Programs
+from jaxtrain.run.progress import Clock, Progress
+from jaxtrain.run.rewind import Rewinds
+from jaxtrain.run.setup import Setup
+from jaxtrain.training.state import TrainState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What there is to carry out, whatever state it starts from.
+
+    The versions are those that were loaded: what is installed may change meanwhile.
+    """
+
+    setup: Setup
+    programs: Programs
+    workdir: Path
+    versions: dict[str, str]
+    saved: Checkpoints
+    rewinds: Rewinds
+    signals: StopSignals
+    hooks: Hooks
+
+
+@dataclass(kw_only=True)
+class Attempt:
+    """A job from one state on.
+
+    Attributes:
+      step: completed steps; those of `state`.
+      state: after these steps.
+      progress: what the host remembers.
+      clock: that counts its seconds.
+    """
+
+    job: Job
+    log: RunLog
+    watchdog: Watchdog
+    step: int
+    state: TrainState
+    progress: Progress
+    clock: Clock
+
+    def tell(self, message: str) -> None:
+        """Tell of trouble that the run goes on with."""
+        self.log.write("event", self.step, event=message)
+        if jax.process_index() == 0:
+            tell(f"warning: {message}")

@@ -1,0 +1,66 @@
+"""The evaluations of a run: when, on which split, and what follows from them."""
+
+from typing import Any
+
+from jaxtrain.data.loader import Dataset
+from jaxtrain.run.attempt import Attempt
+from jaxtrain.training.evaluate import evaluate
+
+
+class Evaluations:
+    """Evaluates; finds the best, and whether it is time to stop early."""
+
+    def __init__(self, attempt: Attempt):
+        self._attempt = attempt
+        self._config = attempt.job.setup.config
+        self._timetable = attempt.job.setup.timetable
+
+    def due(self) -> bool:
+        """Tell whether the validation split is to be evaluated after this step."""
+        step, every = self._attempt.step, self._timetable.eval_every_steps
+        due = every and (step % every == 0 or step == self._timetable.total_steps)
+        return bool(due) and self._attempt.progress.evaluated_step != step
+
+    def validate(self) -> bool:
+        """Evaluate on the validation split.
+
+        Returns:
+          Whether it is the best so far, and best checkpoints are kept.
+        """
+        attempt, step = self._attempt, self._attempt.step
+        dataset = attempt.job.programs.validation_set
+        assert dataset is not None
+        metrics = self._pass_over(dataset)
+        if metrics is None:
+            return False
+        attempt.log.write("eval", step, split="validation", **metrics)
+        progress, train = attempt.progress, self._config.train
+        improved = progress.record(
+            step, self._timetable.epoch(step), metrics, self._config
+        )
+        if progress.stopped_early:
+            event = f"early stop on {train.early_stop_metric}"
+            attempt.log.write("event", step, event=event)
+        return improved and self._config.checkpoint.keep_best > 0
+
+    def test(self) -> dict[str, Any] | None:
+        """Evaluate on the test split; None if a signal came."""
+        return self._pass_over(self._attempt.job.programs.test_set)
+
+    def _pass_over(self, dataset: Dataset) -> dict[str, Any] | None:
+        attempt, setup = self._attempt, self._attempt.job.setup
+
+        def should_stop() -> bool:
+            attempt.watchdog.beat()
+            return attempt.job.signals.requested()
+
+        with attempt.clock.paused():
+            return evaluate(
+                attempt.job.programs.eval,
+                attempt.state,
+                dataset,
+                self._config.data,
+                setup.mesh,
+                setup.policy.output_dtype,
+                should_stop,
+            )

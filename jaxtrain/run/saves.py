@@ -1,0 +1,67 @@
+"""The checkpoints of a run: when, and what is in them."""
+
+import time
+from dataclasses import asdict
+
+from jaxtrain.checkpoints.saver import Saver
+from jaxtrain.run.attempt import Attempt
+from jaxtrain.run.reports import Reports
+from jaxtrain.training.state import as_dict
+
+
+class Saves:
+    """Saves the state with all that the host needs to go on."""
+
+    def __init__(self, attempt: Attempt, reports: Reports):
+        self._attempt, self._reports = attempt, reports
+        job = attempt.job
+        self.saver = Saver(job.saved, attempt.tell, job.hooks.before_save)
+        self._step, self._at = attempt.step, time.monotonic()
+
+    def done(self) -> bool:
+        """Tell whether this very step is saved, or being saved."""
+        return self._step == self._attempt.step
+
+    def due(self) -> bool:
+        """Tell whether this step is to be saved by the timetable."""
+        timetable = self._attempt.job.setup.timetable
+        if self.done():
+            return False
+        if timetable.save_every_seconds is not None:
+            return time.monotonic() - self._at >= timetable.save_every_seconds
+        every = timetable.save_every_steps
+        return every is not None and self._attempt.step % every == 0
+
+    def save(self) -> None:
+        """Start to save this step, and tell of the steps up to it before.
+
+        Raises:
+          CheckpointError: too many saves have failed.
+        """
+        self._reports.settle(0)
+        attempt, job = self._attempt, self._attempt.job
+        progress = attempt.progress
+        progress.interval = self._reports.open_interval()
+        attempt.clock.update()
+        with attempt.clock.paused(), attempt.watchdog.saving():
+            evaluated = progress.evaluated_step == attempt.step
+            self.saver.save(
+                attempt.step,
+                as_dict(attempt.state),
+                {
+                    "config": asdict(job.setup.config),
+                    "versions": job.versions,
+                    "statistics": {"mean": job.programs.mean, "std": job.programs.std},
+                    "progress": asdict(progress),
+                },
+                progress.eval_metrics if evaluated else None,
+            )
+        self._step, self._at = attempt.step, time.monotonic()
+
+    def finish(self) -> None:
+        """Save the last step, and wait for it; read it back unless a signal waits."""
+        if not self.done():
+            self.save()
+        with self._attempt.clock.paused(), self._attempt.watchdog.saving():
+            # A stop has little time; the next start reads what was saved.
+            self.saver.finish(read_back=self._attempt.job.signals.signum is None)
