@@ -7,7 +7,6 @@ a folder if its JSON has a key that it does not know.
 """
 
 import contextlib
-import functools
 import inspect
 import json
 import logging
@@ -19,12 +18,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 from orbax.checkpoint import options
 
 from jaxtrain.errors import DamagedError
@@ -99,7 +100,7 @@ def start_save(folder: Path, state: Any, info: dict[str, Any]) -> Callable[[], N
     Raises:
       Exception: Orbax's own, if it could not start.
     """
-    silence_abandoned_work()
+    _silence_abandoned_work()
     processes = _alone()
     # A step counts once its commit file is written: an empty or half-deleted folder
     # never does.
@@ -129,7 +130,7 @@ def start_save(folder: Path, state: Any, info: dict[str, Any]) -> Callable[[], N
     return finish
 
 
-def load(folder: Path, abstract_state: Any | None = None) -> Any:
+def load(folder: Path, abstract_state: Any | None) -> Any:
     """Read a state, in each process by itself.
 
     Args:
@@ -140,10 +141,8 @@ def load(folder: Path, abstract_state: Any | None = None) -> Any:
     Raises:
       Exception: Orbax's own, if the state cannot be read.
     """
-    silence_abandoned_work()
-    # Its own kind of path, which all of its functions take and pyright does not know.
-    path: Any = folder.absolute() / _STATE
-    handler = _handler(_alone())
+    _silence_abandoned_work()
+    path, handler = epath.Path(folder.absolute() / _STATE), _handler(_alone())
     if abstract_state is None:
         found = handler.metadata(path).tree
         kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), found)
@@ -191,17 +190,25 @@ def left_threads() -> bool:
     )
 
 
-@functools.cache  # Once for a process.
-def silence_abandoned_work() -> None:
-    """Drop the tracebacks of reads and writes that Orbax abandons when one fails."""
-    previous = sys.unraisablehook
+@dataclass(frozen=True)
+class _Silence:
+    """Drops the tracebacks of reads and writes that Orbax abandons when one fails.
 
-    def hook(unraisable: Any) -> None:
+    Attributes:
+      previous: the hook that is told of everything else.
+    """
+
+    previous: Callable[[Any], Any]
+
+    def __call__(self, unraisable: Any) -> None:
         late = str(unraisable.exc_value) == "Event loop is closed"
         if not (late or inspect.iscoroutine(unraisable.object)):
-            previous(unraisable)
+            self.previous(unraisable)
 
-    sys.unraisablehook = hook
+
+def _silence_abandoned_work() -> None:
+    if not isinstance(sys.unraisablehook, _Silence):
+        sys.unraisablehook = _Silence(sys.unraisablehook)
 
 
 @contextlib.contextmanager

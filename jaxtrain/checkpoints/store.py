@@ -230,7 +230,7 @@ class Checkpoints:
           DamagedError: it cannot be read, or is not what was saved.
         """
         info = self.info(step)
-        state = self._load(step)
+        state = self._load(step, None)
         manifest.check_digests(step, info["arrays"], state, digests_on_host(state))
         return info
 
@@ -242,7 +242,7 @@ class Checkpoints:
         """
         return manifest.read(self.directory, step)
 
-    def _load(self, step: int, abstract_state: Any = None) -> Any:
+    def _load(self, step: int, abstract_state: Any) -> Any:
         with reading(step):
             return load(self.directory / str(step), abstract_state)
 
