@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -105,7 +104,8 @@ def start_save(folder: Path, state: Any, info: dict[str, Any]) -> Callable[[], N
     # A step counts once its commit file is written: an empty or half-deleted folder
     # never does.
     atomicity = options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE)
-    # Else a thread outlives a save that failed: it waits minutes for the folder.
+    # Else, where a folder cannot be made, threads would wait five minutes for it, and
+    # Python for them at its end.
     background = options.AsyncOptions(create_directories_asynchronously=False)
     together: dict[str, Any] = {
         "multiprocessing_options": processes,
@@ -181,13 +181,6 @@ def _alone() -> options.MultiprocessingOptions:
         return options.MultiprocessingOptions()
     index = jax.process_index()
     return options.MultiprocessingOptions(primary_host=index, active_processes={index})
-
-
-def left_threads() -> bool:
-    """Tell whether a save that failed has left threads, which Python would wait for."""
-    return any(
-        type(thread).__module__.startswith("orbax.") for thread in threading.enumerate()
-    )
 
 
 @dataclass(frozen=True)
