@@ -14,7 +14,7 @@ import grain
 import pytest
 
 from jaxtrain.data import workers
-from tests.conftest import ROOT
+from tests.helpers.processes import ROOT
 
 
 class Interface(NamedTuple):

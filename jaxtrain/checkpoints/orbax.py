@@ -7,6 +7,7 @@ a folder if its JSON has a key that it does not know.
 """
 
 import contextlib
+import functools
 import inspect
 import json
 import logging
@@ -17,7 +18,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -183,25 +183,17 @@ def _alone() -> options.MultiprocessingOptions:
     return options.MultiprocessingOptions(primary_host=index, active_processes={index})
 
 
-@dataclass(frozen=True)
-class _Silence:
-    """Drops the tracebacks of reads and writes that Orbax abandons when one fails.
+@functools.cache  # Once for a process.
+def _silence_abandoned_work() -> None:
+    """Drop the tracebacks of reads and writes that Orbax abandons when one fails."""
+    previous = sys.unraisablehook
 
-    Attributes:
-      previous: the hook that is told of everything else.
-    """
-
-    previous: Callable[[Any], Any]
-
-    def __call__(self, unraisable: Any) -> None:
+    def hook(unraisable: Any) -> None:
         late = str(unraisable.exc_value) == "Event loop is closed"
         if not (late or inspect.iscoroutine(unraisable.object)):
-            self.previous(unraisable)
+            previous(unraisable)
 
-
-def _silence_abandoned_work() -> None:
-    if not isinstance(sys.unraisablehook, _Silence):
-        sys.unraisablehook = _Silence(sys.unraisablehook)
+    sys.unraisablehook = hook
 
 
 @contextlib.contextmanager
