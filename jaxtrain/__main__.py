@@ -1,11 +1,8 @@
 """The program: `python -m jaxtrain`, `jaxtrain` or `python main.py`."""
 
-import atexit
-import os
 import select
 import signal
 import sys
-import threading
 from typing import NoReturn
 
 from jaxtrain import console
@@ -14,12 +11,7 @@ from jaxtrain.processes import signals
 
 
 def run() -> NoReturn:
-    """Run the command line, and end the process with its exit code.
-
-    A save that failed leaves threads of Orbax, which wait up to five minutes for the
-    folder that it could not make. Python would wait for them, but nothing depends on
-    them: the saves that did not fail are committed by now.
-    """
+    """Run the command line, and end the process with its exit code."""
     code = 0
     try:
         try:
@@ -32,12 +24,7 @@ def run() -> NoReturn:
             raise
         console.discard()  # Python would write what is left at its end, and complain.
         sys.exit(code or 128 + signal.SIGPIPE)
-    if not any(_is_of_orbax(thread) for thread in threading.enumerate()):
-        sys.exit(code)
-    atexit._run_exitfuncs()
-    _flush()
-    sys.stderr.flush()
-    os._exit(code)
+    sys.exit(code)
 
 
 def _flush() -> None:
@@ -49,10 +36,6 @@ def _nobody_reads() -> bool:
     poll = select.poll()
     poll.register(sys.stdout, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
-
-
-def _is_of_orbax(thread: threading.Thread) -> bool:
-    return type(thread).__module__.startswith("orbax.")
 
 
 if __name__ == "__main__":

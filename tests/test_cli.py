@@ -1,5 +1,6 @@
 """The command line as a user meets it: spellings, help, and every bad input."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -10,10 +11,16 @@ from pathlib import Path
 import jax
 import pytest
 
-from jaxtrain.cli import COMMANDS, main, parse_train
+from jaxtrain import cli as cli_lib
+from jaxtrain.cli import COMMANDS, main
 from jaxtrain.config import Config, get, paths, replace
+from jaxtrain.data.sources import SOURCES
 from jaxtrain.errors import UserError
+from jaxtrain.models import MODELS
 from jaxtrain.parallel import devices
+from jaxtrain.training.optimizers import OPTIMIZERS
+from jaxtrain.training.precision import POLICIES
+from jaxtrain.training.schedules import SCHEDULES
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
@@ -23,7 +30,7 @@ DIGITS = str(ROOT / "configs" / "digits.py")
 
 
 def parse(*words: str) -> Config:
-    return parse_train(["--config", DIGITS, *words]).overrides
+    return cli_lib.parse("train", ["--config", DIGITS, *words]).overrides
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,7 @@ def test_none_and_another_length():
 
 def test_the_last_config_file_counts():
     words = ["--config", str(ROOT / "configs" / "cifar10.py"), "--config", DIGITS]
-    arguments = parse_train(words)
+    arguments = cli_lib.parse("train", words)
     assert str(arguments.config) == DIGITS and arguments.overrides == parse()
 
 
@@ -140,10 +147,50 @@ def test_help_has_a_sentence_of_its_own_for_each_section(show_help):
 
 def test_help_lists_the_commands_and_each_has_its_own(show_help):
     lines = show_help()
-    for name, command in COMMANDS.items():
-        meaning = command.arguments.__doc__
+    for name, module in COMMANDS.items():
+        command = importlib.import_module(module)
+        meaning = command.Arguments.__doc__
         assert f"{name:<12}{meaning}" in lines
-        assert meaning in show_help(name)
+        own = show_help(name)
+        assert meaning in own
+        call = "main.py" if name == "train" else f"main.py {name}"
+        assert f"python {call} {command.EXAMPLE}" in own
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_of_a_command_is_one(name: str):
+    words = importlib.import_module(COMMANDS[name]).EXAMPLE.split()
+    cli_lib.parse(name, words)
+
+
+@pytest.mark.parametrize(
+    ("field", "table"),
+    [
+        ("model.name", MODELS),
+        ("optimizer.name", OPTIMIZERS),
+        ("optimizer.schedule", SCHEDULES),
+        ("data.source", SOURCES),
+        ("precision", POLICIES),
+    ],
+)
+def test_help_of_a_name_lists_the_rows_of_its_table(field: str, table, show_help):
+    text = " ".join(show_help("--config", DIGITS))
+    hint = text.partition(f" {field} STR ")[2].partition("(")[2].partition(")")[0]
+    assert hint.startswith(f"one of: {', '.join(table)}; default: ")
+
+
+def test_parsing_does_not_wait_for_jax():
+    """Nor does a mistake in the words: JAX takes a second or two to import."""
+    program = (
+        "import sys\nfrom jaxtrain import cli\n"
+        f"cli.parse('train', ['--config', {DIGITS!r}])\n"
+        "assert cli.main(['--config', 'none.py']) == 2\n"
+        "assert not {'jax', 'flax', 'orbax', 'grain'} & set(sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):

@@ -1,6 +1,7 @@
 """Damaged checkpoints are found, put aside and gone behind, never loaded."""
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -122,19 +123,45 @@ def test_damaged_steps_are_put_aside_and_named(
         restore(folder)
 
 
-def test_steps_that_would_keep_orbax_from_opening_are_put_aside(
+def test_an_unknown_key_in_the_metadata_of_orbax_is_no_damage(
+    saved: Path, tmp_path: Path
+):
+    """As a version of Orbax that writes one more key would leave it."""
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(saved, folder)
+    changed = 0
+    for path in files(folder / "3"):
+        with contextlib.suppress(ValueError):
+            content = json.loads(path.read_bytes())
+            if path.name != "zarr.json":  # TensorStore's, which refuses unknown keys.
+                path.write_text(json.dumps({**content, "of_the_next_version": {}}))
+                changed += 1
+    assert changed >= 3
+    with contextlib.closing(
+        Checkpoints(folder, CheckpointConfig(), read_only=True)
+    ) as checkpoints:
+        assert checkpoints.verify(3)["progress"] == {"best": 0.75}
+    assert restore(folder) == 3
+
+
+def test_metadata_that_lacks_what_is_needed_is_damage(
     saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     folder = tmp_path / "checkpoints"
     shutil.copytree(saved, folder)
     path = folder / "3" / METADATA
-    path.write_text(path.read_text().replace("init_timestamp", "init_timestamq"))
+    path.write_text(path.read_text().replace("custom_metadata", "custom_metadatb"))
     (folder / "2" / METADATA).write_text("{")
     # Who only looks leaves them where they are.
-    with pytest.raises(DamagedError, match=f"step 2: {METADATA} cannot be read"):
+    with contextlib.closing(
         Checkpoints(folder, CheckpointConfig(), read_only=True)
+    ) as checkpoints:
+        for step in (2, 3):
+            with pytest.raises(DamagedError, match=f"could not read step {step}"):
+                checkpoints.verify(step)
+        assert checkpoints.steps() == [1, 2, 3]
     assert restore(folder) == 1
-    assert "unknown key 'init_timestamq_nsecs'" in caplog.text
+    assert "'custom_metadata'" in caplog.text
     assert {p.name for p in folder.iterdir()} == {"1", f"{DAMAGED}-2", f"{DAMAGED}-3"}
 
 

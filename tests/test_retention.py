@@ -231,7 +231,7 @@ def test_a_disk_that_removes_nothing_fails_no_save(
         raise OSError(errno.ENOTEMPTY, "Directory not empty")
 
     with opened(folder, keep=1, keep_best=0) as saved:
-        monkeypatch.setattr(retention.shutil, "rmtree", fail)
+        monkeypatch.setattr(shutil, "rmtree", fail)
         for step in (7, 8):
             saved.save(step, STATE, {}, None)
         saved.finish()
@@ -252,7 +252,7 @@ def test_a_best_step_that_cannot_be_rated_is_put_aside(
 
 # Dies by SIGKILL at one moment of the save of step 6, which is to replace step 2.
 PROGRAM = """
-import os, signal, sys
+import os, shutil, signal, sys
 from pathlib import Path
 from jaxtrain import cli
 from jaxtrain.checkpoints import retention, store
@@ -280,7 +280,7 @@ if moment == "committed, not read back":
 if moment == "read back, none removed":
     retention.remove_old = none_removed
 if moment == "one half removed":
-    retention.shutil.rmtree = half_removed
+    shutil.rmtree = half_removed
 sys.exit(cli.main())
 """
 MOMENTS = {

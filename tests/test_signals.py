@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orbax.checkpoint import v1 as ocp
 
+from jaxtrain.checkpoints import store
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.errors import Interrupted
@@ -68,7 +68,7 @@ def test_signal_in_the_midst_of_reading_a_checkpoint(
     words = ["--config", str(undisturbed / "recipe.py"), "--workdir", str(tmp_path)]
     assert main([*words, "--train.stop-after-steps", "6"]) == 0
     with monkeypatch.context() as patch:
-        owner, name = ocp.training.Checkpointer, "load_checkpointables"
+        owner, name = store, "load"
         patch.setattr(owner, name, with_signal(getattr(owner, name)))
         assert main(words) == 143
     assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"3", "4", "6"}

@@ -25,7 +25,7 @@ from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import LOCK, follow, locked, open_workdir
-from jaxtrain.run import evaluations
+from jaxtrain.run import evaluations, loop
 from tests.helpers.processes import ROOT, Cli, free_port, run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_summary
@@ -175,7 +175,7 @@ def test_run_without_a_checkpoint_keeps_its_config(undisturbed: Path, tmp_path: 
 PROGRAM = """
 import pathlib, sys, time
 from jaxtrain.__main__ import run
-from jaxtrain.run import evaluations
+from jaxtrain.run import evaluations, loop
 
 def function(*args, **kwargs):
     pathlib.Path("there").touch()

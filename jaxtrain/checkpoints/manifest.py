@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from jaxtrain.checkpoints.digest import flatten, name
-from jaxtrain.checkpoints.orbax import METADATA, reading
+from jaxtrain.checkpoints.orbax import read_info, reading
 from jaxtrain.errors import DamagedError, UserError
 
 FORMAT = 2
@@ -46,8 +46,7 @@ def read(directory: Path, step: int) -> dict[str, Any]:
       UserError: it has another format.
     """
     with reading(step):
-        content = (directory / str(step) / METADATA).read_bytes()
-        manifest: dict[str, Any] = dict(json.loads(content)["custom_metadata"])
+        manifest = read_info(directory / str(step))
     return _check(step, manifest)
 
 

@@ -1,25 +1,40 @@
-"""Orbax's checkpointer: how we set it up, and what went wrong inside it."""
+"""All that is known of Orbax: its files, how it writes and reads, and how it fails.
+
+Steps, their order and which of them are kept is our own work (`store`, `retention`):
+Orbax writes and reads the arrays of one folder. Used is its public interface of
+version 0: that of version 1 waits for all processes when one saves, and refuses to read
+a folder if its JSON has a key that it does not know.
+"""
 
 import contextlib
 import functools
 import inspect
+import json
 import logging
 import os
 import re
 import shutil
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
-from orbax.checkpoint import checkpoint_manager
-from orbax.checkpoint import v1 as ocp
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint import options
 
 from jaxtrain.errors import DamagedError
 
 # What Orbax writes last into a checkpoint, and its JSON there, with ours in it.
 COMMITTED, METADATA = "commit_success.txt", "_CHECKPOINT_METADATA"
+# The folder of the arrays in a checkpoint, and the key of our JSON in Orbax's.
+_STATE, _INFO = "state", "custom_metadata"
+# Tries to remove a failed save, 50 ms apart.
+_REMOVALS = 40
 
 # Orbax reports routine steps, and the use of the faster non-OCDBT format, as warnings.
 # What is wrong with a checkpoint `Checkpoints` says itself, once.
@@ -38,48 +53,138 @@ def newest_step(directory: Path) -> int:
     return max(committed_steps(directory), default=0)
 
 
-def remove_uncommitted(directory: Path) -> None:
-    """Remove what saves that were cut off have left.
+def remove(folder: Path) -> None:
+    """Remove a checkpoint; what a kill leaves of it does not count as one.
 
-    Orbax does so, too, but in a thread that it does not wait for when it is closed.
+    Raises:
+      OSError: it could not be removed.
     """
+    (folder / COMMITTED).unlink()
+    shutil.rmtree(folder)
+
+
+def remove_uncommitted(directory: Path) -> None:
+    """Remove what saves that were cut off have left."""
     committed = set(committed_steps(directory))
     for path in directory.iterdir():
         if path.name.isdigit() and int(path.name) not in committed:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def opener(directory: Path) -> Callable[[], Any]:
-    """Return what opens the folder, which must exist.
+def remove_failed(folder: Path) -> None:
+    """Remove what a failed save left, unless it was committed after all.
 
-    Of several processes each has a checkpointer of its own, which waits for no other:
-    one that waits for a process whose disk has failed waits for 20 minutes.
+    Other files of the same save may still be under way, so this tries again.
     """
-    context = ocp.Context()
+    for _ in range(_REMOVALS):
+        if (folder / COMMITTED).exists():
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.05)
+        if not folder.exists():
+            return
+
+
+def start_save(folder: Path, state: Any, info: dict[str, Any]) -> Callable[[], None]:
+    """Start to write a state; its arrays are copied before this returns.
+
+    Args:
+      folder: of the checkpoint; must not be there.
+      state: nested dicts and named tuples of arrays.
+      info: JSON values, which `read_info` reads back.
+
+    Returns:
+      What waits until all is committed. It raises what went wrong.
+
+    Raises:
+      Exception: Orbax's own, if it could not start.
+    """
+    _silence_abandoned_work()
+    processes = _alone()
     # A step counts once its commit file is written: an empty or half-deleted folder
     # never does.
-    context.atomicity.mode = type(context.atomicity.mode).COMMIT_FILE
+    atomicity = options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE)
+    # Else, where a folder cannot be made, threads would wait five minutes for it, and
+    # Python for them at its end.
+    background = options.AsyncOptions(create_directories_asynchronously=False)
+    together: dict[str, Any] = {
+        "multiprocessing_options": processes,
+        "atomicity_options": atomicity,
+        "async_options": background,
+    }
+    handlers: dict[str, Any] = {_STATE: _handler(processes)}
+    composite = ocp.CompositeCheckpointHandler(
+        composite_options=ocp.CompositeOptions(**together), **handlers
+    )
+    # One for each save: one that has failed is not used again.
+    checkpointer = ocp.AsyncCheckpointer(composite, **together)
+    arguments = {_STATE: ocp.args.PyTreeSave(state)}
+    checkpointer.save(
+        folder.absolute(), args=ocp.args.Composite(**arguments), custom_metadata=info
+    )
+
+    def finish() -> None:
+        with contextlib.closing(checkpointer):
+            checkpointer.wait_until_finished()
+
+    return finish
+
+
+def load(folder: Path, abstract_state: Any | None) -> Any:
+    """Read a state, in each process by itself.
+
+    Args:
+      folder: of the checkpoint.
+      abstract_state: of `jax.ShapeDtypeStruct` with shardings, onto which the arrays
+        are put; None: NumPy arrays, in nested dicts and lists.
+
+    Raises:
+      Exception: Orbax's own, if the state cannot be read.
+    """
+    _silence_abandoned_work()
+    path, handler = epath.Path(folder.absolute() / _STATE), _handler(_alone())
+    if abstract_state is None:
+        found = handler.metadata(path).tree
+        kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), found)
+    else:
+        kinds = ocp.checkpoint_utils.construct_restore_args(abstract_state)
+    arguments = ocp.args.PyTreeRestore(abstract_state, restore_args=kinds)
+    with warnings.catch_warnings():
+        # Resuming on other devices than those that saved is what we are for.
+        warnings.filterwarnings("ignore", message=".*[Ss]harding.*")
+        return handler.restore(path, args=arguments)
+
+
+def read_info(folder: Path) -> dict[str, Any]:
+    """Return the JSON that was saved with a state.
+
+    Raises:
+      Exception: it is not there, or cannot be read.
+    """
+    return dict(json.loads((folder / METADATA).read_bytes())[_INFO])
+
+
+def _handler(processes: options.MultiprocessingOptions) -> ocp.PyTreeCheckpointHandler:
+    """Return what writes and reads trees of arrays."""
     # The faster format for the small states of CNNs (docs/decisions.md).
-    context.array_options.saving.use_ocdbt = False
-    index = jax.process_index()
-    if jax.process_count() > 1:
-        context.multiprocessing_options.primary_host = index
-        context.multiprocessing_options.active_processes = {index}
-        # It would refuse to make the folder, which is there, for some processes alone.
-        setattr(checkpoint_manager, "_create_root_directory", lambda *_: None)  # noqa: B010
-    # The type of the policy is not that which Orbax's Checkpointer names.
-    decisions: Any = ocp.training.save_decision_policies
-    return functools.partial(
-        ocp.training.Checkpointer,
-        str(directory.absolute()),
-        context=context,
-        # The loop decides when to save.
-        save_decision_policy=decisions.FixedIntervalPolicy(1),
+    return ocp.PyTreeCheckpointHandler(
+        use_ocdbt=False, use_zarr3=True, multiprocessing_options=processes
     )
 
 
+def _alone() -> options.MultiprocessingOptions:
+    """Let a process of several work by itself.
+
+    One that waits for a process whose disk has failed waits for 20 minutes.
+    """
+    if jax.process_count() == 1:
+        return options.MultiprocessingOptions()
+    index = jax.process_index()
+    return options.MultiprocessingOptions(primary_host=index, active_processes={index})
+
+
 @functools.cache  # Once for a process.
-def silence_abandoned_work() -> None:
+def _silence_abandoned_work() -> None:
     """Drop the tracebacks of reads and writes that Orbax abandons when one fails."""
     previous = sys.unraisablehook
 

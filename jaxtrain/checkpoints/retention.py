@@ -3,14 +3,13 @@
 import errno
 import logging
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from jaxtrain.checkpoints import manifest, quarantine
-from jaxtrain.checkpoints.orbax import COMMITTED, committed_steps, system_error
+from jaxtrain.checkpoints.orbax import committed_steps, remove, system_error
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import DamagedError
 
@@ -105,9 +104,7 @@ def remove_old(directory: Path, config: CheckpointConfig, good: int | None) -> N
             _log.warning("%s; put aside", error)
             quarantine.rename(directory, step)
     for step in metrics.keys() - kept(metrics, config) - {good}:
-        # First, so that what a kill leaves of it does not count as a step.
-        (directory / str(step) / COMMITTED).unlink()
-        shutil.rmtree(directory / str(step))
+        remove(directory / str(step))
 
 
 def _unreadable_now(error: DamagedError) -> bool:

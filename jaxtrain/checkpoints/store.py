@@ -5,39 +5,30 @@ config, the versions and the progress of the run; the position in the data is th
 itself.
 """
 
-import contextlib
 import logging
-import shutil
-import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxtrain.checkpoints import manifest, quarantine
 from jaxtrain.checkpoints.digest import digests, digests_on_host, scan
 from jaxtrain.checkpoints.held import on_first_host
 from jaxtrain.checkpoints.orbax import (
-    COMMITTED,
     committed_steps,
-    opener,
+    load,
     reading,
+    remove_failed,
     remove_uncommitted,
     root_cause,
-    silence_abandoned_work,
+    start_save,
 )
 from jaxtrain.checkpoints.retention import Retention
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
 from jaxtrain.processes import peers
-
-_STATE = "state"
-# Tries to remove a failed save, 50 ms apart.
-REMOVALS = 40
 
 _log = logging.getLogger(__name__)
 
@@ -57,10 +48,7 @@ class Checkpoints:
         self._writes = not read_only and jax.process_index() == 0
         if self._writes:
             remove_uncommitted(directory)
-        quarantine.put_unreadable_aside(directory, read_only=read_only)
         self._retention = Retention(directory, config, self.verify)
-        self._open = opener(directory)
-        self._checkpointer = self._open()
         # Completes one save at a time, beside the training.
         self._background = ThreadPoolExecutor(max_workers=1)
         self._pending: tuple[int, Future[None]] | None = None
@@ -113,26 +101,25 @@ class Checkpoints:
         if jax.process_index() != 0:
             return
         before_write()
-        silence_abandoned_work()
         try:
-            response = self._checkpointer.save_checkpointables_async(
-                step,
-                {_STATE: state},
-                custom_metadata=manifest.make(state, sums, info, metrics),
+            finish = start_save(
+                self.directory / str(step),
+                state,
+                manifest.make(state, sums, info, metrics),
             )
         except Exception as error:
-            self._forget_failed(step)
-            raise CheckpointError(
-                f"could not save step {step}: {root_cause(error)}"
-            ) from error
-        if response is None:
-            raise CheckpointError(f"Orbax did not save step {step}: it skipped it")
-        self._pending = step, self._background.submit(self._complete, step, response)
+            raise self._failed(step, error) from error
+        self._pending = step, self._background.submit(self._complete, step, finish)
 
-    def _complete(self, step: int, response: Any) -> None:
+    def _complete(self, step: int, finish: Callable[[], None]) -> None:
         """Wait until a save is committed, and remove what it replaces."""
-        response.result()
+        finish()
         self._retention.committed(step)
+
+    def _failed(self, step: int, error: Exception) -> CheckpointError:
+        """Remove what a failed save left; return what to raise."""
+        remove_failed(self.directory / str(step))
+        return CheckpointError(f"could not save step {step}: {root_cause(error)}")
 
     def wait(self) -> None:
         """Wait until the last save is committed.
@@ -171,29 +158,8 @@ class Checkpoints:
         try:
             completed.result()
         except Exception as error:
-            self._forget_failed(step)
-            raise CheckpointError(
-                f"could not save step {step}: {root_cause(error)}"
-            ) from error
+            raise self._failed(step, error) from error
         return True
-
-    def _forget_failed(self, step: int) -> None:
-        """Remove what a failed save left, and open the folder anew.
-
-        After one, Orbax lists no step any more, and raises the same error again.
-        """
-        with contextlib.suppress(Exception):
-            self._checkpointer.close()
-        remains = self.directory / str(step)
-        for _ in range(REMOVALS):
-            if (remains / COMMITTED).exists():
-                break
-            shutil.rmtree(remains, ignore_errors=True)
-            time.sleep(0.05)
-            # Other files of the same save may have been under way.
-            if not remains.exists():
-                break
-        self._checkpointer = self._open()
 
     def restore(
         self, step: int, abstract_state: dict[str, Any]
@@ -213,10 +179,7 @@ class Checkpoints:
         try:
             info = self.info(step)
             manifest.check_match(step, info["arrays"], abstract_state)
-            with warnings.catch_warnings():
-                # Resuming on other devices than those that saved is what we are for.
-                warnings.filterwarnings("ignore", message=".*[Ss]harding.*")
-                state = self._load(step, abstract_state)
+            state = self._load(step, abstract_state)
         except DamagedError as damage:
             error = str(damage)
         _agree(error)  # Before the digests, which all compute together.
@@ -242,8 +205,6 @@ class Checkpoints:
           UserError: the newest good step does not fit.
           CheckpointError: there are checkpoints, but none is good.
         """
-        # The others do not know yet what the first has saved.
-        self._checkpointer.reload()
         for step in reversed(self.steps()):
             try:
                 restored = self.restore(step, abstract_state)
@@ -254,7 +215,6 @@ class Checkpoints:
                 if jax.process_index() == 0:
                     _log.warning("%s; put aside", error)
                 quarantine.put_aside(self.directory, step)
-                self._checkpointer.reload()
         damaged = sorted(p.name for p in self.directory.glob(f"{quarantine.DAMAGED}-*"))
         if damaged:
             raise CheckpointError(
@@ -270,10 +230,7 @@ class Checkpoints:
           DamagedError: it cannot be read, or is not what was saved.
         """
         info = self.info(step)
-        with reading(step):
-            saved = self._checkpointer.checkpointables_metadata(step).metadata[_STATE]
-        empty = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), saved)
-        state = self._load(step, empty)
+        state = self._load(step, None)
         manifest.check_digests(step, info["arrays"], state, digests_on_host(state))
         return info
 
@@ -286,26 +243,20 @@ class Checkpoints:
         return manifest.read(self.directory, step)
 
     def _load(self, step: int, abstract_state: Any) -> Any:
-        silence_abandoned_work()
         with reading(step):
-            loaded = self._checkpointer.load_checkpointables(
-                step, {_STATE: abstract_state}
-            )
-            return loaded[_STATE]
+            return load(self.directory / str(step), abstract_state)
 
     def put_aside_after(self, step: int) -> None:
         """Rename all newer steps to `rewound-STEP`: training goes on from this one."""
         for newer in reversed(self.steps()):
             if newer > step:
                 quarantine.put_aside(self.directory, newer, quarantine.REWOUND)
-        self._checkpointer.reload()
 
     def close(self) -> None:
         try:
             self.wait()
         finally:
             self._background.shutdown()
-            self._checkpointer.close()
             if self._writes:
                 # Files of a save that failed may have come after its removal.
                 remove_uncommitted(self.directory)

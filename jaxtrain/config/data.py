@@ -1,9 +1,10 @@
 """The section `data`: source, splits, batches, augmentation."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.names import row_of
 from jaxtrain.errors import UserError
 
 
@@ -29,8 +30,9 @@ class AugmentConfig(Section):
 class DataConfig(Section):
     """What is learnt from: the images, their splits, size and batches."""
 
-    # digits, tfds:NAME, or synthetic:HxWxC/CLASSES[/EXAMPLES].
-    source: str = "digits"
+    # Where the images come from: a kind and what it takes, such as digits, tfds:mnist
+    # or synthetic:HxWxC/CLASSES[/EXAMPLES].
+    source: Annotated[str, row_of("jaxtrain.data.sources:SOURCES")] = "digits"
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: str | None = None
     # Training split, in TFDS syntax, such as train[:90%] or train+test[:100].

@@ -1,17 +1,18 @@
 """The section `model`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.names import row_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Section):
     """The network."""
 
-    # lenet, convnet, cnn4, resnet18, resnet34, resnet50, resnet101 or resnet152.
-    name: str = "convnet"
+    # The model.
+    name: Annotated[str, row_of("jaxtrain.models:MODELS")] = "convnet"
     # Factor on the number of channels of every layer.
     width: float | None = None
     # Probability of dropping a feature before the last layer.

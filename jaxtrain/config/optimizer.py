@@ -1,16 +1,18 @@
 """The section `optimizer`: the method and the schedule of its learning rate."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.names import row_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Section):
     """The method that changes the weights, and its learning rate over the run."""
 
-    # sgd, adam, adamw, lamb, lars, lion, rmsprop, adagrad, muon or lbfgs.
-    name: str = "sgd"
+    # The method.
+    name: Annotated[str, row_of("jaxtrain.training.optimizers:OPTIMIZERS")] = "sgd"
     # Peak learning rate, for the global batch; lbfgs searches its own.
     learning_rate: float | None = None
     # Weight decay; biases and norm parameters are left out.
@@ -27,8 +29,10 @@ class OptimizerConfig(Section):
     b2: float | None = None
     # Added to the denominator (adam, adamw, lamb, rmsprop, adagrad).
     eps: float | None = None
-    # constant, cosine, linear, step, exponential or one_cycle.
-    schedule: str = "constant"
+    # How the learning rate goes on after the warm-up.
+    schedule: Annotated[str, row_of("jaxtrain.training.schedules:SCHEDULES")] = (
+        "constant"
+    )
     # Warm-up from 0 (linear), in epochs.
     warmup_epochs: float | None = None
     # Warm-up in steps.

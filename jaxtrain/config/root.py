@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Annotated
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.checkpoint import CheckpointConfig
 from jaxtrain.config.data import DataConfig
 from jaxtrain.config.log import LoggingConfig
 from jaxtrain.config.model import ModelConfig
+from jaxtrain.config.names import row_of
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.parallel import ParallelConfig
 from jaxtrain.config.train import TrainConfig
@@ -33,9 +35,8 @@ class Config(Section):
 
     # Root of all randomness: initial weights, data order, augmentation, dropout.
     seed: int = 0
-    # fp32, tf32, bf16, fp16, pure_bf16, fp64, or params=DTYPE,compute=DTYPE,
-    # output=DTYPE.
-    precision: str = "fp32"
+    # Number formats: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.
+    precision: Annotated[str, row_of("jaxtrain.training.precision:POLICIES")] = "fp32"
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -13,7 +13,7 @@ from typing import Any
 
 from absl import flags
 from grain import MultiprocessingOptions
-from grain._src.python.ipc.shared_memory_array import SharedMemoryArray
+from grain.multiprocessing import SharedMemoryArray
 
 from jaxtrain.errors import StartAgainError
 from jaxtrain.processes import signals

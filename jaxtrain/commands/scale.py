@@ -1,0 +1,57 @@
+"""`main.py scale`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from jaxtrain.config import Config, Preset, replace
+from jaxtrain.processes.signals import StopSignals
+
+EXAMPLE = "--config configs/digits.py --devices 1,2,4,8"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Measure how the training step scales with the number of devices."""
+
+    # The recipe: a Python file that defines get_config() -> Config.
+    config: Path
+    # Numbers of devices, such as 1,2,4,8. Without GPUs they are simulated on the CPU.
+    devices: str
+    # weak: data.batch_size is that of one device; strong: that of all.
+    mode: Literal["weak", "strong"] = "weak"
+    # Replaces parallel.preset; None: as the config says.
+    preset: Preset | None = None
+    # Compile the step and do not run it: bytes and collectives, no times.
+    compile_only: bool = False
+    # Folder of scaling.json and scaling.png; None: runs/<name of the config>.
+    out: Path | None = None
+    # What to run on; auto: GPUs if there are any, else simulated devices.
+    platform: Literal["auto", "cpu", "gpu"] = "auto"
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+
+def run(arguments: Arguments, signals: StopSignals) -> None:
+    """Measure, and write `scaling.json` and `scaling.png`.
+
+    Raises:
+      UserError: the config and the devices do not fit.
+    """
+    from jaxtrain.performance import scale
+
+    counts = scale.parse_counts(arguments.devices)
+    config = arguments.overrides
+    if arguments.preset is not None:
+        config = replace(config, "parallel.preset", arguments.preset)
+    out = arguments.out or Path("runs") / arguments.config.stem
+    scale.make_folder(out)
+    result, measured = scale.scale(
+        config,
+        counts,
+        arguments.mode,
+        arguments.platform,
+        timed=not arguments.compile_only,
+    )
+    scale.write(out, {"config": arguments.config.stem, **result}, measured)

@@ -1,0 +1,103 @@
+"""`main.py train`, and `main.py` without a command."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from jaxtrain.config import MAX_COUNT, Config
+from jaxtrain.errors import UserError
+from jaxtrain.processes.signals import StopSignals
+
+EXAMPLE = "--config configs/digits.py --optimizer.learning-rate 0.05"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Train a model, or go on where the workdir stopped."""
+
+    # The recipe: a Python file that defines get_config() -> Config.
+    config: Path
+    # Folder of the run; None: runs/<name of the config>.
+    workdir: Path | None = None
+    # Move an old run in the workdir aside and start anew.
+    fresh: bool = False
+    # Go back to the checkpoint of this step; newer ones are moved aside.
+    resume_step: int | None = None
+    # With --resume-step: leave out the data of so many steps from there on.
+    skip_steps: int = 0
+    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    # HOST:PORT of process 0, where several processes meet; None: SLURM, Open MPI and
+    # Kubernetes are asked.
+    coordinator: str | None = None
+    # Processes in all, with --coordinator.
+    num_processes: int | None = None
+    # Number of this process, from 0, with --coordinator.
+    process_id: int | None = None
+    # Seconds to wait for the other processes at the start.
+    init_timeout: float = 300.0
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+
+def run(arguments: Arguments, signals: StopSignals) -> None:
+    """Start the devices and processes, and train.
+
+    Raises:
+      UserError: the options do not fit together, or with the workdir or the devices.
+    """
+    _check_rewind(arguments)
+    from jaxtrain.checkpoints.orbax import newest_step
+    from jaxtrain.parallel import devices
+    from jaxtrain.processes import distributed, faults
+    from jaxtrain.records.workdir import CHECKPOINTS, follow
+    from jaxtrain.train import train
+
+    workdir = follow(arguments.workdir or Path("runs") / arguments.config.stem)
+    grace_seconds = arguments.overrides.checkpoint.grace_seconds
+    signals.grace.limit(grace_seconds, lambda: newest_step(workdir / CHECKPOINTS))
+    planned = faults.parse(os.environ.get(faults.VARIABLE, ""))
+    parallel = arguments.overrides.parallel
+    processes = distributed.find(
+        arguments.coordinator, arguments.num_processes, arguments.process_id
+    )
+    timeouts = distributed.Timeouts(
+        start=arguments.init_timeout,
+        heartbeat=parallel.heartbeat_seconds,
+        shutdown=parallel.shutdown_seconds,
+    )
+    devices.start(
+        arguments.platform,
+        flags=parallel.xla_flags,
+        processes=processes,
+        timeouts=timeouts,
+    )
+    train(
+        arguments.overrides,
+        workdir,
+        fresh=arguments.fresh,
+        resume_step=arguments.resume_step,
+        skip_steps=arguments.skip_steps,
+        hooks=planned,
+        signals=signals,
+    )
+
+
+def _check_rewind(arguments: Arguments) -> None:
+    """Raise UserError if the options on going back do not fit together."""
+    if not 0 <= arguments.skip_steps <= MAX_COUNT:
+        raise UserError(
+            f"--skip-steps {arguments.skip_steps}: expected 0 or more, at most "
+            f"{MAX_COUNT}"
+        )
+    if arguments.skip_steps and arguments.resume_step is None:
+        raise UserError(
+            f"--skip-steps {arguments.skip_steps} has no effect without --resume-step"
+        )
+    if arguments.resume_step is not None and arguments.fresh:
+        raise UserError(
+            f"--resume-step {arguments.resume_step} with --fresh, which starts anew: "
+            "give one of them"
+        )

@@ -1,0 +1,141 @@
+"""What jaxtrain takes from libraries that is no public interface of theirs.
+
+Each has one place in jaxtrain and a test here. A new version that fails one says which
+library changed, and what to do about it.
+"""
+
+import ast
+import importlib
+import importlib.metadata
+import inspect
+from typing import Any, NamedTuple
+
+import grain
+import pytest
+
+from jaxtrain.data import workers
+from tests.helpers.processes import ROOT
+
+
+class Interface(NamedTuple):
+    library: str
+    module: str
+    name: str
+    # Of a function, as we call it; None: it is no Python function.
+    parameters: str | None
+    # The module of jaxtrain that uses it, and what to do when it is gone.
+    place: str
+    remedy: str
+
+
+DISTRIBUTED = "jaxtrain/processes/distributed.py"
+TFDS, TENSORBOARD = "jaxtrain/data/tfds.py", "jaxtrain/records/tensorboard.py"
+USED = [
+    *(
+        Interface(
+            "jax",
+            "jax._src.clusters",
+            f"{kind}.get_coordinator_address",
+            "timeout_secs override_coordinator_port",
+            DISTRIBUTED,
+            "find how JAX derives the address from the environment now, or do it there",
+        )
+        for kind in ("OmpiCluster", "SlurmCluster")
+    ),
+    Interface(
+        "tensorflow-datasets",
+        "tensorflow_datasets.core.read_only_builder",
+        "builder_from_files",
+        "name builder_kwargs",
+        TFDS,
+        "find the folder of the set, and open it by tfds.builder_from_directory",
+    ),
+    Interface(
+        "tensorflow-datasets",
+        "tensorflow_datasets.proto",
+        "tf_example_pb2.Example.FromString",
+        None,
+        TFDS,
+        "parse records by another copy of TensorFlow's example.proto",
+    ),
+    Interface(
+        "tensorboardX",
+        "tensorboardX.record_writer",
+        "masked_crc32c",
+        "data",
+        TENSORBOARD,
+        "compute the checksum of a TFRecord there",
+    ),
+    Interface(
+        "tensorboardX",
+        "tensorboardX.summary",
+        "scalar",
+        "name scalar display_name summary_description",
+        TENSORBOARD,
+        "make the Summary there, of tensorboardX.proto.summary_pb2",
+    ),
+    Interface(
+        "tensorboardX",
+        "tensorboardX.proto",
+        "event_pb2.Event.SerializeToString",
+        None,
+        TENSORBOARD,
+        "take the events of another library that knows TensorBoard's protocol",
+    ),
+]
+
+
+@pytest.mark.parametrize("used", USED, ids=lambda used: f"{used.module}.{used.name}")
+def test_interface_is_as_we_use_it(used: Interface):
+    version = importlib.metadata.version(used.library)
+    told = (
+        f"{used.library} {version} has another {used.module}.{used.name}, which is no "
+        f"public interface and is used in {used.place}: {used.remedy}; then change the "
+        "table of this test"
+    )
+    try:
+        found: Any = importlib.import_module(used.module)
+        for part in used.name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        pytest.fail(f"{told} ({error})")
+    if used.parameters is not None:
+        assert list(inspect.signature(found).parameters) == used.parameters.split(), (
+            told
+        )
+    assert used.name.split(".")[0] in (ROOT / used.place).read_text()
+
+
+def test_grain_asks_whether_arrays_are_closed_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    asked = []
+    monkeypatch.setattr(workers, "_close_at_once", lambda *args: asked.append(args))
+    dataset = grain.MapDataset.range(4).to_iter_dataset()
+    assert list(workers.with_workers(dataset, 1)) == [0, 1, 2, 3]
+    assert asked, (
+        f"grain {grain.__version__} does not call SharedMemoryArray.enable_async_del "
+        "when it starts workers: if it still closes arrays in a thread, see "
+        "docs/decisions.md and find how to turn that off; if not, remove "
+        "_close_at_once from jaxtrain/data/workers.py"
+    )
+
+
+def test_nothing_else_is_private():
+    """Imports with an underscore are those of the table, and Orbax has one module."""
+    private, orbax = set(), set()
+    for path in (ROOT / "jaxtrain").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            else:
+                continue
+            for name in names:
+                if name.startswith("orbax"):
+                    orbax.add(str(path.relative_to(ROOT)))
+                if any(part.startswith("_") for part in name.split(".")):
+                    private.add(name.rpartition(".")[0])
+    assert orbax == {"jaxtrain/checkpoints/orbax.py"}
+    assert private == {"jax._src.clusters"}
