@@ -1,8 +1,10 @@
 """Tables of names: find the row that the config names, with the options it sets."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from jaxtrain import own
 from jaxtrain.errors import UserError, nearest
 
 T = TypeVar("T")
@@ -30,20 +32,30 @@ def call_row(table: Mapping[str, Row], config: Any, field: str, *args: Any) -> A
     """
     section, _, attribute = field.partition(".")
     name = getattr(config, attribute)
-    build, takes = find_row(table, field, name)
     options = sorted({option for row in table.values() for option in row.takes})
-    return build(*args, **given_options(config, section, options, name, takes))
+    row = find_row(table, field, name)
+    build, takes = row if isinstance(row, Row) else (row, ())
+    given = given_options(config, section, options, name, takes)
+    own_options = getattr(config, "options", {})
+    if isinstance(row, Row):
+        check_no_options(section, name, own_options)
+    return call_own(field, name, build, *args, **given, **own_options)
 
 
 def find_row(table: Mapping[str, T], field: str, name: str) -> T:
-    """Return the row of a name.
+    """Return the row of a name, or the user's own part that it refers to.
 
     Raises:
-      UserError: the name that `field` has is not in the table.
+      UserError: the name that `field` has is not in the table, nor refers to a part.
     """
+    if own.is_own(name):
+        return own.load(field, name)
     if name not in table:
         known = ", ".join(table)
-        raise UserError(f"{field} = {name!r}: expected {known}{nearest(name, table)}")
+        raise UserError(
+            f"{field} = {name!r}: expected {known}, or {own.FORMS}"
+            f"{nearest(name, table)}"
+        )
     return table[name]
 
 
@@ -64,3 +76,31 @@ def given_options(
                 f"which takes: {', '.join(takes) or 'no options'}"
             )
     return values
+
+
+def check_no_options(section: str, name: str, options: Mapping[str, Any]) -> None:
+    """Raise UserError if there are options for a part that is not the user's own."""
+    if options:
+        raise UserError(
+            f"{section}.options = {dict(options)!r} is for parts of your own; {name} "
+            f"has fields of the section {section}"
+        )
+
+
+def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> Any:
+    """Call a part; if it is the user's own, check first that it takes what it gets.
+
+    Raises:
+      UserError: it does not.
+    """
+    if own.is_own(name):
+        if not callable(part):
+            raise UserError(f"{field} = {name!r} is no class or function, but {part!r}")
+        try:
+            inspect.signature(part).bind(*args, **options)
+        except TypeError as error:
+            raise UserError(
+                f"{field} = {name!r} does not take what it is given ({error}); see "
+                "docs/extending.md"
+            ) from None
+    return part(*args, **options)

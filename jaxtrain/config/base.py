@@ -1,9 +1,14 @@
 """What every section of the schema is made of: checked, frozen dataclasses."""
 
+from collections.abc import Iterable
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from jaxtrain import own
 from jaxtrain.errors import UserError
+
+# Options of a user's own part, by name.
+Options = dict[str, str | int | float | bool | None]
 
 # JAX counts in 32 bits and computes in them; a few counts only Python sees.
 MAX_COUNT = 2**31 - 1
@@ -20,12 +25,23 @@ def _is_of_type(value: Any, hint: Any) -> bool:
         return any(_is_of_type(value, member) for member in get_args(hint))
     if get_origin(hint) is Literal:
         return isinstance(value, str) and value in get_args(hint)
+    if get_origin(hint) is dict:
+        scalars = (str, int, float, bool, type(None))
+        return isinstance(value, dict) and all(
+            isinstance(k, str) and isinstance(v, scalars) for k, v in value.items()
+        )
     if get_origin(hint) is tuple:
         item = get_args(hint)[0]
         return isinstance(value, tuple) and all(_is_of_type(v, item) for v in value)
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, (int, float) if hint is float else hint)
+
+
+def _numbers(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _show_value(value: Any) -> str:
@@ -45,9 +61,13 @@ class Section:
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
+            if hint is str and callable(value):
+                # A recipe may hold its own part; what is written is where it lies.
+                value = own.reference(value)
+                object.__setattr__(self, name, value)
             self._check(name, _is_of_type(value, hint), _show(hint))
             largest = MAX_LARGE_COUNT if name in LARGE_COUNTS else MAX_COUNT
-            for number in value if isinstance(value, tuple) else (value,):
+            for number in _numbers(value):
                 if isinstance(number, int):
                     expected = f"a number of at most {largest}"
                     self._check(name, number <= largest, expected)

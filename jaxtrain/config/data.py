@@ -1,9 +1,9 @@
 """The section `data`: source, splits, batches, augmentation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Options, Section
 from jaxtrain.config.names import row_of
 from jaxtrain.errors import UserError
 
@@ -22,6 +22,10 @@ class AugmentConfig(Section):
     # only, as the stored images are cut on the host.
     random_resized_crop: bool = False
 
+    # Augmentations of your own, after the others: path/to/file.py:name or
+    # package.module:name.
+    own: tuple[str, ...] = ()
+
     def validate(self) -> None:
         self._not_negative("crop_padding", "cutout_size")
 
@@ -31,7 +35,8 @@ class DataConfig(Section):
     """What is learnt from: the images, their splits, size and batches."""
 
     # Where the images come from: a kind and what it takes, such as digits, tfds:mnist
-    # or synthetic:HxWxC/CLASSES[/EXAMPLES].
+    # or synthetic:HxWxC/CLASSES[/EXAMPLES]; or one of your own:
+    # path/to/file.py:name or package.module:name.
     source: Annotated[str, row_of("jaxtrain.data.sources:SOURCES")] = "digits"
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: str | None = None
@@ -65,6 +70,9 @@ class DataConfig(Section):
     cache: Literal["auto", "device", "stream"] = "auto"
     # Processes that decode streamed images; 0: threads of this process.
     workers: int = 0
+
+    # Of a source of your own: what its function takes.
+    options: Options = field(default_factory=dict)
 
     def validate(self) -> None:
         self._positive("batch_size", "eval_batch_size", "image_size")

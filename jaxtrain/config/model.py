@@ -1,9 +1,9 @@
 """The section `model`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Options, Section
 from jaxtrain.config.names import row_of
 
 
@@ -11,7 +11,7 @@ from jaxtrain.config.names import row_of
 class ModelConfig(Section):
     """The network."""
 
-    # The model.
+    # The model, or one of your own: path/to/file.py:name or package.module:name.
     name: Annotated[str, row_of("jaxtrain.models:MODELS")] = "convnet"
     # Factor on the number of channels of every layer.
     width: float | None = None
@@ -19,6 +19,9 @@ class ModelConfig(Section):
     dropout: float | None = None
     # First layers of a ResNet: imagenet (7x7 stride 2, max pool) or cifar (3x3).
     stem: Literal["imagenet", "cifar"] | None = None
+
+    # Of a model of your own: what its constructor takes.
+    options: Options = field(default_factory=dict)
 
     def validate(self) -> None:
         self._positive("width")

@@ -1,9 +1,9 @@
 """The section `optimizer`: the method and the schedule of its learning rate."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Options, Section
 from jaxtrain.config.names import row_of
 
 
@@ -11,7 +11,7 @@ from jaxtrain.config.names import row_of
 class OptimizerConfig(Section):
     """The method that changes the weights, and its learning rate over the run."""
 
-    # The method.
+    # The method, or one of your own: path/to/file.py:name or package.module:name.
     name: Annotated[str, row_of("jaxtrain.training.optimizers:OPTIMIZERS")] = "sgd"
     # Peak learning rate, for the global batch; lbfgs searches its own.
     learning_rate: float | None = None
@@ -46,6 +46,9 @@ class OptimizerConfig(Section):
     milestones: tuple[float, ...] | None = None
     # Factor of each drop of the step schedule.
     step_factor: float | None = None
+
+    # Of an optimizer of your own: what its function takes.
+    options: Options = field(default_factory=dict)
 
     def validate(self) -> None:
         self._positive("learning_rate", "clip_norm", "eps", "step_factor")

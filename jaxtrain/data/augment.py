@@ -12,8 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain import own
 from jaxtrain.config import AugmentConfig
 from jaxtrain.dtypes import wide
+from jaxtrain.errors import UserError
+from jaxtrain.registry import call_own
 
 # (key, image (H, W, C), the field's value, mean colour (C,)) -> image (H, W, C).
 Augmentation = Callable[[jax.Array, jax.Array, Any, jax.Array], jax.Array]
@@ -64,6 +67,10 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 }
 
 
+# The number of the first of the user's own, far behind those of the table.
+FIRST_OWN = 1000
+
+
 def make_keys(root_key: jax.Array, step: jax.Array, indices: jax.Array) -> jax.Array:
     """Return one key an example, (B,): a function of the root, step and index alone."""
     step_key = jax.random.fold_in(root_key, step)
@@ -92,7 +99,26 @@ def augment(
             images = jax.vmap(function, (0, 0, None, None))(
                 row_keys, images, value, colour
             )
+    for row, name in enumerate(config.own, start=FIRST_OWN):
+        function = own.load("data.augment.own", name)
+        row_keys = jax.vmap(functools.partial(jax.random.fold_in, data=row))(keys)
+        changed = jax.vmap(
+            functools.partial(call_own, "data.augment.own", name, function),
+            (0, 0, None),
+        )(row_keys, images, colour)
+        _check_own(name, images, changed)
+        images = changed
     return images
+
+
+def _check_own(name: str, before: jax.Array, after: Any) -> None:
+    """Raise UserError if an augmentation of the user's own changes shape or dtype."""
+    found = getattr(after, "shape", None), getattr(after, "dtype", None)
+    if found != (before.shape, before.dtype):
+        raise UserError(
+            f"data.augment.own = {name!r} made {found[1]}{found[0] and found[0][1:]} "
+            f"of an image {before.dtype}{before.shape[1:]}: it must keep both"
+        )
 
 
 def normalize(

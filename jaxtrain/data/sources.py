@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images
 from jaxtrain.data.slices import NamedSplits, count_shared, select
@@ -21,6 +22,7 @@ from jaxtrain.data.split import stratified_split
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.registry import call_own, check_no_options
 
 # Statistics are taken from all images of a set up to this size.
 STATISTICS_BYTES = 2**30
@@ -96,13 +98,28 @@ def load(config: DataConfig, seed: int) -> Splits:
 
 
 def _open(config: DataConfig) -> Opened:
+    if own.is_own(config.source):
+        return _open_own(config)
     kind, _, name = config.source.partition(":")
     if kind not in SOURCES:
         raise UserError(
-            f"data.source = {config.source!r}: expected digits, tfds:NAME or "
-            f"synthetic:HxWxC/CLASSES[/EXAMPLES]{nearest(kind, SOURCES)}"
+            f"data.source = {config.source!r}: expected digits, tfds:NAME, "
+            f"synthetic:HxWxC/CLASSES[/EXAMPLES] or {own.FORMS}"
+            f"{nearest(kind, SOURCES)}"
         )
+    check_no_options("data", config.source, config.options)
     return SOURCES[kind](name, config)
+
+
+def _open_own(config: DataConfig) -> Opened:
+    function = own.load("data.source", config.source)
+    opened = call_own("data.source", config.source, function, **config.options)
+    if not (isinstance(opened, tuple) and len(opened) == 2):
+        raise UserError(
+            f"data.source = {config.source!r} returned {type(opened).__name__}, "
+            "expected a store and the indices of its splits; see docs/extending.md"
+        )
+    return opened
 
 
 def _open_split(
