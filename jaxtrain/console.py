@@ -1,4 +1,4 @@
-"""What is printed while a run goes on: nobody may be there any more to read it."""
+"""Output of a run, which goes on when nobody reads it any more."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A state on its way into a checkpoint: of several processes the first writes all."""
+"""Bring a state that processes share to process 0, which writes all checkpoints."""
 
 import functools
 from typing import Any

@@ -1,8 +1,8 @@
 """The JSON saved with a state: what its arrays are, and whether it is what was saved.
 
 It has the format, the dtype, the shape and a digest of every array, whatever else the
-run saves with them, and its own checksum: Orbax would load a flipped bit, and cast
-another dtype, without a word.
+run saves with them, and a checksum of itself. Orbax alone would load a flipped bit, and
+cast another dtype, silently.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Storage that fails: the run goes on, tries again, and stops at the third failure."""
+"""Save on storage that may fail: the third failure in a row ends the run."""
 
 import functools
 import math

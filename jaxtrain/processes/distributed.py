@@ -164,7 +164,7 @@ def start(processes: Processes | None, timeouts: Timeouts) -> None:
 
 
 def _finish(link: peers.Peers, seconds: float) -> None:
-    """Take leave of the others, when all have come to the end of Python."""
+    """Wait at the end of Python for the other processes, then shut JAX's part down."""
     link.farewell(seconds)
     jax.distributed.shutdown()
 

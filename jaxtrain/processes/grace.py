@@ -1,8 +1,8 @@
 """Ends a stopped program at once: a second signal came, or its time to save is up.
 
-Batch systems kill it soon after the first. A thread waits for the signals, as Python
-calls its handlers between two of its own instructions alone: never, while the main
-thread waits for a device that hangs.
+Batch systems kill a program soon after the first signal. A thread waits for signals
+here, because Python runs its handlers in the main thread alone, between two of its own
+instructions: never while that thread waits for a device that hangs.
 """
 
 import math
@@ -23,7 +23,9 @@ LOOK_SECONDS = 1.0
 
 
 class Grace:
-    """What follows on a signal between `start` and `end`.
+    """Ends the process on a second signal, or when the time to save is up.
+
+    It waits for signals between `start` and `end`.
 
     Args:
       signals: that count; others are left alone.
@@ -53,6 +55,7 @@ class Grace:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def end(self) -> None:
+        """Stop waiting for signals."""
         signal.set_wakeup_fd(self._previous)
         self._write.close()
 

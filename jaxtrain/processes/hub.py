@@ -1,7 +1,7 @@
-"""What process 0 does for all processes of a run: it passes on what one tells.
+"""The message hub in process 0: it passes what one process says on to all.
 
 Each, process 0 too, has one connection to the hub. When the run or a process ends, the
-hub tells all; each answers by closing its connection, so none misses the word.
+hub tells all; each answers by closing its connection, so that none misses it.
 """
 
 import math
@@ -37,7 +37,7 @@ class Hub:
         self._thread.start()
 
     def join(self, seconds: float) -> None:
-        """Wait until all processes have got the last word."""
+        """Wait until all processes have got the last message."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -71,7 +71,7 @@ class Hub:
             self._say_last("lost", process=index, **values)
 
     def _say_last(self, kind: str, **values: Any) -> None:
-        """Tell all; what comes after it is no news."""
+        """Send the last message to all; what follows it is not passed on."""
         if self._until == math.inf:
             self._until = time.monotonic() + ANSWER_SECONDS
             self._links.send(kind, **values)

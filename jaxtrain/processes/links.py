@@ -1,7 +1,7 @@
-"""Connections that are kept: lines of JSON, and beats that tell each end of the other.
+"""Connections between processes that stay open: lines of JSON, and heartbeats.
 
-A process that is killed takes its connections with it, which the other end sees at
-once. One that is stopped, or whose machine is gone, falls silent.
+When a process is killed, the system closes its connections, and the other end notices
+at once. A process that is suspended, or whose machine is gone, sends no heartbeats.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ SEND_SECONDS = 5.0
 
 @dataclass
 class _Link:
-    """This end of a connection, when it last heard of the other, and half a line."""
+    """A connection, when it last received something, and the start of a line."""
 
     socket: socket.socket
     heard: float = field(default_factory=time.monotonic)
@@ -57,7 +57,7 @@ class Links:
         with self._lock:
             for index, link in self._links.items():
                 if to in (None, index):
-                    # That the other end has closed is seen by reading.
+                    # If the other end has closed, `poll` will find out.
                     with contextlib.suppress(OSError):
                         link.socket.sendall(line.encode())
 
@@ -83,7 +83,7 @@ class Links:
         for key, _ in self._selector.select(self._pause):
             found += [(key.data, message) for message in self._read(key.data)]
         now = time.monotonic()
-        # This process itself did not run: that tells nothing of the others.
+        # This process itself was suspended: the silence is no sign of the others'.
         if now - self._polled > self._heartbeat / 2:
             for link in self._links.values():
                 link.heard = now

@@ -1,7 +1,8 @@
 """The other processes of a run: agree with them, and end when one of them ends.
 
-A thread holds the connection to process 0 (see `hub`), from before JAX connects the
-processes to their end. It costs the loop nothing.
+A thread keeps a connection to process 0 (see `hub`), which opens before JAX connects
+the processes and stays open until the program ends. The training loop does not wait
+for it.
 """
 
 import contextlib
@@ -105,9 +106,10 @@ class Peers:
             self._hub.join(ANSWER_SECONDS)
 
     def explain(self) -> None:
-        """Return if it is an error of this process, and not the end of another.
+        """Return if an error is of this process; end if another process has ended.
 
-        That breaks collectives, which raise before the word of it is here.
+        The end of another makes collectives fail here, and the message that says so
+        may arrive after their error.
         """
         if self._over.wait(ANSWER_SECONDS):
             self._thread.join()
@@ -146,7 +148,7 @@ class Peers:
             self._exit(code)
 
     def _exit(self, code: int) -> NoReturn:
-        """End at once, without JAX's farewell, which waits for all."""
+        """End at once: JAX's shutdown at the end of Python would wait for all."""
         if self._hub is not None:
             self._hub.join(ANSWER_SECONDS)
         with contextlib.suppress(OSError):

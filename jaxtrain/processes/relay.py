@@ -1,9 +1,9 @@
-"""A relay to JAX's coordinator in process 0, which hides from JAX that it is gone.
+"""A relay between JAX and its coordinator in process 0, which may vanish.
 
-JAX's client aborts its process (SIGABRT) in the moment in which the connection to the
-coordinator breaks, from C++, and offers Python no way to have a say. So it talks to a
-relay in its own process, which keeps JAX's connection when the other is broken. What
-then happens is for `peers` to say; JAX's own heartbeat strikes only later.
+JAX's client aborts its process (SIGABRT) from C++ as soon as the connection to the
+coordinator breaks, and Python cannot prevent that. So JAX talks to a relay in its own
+process, which keeps JAX's connection open when the one to the coordinator breaks.
+`peers` then ends the process in order, long before JAX's own heartbeat runs out.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def _connect(near: socket.socket, address: tuple[str, int]) -> None:
         with contextlib.suppress(OSError):
             far.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
-            # If the coordinator is gone, JAX goes on to believe in it.
+            # The coordinator is gone: keep JAX's side open all the same.
             while near.recv(65536):
                 pass
 

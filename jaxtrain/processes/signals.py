@@ -20,8 +20,8 @@ AGAIN_SECONDS = 0.01
 def ignore() -> None:
     """Ignore signals from now on.
 
-    In data workers, which the main process ends; and when all is done, as a copy of the
-    signal may still come, and the other processes wait for a farewell.
+    Data workers call this, as the main process ends them; and the program does when all
+    is done: a copy of the signal may still arrive while the processes end together.
     """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)

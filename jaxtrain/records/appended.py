@@ -1,4 +1,4 @@
-"""A file of records that a full disk delays, and neither cuts nor loses."""
+"""An appended file whose records wait in memory while the disk is full."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from jaxtrain.console import tell
 
 
 class Appended:
-    """A file to append to, at once; what finds no room waits for the next record."""
+    """A file to append to, unbuffered; what finds no room is tried again later."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -15,6 +15,7 @@ class Appended:
         self._told = False
 
     def write(self, record: bytes) -> None:
+        """Append a record, after those that wait."""
         self._waiting += record
         try:
             while self._waiting:
@@ -26,6 +27,7 @@ class Appended:
             self._told = True
 
     def close(self) -> None:
+        """Try once more to write what waits, tell what is lost, and close the file."""
         self.write(b"")
         if self._waiting:
             text = f"{self._path}: the last {len(self._waiting)} bytes are lost"

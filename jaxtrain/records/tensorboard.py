@@ -1,8 +1,8 @@
 """TensorBoard's event files.
 
 The writer of tensorboardX writes in a thread, which ends for good when a disk is full;
-the next records would then wait for it for ever. Here the records are its own, and the
-file is ours.
+the next records would then wait for it for ever. So only its records are used here, and
+written into a file of our own.
 """
 
 import socket

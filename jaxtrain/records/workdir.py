@@ -125,7 +125,7 @@ def open_workdir(
 ) -> None:
     """Check that what the folder holds is a run of this config, or nothing.
 
-    Only for who holds the lock.
+    The caller must hold the lock (see `locked`).
 
     Args:
       fresh: move an old run aside first.
@@ -141,7 +141,7 @@ def open_workdir(
         print(f"moved the old run to {_move_aside(workdir)}")
     try:
         checkpoints.mkdir(exist_ok=True)
-        # A run that ended before its first checkpoint binds nobody.
+        # After a run without a checkpoint, one of any config may begin.
         if any(step.name.isdigit() for step in checkpoints.iterdir()):
             _check_same(workdir, _read_config(path), config)
         with (workdir / METRICS).open("a"):
