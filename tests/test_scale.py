@@ -186,7 +186,8 @@ def test_bad_input(
 
 
 def test_config_that_does_not_fit_is_told_once(cli: Cli):
-    result = cli("scale", "--config", DIGITS, "--devices", "3", "--mode", "strong")
+    words = ["--config", DIGITS, "--devices", "3", "--mode", "strong"]
+    result = cli.process("scale", *words)  # And the processes that it starts.
     assert result.code == 2, result.stderr
     assert result.stderr.count("data.batch_size = 64 is not divisible by 3") == 1
     assert "63 or 66" in result.stderr and "Traceback" not in result.stderr

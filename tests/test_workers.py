@@ -39,7 +39,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_killed_worker_is_replaced_and_no_example_lost(undisturbed: Path, cli: Cli):
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
     fault = "worker_kill@step:10,worker_kill@step:30"
-    result = cli(*words, JAXTRAIN_FAULT=fault)
+    result = cli.process(*words, JAXTRAIN_FAULT=fault)
     assert result.code == 0, result.stderr
     assert result.stderr.count("a data worker died with exit code -9") == 2
     assert "Traceback" not in result.stderr
@@ -73,11 +73,11 @@ def test_death_is_told_within_5_seconds(caplog: pytest.LogCaptureFixture):
 def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cli):
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
     fault = ",".join(f"worker_kill@step:{step}" for step in (12, 22, 32, 42))
-    result = cli(*words, JAXTRAIN_FAULT=fault)
+    result = cli.process(*words, JAXTRAIN_FAULT=fault)
     assert result.code == 75, result.stderr
     assert "error: a data worker died with exit code -9, the 4th time" in result.stderr
     assert "Traceback" not in result.stderr
-    rest = cli(*words)
+    rest = cli.process(*words)
     assert rest.code == 0
     assert "leaked" not in rest.stderr  # Of shared memory, once its workers have ended.
     run = cli.directory / "run"

@@ -8,21 +8,14 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.helpers.command import Result, run
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class Result:
-    """How a run of the command line ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-
-@dataclass(frozen=True)
 class Cli:
-    """The real command line, started as a process of its own."""
+    """The command line in a folder: `cli(...)` here, with `start` as a process."""
 
     directory: Path
     started: "list[subprocess.Popen[str]]" = field(default_factory=list)
@@ -44,7 +37,12 @@ class Cli:
         return process
 
     def __call__(self, *words: object, **env: str) -> Result:
-        process = self.start(*words, group=False, **env)
+        """Run a command without a process of its own."""
+        return run([*map(str, words)], self.directory, env)
+
+    def process(self, *words: object, **env: str) -> Result:
+        """Run a command in a process of its own, to its end."""
+        process = self.start(*words, **env)
         stdout, stderr = process.communicate(timeout=300)
         return Result(process.returncode, stdout, stderr)
 
