@@ -17,7 +17,7 @@ from jaxtrain.parallel import devices
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
-from tests.helpers.waiting import wait_for_lines
+from tests.helpers.waiting import PATIENCE, wait_for_lines
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 
@@ -158,7 +158,7 @@ def test_output_that_nobody_reads_to_its_end(cli: Cli, words: str):
     process = cli.start(*words.split())
     assert process.stdout is not None
     process.stdout.close()
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGPIPE
     assert stderr == ""
 
@@ -418,7 +418,7 @@ def test_signal_before_there_is_anything_to_save(cli: Cli, write_config):
     path = cli.directory / "run" / "metrics.jsonl"
     wait_for_lines(path, 0, process)
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, stderr
     assert "nothing was lost" in stderr and "Traceback" not in stderr
 
