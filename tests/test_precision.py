@@ -208,7 +208,8 @@ def test_loss_scale_equals_jmp(
     np.testing.assert_array_equal(scale, expected[0])
     np.testing.assert_array_equal(good_steps, expected[1])
     ratios = set((scale[1:] / scale[:-1]).tolist())
-    assert ratios == {0.5, 1.0, 2.0} or ratios == {0.5, 2.0}, "both ways were taken"
+    # Both ways were taken; with a period of 1 no step leaves it as it is.
+    assert ratios - {1.0} == {0.5, 2.0}
 
 
 def test_loss_scale_has_bounds() -> None:

@@ -20,7 +20,7 @@ from tests.helpers.processes import (
 )
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.waiting import wait_for_lines
+from tests.helpers.waiting import PATIENCE, wait_for_lines
 
 # Each process loads its half of every batch, here from a stream.
 EXPRESSION = recipe(
@@ -89,7 +89,7 @@ def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
     ]
     wait_for_lines(cli.directory / "run" / "metrics.jsonl", 2, both[0])
     both[1].send_signal(signal.SIGTERM)
-    errors = [process.communicate(timeout=60)[1] for process in both]
+    errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
     assert [process.returncode for process in both] == [143, 143], errors
     (step,), (other,) = map(stopped_steps, errors)
     assert step == other
@@ -113,7 +113,7 @@ def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path, signum: int, cod
     launcher = start_two(*words, "--train.steps", 100000, **FP64)
     wait_for_lines(tmp_path / "run" / "metrics.jsonl", 2, launcher)
     launcher.send_signal(signum)
-    _, stderr = launcher.communicate(timeout=60)
+    _, stderr = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == code, stderr
     first, second = stopped_steps(stderr)
     assert first == second

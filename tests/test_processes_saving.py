@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tests.helpers.disks import failures, fill, names
 from tests.helpers.processes import ROOT, free_port, run_two, start_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import PATIENCE, wait_until
 
 # With fsdp its larger arrays are shared between the processes.
 CONFIG = recipe(
@@ -37,7 +36,7 @@ def started(*words: object) -> Iterator["subprocess.Popen[str]"]:
         yield process
     except BaseException:
         process.terminate()
-        print(*process.communicate(timeout=60))
+        print(*process.communicate(timeout=PATIENCE))
         raise
 
 
@@ -59,7 +58,7 @@ def test_two_processes_go_on_when_their_disk_fills_and_is_freed(
         (disk / "ballast").unlink()
         wait_until(lambda: any(int(name) > failed for name in names(disk)))
         process.send_signal(signal.SIGTERM)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, error
     assert f"warning: could not save step {failed}: No space left on device" in error
     assert "failure 1 of 3 in a row; training goes on" in error
@@ -78,9 +77,7 @@ def test_three_failures_in_a_row_stop_both(
     run = tmp_path / "run"
     words = ["--config", write_config(CONFIG), "--workdir", run]
     words += ["--checkpoint.every-steps", "5"]
-    start = time.monotonic()
     result = run_two(*words)
-    assert time.monotonic() - start < 60
     assert result.code == 1, result.stderr
     assert "error: could not save step 20" in result.stderr
     assert "failure 3 of 3 in a row. The last good checkpoint is 5" in result.stderr
@@ -153,7 +150,7 @@ def test_step_that_one_cannot_read_is_put_aside_by_both(finished: Path, tmp_path
         )
         for index in range(2)
     ]
-    errors = [process.communicate(timeout=120)[1] for process in both]
+    errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], errors
     assert "could not read step 30: as a test; put aside" in errors[0]
     assert steps(run) == {"20", "30", "33", f"{DAMAGED}-30"}

@@ -11,7 +11,7 @@ from tests.helpers.runs import read_summary
 
 def test_digits(cli: Cli, tmp_path: Path):
     config = ROOT / "configs" / "digits.py"
-    result = cli("--config", config)
+    result = cli.process("--config", config)
     assert result.code == 0, result.stderr
     summary = read_summary(tmp_path / "runs" / "digits")
     assert summary["eval"]["num_examples"] == 360
@@ -44,7 +44,7 @@ def test_second_start_compiles_nothing_anew(cli: Cli, tmp_path: Path):
     def run(name: str) -> set[str]:
         words = ["--config", ROOT / "configs" / "digits.py", "--train.steps", 2]
         words += ["--optimizer.warmup-steps", 0, "--workdir", tmp_path / name]
-        result = cli(*words, JAX_COMPILATION_CACHE_DIR=str(cache))
+        result = cli.process(*words, JAX_COMPILATION_CACHE_DIR=str(cache))
         assert result.code == 0, result.stderr
         return {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.processes import Cli, Result
+from tests.helpers.command import Result
+from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import arrays, assert_same_run, read_lines, read_summary
 

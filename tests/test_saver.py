@@ -1,7 +1,6 @@
 """Storage that fails under a run: a real disk that is too small, filled and freed."""
 
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tests.helpers.disks import failures, fill, names, whole
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.waiting import PATIENCE, wait_until
 
 # A checkpoint of this run takes about 0.6 MB.
 CONFIG = recipe(
@@ -104,17 +104,13 @@ def test_run_whose_disk_is_read_only_for_a_while_ends_well(
     words += ["--train.steps", 800, "--checkpoint.every-steps", 100]
     process = cli.start(*words)
     folder = str(disk / "run" / "checkpoints")
-    while not Path(folder, "100", COMMITTED).exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
+    wait_until(Path(folder, "100", COMMITTED).exists, process)
     subprocess.run(["mount", "--bind", folder, folder], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
-    while not failures(disk):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
+    wait_until(lambda: failures(disk), process)
     subprocess.run(["umount", "--lazy", folder], check=True)
     # Orbax would have the process wait for five minutes when all is done.
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert "could not save step 200: Read-only file system" in told
     assert "Traceback" not in told

@@ -11,16 +11,18 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
 
-STEPS = 20
+STEPS = 16
 CONFIG = recipe(
     precision='"fp64"',
     data='DataConfig(source="digits", batch_size=64, eval_batch_size=64, '
-    "image_size=32, augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
-    model='ModelConfig(name="resnet18", width=0.125, dropout=0.1, stem="cifar")',
+    'test_split="test[:100]", image_size=16, '
+    "augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
+    # As wide as leaves every kind of array some to share.
+    model='ModelConfig(name="convnet", width=0.5, dropout=0.1)',
     # Small steps: at a rate of 0.1 a difference of rounding grows tenfold in a step,
     # whatever the devices.
     optimizer='OptimizerConfig(name="sgd", learning_rate=0.001)',
-    train=f"TrainConfig(steps={STEPS}, ema_decay=0.9, eval_every_steps=10)",
+    train=f"TrainConfig(steps={STEPS}, ema_decay=0.9, eval_every_steps=8)",
     logging="LoggingConfig(every_steps=1)",
 )
 GROUPS = "parallel.batch_norm=8"
@@ -30,8 +32,7 @@ def slow(*values: object) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-# Devices, and flags. The width of the model leaves every kind of array some to share.
-# One step of every mesh is compared in test_axes.py.
+# Devices, and flags. One step of every mesh is compared in test_axes.py.
 GLOBAL_NORM = [
     slow(2, ""),
     (8, ""),
@@ -93,8 +94,16 @@ def test_losses_with_batch_norm_groups_are_those_of_one_device(
 
 
 def test_run_goes_on_with_another_number_of_devices(global_norm: Path, tmp_path: Path):
-    run(tmp_path, 4, "parallel.preset=fsdp train.stop-after-steps=10")
+    run(tmp_path, 4, "parallel.preset=fsdp train.stop-after-steps=8")
     check_same(global_norm, run(tmp_path, 2, "parallel.preset=tensor"), 2)
+
+
+@pytest.mark.slow
+def test_deep_model_trains_like_on_one_device(tmp_path: Path):
+    words = "model.name=resnet18 model.stem=cifar model.width=0.125 data.image_size=32"
+    one = run(tmp_path / "one", 1, GROUPS, words)
+    flags = "parallel.preset=fsdp parallel.fsdp=2 parallel.spatial=2"
+    check_same(one, run(tmp_path / "four", 4, GROUPS, words, flags), 4)
 
 
 def test_streamed_data_give_the_same_run(global_norm: Path, tmp_path: Path):
@@ -102,7 +111,7 @@ def test_streamed_data_give_the_same_run(global_norm: Path, tmp_path: Path):
 
 
 def test_float32_is_near_on_eight_devices(tmp_path: Path):
-    """Loosely: a gradient may differ by 1e-3, and with it the 20 small steps."""
+    """Loosely: a gradient may differ by 1e-3, and with it the small steps."""
     one, eight = (run(tmp_path / str(n), n, "precision=fp32") for n in (1, 8))
     np.testing.assert_allclose(losses(eight), losses(one), rtol=1e-3)
 

@@ -20,7 +20,7 @@ from jaxtrain.training.compiled import Compiled
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.waiting import wait_for_lines
+from tests.helpers.waiting import PATIENCE, wait_for_lines
 
 CONFIG = recipe(
     train="TrainConfig(steps=12, eval_every_steps=4)",
@@ -96,7 +96,7 @@ def test_signal_where_python_swallows_what_is_raised(
         else:
             gc.callbacks.append(collected)
             gc.collect()
-        time.sleep(10)
+        time.sleep(PATIENCE)
     assert signals.signum == signal.SIGTERM
     assert capsys.readouterr().err == ""
 
@@ -124,6 +124,6 @@ def test_ctrl_c_that_ends_the_reader_of_the_output_first(cli: Cli, write_config:
         assert stream is not None
         stream.close()
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=PATIENCE) == 130
     saved = max(int(path.name) for path in (run / "checkpoints").iterdir())
     assert saved == read_lines(run, "train")[-1]["step"]

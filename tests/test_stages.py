@@ -26,8 +26,9 @@ from jaxtrain.training import precision
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.stages.cut import Stages, build_stages
 from jaxtrain.training.state import as_dict, make_create_state
+from tests.helpers.command import Result
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli, Result
+from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import arrays, read_lines, read_summary
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from jaxtrain.run import evaluations, loop
 from tests.helpers.processes import ROOT, Cli, free_port, run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_summary
+from tests.helpers.waiting import PATIENCE, wait_until
 
 STEPS = 24
 CONFIG = recipe(
@@ -214,13 +214,11 @@ def held_at_an_evaluation(
         )
         processes.append(process)
         cli.started.append(process)
-    while not (cli.directory / "there").exists():
-        assert processes[0].poll() is None, processes[0].communicate()
-        time.sleep(0.01)
+    wait_until((cli.directory / "there").exists, processes[0])
     yield processes
     (cli.directory / "go").touch()
     for process in processes:
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, stderr
 
 

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.kills import alive, children, shared_memory, wait_for
+from benchmarks.kills import alive, children, shared_memory
 from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import loader, sources
 from jaxtrain.data.loader import Dataset
@@ -17,7 +16,7 @@ from jaxtrain.processes import faults
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.waiting import wait_for_lines
+from tests.helpers.waiting import PATIENCE, wait_for_lines, wait_until
 
 WORKERS = recipe(
     data='DataConfig(source="digits", batch_size=64, workers=2)',
@@ -39,7 +38,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_killed_worker_is_replaced_and_no_example_lost(undisturbed: Path, cli: Cli):
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
     fault = "worker_kill@step:10,worker_kill@step:30"
-    result = cli(*words, JAXTRAIN_FAULT=fault)
+    result = cli.process(*words, JAXTRAIN_FAULT=fault)
     assert result.code == 0, result.stderr
     assert result.stderr.count("a data worker died with exit code -9") == 2
     assert "Traceback" not in result.stderr
@@ -48,7 +47,7 @@ def test_killed_worker_is_replaced_and_no_example_lost(undisturbed: Path, cli: C
     assert read_summary(run)["eval"] == read_summary(undisturbed / "run")["eval"]
 
 
-def test_death_is_told_within_5_seconds(caplog: pytest.LogCaptureFixture):
+def test_death_is_told(caplog: pytest.LogCaptureFixture):
     """And the stream goes on as that of a process without workers."""
     config = DataConfig(source="digits", batch_size=64, workers=2)
     train = Dataset(sources.load(config, seed=0).train, {})
@@ -57,27 +56,24 @@ def test_death_is_told_within_5_seconds(caplog: pytest.LogCaptureFixture):
         loader.train_batches(replace(config, "workers", n), train, mesh, 0, 7, 30)
         for n in (0, 2)
     )
-    killed = 0.0
     for i, (a, b) in enumerate(zip(one, other, strict=True)):
         np.testing.assert_array_equal(a["index"], b["index"])
         np.testing.assert_array_equal(a["image"], b["image"])
         if i == 10:
-            killed = time.time()
             faults.kill_worker()
     (record,) = caplog.records
     assert "a data worker died with exit code -9" in record.message
-    assert record.created - killed < 5
 
 
 @pytest.mark.slow
 def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cli):
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
     fault = ",".join(f"worker_kill@step:{step}" for step in (12, 22, 32, 42))
-    result = cli(*words, JAXTRAIN_FAULT=fault)
+    result = cli.process(*words, JAXTRAIN_FAULT=fault)
     assert result.code == 75, result.stderr
     assert "error: a data worker died with exit code -9, the 4th time" in result.stderr
     assert "Traceback" not in result.stderr
-    rest = cli(*words)
+    rest = cli.process(*words)
     assert rest.code == 0
     assert "leaked" not in rest.stderr  # Of shared memory, once its workers have ended.
     run = cli.directory / "run"
@@ -92,10 +88,10 @@ def test_signal_to_the_whole_group(undisturbed: Path, cli: Cli):
     wait_for_lines(run / "metrics.jsonl", 5, process)
     workers = children(process.pid)
     os.killpg(process.pid, signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, stderr
     assert "saved; the same command goes on" in stderr and "Traceback" not in stderr
-    wait_for(lambda: not any(map(alive, workers)), 5)
+    wait_until(lambda: not any(map(alive, workers)))
     assert cli(*words).code == 0
     assert read_lines(run, "train") == read_lines(undisturbed / "run", "train")
 
@@ -109,6 +105,6 @@ def test_nothing_outlives_a_killed_trainer(undisturbed: Path, cli: Cli):
     segments = shared_memory({process.pid, *workers})
     assert segments
     process.kill()
-    wait_for(lambda: not any(map(alive, workers)), 5)
-    process.communicate(timeout=5)
-    wait_for(lambda: not any(map(os.path.exists, segments)), 5)
+    wait_until(lambda: not any(map(alive, workers)))
+    process.communicate(timeout=PATIENCE)
+    wait_until(lambda: not any(map(os.path.exists, segments)))

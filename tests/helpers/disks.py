@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-import time
 from pathlib import Path
 
 from jaxtrain.checkpoints.orbax import COMMITTED
 from tests.helpers.runs import read_lines
+from tests.helpers.waiting import wait_until
 
 
 def fill(disk: Path, left: int, after: int | None = None) -> None:
@@ -21,10 +21,9 @@ def fill(disk: Path, left: int, after: int | None = None) -> None:
 
 
 def wait_for_save(disk: Path, step: int) -> None:
-    while COMMITTED not in names(disk, str(step)):
-        time.sleep(0.01)
-    while len(names(disk)) > 3:  # An old one is about to be removed.
-        time.sleep(0.01)
+    wait_until(lambda: COMMITTED in names(disk, str(step)))
+    # An old one is about to be removed.
+    wait_until(lambda: len(names(disk)) <= 3)
 
 
 def names(disk: Path, step: str = ".") -> set[str]:

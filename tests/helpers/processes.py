@@ -8,33 +8,46 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.helpers.command import Result, run
+from tests.helpers.waiting import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@dataclass(frozen=True)
-class Result:
-    """How a run of the command line ended."""
+# The command line, which touches a file when its main thread begins to hang.
+HANG_TOLD = """
+import pathlib, threading, time
+from jaxtrain.__main__ import run
 
-    code: int
-    stdout: str
-    stderr: str
+def told(seconds):
+    if seconds >= 1 and threading.current_thread() is threading.main_thread():
+        pathlib.Path("hangs").touch()
+    sleep(seconds)
+
+sleep, time.sleep = time.sleep, told
+run()
+"""
 
 
 @dataclass(frozen=True)
 class Cli:
-    """The real command line, started as a process of its own."""
+    """The command line in a folder: `cli(...)` here, with `start` as a process."""
 
     directory: Path
     started: "list[subprocess.Popen[str]]" = field(default_factory=list)
 
     def start(
-        self, *words: object, group: bool = False, **env: str
+        self, *words: object, group: bool = False, program: str = "", **env: str
     ) -> "subprocess.Popen[str]":
-        """Start a process, or a group of its own."""
+        """Start a process, or a group of its own; `program` stands for main.py."""
+        path = ROOT / "main.py"
+        if program:
+            path = self.directory / "program.py"
+            path.write_text(program)
         process = subprocess.Popen(
-            [sys.executable, str(ROOT / "main.py"), *map(str, words)],
+            [sys.executable, str(path), *map(str, words)],
             cwd=self.directory,
-            env={**os.environ, "COLUMNS": "200", **env},
+            env={**os.environ, "COLUMNS": "200", "PYTHONPATH": str(ROOT), **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -44,8 +57,13 @@ class Cli:
         return process
 
     def __call__(self, *words: object, **env: str) -> Result:
-        process = self.start(*words, group=False, **env)
-        stdout, stderr = process.communicate(timeout=300)
+        """Run a command without a process of its own."""
+        return run([*map(str, words)], self.directory, env)
+
+    def process(self, *words: object, **env: str) -> Result:
+        """Run a command in a process of its own, to its end."""
+        process = self.start(*words, group=False, program="", **env)
+        stdout, stderr = process.communicate(timeout=PATIENCE)
         return Result(process.returncode, stdout, stderr)
 
 
@@ -79,7 +97,7 @@ def start_two(*words: object, **env: str) -> "subprocess.Popen[str]":
 
 def run_two(*words: object, **env: str) -> Result:
     process = start_two(*words, **env)
-    stdout, stderr = process.communicate(timeout=300)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
     return Result(process.returncode, stdout, stderr)
 
 

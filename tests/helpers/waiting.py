@@ -1,23 +1,39 @@
 """Waiting for a state, never for a time."""
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-
-def wait_for_lines(path: Path, count: int, process) -> None:
-    """Wait until the run has written some lines of metrics."""
-    for _ in range(1200):
-        if path.exists() and len(path.read_text().splitlines()) >= count:
-            return
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
-    raise AssertionError(f"{path} did not come to {count} lines")
+# Seconds after which something counts as hung, however busy the machine is.
+PATIENCE = 300
 
 
-def wait_until(done: Callable[[], object]) -> None:
-    for _ in range(6000):
+def wait_until(done: Callable[[], object], *processes: "subprocess.Popen[str]") -> None:
+    """Wait for a state that these processes come to before they end."""
+    limit = time.monotonic() + PATIENCE
+    while True:
+        ended = [process for process in processes if process.poll() is not None]
         if done():
             return
+        assert not ended, ended[0].communicate()
+        assert time.monotonic() < limit, "it did not come to that in minutes"
         time.sleep(0.01)
-    raise AssertionError("it did not come to that in a minute")
+
+
+def wait_for_lines(path: Path, count: int, process: "subprocess.Popen[str]") -> None:
+    """Wait until the run has written some lines of metrics."""
+
+    def written() -> bool:
+        return path.exists() and len(path.read_text().splitlines()) >= count
+
+    wait_until(written, process)
+
+
+def signal_until_end(process: "subprocess.Popen[str]", signum: int) -> None:
+    """Send a signal again and again; a repeat within a second would not count."""
+    limit = time.monotonic() + PATIENCE
+    while process.poll() is None:
+        assert time.monotonic() < limit, "no signal ends it"
+        process.send_signal(signum)
+        time.sleep(1.5)
