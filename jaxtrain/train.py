@@ -9,7 +9,7 @@ import jax
 from jaxtrain import keys
 from jaxtrain.checkpoints.saver import check_space
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.config import Config
+from jaxtrain.config import Config, own_parts
 from jaxtrain.processes import peers
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
@@ -19,7 +19,7 @@ from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
-from jaxtrain.run.extended import describe_jump
+from jaxtrain.run.extended import describe_changed, describe_jump
 from jaxtrain.run.loop import Run
 from jaxtrain.run.programs import Programs, make_programs
 from jaxtrain.run.progress import Clock, Progress
@@ -75,6 +75,7 @@ def train(
                 programs=make_programs(setup),
                 workdir=workdir,
                 versions=versions(),
+                own_parts=own_parts(config),
                 saved=saved,
                 rewinds=rewinds,
                 signals=signals or StopSignals(),
@@ -120,12 +121,13 @@ def _carry_out(job: Job) -> dict[str, Any]:
 
 def _attempt(job: Job) -> dict[str, Any]:
     setup, programs = job.setup, job.programs
-    state, progress, saved_config = restore_or_create(setup, programs, job.saved)
+    state, progress, info = restore_or_create(setup, programs, job.saved)
     step = int(state.step)
-    jump = None
-    if saved_config is not None:
+    news = []
+    if info is not None:
         taken = step - int(state.bad_steps["total"])
-        jump = describe_jump(setup, saved_config, step, taken)
+        news += describe_jump(setup, info["config"], step, taken)
+        news += describe_changed(job.own_parts, info.get("own_parts", {}), step)
     rewound = job.rewinds.apply(step, progress)
     log = RunLog(
         job.workdir,
@@ -148,8 +150,8 @@ def _attempt(job: Job) -> dict[str, Any]:
             progress=progress,
             clock=Clock(progress, programs.compile_seconds),
         )
-        if jump is not None:
-            attempt.tell(jump)
+        for message in news:
+            attempt.tell(message)
         run = Run(attempt)
         run.loop()
         return run.finish()
@@ -161,10 +163,10 @@ def restore_or_create(
     """Return the newest saved state, or a new one, sharded from the start.
 
     Returns:
-      The state, the progress, and the config that they were saved under, if they were.
+      The state, the progress, and all JSON that they were saved with, if they were.
     """
     restored = saved.restore_newest(as_dict(setup.abstract_state))
     if restored is not None:
         fields, info = restored
-        return TrainState(**fields), Progress(**info["progress"]), info["config"]
+        return TrainState(**fields), Progress(**info["progress"]), info
     return programs.create(keys.root_key(setup.config.seed)), Progress(), None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, TypeVar, get_type_hints
 
+from jaxtrain import own
 from jaxtrain.config.parallel import MESH_AXES
 from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError
@@ -77,6 +78,13 @@ def from_json(text: str) -> Config:
         return _from_dict(Config, json.loads(text))
     except (json.JSONDecodeError, TypeError, AttributeError) as error:
         raise UserError(f"not a config of this version of jaxtrain: {error}") from None
+
+
+def own_parts(config: Config) -> dict[str, str]:
+    """Return the digest of each file that has a part of the user's own."""
+    texts = [get(config, path) for path in paths()]
+    names = [n for text in texts for n in (text if isinstance(text, tuple) else [text])]
+    return own.digests(name for name in names if isinstance(name, str))
 
 
 def differences(old: Config, new: Config) -> list[str]:

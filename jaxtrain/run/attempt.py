@@ -22,13 +22,15 @@ from jaxtrain.training.state import TrainState
 class Job:
     """What there is to carry out, whatever state it starts from.
 
-    The versions are those that were loaded: what is installed may change meanwhile.
+    The versions, and the digests of files with parts of the user's own, are those that
+    were loaded: what is there may change meanwhile.
     """
 
     setup: Setup
     programs: Programs
     workdir: Path
     versions: dict[str, str]
+    own_parts: dict[str, str]
     saved: Checkpoints
     rewinds: Rewinds
     signals: StopSignals

@@ -1,5 +1,6 @@
-"""What another length of a run does to the learning rate that it goes on with."""
+"""What is other in a run that goes on than in the one that stopped, and allowed."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,25 @@ from jaxtrain.training.schedules import make_schedule
 MAX_FACTOR = 1.5
 
 
+def describe_changed(
+    now: Mapping[str, str], saved: Mapping[str, str], step: int
+) -> list[str]:
+    """Tell of files with parts of the user's own that have changed.
+
+    Args:
+      now: digests by file.
+      saved: those that the checkpoint was saved under; unknown ones are missing.
+      step: of the checkpoint.
+    """
+    changed = [
+        file for file, digest in saved.items() if now.get(file, digest) != digest
+    ]
+    return [f"{file} has changed since step {step} was saved" for file in changed]
+
+
 def describe_jump(
     setup: Setup, saved: dict[str, Any], step: int, taken: int
-) -> str | None:
+) -> list[str]:
     """Tell of the jump of the learning rate in a run that goes on under another length.
 
     A schedule may drop by itself; what counts is that the old one would not have come
@@ -27,18 +44,18 @@ def describe_jump(
     """
     before, after = _timetable_of_length(setup, saved["train"]), setup.timetable
     if before.total_steps == after.total_steps or step >= after.total_steps:
-        return None
+        return []
     if setup.config.optimizer.learning_rate is None or taken == 0:
-        return None
+        return []
     last, next_ = _rate(setup, before, taken - 1), _rate(setup, after, taken)
     if not (_differ(last, next_) and _differ(_rate(setup, before, taken), next_)):
-        return None
-    return (
+        return []
+    return [
         f"the learning rate jumps from {last:.3g} at step {step} to {next_:.3g} at the "
         f"next: the {setup.config.optimizer.schedule} schedule spans the whole run, "
         f"which was {before.total_steps} steps long and is now {after.total_steps}. A "
         "run of that length from the start has no such jump"
-    )
+    ]
 
 
 def _timetable_of_length(setup: Setup, saved: dict[str, Any]) -> Timetable:

@@ -51,6 +51,7 @@ class Saves:
                 {
                     "config": asdict(job.setup.config),
                     "versions": job.versions,
+                    "own_parts": job.own_parts,
                     "statistics": {"mean": job.programs.mean, "std": job.programs.std},
                     "progress": asdict(progress),
                 },
