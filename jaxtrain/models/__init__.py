@@ -6,6 +6,7 @@ import inspect
 import jmp
 from flax import nnx
 
+from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.cnn4 import CNN4
@@ -13,7 +14,7 @@ from jaxtrain.models.convnet import ConvNet
 from jaxtrain.models.layers import Layers, Model
 from jaxtrain.models.lenet import LeNet
 from jaxtrain.models.resnet import ResNet18, ResNet34, ResNet50, ResNet101, ResNet152
-from jaxtrain.registry import find_row, given_options
+from jaxtrain.registry import check_no_options, find_row, given_options
 
 MODELS: dict[str, type[Model]] = {
     "lenet": LeNet,
@@ -25,6 +26,9 @@ MODELS: dict[str, type[Model]] = {
     "resnet101": ResNet101,
     "resnet152": ResNet152,
 }
+
+# What every constructor takes (see `Model`).
+FIXED = ("self", "image_shape", "num_classes", "layers")
 
 
 def build(
@@ -52,6 +56,11 @@ def build(
     """
     name = config.name
     model = find_row(MODELS, "model.name", name)
+    if not (inspect.isclass(model) and issubclass(model, Model)):
+        raise UserError(
+            f"model.name = {name!r} is {model!r}, expected a subclass of "
+            "jaxtrain.models.layers.Model; see docs/extending.md"
+        )
     options = _options(config, model)
     _check_image_shape(image_shape, name, model)
     layers = Layers(policy=policy, rngs=rngs, norm_groups=norm_groups)
@@ -60,11 +69,25 @@ def build(
 
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
     """Return the options that are set, all of which the model's constructor takes."""
-    options = [f.name for f in dataclasses.fields(config) if f.name != "name"]
+    names = [f.name for f in dataclasses.fields(config)]
+    options = [name for name in names if name not in ("name", "options")]
     # Of __init__, as the signature of an nnx.Module itself is (*args, **kwargs).
     parameters = inspect.signature(model.__init__).parameters
     takes = [option for option in options if option in parameters]
-    return given_options(config, "model", options, config.name, takes)
+    given = given_options(config, "model", options, config.name, takes)
+    if not own.is_own(config.name):
+        check_no_options("model", config.name, config.options)
+        return given
+    for option in config.options:
+        if option not in parameters or option in given:
+            free = [
+                name for name in parameters if name not in FIXED and name not in given
+            ]
+            raise UserError(
+                f"model.options: {config.name} takes {', '.join(free) or 'none'}, not "
+                f"{option!r}"
+            )
+    return {**given, **config.options}
 
 
 def _check_image_shape(
