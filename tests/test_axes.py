@@ -6,11 +6,7 @@ step and evaluates on the first of them, and on each mesh.
 """
 
 import itertools
-import json
 import math
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -18,7 +14,8 @@ import pytest
 from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import axis_sizes
-from tests.helpers.processes import ROOT
+from tests.helpers.axes import compare
+from tests.helpers.command import with_devices
 
 NUM_DEVICES = 8
 
@@ -110,19 +107,7 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
         for group in groups
         for mesh in group["meshes"]
     ]
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.axes", name, json.dumps(cases)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "JAX_ENABLE_X64": "1",
-            "JAX_NUM_CPU_DEVICES": str(NUM_DEVICES),
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
-    lines = [json.loads(line) for line in process.stdout.splitlines()]
+    lines = with_devices(NUM_DEVICES, compare, name, cases)
     assert [line["case"] for line in lines] == cases
     # Hundreds of values of about 1, each a sum of thousands: about 1e-14; a part that
     # is missing, or counted twice, gives 1e-6 and more.

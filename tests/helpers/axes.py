@@ -1,13 +1,9 @@
-"""A process of `test_axes.py`: one step and an evaluation, on one device and on meshes.
-
-Prints one JSON object for each mesh: the case, and the largest differences.
-"""
+"""One step and an evaluation, on one device and on meshes, for `test_axes.py`."""
 
 import dataclasses
-import json
 import math
-import sys
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import numpy as np
@@ -26,6 +22,7 @@ from jaxtrain.parallel import devices, sharding
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
+from tests.helpers.command import float64
 
 # Twice as many as devices that share a batch, so that a micro-batch of half can, too.
 BATCH_SIZE = 16
@@ -116,29 +113,33 @@ def difference(ours: Any, theirs: Any) -> float:
     )
 
 
-def main(name: str, cases: list[dict[str, Any]]) -> None:
-    # Also arrays of a few elements are split.
-    sharding.MIN_SHARDED_SIZE = 1
-    devices._enable_compilation_cache()
+def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the case and the largest differences for each mesh, in float64."""
     every = jax.devices()
+    devices._enable_compilation_cache()
     references = {}
-    for case in cases:
-        micro = case["micro"]
-        if micro not in references:
-            jax.devices = lambda *_: every[:1]
-            alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
-            references[micro] = carry_out(make_config(name, alone))
-        num = math.prod(case["axes"].values()) * case["stages"]
-        jax.devices = lambda *_, num=num: every[:num]
-        outcome = carry_out(make_config(name, case))
-        differences = {
-            field: difference(
-                getattr(outcome, field), getattr(references[micro], field)
-            )
-            for field in Outcome._fields
-        }
-        print(json.dumps({"case": case, "differences": differences}), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    lines = []
+    with (
+        float64(True),
+        # Also arrays of a few elements are split.
+        mock.patch.object(sharding, "MIN_SHARDED_SIZE", 1),
+        mock.patch.object(jax, "devices") as found,
+    ):
+        for case in cases:
+            micro = case["micro"]
+            if micro not in references:
+                found.return_value = every[:1]
+                alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
+                references[micro] = carry_out(make_config(name, alone))
+            found.return_value = every[
+                : math.prod(case["axes"].values()) * case["stages"]
+            ]
+            outcome = carry_out(make_config(name, case))
+            differences = {
+                field: difference(
+                    getattr(outcome, field), getattr(references[micro], field)
+                )
+                for field in Outcome._fields
+            }
+            lines.append({"case": case, "differences": differences})
+    return lines

@@ -83,7 +83,7 @@ def log_to(stream: io.StringIO) -> Iterator[None]:
 
 def with_devices(num: int, function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of a module in a process that has so many simulated devices."""
-    return _server(num).submit(function, *args).result(timeout=600)
+    return _server(num).submit(function, *args).result(timeout=3600)
 
 
 @functools.cache
