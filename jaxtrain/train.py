@@ -66,7 +66,9 @@ def train(
             return finished
         show_table("jaxtrain", describe(setup, workdir))
         folder = workdir / workdir_lib.CHECKPOINTS
-        with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
+        with contextlib.closing(
+            Checkpoints(folder, config.checkpoint, setup.best)
+        ) as saved:
             rewinds = Rewinds(workdir, saved, setup.timetable)
             if resume_step is not None:
                 rewinds.to_step(resume_step, skip_steps)
@@ -83,7 +85,7 @@ def train(
             )
             summary = _carry_out(job)
         if "eval" in summary:  # Not if it stopped early, as asked.
-            show_table("result", describe_result(summary, workdir))
+            show_table("result", describe_result(setup, summary, workdir))
         return summary
 
 
@@ -135,6 +137,7 @@ def _attempt(job: Job) -> dict[str, Any]:
         step=step,
         total_steps=setup.timetable.total_steps,
         epoch=setup.timetable.epoch,
+        task=setup.task,
     )
     watchdog = Watchdog(setup.config.train.step_timeout_seconds, programs.compiling)
     with contextlib.closing(log), watchdog:

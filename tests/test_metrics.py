@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtrain.tasks.losses import cross_entropy
 
 from jaxtrain.tasks import metrics
-from jaxtrain.tasks.losses import cross_entropy
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(40, 10)).astype(np.float32)

@@ -12,6 +12,7 @@ from jaxtrain.checkpoints import manifest, quarantine
 from jaxtrain.checkpoints.orbax import committed_steps, remove, system_error
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import DamagedError
+from jaxtrain.tasks.metrics import Goal
 
 # Largest part of the time that reading back takes, but for the first save and the last.
 READING_SHARE = 0.005
@@ -28,6 +29,7 @@ class Retention:
     Args:
       directory: of the steps.
       config: how many to keep.
+      best: ranks their evaluations; None: none of them is kept as the best.
       verify: reads a step back, and raises DamagedError if it is not what was saved.
     """
 
@@ -35,9 +37,11 @@ class Retention:
         self,
         directory: Path,
         config: CheckpointConfig,
+        best: Goal | None,
         verify: Callable[[int], Any],
     ):
-        self._directory, self._config, self._verify = directory, config, verify
+        self._directory, self._config, self._best = directory, config, best
+        self._verify = verify
         self._good: int | None = None
         self._wait_until = 0.0
 
@@ -81,17 +85,20 @@ class Retention:
     def _remove_old(self) -> None:
         """Do it after the next save if the disk does not let it now."""
         try:
-            remove_old(self._directory, self._config, self._good)
+            remove_old(self._directory, self._config, self._best, self._good)
         except OSError as error:
             _log.warning("could not remove old checkpoints: %s", error)
 
 
-def remove_old(directory: Path, config: CheckpointConfig, good: int | None) -> None:
+def remove_old(
+    directory: Path, config: CheckpointConfig, best: Goal | None, good: int | None
+) -> None:
     """Remove the steps that `config` does not keep; put aside what it cannot rate.
 
     Args:
       directory: of the steps.
       config: how many to keep.
+      best: ranks them.
       good: a step that stays in any case.
     """
     metrics = {}
@@ -103,7 +110,7 @@ def remove_old(directory: Path, config: CheckpointConfig, good: int | None) -> N
                 return
             _log.warning("%s; put aside", error)
             quarantine.rename(directory, step)
-    for step in metrics.keys() - kept(metrics, config) - {good}:
+    for step in metrics.keys() - kept(metrics, config, best) - {good}:
         remove(directory / str(step))
 
 
@@ -114,30 +121,38 @@ def _unreadable_now(error: DamagedError) -> bool:
 
 
 def kept(
-    metrics: Mapping[int, Mapping[str, Any] | None], config: CheckpointConfig
+    metrics: Mapping[int, Mapping[str, Any] | None],
+    config: CheckpointConfig,
+    best: Goal | None,
 ) -> set[int]:
     """Choose the steps to keep.
 
     Args:
       metrics: of the validation split, of each step; None: it was not evaluated.
       config: how many.
+      best: ranks them; None: none is kept as the best.
     """
     steps = sorted(metrics)
     keep = set(steps[-config.keep :])
-    ranks = {
-        step: _rank(config.best_metric, step, values)
-        for step, values in metrics.items()
-        if values is not None
-    }
-    keep |= set(sorted(ranks, key=ranks.__getitem__, reverse=True)[: config.keep_best])
+    if best is not None:
+        ranks = {
+            step: _rank(best, step, values)
+            for step, values in metrics.items()
+            if values is not None
+        }
+        ranked = sorted(ranks, key=ranks.__getitem__, reverse=True)
+        keep |= set(ranked[: config.keep_best])
     if config.keep_every_steps:
         keep |= {step for step in steps if step % config.keep_every_steps == 0}
     return keep
 
 
-def _rank(name: str, step: int, metrics: Mapping[str, Any]) -> tuple[float, int]:
-    """Order evaluations: higher is better, of equal ones the first, NaN is worst."""
-    value = metrics[name]
+def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int]:
+    """Order evaluations: higher is better, of equal ones the first, NaN is worst.
+
+    So is one without the metric, as of a version that did not know it.
+    """
+    value = metrics.get(best.metric)
     if not isinstance(value, int | float) or not math.isfinite(value):
         return -math.inf, 0
-    return (-value if name == "loss" else value), -step
+    return (value if best.higher else -value), -step

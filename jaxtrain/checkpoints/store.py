@@ -29,6 +29,7 @@ from jaxtrain.checkpoints.retention import Retention
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
 from jaxtrain.processes import peers
+from jaxtrain.tasks.metrics import Goal
 
 _log = logging.getLogger(__name__)
 
@@ -38,17 +39,27 @@ class Checkpoints:
 
     Of several processes the first writes, so that it alone can fail to; all read. They
     must call the methods at the same places, but for `listed` and `committed`.
+
+    Args:
+      directory: of the steps.
+      config: how many are kept.
+      best: ranks their evaluations; None: none of them is kept as the best.
+      read_only: leave the save of a live run alone.
     """
 
     def __init__(
-        self, directory: Path, config: CheckpointConfig, *, read_only: bool = False
+        self,
+        directory: Path,
+        config: CheckpointConfig,
+        best: Goal | None = None,
+        *,
+        read_only: bool = False,
     ):
         self.directory = directory
-        # A reader must not touch the save of a live run.
         self._writes = not read_only and jax.process_index() == 0
         if self._writes:
             remove_uncommitted(directory)
-        self._retention = Retention(directory, config, self.verify)
+        self._retention = Retention(directory, config, best, self.verify)
         # Completes one save at a time, beside the training.
         self._background = ThreadPoolExecutor(max_workers=1)
         self._pending: tuple[int, Future[None]] | None = None

@@ -23,7 +23,7 @@ from jaxtrain.config.model import ModelConfig
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.parallel import MESH_AXES, ParallelConfig, Preset
 from jaxtrain.config.root import ONE_OF, Config
-from jaxtrain.config.train import Metric, TrainConfig
+from jaxtrain.config.train import TrainConfig
 
 __all__ = [
     "MAX_COUNT",
@@ -36,7 +36,6 @@ __all__ = [
     "Config",
     "DataConfig",
     "LoggingConfig",
-    "Metric",
     "ModelConfig",
     "OptimizerConfig",
     "ParallelConfig",

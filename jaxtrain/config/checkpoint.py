@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from jaxtrain.config.base import Section
-from jaxtrain.config.train import Metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +21,9 @@ class CheckpointConfig(Section):
     keep_best: int = 1
     # Keep also the checkpoints whose step is a multiple of this.
     keep_every_steps: int | None = None
-    # Validation metric that makes a checkpoint the best.
-    best_metric: Metric = "accuracy"
+    # Validation metric that makes a checkpoint the best; None: the task's own, such as
+    # accuracy.
+    best_metric: str | None = None
     # Seconds from the signal to stop until the run is saved, else it ends as it is:
     # fewer than the system grants (Kubernetes 30); None: as long as it takes.
     grace_seconds: float | None = 25.0

@@ -37,6 +37,8 @@ class Config(Section):
     seed: int = 0
     # Number formats: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.
     precision: Annotated[str, row_of("jaxtrain.training.precision:POLICIES")] = "fp32"
+    # What is learnt.
+    task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = "classification"
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

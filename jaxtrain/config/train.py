@@ -6,8 +6,6 @@ from typing import Literal
 from jaxtrain.config.base import Section
 from jaxtrain.errors import UserError
 
-Metric = Literal["loss", "accuracy", "top5_accuracy"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Section):
@@ -39,7 +37,7 @@ class TrainConfig(Section):
     # A spike is told (warn), changes nothing but the counts (skip), or leads back to
     # the checkpoint before it, from which the data up to it are left out (rewind).
     on_spike: Literal["warn", "skip", "rewind"] = "warn"
-    # Probability moved from the true class to all classes evenly.
+    # Classification: probability moved from the true class to all classes evenly.
     label_smoothing: float = 0.0
     # Decay of the moving average of the weights, which is then what is evaluated.
     ema_decay: float | None = None
@@ -50,7 +48,7 @@ class TrainConfig(Section):
     # Stop after this many evaluations without improvement of early_stop_metric.
     early_stop_patience: int | None = None
     # Validation metric that early stopping watches.
-    early_stop_metric: Metric = "loss"
+    early_stop_metric: str = "loss"
 
     def validate(self) -> None:
         self._positive("epochs", "steps", "examples", "stop_after_steps")

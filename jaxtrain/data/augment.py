@@ -6,7 +6,7 @@ To add one: write its function, add its field to `AugmentConfig` and its row to
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,21 @@ from jaxtrain.registry import call_own
 
 # (key, image (H, W, C), the field's value, mean colour (C,)) -> image (H, W, C).
 Augmentation = Callable[[jax.Array, jax.Array, Any, jax.Array], jax.Array]
+# (target of an example, what moves the pixels of its image) -> target.
+Follow = Callable[[Any, Callable[[jax.Array], jax.Array]], Any]
+
+
+class Row(NamedTuple):
+    """A row of the table: the function, and whether it moves pixels to other places."""
+
+    function: Augmentation
+    moves: bool
+
+
+def stay(target: Any, move: Callable[[jax.Array], jax.Array]) -> Any:
+    """Leave a target as it is, wherever the pixels of its image go."""
+    del move
+    return target
 
 
 def random_crop(
@@ -60,10 +75,10 @@ def cutout(key: jax.Array, image: jax.Array, size: int, fill: jax.Array) -> jax.
 
 # Config field -> function, applied in this order. The number of a row is part of its
 # key: add new rows at the end.
-AUGMENTATIONS: dict[str, Augmentation] = {
-    "crop_padding": random_crop,
-    "horizontal_flip": horizontal_flip,
-    "cutout_size": cutout,
+AUGMENTATIONS: dict[str, Row] = {
+    "crop_padding": Row(random_crop, moves=True),
+    "horizontal_flip": Row(horizontal_flip, moves=True),
+    "cutout_size": Row(cutout, moves=False),
 }
 
 
@@ -78,37 +93,70 @@ def make_keys(root_key: jax.Array, step: jax.Array, indices: jax.Array) -> jax.A
 
 
 def augment(
-    images: jax.Array, keys: jax.Array, config: AugmentConfig, fill: jax.Array
-) -> jax.Array:
+    batch: dict[str, Any],
+    keys: jax.Array,
+    config: AugmentConfig,
+    fill: jax.Array,
+    follow: Follow = stay,
+) -> dict[str, Any]:
     """Apply the augmentations that the config turns on.
 
     Args:
-      images: uint8 (B, H, W, C).
+      batch: its `image` is uint8 (B, H, W, C); the `target` has any arrays (B, ...).
       keys: one an example, (B,).
       config: which augmentations, and how strong.
       fill: the mean colour in 0..255, (C,).
+      follow: how a target goes along where pixels move.
 
     Returns:
-      uint8 (B, H, W, C).
+      The batch with other images and targets of the same shapes.
     """
-    colour = jnp.round(fill).astype(images.dtype)
-    for row, (field, function) in enumerate(AUGMENTATIONS.items()):
+    colour = jnp.round(fill).astype(batch["image"].dtype)
+    for number, (field, row) in enumerate(AUGMENTATIONS.items()):
         value = getattr(config, field)
         if value:
-            row_keys = jax.vmap(functools.partial(jax.random.fold_in, data=row))(keys)
-            images = jax.vmap(function, (0, 0, None, None))(
-                row_keys, images, value, colour
+            goes_along = follow if row.moves else stay
+            batch = _change(
+                batch, keys, number, row.function, (value, colour), goes_along
             )
-    for row, name in enumerate(config.own, start=FIRST_OWN):
+    for number, name in enumerate(config.own, start=FIRST_OWN):
         function = own.load("data.augment.own", name)
-        row_keys = jax.vmap(functools.partial(jax.random.fold_in, data=row))(keys)
-        changed = jax.vmap(
-            functools.partial(call_own, "data.augment.own", name, function),
-            (0, 0, None),
-        )(row_keys, images, colour)
-        _check_own(name, images, changed)
-        images = changed
-    return images
+        checked = functools.partial(call_own, "data.augment.own", name, function)
+        goes_along = follow if getattr(function, "moves", False) else stay
+        changed = _change(batch, keys, number, checked, (colour,), goes_along)
+        _check_own(name, batch["image"], changed["image"])
+        batch = changed
+    return batch
+
+
+def _change(
+    batch: dict[str, Any],
+    keys: jax.Array,
+    number: int,
+    function: Callable[..., jax.Array],
+    arguments: tuple[Any, ...],
+    follow: Follow,
+) -> dict[str, Any]:
+    """Call `function(key, image, *arguments)` for each image, by its own key.
+
+    Args:
+      batch: the images and targets.
+      keys: one an example, (B,).
+      number: of the augmentation, part of its keys.
+      function: the augmentation.
+      arguments: the same for each image.
+      follow: how the targets go along.
+    """
+
+    def one(key: jax.Array, image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
+        def move(pixels: jax.Array) -> jax.Array:
+            return function(key, pixels, *arguments)
+
+        return move(image), follow(target, move)
+
+    own_keys = jax.vmap(functools.partial(jax.random.fold_in, data=number))(keys)
+    images, targets = jax.vmap(one)(own_keys, batch["image"], batch["target"])
+    return {**batch, "image": images, "target": targets}
 
 
 def _check_own(name: str, before: jax.Array, after: Any) -> None:

@@ -18,7 +18,7 @@ from jaxtrain.data.stores import ArrayStore
 from jaxtrain.data.workers import go_on, with_workers
 from jaxtrain.parallel import sharding
 
-HostBatch = dict[str, np.ndarray]
+HostBatch = dict[str, Any]
 
 # A set is kept on the device if it takes at most this part of its memory.
 CACHE_FRACTION = 0.25
@@ -94,10 +94,10 @@ def make_datasets(
         train, validation, test = (s and Dataset(s, {}) for s in sources)
     else:
         read = [s.read(np.arange(len(s))) for s in sources if s]
-        arrays = {name: np.concatenate([r[name] for r in read]) for name in read[0]}
+        arrays = jax.tree.map(lambda *parts: np.concatenate(parts), *read)
         on_device = jax.device_put(arrays, sharding.replicated(mesh))
         firsts = np.cumsum([0] + [len(s) if s else 0 for s in sources]).tolist()
-        store = ArrayStore(arrays["image"], arrays["label"], splits.train.num_classes)
+        store = ArrayStore(arrays["image"], arrays["target"], splits.train.facts)
         train, validation, test = (
             s and Dataset(_part(store, s, first), on_device, first)
             for s, first in zip(sources, firsts, strict=False)
@@ -148,14 +148,14 @@ def feed(
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
     for size in sizes:
         stack = [next(batches) for _ in range(size)]
-        stacked = {name: _stack([b[name] for b in stack]) for name in stack[0]}
+        stacked = jax.tree.map(_stack, *stack)
         waiting.append((size, sharding.put_batch(mesh, stacked, batch_size)))
         if len(waiting) > PUT_AHEAD:
             yield waiting.popleft()
     yield from waiting
 
 
-def _stack(arrays: list[np.ndarray]) -> np.ndarray:
+def _stack(*arrays: np.ndarray) -> np.ndarray:
     return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
 

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import augment, make_keys, normalize
+from jaxtrain.data.augment import Follow, augment, make_keys, normalize, stay
 
-# `image` (batch, height, width, channels), `label`, `index` and, to evaluate, `mask`
-# (batch,).
-Batch = dict[str, jax.Array]
+# `image` (batch, height, width, channels), `target` (what the store has for each, any
+# pytree), `index` and, to evaluate, `mask` (batch,).
+Batch = dict[str, Any]
 # (data on the device, batch, root key, step) -> batch with normalised images.
 Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]
 
@@ -22,16 +22,25 @@ def make_preprocess(
     std: tuple[float, ...],
     dtype: Any,
     config: AugmentConfig | None = None,
+    follow: Follow = stay,
 ) -> Preprocess:
-    """Return what the step does to a batch: gather, augment (if asked), normalise."""
+    """Return what the step does to a batch: gather, augment (if asked), normalise.
+
+    Args:
+      mean: of each channel, in 0..1.
+      std: of each channel, in 0..1.
+      dtype: of the prepared images.
+      config: the augmentations; None: none.
+      follow: how the targets go along with them.
+    """
 
     def preprocess(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
         index = batch["index"]
         batch = {**batch, **jax.tree.map(lambda array: array[index], data)}
-        images = batch["image"]
         if config is not None:
             each = make_keys(keys.stream(root, keys.AUGMENT), step, index)
-            images = augment(images, each, config, fill=255 * jnp.asarray(mean))
-        return {**batch, "image": normalize(images, mean, std, dtype)}
+            fill = 255 * jnp.asarray(mean)
+            batch = augment(batch, each, config, fill, follow)
+        return {**batch, "image": normalize(batch["image"], mean, std, dtype)}
 
     return preprocess

@@ -8,9 +8,9 @@ function that opens it (see `stores.py`), and add a row to `SOURCES`.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,18 +33,18 @@ class Source(Protocol):
     """One split; `image_shape` is (H, W, C) of what `read` returns."""
 
     @property
-    def num_classes(self) -> int: ...
+    def facts(self) -> Mapping[str, Any]: ...
     @property
     def image_shape(self) -> tuple[int, int, int]: ...
     def __len__(self) -> int: ...
-    def labels(self) -> np.ndarray:
-        """Return all labels, int32 (N,)."""
+    def strata(self) -> np.ndarray:
+        """Return the group of each example, (N,) numbers."""
         ...
 
     def read(
         self, indices: np.ndarray, crop_seed: tuple[int, ...] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Return `image`, uint8 (n, H, W, C), and `label`, int32 (n,).
+    ) -> dict[str, Any]:
+        """Return `image`, uint8 (n, H, W, C), and `target`, any arrays (n, ...).
 
         Args:
           indices: which examples, in which order, (n,).
@@ -130,11 +130,7 @@ def _open_split(
         store.image_shape, config.image_size, config.channels
     )
     # Missing files are told at once.
-    _, labels = store.read(indices[[0, -1]])
-    if labels.min() < 0:
-        raise UserError(
-            f"split {text!r} of {config.source} has no labels: choose another split"
-        )
+    store.read(indices[[0, -1]])
     return ImageSource(store, indices, shape)
 
 
@@ -142,7 +138,7 @@ def _hold_out(
     config: DataConfig, train: "ImageSource", seed: int
 ) -> tuple["ImageSource", "ImageSource"]:
     fraction = config.validation_fraction
-    kept, held_out = stratified_split(train.labels(), fraction, seed)
+    kept, held_out = stratified_split(train.strata(), fraction, seed)
     if not len(held_out):
         raise UserError(
             f"data.validation_fraction = {fraction} of {len(train)} examples is none: "
@@ -207,20 +203,20 @@ class ImageSource:
     image_shape: tuple[int, int, int]
 
     @property
-    def num_classes(self) -> int:
-        return self.store.num_classes
+    def facts(self) -> Mapping[str, Any]:
+        return self.store.facts
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def labels(self) -> np.ndarray:
-        return self.store.labels(self.indices)
+    def strata(self) -> np.ndarray:
+        return self.store.strata(self.indices)
 
     def read(
         self, indices: np.ndarray, crop_seed: tuple[int, ...] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Return `image` and `label` of some examples, as `Source` describes."""
-        stored, labels = self.store.read(self.indices[indices])
+    ) -> dict[str, Any]:
+        """Return `image` and `target` of some examples, as `Source` describes."""
+        stored, targets = self.store.read(self.indices[indices])
         size, _, channels = self.image_shape
         if crop_seed is not None:
             stored = [
@@ -230,7 +226,7 @@ class ImageSource:
         elif self.store.image_shape[:2] != self.image_shape[:2]:
             stored = [images.centre_fit(image, size) for image in stored]
         image = images.to_channels(np.asarray(stored), channels)
-        return {"image": image, "label": labels}
+        return {"image": image, "target": targets}
 
     def subset(self, indices: np.ndarray) -> "ImageSource":
         return dataclasses.replace(self, indices=self.indices[indices])

@@ -1,10 +1,11 @@
 """What a store is, and the stores that read no files: digits and synthetic images."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 from jaxtrain.config import DataConfig
@@ -14,17 +15,27 @@ from jaxtrain.errors import UserError
 
 
 class Store(Protocol):
-    """A set as stored; height and width are None where images differ in size."""
+    """A set as stored; height and width are None where images differ in size.
+
+    What its targets mean, and which facts there are to know of them, such as
+    `num_classes` and `class_names`, is between the store and the task.
+    """
 
     @property
-    def num_classes(self) -> int: ...
+    def facts(self) -> Mapping[str, Any]: ...
     @property
     def image_shape(self) -> tuple[int | None, int | None, int]: ...
-    def labels(self, indices: np.ndarray) -> np.ndarray: ...
+    def strata(self, indices: np.ndarray) -> np.ndarray:
+        """Return numbers of the groups that a held-out part takes evenly, (n,)."""
+        ...
+
     def read(
         self, indices: np.ndarray
-    ) -> tuple[np.ndarray | Sequence[np.ndarray], np.ndarray]:
-        """Return images, as one array if they have one size, and labels."""
+    ) -> tuple[np.ndarray | Sequence[np.ndarray], Any]:
+        """Return images, as one array if they have one size, and targets.
+
+        The targets are an array (n, ...), or a pytree of them.
+        """
         ...
 
 
@@ -34,21 +45,21 @@ Opened = tuple[Store, NamedSplits]
 
 @dataclass(frozen=True)
 class ArrayStore:
-    """A set in memory: images (N, H, W, C) and their labels (N,)."""
+    """A set in memory: images (N, H, W, C) and their targets, (N, ...) each."""
 
     images: np.ndarray
-    label: np.ndarray
-    num_classes: int
+    target: Any
+    facts: Mapping[str, Any]
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
         return self.images.shape[1:]
 
-    def labels(self, indices: np.ndarray) -> np.ndarray:
-        return self.label[indices]
+    def strata(self, indices: np.ndarray) -> np.ndarray:
+        return self.target[indices]
 
-    def read(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.images[indices], self.label[indices]
+    def read(self, indices: np.ndarray) -> tuple[np.ndarray, Any]:
+        return self.images[indices], jax.tree.map(lambda x: x[indices], self.target)
 
 
 @dataclass(frozen=True)
@@ -62,13 +73,17 @@ class SyntheticStore:
     image_shape: tuple[int, int, int]
     num_classes: int
 
-    def labels(self, indices: np.ndarray) -> np.ndarray:
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"num_classes": self.num_classes}
+
+    def strata(self, indices: np.ndarray) -> np.ndarray:
         return (indices % self.num_classes).astype(np.int32)
 
     def read(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         height, width, channels = self.image_shape
         rows, columns = np.arange(height) * 4 // height, np.arange(width) * 4 // width
-        label = self.labels(indices)
+        label = self.strata(indices)
         grids = {c: _random_bytes(1, c, (4, 4, channels)) for c in set(label.tolist())}
         image = np.stack([_random_bytes(0, i, self.image_shape) for i in indices])
         image >>= 1
@@ -86,7 +101,7 @@ def open_digits(name: str, config: DataConfig) -> Opened:
     pixels, label = load_digits(return_X_y=True)
     pixels = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     label = label.astype(np.int32)
-    store = ArrayStore(pixels, label, num_classes=10)
+    store = ArrayStore(pixels, label, {"num_classes": 10})
     train, test = stratified_split(label, 360 / len(label), seed=0)
     return store, {"train": [train], "test": [test]}
 

@@ -6,7 +6,7 @@ TensorFlow is needed and nothing downloaded. `tfds_prepare.py` prepares them.
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +38,9 @@ class TfdsStore:
     # array_record's data source: __getitems__(indices) -> list of bytes.
     records: Any
     image_shape: tuple[int | None, int | None, int]
-    num_classes: int
+    facts: Mapping[str, Any]
 
-    def labels(self, indices: np.ndarray) -> np.ndarray:
+    def strata(self, indices: np.ndarray) -> np.ndarray:
         starts = range(0, len(indices), LABEL_CHUNK)
         chunks = [indices[start : start + LABEL_CHUNK].tolist() for start in starts]
         return np.concatenate([_label(self._examples(chunk)) for chunk in chunks])
@@ -117,8 +117,9 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
     if not files:
         raise UserError(f"tfds:{name} holds no examples: prepare it again")
     records = ArrayRecordDataSource(files)
-    shape, num_classes = features["image"].shape, features["label"].num_classes
-    return TfdsStore(f"tfds:{name}", places, records, shape, num_classes), splits
+    shape, names = features["image"].shape, tuple(label.names)
+    facts = {"num_classes": label.num_classes, "class_names": names}
+    return TfdsStore(f"tfds:{name}", places, records, shape, facts), splits
 
 
 def open_prepared(name: str, data_dir: PathLike | None) -> Any:

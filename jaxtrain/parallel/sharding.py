@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -146,12 +145,12 @@ def local_rows(mesh: Mesh, batch_size: int) -> slice:
     return slice(start, stop)
 
 
-def put_batch(mesh: Mesh, local: dict[str, np.ndarray], batch_size: int) -> Any:
+def put_batch(mesh: Mesh, local: Any, batch_size: int) -> Any:
     """Place this process's rows, shaped (steps, rows, ...), into global arrays."""
     sharding = batch_sharding(mesh)
-    return {
-        name: jax.make_array_from_process_local_data(
+    return jax.tree.map(
+        lambda rows: jax.make_array_from_process_local_data(
             sharding, rows, (rows.shape[0], batch_size, *rows.shape[2:])
-        )
-        for name, rows in local.items()
-    }
+        ),
+        local,
+    )

@@ -128,22 +128,24 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     """Return shapes and shardings of the `data` and `batches` of one step."""
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
-    shape, size = splits.train.image_shape, config.batch_size
+    size = config.batch_size
+    example = splits.train.read(np.zeros(1, np.int64))
 
-    def images(sharding: Any, *leading: int) -> dict[str, jax.ShapeDtypeStruct]:
-        make = jax.ShapeDtypeStruct
-        return {
-            "image": make((*leading, *shape), np.uint8, sharding=sharding),
-            "label": make(leading, np.int32, sharding=sharding),
-        }
+    def examples(sharding: Any, *leading: int) -> dict[str, Any]:
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(
+                (*leading, *x.shape[1:]), x.dtype, sharding=sharding
+            ),
+            example,
+        )
 
     rows = sharding.batch_sharding(mesh)
     batches = {"index": jax.ShapeDtypeStruct((1, size), np.int32, sharding=rows)}
     if not loader.should_cache(config, splits):
-        return {}, {**batches, **images(rows, 1, size)}
+        return {}, {**batches, **examples(rows, 1, size)}
     parts = (splits.train, splits.validation, splits.test)
     num_examples = sum(len(s) for s in parts if s)
-    return images(sharding.replicated(mesh), num_examples), batches
+    return examples(sharding.replicated(mesh), num_examples), batches
 
 
 def bytes_per_device(tree: Any) -> int:
@@ -182,11 +184,18 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     """Return what one step takes, on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
     train = setup.splits.train
-    bounds = {"image": 256, "label": train.num_classes, "index": len(train)}
+    bounds = {"image": 256, "index": len(train)}
+    # Any other target may be one that there is not.
+    target = train.read(np.zeros(1, np.int64))["target"]
 
-    def fill(name: str, x: jax.ShapeDtypeStruct) -> jax.Array:
-        noise = rng.integers(bounds[name], size=x.shape, dtype=x.dtype)
-        return jax.device_put(noise, x.sharding)
+    def fill(name: str, abstract: Any) -> Any:
+        if name == "target":
+            return jax.tree.map(lambda x, one: put(x, one[0]), abstract, target)
+        noise = rng.integers(bounds[name], size=abstract.shape, dtype=abstract.dtype)
+        return put(abstract, noise)
+
+    def put(x: jax.ShapeDtypeStruct, value: np.ndarray) -> jax.Array:
+        return jax.device_put(np.broadcast_to(value, x.shape), x.sharding)
 
     data, batches = (
         {name: fill(name, x) for name, x in inputs.items()}

@@ -89,18 +89,21 @@ def parse(text: str) -> Faults:
     return Faults(at)
 
 
-def _spoil(arrays: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Make all labels a class that there is not, whose loss is NaN.
+def _spoil(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Make all targets the largest numbers: a class that there is not has a NaN loss.
 
-    Images cannot be NaN, being bytes, and parameters that are would not be mended by
-    skipping a step.
+    A task that learns none of the stored targets goes on undisturbed. Images cannot be
+    NaN, being bytes, and parameters that are would not be mended by skipping a step.
     """
-    label = arrays["label"]
-    spoil = jax.jit(
-        lambda x: jnp.full_like(x, jnp.iinfo(x.dtype).max),
-        out_shardings=label.sharding,
+    spoil = jax.tree.map(_largest, arrays["target"])
+    return {**arrays, "target": spoil}
+
+
+def _largest(x: jax.Array) -> jax.Array:
+    fill = jax.jit(
+        lambda x: jnp.full_like(x, jnp.iinfo(x.dtype).max), out_shardings=x.sharding
     )
-    return {**arrays, "label": spoil(label)}
+    return fill(x)
 
 
 def kill_worker() -> None:

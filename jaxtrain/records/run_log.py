@@ -4,7 +4,7 @@ import importlib.util
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,8 +19,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.records.appended import Appended
 from jaxtrain.records.tensorboard import EventFile
 from jaxtrain.records.workdir import METRICS, TENSORBOARD, finite, write_text
-
-Values = dict[str, Any]
+from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.metrics import scalars
 
 # Metrics of a step that are 0 or 1, and the names of their counts.
 COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
@@ -56,6 +56,7 @@ class RunLog:
       step: that the run goes on from.
       total_steps: of the run.
       epoch: returns the epochs that so many steps are.
+      task: tells what is shown on the screen, and the pictures of an evaluation.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RunLog:
         step: int,
         total_steps: int,
         epoch: Callable[[int], float],
+        task: Task,
     ):
         self._epoch = epoch
         self._writers: list[Writer] = []
@@ -73,9 +75,10 @@ class RunLog:
             # It may fail: before others take the screen, or open files.
             if config.wandb_project:
                 self._writers.append(_Wandb(workdir, config.wandb_project))
-            self._writers += [_Lines(workdir, step), _Screen(step, total_steps)]
+            screen = _Screen(step, total_steps, ("loss", *task.shown))
+            self._writers += [_Lines(workdir, step), screen]
             if config.tensorboard:
-                self._writers.append(_TensorBoard(workdir, step))
+                self._writers.append(_TensorBoard(workdir, step, task.pictures))
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Record values of `kind` train, eval or event at a step."""
@@ -140,7 +143,7 @@ def show_table(title: str, rows: dict[str, Any]) -> None:
 
 
 class _Lines:
-    """metrics.jsonl, one JSON object a line."""
+    """metrics.jsonl, one JSON object a line; of an evaluation the plain numbers."""
 
     def __init__(self, workdir: Path, step: int):
         path = workdir / METRICS
@@ -151,6 +154,7 @@ class _Lines:
         self._file = Appended(path)
 
     def write(self, kind: str, step: int, values: Values) -> None:
+        values = scalars(values) if kind == "eval" else values
         record = {"kind": kind, "step": step, "time": time.time(), **finite(values)}
         self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
 
@@ -166,11 +170,20 @@ def _keep(line: str, step: int) -> bool:
 
 
 class _TensorBoard:
-    def __init__(self, workdir: Path, step: int):
+    def __init__(
+        self,
+        workdir: Path,
+        step: int,
+        pictures: Callable[[Values], dict[str, np.ndarray]],
+    ):
         self._file = EventFile(workdir / TENSORBOARD, purge_step=step + 1)
+        self._pictures = pictures
 
     def write(self, kind: str, step: int, values: Values) -> None:
         self._file.add(step, _scalars(kind, values))
+        if kind == "eval":
+            for name, picture in self._pictures(values).items():
+                self._file.add_picture(step, f"{values['split']}/{name}", picture)
 
     def close(self) -> None:
         self._file.close()
@@ -216,9 +229,10 @@ class _Wandb:
 
 
 class _Screen:
-    """A progress bar on a terminal, plain lines elsewhere."""
+    """A progress bar on a terminal, plain lines elsewhere; `shown` names metrics."""
 
-    def __init__(self, step: int, total_steps: int):
+    def __init__(self, step: int, total_steps: int, shown: Sequence[str]):
+        self._shown = shown
         self._start, self._total = step, total_steps
         self._began = time.perf_counter()
         self._console = Console()
@@ -246,7 +260,7 @@ class _Screen:
             )
             self._print(f"{text}  {details}")
             return
-        shown = [f"loss {values['loss']:.4f}", f"accuracy {values['accuracy']:.4f}"]
+        shown = [f"{name} {values[name]:.4f}" for name in self._shown]
         if kind == "eval":
             self._print(f"{text}  {values['split']}: " + "  ".join(shown))
             return

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tensorboardX.proto import event_pb2
 from tensorboardX.record_writer import masked_crc32c
-from tensorboardX.summary import scalar
+from tensorboardX.summary import image, scalar
 
 from jaxtrain.records.appended import Appended
 
@@ -41,11 +42,17 @@ class EventFile:
     def add(self, step: int, scalars: dict[str, float]) -> None:
         """Write values of a step, by their names."""
         for name, value in scalars.items():
-            summary = scalar(name, value)
-            self._write(Event(wall_time=time.time(), step=step, summary=summary))
+            self._add(step, scalar(name, value))
+
+    def add_picture(self, step: int, name: str, picture: np.ndarray) -> None:
+        """Write a picture of a step, uint8 (H, W, 3)."""
+        self._add(step, image(name, picture, dataformats="HWC"))
 
     def close(self) -> None:
         self._file.close()
+
+    def _add(self, step: int, summary: Any) -> None:
+        self._write(Event(wall_time=time.time(), step=step, summary=summary))
 
     def _write(self, event: Any) -> None:
         """Write a TFRecord: the length, the event, and a checksum of each."""

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ LOCK = ".lock"
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 # Tries to lock a folder whose lock others remove in the same moment.
 MAX_TRIES = 100
+# A list of plain values in indented JSON. A line break is never part of a text there.
+_ROWS = re.compile(r'\[\n\s+([^\[\]{}"]*?)\n\s+\]')
 
 
 def follow(workdir: Path) -> Path:
@@ -165,7 +168,12 @@ def read_summary(workdir: Path, total_steps: int) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
-    write_text(path, json.dumps(finite(values), indent=2, allow_nan=False) + "\n")
+    text = json.dumps(finite(values), indent=2, allow_nan=False)
+    write_text(path, _ROWS.sub(_on_one_line, text) + "\n")
+
+
+def _on_one_line(row: re.Match[str]) -> str:
+    return "[" + " ".join(row[1].split()) + "]"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -179,6 +187,8 @@ def finite(value: Any) -> Any:
     """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, dict):
         return {key: finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -1,12 +1,15 @@
 """What does not fit together in a config, its data and its devices: told at once."""
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
-from jaxtrain.config import Config
+from jaxtrain.config import Config, DataConfig
+from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
 from jaxtrain.models.layers import Model
 from jaxtrain.parallel import sharding
+from jaxtrain.tasks.base import Task
 from jaxtrain.training.evaluate import eval_batch_size
 
 
@@ -70,6 +73,20 @@ def check_statistics(config: Config, channels: int) -> None:
                 f"data.{name} = {values} has {len(values)} value(s), the images have "
                 f"{channels} channel(s)"
             )
+
+
+def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
+    """Check that the task can learn what the splits hold."""
+    named = (
+        (config.train_split, splits.train),
+        (config.validation_split or "validation", splits.validation),
+        (config.test_split, splits.test),
+    )
+    for text, source in named:
+        if source is not None:
+            some = source.read(np.array([0, len(source) - 1]))
+            split = f"split {text!r} of {config.source}"
+            task.check_targets(some["target"], split)
 
 
 def check_stages(config: Config) -> None:

@@ -1,9 +1,8 @@
 """The evaluations of a run: when, on which split, and what follows from them."""
 
-from typing import Any
-
 from jaxtrain.data.loader import Dataset
 from jaxtrain.run.attempt import Attempt
+from jaxtrain.tasks.base import Values
 from jaxtrain.training.evaluate import evaluate
 
 
@@ -34,20 +33,25 @@ class Evaluations:
         if metrics is None:
             return False
         attempt.log.write("eval", step, split="validation", **metrics)
-        progress, train = attempt.progress, self._config.train
+        progress, setup = attempt.progress, attempt.job.setup
         improved = progress.record(
-            step, self._timetable.epoch(step), metrics, self._config
+            step,
+            self._timetable.epoch(step),
+            metrics,
+            best=setup.best,
+            watched=setup.watched,
+            patience=self._config.train.early_stop_patience,
         )
         if progress.stopped_early:
-            event = f"early stop on {train.early_stop_metric}"
+            event = f"early stop on {setup.watched.metric}"
             attempt.log.write("event", step, event=event)
         return improved and self._config.checkpoint.keep_best > 0
 
-    def test(self) -> dict[str, Any] | None:
+    def test(self) -> Values | None:
         """Evaluate on the test split; None if a signal came."""
         return self._pass_over(self._attempt.job.programs.test_set)
 
-    def _pass_over(self, dataset: Dataset) -> dict[str, Any] | None:
+    def _pass_over(self, dataset: Dataset) -> Values | None:
         attempt, setup = self._attempt, self._attempt.job.setup
 
         def should_stop() -> bool:
@@ -57,10 +61,11 @@ class Evaluations:
         with attempt.clock.paused():
             return evaluate(
                 attempt.job.programs.eval,
+                attempt.job.programs.zero_sums,
                 attempt.state,
                 dataset,
                 self._config.data,
                 setup.mesh,
-                setup.policy.output_dtype,
+                setup.task,
                 should_stop,
             )

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 
 import jax
+import numpy as np
 
+from jaxtrain import keys
 from jaxtrain.data import loader, sources
 from jaxtrain.data.loader import Dataset
 from jaxtrain.data.preprocess import Preprocess, make_preprocess
 from jaxtrain.parallel import sharding
 from jaxtrain.run.setup import Setup
+from jaxtrain.tasks.base import Sums
 from jaxtrain.training.compiled import Compiled, Program
 from jaxtrain.training.stages import steps as stage_steps
 from jaxtrain.training.step import make_eval_step, make_train_step
@@ -23,12 +26,13 @@ class Programs:
 
     `create` is `root_key -> state`,
     `train` is `(state, root_key, data, batches) -> (state, metrics)` and
-    `eval` is `(params, model_state, sums, data, batches) -> sums`.
+    `eval` is `(params, model_state, sums, data, batches) -> sums`, from `zero_sums` on.
     """
 
     create: Program
     train: Program
     eval: Program
+    zero_sums: Sums
     train_set: Dataset
     validation_set: Dataset | None
     test_set: Dataset
@@ -53,7 +57,9 @@ def make_programs(setup: Setup) -> Programs:
     if mean is None or std is None:
         mean, std = sources.statistics(train_set.source)
     dtype = setup.policy.compute_dtype
-    augmenting = make_preprocess(mean, std, dtype, config.data.augment)
+    augmenting = make_preprocess(
+        mean, std, dtype, config.data.augment, setup.task.follow
+    )
     plain = make_preprocess(mean, std, dtype)
     make = _whole if setup.stages is None else _staged
     with jax.default_matmul_precision(setup.policy.products):
@@ -62,6 +68,7 @@ def make_programs(setup: Setup) -> Programs:
         create=create,
         train=train,
         eval=evaluate,
+        zero_sums=_zero_sums(setup, plain),
         train_set=train_set,
         validation_set=validation_set,
         test_set=test_set,
@@ -70,18 +77,32 @@ def make_programs(setup: Setup) -> Programs:
     )
 
 
+def _zero_sums(setup: Setup, plain: Preprocess) -> Sums:
+    """Return the sums of an evaluation before its first batch."""
+    one = np.zeros(1, np.int32)
+    stored = {**setup.splits.train.read(one), "index": one, "mask": one}
+    root = jax.eval_shape(lambda: keys.root_key(0))
+    batch = jax.eval_shape(plain, {}, stored, root, one[0])
+    return setup.task.zero_sums(batch, setup.policy.output_dtype)
+
+
 def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Three:
     states, everywhere = setup.state_shardings, sharding.replicated(setup.mesh)
     create = Compiled(setup.create, out_shardings=states)
     train = Compiled(
         make_train_step(
-            setup.config.train, setup.graphdef, setup.update, augmenting, setup.layout
+            setup.config.train,
+            setup.task,
+            setup.graphdef,
+            setup.update,
+            augmenting,
+            setup.layout,
         ),
         out_shardings=(states, everywhere),
         donate_argnums=0,
     )
     evaluate = Compiled(
-        make_eval_step(setup.graphdef, plain, setup.layout),
+        make_eval_step(setup.task, setup.graphdef, plain, setup.layout),
         out_shardings=everywhere,
         donate_argnums=2,
     )
@@ -94,10 +115,11 @@ def _staged(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Three:
     create = stage_steps.Create(setup.create, stages, abstract)
     train = stage_steps.TrainStep(
         setup.config.train,
+        setup.task,
         stages,
         setup.update,
         augmenting,
         abstract,
         setup.policy.output_dtype,
     )
-    return create, train, stage_steps.EvalStep(stages, plain)
+    return create, train, stage_steps.EvalStep(setup.task, stages, plain)

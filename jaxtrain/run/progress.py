@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxtrain.config import Config
-from jaxtrain.tasks.metrics import better
+from jaxtrain.tasks.metrics import Goal, scalars
 
 
 @dataclass(kw_only=True)
@@ -35,27 +34,38 @@ class Progress:
         return step + self.data_offset
 
     def record(
-        self, step: int, epoch: float, metrics: dict[str, Any], config: Config
+        self,
+        step: int,
+        epoch: float,
+        metrics: dict[str, Any],
+        *,
+        best: Goal,
+        watched: Goal,
+        patience: int | None,
     ) -> bool:
-        """Take an evaluation; set `stopped_early`; return whether it is the best."""
-        self.evaluated_step, self.eval_metrics = step, metrics
-        patience, name = (
-            config.train.early_stop_patience,
-            config.train.early_stop_metric,
-        )
+        """Take an evaluation; set `stopped_early`; return whether it is the best.
+
+        Args:
+          step: completed steps.
+          epoch: that they are.
+          metrics: of the evaluation.
+          best: what makes it the best.
+          watched: what early stopping goes by.
+          patience: evaluations without improvement that stop the run; None: any.
+        """
+        self.evaluated_step, self.eval_metrics = step, scalars(metrics)
         if patience is not None:
-            if better(name, metrics[name], self.early_stop_best):
-                self.early_stop_best = metrics[name]
+            if watched.improves(metrics[watched.metric], self.early_stop_best):
+                self.early_stop_best = metrics[watched.metric]
                 self.evals_without_improvement = 0
             else:
                 self.evals_without_improvement += 1
             self.stopped_early = self.evals_without_improvement >= patience
-        name = config.checkpoint.best_metric
+        name, value = best.metric, metrics[best.metric]
         known = self.best is not None and self.best["metric"] == name
         old = self.best["value"] if self.best and known else None
-        if not better(name, metrics[name], old):
+        if not best.improves(value, old):
             return False
-        value = metrics[name]
         self.best = {"step": step, "epoch": epoch, "metric": name, "value": value}
         return True
 

@@ -11,7 +11,7 @@ import jax
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain import keys
+from jaxtrain import keys, tasks
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.errors import UserError
@@ -22,6 +22,8 @@ from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run import checks
 from jaxtrain.run.timetable import Timetable, make_timetable
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training import precision
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.precision import Policy
@@ -35,7 +37,8 @@ from jaxtrain.training.update import Update, make_update
 class Setup:
     """The parts of a run. `abstract_state` carries the shardings.
 
-    With pipeline stages `layout` is that of the first, which the data go to.
+    With pipeline stages `layout` is that of the first, which the data go to. The
+    checkpoints are ranked by `best`; early stopping goes by `watched`.
     """
 
     config: Config
@@ -43,6 +46,9 @@ class Setup:
     stages: Stages | None
     policy: Policy
     splits: sources.Splits
+    task: Task
+    best: Goal
+    watched: Goal
     timetable: Timetable
     update: Update
     graphdef: Any
@@ -74,6 +80,8 @@ def build_setup(config: Config) -> Setup:
     splits = sources.load(config.data, config.seed)
     train = splits.train
     checks.check_statistics(config, train.image_shape[-1])
+    task = tasks.build(config.task, train.image_shape, train.facts, config.train)
+    checks.check_targets(config.data, splits, task)
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None
     )
@@ -85,7 +93,7 @@ def build_setup(config: Config) -> Setup:
             warmup_steps=timetable.warmup_steps,
         )
     tx = make_optimizer(config.optimizer, schedule)
-    blueprint = make_blueprint(config, policy, train.image_shape, train.num_classes)
+    blueprint = make_blueprint(config, policy, train.image_shape, task.num_outputs)
     create = make_create_state(blueprint, config.train, tx)
     model = blueprint.abstract()
     checks.check_image_shape(train.image_shape, model, layouts[0].mesh)
@@ -97,6 +105,11 @@ def build_setup(config: Config) -> Setup:
         stages=stages,
         policy=policy,
         splits=splits,
+        task=task,
+        best=task.goal(
+            "checkpoint.best_metric", config.checkpoint.best_metric or task.best_metric
+        ),
+        watched=task.goal("train.early_stop_metric", config.train.early_stop_metric),
         timetable=timetable,
         update=make_update(config.optimizer, config.train, tx, schedule),
         graphdef=nnx.graphdef(model),

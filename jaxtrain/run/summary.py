@@ -9,6 +9,7 @@ import jax
 import jaxtrain
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.setup import Setup
+from jaxtrain.tasks.base import Values
 from jaxtrain.training.state import num_params
 
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
@@ -37,7 +38,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
         "parameters",
         "data": f"{config.data.source}, {height}x{width}x{channels}, "
-        f"{splits.train.num_classes} classes",
+        + setup.task.describe(),
         "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
         f"{len(splits.test):,} test",
         "batch": f"{plan.batch_size} a step",
@@ -67,18 +68,19 @@ def _describe_stages(setup: Setup) -> dict[str, str]:
     return {"pipeline": shown, **rows}
 
 
-def describe_result(summary: dict[str, Any], workdir: Path) -> dict[str, Any]:
+def describe_result(
+    setup: Setup, summary: dict[str, Any], workdir: Path
+) -> dict[str, Any]:
     """Return what a person wants to see once a run has ended."""
     test = summary["eval"]
     return {
-        "test accuracy": f"{test['accuracy']:.4f}",
-        "test loss": f"{test['loss']:.4f}",
+        **{f"test {name}": f"{test[name]:.4f}" for name in (*setup.task.shown, "loss")},
         "examples": test["num_examples"],
         "workdir": workdir,
     }
 
 
-def summarize(attempt: Attempt, test: dict[str, Any]) -> dict[str, Any]:
+def summarize(attempt: Attempt, test: Values) -> dict[str, Any]:
     """Return the contents of summary.json; `test` are the metrics of the test split."""
     setup, state, step = attempt.job.setup, attempt.state, attempt.step
     progress = attempt.progress

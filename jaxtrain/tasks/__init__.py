@@ -1,0 +1,34 @@
+"""Tasks by name: what is learnt, and how well it was."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from jaxtrain.config import TrainConfig
+from jaxtrain.registry import Row, find_row, given_options
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.classification import Classification
+
+# What makes the task, of the shape of the images and the facts of the data set.
+TASKS: dict[str, Row] = {
+    "classification": Row(Classification, ("label_smoothing",)),
+}
+
+
+def build(
+    name: str,
+    image_shape: tuple[int, int, int],
+    facts: Mapping[str, Any],
+    config: TrainConfig,
+) -> Task:
+    """Return the task of a name, with the options that are set.
+
+    Raises:
+      UserError: the name is not known, an option has no effect on the task, or the
+        data set does not fit it.
+    """
+    row = find_row(TASKS, "task", name)
+    # Without an effect where it is 0.
+    options = SimpleNamespace(label_smoothing=config.label_smoothing or None)
+    given = given_options(options, "train", vars(options), name, row.takes)
+    return row.build(image_shape, facts, **given)

@@ -1,62 +1,49 @@
-"""Evaluation metrics: sums on the device, means on the host."""
+"""What a metric of an evaluation is: summed on the device, valued on the host."""
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.dtypes import wide
-from jaxtrain.tasks.losses import cross_entropy
 
-Sums = dict[str, jax.Array]
-
-
-def zero_sums(dtype: Any) -> dict[str, np.ndarray]:
-    """Return the sums over no examples; `dtype` is that of the logits."""
-    return {
-        "loss": np.zeros((), wide(dtype)),
-        "accuracy": np.zeros((), np.int32),
-        "top5_accuracy": np.zeros((), np.int32),
-        "num_examples": np.zeros((), np.int32),
-    }
+def mean(total: np.ndarray, num_examples: int) -> float:
+    """Divide a sum by the number of examples."""
+    return float(total) / num_examples
 
 
-def batch_sums(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> Sums:
-    """Sum the metrics over the examples whose mask is 1.
+@dataclass(frozen=True)
+class Metric:
+    """A number, a vector or a matrix of an evaluation.
 
-    Args:
-      logits: (batch, classes).
-      labels: (batch,) integers.
-      mask: (batch,) of 0 and 1; 0 marks padding.
-
-    Returns:
-      The sum of the loss (at least float32) and the counts (int32, exact) of
-      examples, of true classes ranked first, and of true classes among the first five.
+    Attributes:
+      add: `(outputs, target, mask) -> array`: on the device, a sum over the examples
+        of a batch whose mask is 1. Metrics with the same function share its sum.
+      value: `(sum of all batches, num_examples) -> value`: on the host, a number or
+        nested lists of them. What is not defined is None.
+      better: which of two values is better; None: it ranks nothing.
     """
-    mask = mask.astype(jnp.int32)
-    loss = jnp.where(mask > 0, cross_entropy(logits, labels), 0.0)
-    _, top = jax.lax.top_k(logits, min(5, logits.shape[-1]))
-    hits = (top == labels[:, None]).astype(jnp.int32)
-    return {
-        "loss": jnp.sum(loss),
-        "accuracy": jnp.sum(hits[:, 0] * mask, dtype=jnp.int32),
-        "top5_accuracy": jnp.sum(jnp.max(hits, axis=-1) * mask, dtype=jnp.int32),
-        "num_examples": jnp.sum(mask, dtype=jnp.int32),
-    }
+
+    add: Callable[[jax.Array, Any, jax.Array], jax.Array]
+    value: Callable[[np.ndarray, int], Any] = mean
+    better: Literal["higher", "lower"] | None = None
 
 
-def means(sums: dict[str, np.ndarray]) -> dict[str, float | int]:
-    """Divide the sums by the number of examples."""
-    n = int(sums["num_examples"])
-    result: dict[str, float | int] = {
-        name: float(value) / n for name, value in sums.items() if name != "num_examples"
-    }
-    return {**result, "num_examples": n}
+@dataclass(frozen=True)
+class Goal:
+    """A metric that ranks evaluations, and which of its values are better."""
+
+    metric: str
+    higher: bool
+
+    def improves(self, new: float, old: float | None) -> bool:
+        """Tell whether `new` is better than `old`; NaN never is."""
+        if old is None:
+            return new == new
+        return new > old if self.higher else new < old
 
 
-def better(metric: str, new: float, old: float | None) -> bool:
-    """Tell whether `new` improves on `old`; NaN never does."""
-    if old is None:
-        return new == new
-    return new < old if metric == "loss" else new > old
+def scalars(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that are no lists or dicts."""
+    return {n: v for n, v in values.items() if not isinstance(v, list | dict)}

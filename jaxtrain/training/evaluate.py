@@ -10,7 +10,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import loader
 from jaxtrain.data.loader import Dataset
 from jaxtrain.parallel import sharding
-from jaxtrain.tasks.metrics import means, zero_sums
+from jaxtrain.tasks.base import Sums, Task, Values
 from jaxtrain.training.state import TrainState
 
 # Calls that the device may be behind: enough to keep it busy, few enough to stop soon.
@@ -21,30 +21,31 @@ EvalStep = Callable[[Any, Any, Any, Any, Any], Any]
 
 def evaluate(
     eval_step: EvalStep,
+    zero_sums: Sums,
     state: TrainState,
     dataset: Dataset,
     config: DataConfig,
     mesh: Mesh,
-    output_dtype: Any,
+    task: Task,
     should_stop: Callable[[], bool] = lambda: False,
-) -> dict[str, float | int] | None:
-    """Return the split's `loss`, `accuracy`, `top5_accuracy` and `num_examples`.
+) -> Values | None:
+    """Return the split's `loss`, the metrics of the task, and `num_examples`.
 
     None if `should_stop` became true on the way.
     """
     batch_size = eval_batch_size(config)
-    sums = jax.device_put(zero_sums(output_dtype), sharding.replicated(mesh))
+    sums = jax.device_put(zero_sums, sharding.replicated(mesh))
     batches_on_host = loader.eval_batches(config, dataset, mesh, batch_size)
     for i, batch in enumerate(batches_on_host, start=1):
         if should_stop():
             return None
-        local = {name: rows[None] for name, rows in batch.items()}
+        local = jax.tree.map(lambda rows: rows[None], batch)
         batches = sharding.put_batch(mesh, local, batch_size)
         params, model_state = state.eval_params, state.eval_model_state
         sums = eval_step(params, model_state, sums, dataset.on_device, batches)
         if i % MAX_IN_FLIGHT == 0:
             jax.block_until_ready(sums)
-    return means(jax.device_get(sums))
+    return task.values(jax.device_get(sums))
 
 
 def eval_batch_size(config: DataConfig) -> int:

@@ -11,8 +11,7 @@ from jaxtrain import keys
 from jaxtrain.config import TrainConfig
 from jaxtrain.data.preprocess import Batch, Preprocess
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.tasks.losses import cross_entropy
-from jaxtrain.tasks.metrics import Sums, batch_sums
+from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.update import (
@@ -27,6 +26,7 @@ from jaxtrain.training.update import (
 
 def make_train_step(
     config: TrainConfig,
+    task: Task,
     graphdef: Any,
     update: Update,
     preprocess: Preprocess,
@@ -44,12 +44,10 @@ def make_train_step(
     def loss_fn(
         params: Any, model_state: Any, batch: Batch, key: jax.Array, scale: jax.Array
     ) -> tuple[jax.Array, tuple[Any, Metrics]]:
-        logits, model_state = apply_model(
+        outputs, model_state = apply_model(
             graphdef, params, model_state, batch["image"], key
         )
-        loss, metrics = mean_loss_and_metrics(
-            logits, batch["label"], config.label_smoothing
-        )
+        loss, metrics = mean_loss_and_metrics(task, outputs, task.target(batch))
         return loss * scale, (model_state, metrics)
 
     def over_micro_batches(
@@ -130,7 +128,7 @@ def make_train_step(
 
 
 def make_eval_step(
-    graphdef: Any, preprocess: Preprocess, layout: Layout
+    task: Task, graphdef: Any, preprocess: Preprocess, layout: Layout
 ) -> Callable[[Any, Any, Sums, Any, Batch], Sums]:
     """Return `(params, model_state, sums, data, batches) -> sums`, with dropout off."""
 
@@ -141,9 +139,9 @@ def make_eval_step(
         unused = jnp.zeros((), jnp.int32)
         batch = preprocess(data, batch, keys.root_key(0), unused)
         params = layout.whole_params(params)
-        images = layout.images(batch["image"])
-        logits = predict(graphdef, params, model_state, images)
-        new = batch_sums(logits, batch["label"], batch["mask"])
+        batch = {**batch, "image": layout.images(batch["image"])}
+        outputs = predict(graphdef, params, model_state, batch["image"])
+        new = task.sums(outputs, task.target(batch), batch["mask"])
         return jax.tree.map(jnp.add, sums, new)
 
     return eval_step
@@ -190,9 +188,8 @@ def predict(
 
 
 def mean_loss_and_metrics(
-    logits: jax.Array, label: jax.Array, label_smoothing: float
+    task: Task, outputs: jax.Array, target: Any
 ) -> tuple[jax.Array, Metrics]:
-    """Return the loss of a micro-batch, and it and the accuracy as metrics."""
-    loss = cross_entropy(logits, label, label_smoothing).mean()
-    accuracy = jnp.mean(jnp.argmax(logits, -1) == label, dtype=jnp.float32)
-    return loss, {"loss": loss, "accuracy": accuracy}
+    """Return the loss of a micro-batch, and it and those of the task as metrics."""
+    loss = task.loss(outputs, target, training=True).mean()
+    return loss, {"loss": loss, **task.train_metrics(outputs, target)}

@@ -111,7 +111,7 @@ class Update:
         Args:
           state: before the step.
           new: what `propose` returned; dropped if the step is skipped.
-          metrics: `loss` and `accuracy`.
+          metrics: `loss`, and those of the task.
           grad_norm: of all gradients. Batch-norm statistics that are not finite show
             in it, too (see `jaxtrain.models.batch_norm.statistics`).
           param_norm: of all new parameters: finite gradients may still give an update

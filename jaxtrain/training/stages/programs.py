@@ -10,6 +10,7 @@ import numpy as np
 from jaxtrain.config import TrainConfig
 from jaxtrain.dtypes import wide
 from jaxtrain.parallel.sharding import replicated
+from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Compiled, Several
 from jaxtrain.training.stages.cut import Stage
 from jaxtrain.training.state import TrainState
@@ -45,6 +46,7 @@ class StagePrograms(Several):
     def __init__(
         self,
         stage: Stage,
+        task: Task,
         config: TrainConfig,
         update: Update,
         shardings: Any,
@@ -57,7 +59,7 @@ class StagePrograms(Several):
         new = {name: getattr(shardings, name) for name in fields}
         forward = functools.partial(_forward, stage)
         if is_last:
-            forward = functools.partial(_last_forward, stage, config.label_smoothing)
+            forward = functools.partial(_last_forward, stage, task)
         self.zeros = Compiled(functools.partial(_zeros, stage))
         self.forward = Compiled(
             forward, out_shardings=(None, None, shardings.model_state, whole)
@@ -96,7 +98,7 @@ def _zeros(stage: Stage, params: Any) -> Any:
 def _forward(
     stage: Stage, params: Any, model_state: Any, x: jax.Array, target: dict[str, Any]
 ) -> tuple[jax.Array, Any, Any, Metrics]:
-    assert not target, "only the last stage looks at the labels"
+    assert not target, "only the last stage looks at the target"
 
     def apply(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
         y, new = apply_model(stage.graphdef, params, model_state, x, part=stage.part)
@@ -109,17 +111,17 @@ def _forward(
 
 def _last_forward(
     stage: Stage,
-    label_smoothing: float,
+    task: Task,
     params: Any,
     model_state: Any,
     x: jax.Array,
     target: dict[str, Any],
 ) -> tuple[jax.Array, Any, Any, Metrics]:
     def loss_fn(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
-        logits, new = apply_model(
+        outputs, new = apply_model(
             stage.graphdef, params, model_state, x, target["key"], stage.part
         )
-        loss, metrics = mean_loss_and_metrics(logits, target["label"], label_smoothing)
+        loss, metrics = mean_loss_and_metrics(task, outputs, target["target"])
         return loss * scale_of(target["loss_scale"]), (new, metrics)
 
     params = stage.layout.whole_params(params)

@@ -17,7 +17,7 @@ from jaxtrain import keys
 from jaxtrain.config import TrainConfig
 from jaxtrain.data.preprocess import Batch, Preprocess
 from jaxtrain.parallel.sharding import replicated
-from jaxtrain.tasks.metrics import Sums, batch_sums
+from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training.compiled import Compiled, Several
 from jaxtrain.training.stages.cut import Stage, Stages
 from jaxtrain.training.stages.programs import StagePrograms
@@ -55,12 +55,13 @@ class TrainStep(Several):
     """`(state, root_key, data, batches) -> (state, metrics)`, as `make_train_step`.
 
     The data and the batches lie on the first stage, which prepares the images; the
-    labels and the keys of dropout go from there to the last.
+    targets and the keys of dropout go from there to the last.
     """
 
     def __init__(
         self,
         config: TrainConfig,
+        task: Task,
         stages: Stages,
         update: Update,
         preprocess: Preprocess,
@@ -71,13 +72,19 @@ class TrainStep(Several):
         first, last = stages.stages[0], stages.stages[-1]
         whole = replicated(first.layout.mesh)
         self._prepare = Compiled(
-            functools.partial(_prepare, preprocess, config.accumulate_steps),
+            functools.partial(_prepare, task, preprocess, config.accumulate_steps),
             out_shardings=(first.activations(4), whole),
         )
         shardings = stages.shardings(abstract)
         self._programs = [
             StagePrograms(
-                stage, config, update, state, output_dtype, is_last=stage is last
+                stage,
+                task,
+                config,
+                update,
+                state,
+                output_dtype,
+                is_last=stage is last,
             )
             for stage, state in zip(stages.stages, shardings, strict=True)
         ]
@@ -167,19 +174,19 @@ class TrainStep(Several):
 class EvalStep(Several):
     """`(params, model_state, sums, data, batches) -> sums`, as `make_eval_step`."""
 
-    def __init__(self, stages: Stages, preprocess: Preprocess):
+    def __init__(self, task: Task, stages: Stages, preprocess: Preprocess):
         self._stages = stages
         first = stages.stages[0]
         whole = replicated(first.layout.mesh)
         self._prepare = Compiled(
-            functools.partial(_prepare_eval, preprocess),
+            functools.partial(_prepare_eval, task, preprocess),
             out_shardings=(first.activations(4), whole),
         )
         self._forward = [
             Compiled(functools.partial(_predict, stage)) for stage in stages.stages
         ]
         self._add = Compiled(
-            _add_sums,
+            functools.partial(_add_sums, task),
             out_shardings=replicated(stages.stages[-1].layout.mesh),
             donate_argnums=0,
         )
@@ -208,30 +215,36 @@ def _create_part(
 
 
 def _prepare(
+    task: Task,
     preprocess: Preprocess,
     num_micro: int,
     step: jax.Array,
     root: jax.Array,
     data: Any,
     batches: Batch,
-) -> tuple[list[jax.Array], list[dict[str, jax.Array]]]:
-    """Return the images of each micro-batch, and its labels and key of dropout."""
+) -> tuple[list[jax.Array], list[dict[str, Any]]]:
+    """Return the images of each micro-batch, and its target and key of dropout."""
     batch = preprocess(data, jax.tree.map(lambda x: x[0], batches), root, step)
-    images, labels = (micro_batches(batch[n], num_micro) for n in ("image", "label"))
+    images, targets = jax.tree.map(
+        lambda x: micro_batches(x, num_micro), (batch["image"], task.target(batch))
+    )
     key = keys.at_step(root, keys.DROPOUT, step)
     return [images[i] for i in range(num_micro)], [
-        {"label": labels[i], "key": jax.random.fold_in(key, i)}
+        {
+            "target": jax.tree.map(lambda x, i=i: x[i], targets),
+            "key": jax.random.fold_in(key, i),
+        }
         for i in range(num_micro)
     ]
 
 
 def _prepare_eval(
-    preprocess: Preprocess, data: Any, batches: Batch
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+    task: Task, preprocess: Preprocess, data: Any, batches: Batch
+) -> tuple[jax.Array, tuple[Any, jax.Array]]:
     batch = jax.tree.map(lambda x: x[0], batches)
     unused = jnp.zeros((), jnp.int32)
     batch = preprocess(data, batch, keys.root_key(0), unused)
-    return batch["image"], {"label": batch["label"], "mask": batch["mask"]}
+    return batch["image"], (task.target(batch), batch["mask"])
 
 
 def _predict(stage: Stage, params: Any, model_state: Any, x: jax.Array) -> jax.Array:
@@ -239,6 +252,7 @@ def _predict(stage: Stage, params: Any, model_state: Any, x: jax.Array) -> jax.A
     return stage.constrain(predict(stage.graphdef, params, model_state, x, stage.part))
 
 
-def _add_sums(sums: Sums, logits: jax.Array, target: dict[str, jax.Array]) -> Sums:
-    new = batch_sums(logits, target["label"], target["mask"])
-    return jax.tree.map(jnp.add, sums, new)
+def _add_sums(
+    task: Task, sums: Sums, outputs: jax.Array, target: tuple[Any, jax.Array]
+) -> Sums:
+    return jax.tree.map(jnp.add, sums, task.sums(outputs, *target))

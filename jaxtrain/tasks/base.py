@@ -1,0 +1,154 @@
+"""What is learnt: a task says what the model puts out, and how good that is.
+
+To add one: write a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.data.preprocess import Batch
+from jaxtrain.registry import find_row
+from jaxtrain.tasks.metrics import Goal, Metric
+
+Sums = dict[str, Any]
+Values = dict[str, Any]
+
+
+class Task:
+    """What is learnt from a data set.
+
+    A subclass is created with the shape of the images (H, W, C) and the facts of the
+    data set (`Store.facts`), and sets `num_outputs`.
+
+    Attributes:
+      num_outputs: numbers that the model puts out for an image.
+      best_metric: makes a checkpoint the best, unless the config names another.
+      shown: metrics, of training and of evaluations, that the screen shows beside the
+        loss.
+    """
+
+    num_outputs: int
+    best_metric: ClassVar[str] = "loss"
+    shown: ClassVar[tuple[str, ...]] = ()
+
+    def describe(self) -> str:
+        """Say in a few words what the model puts out."""
+        return f"{self.num_outputs} outputs"
+
+    def check_targets(self, targets: Any, split: str) -> None:
+        """Look at a few stored targets of a split.
+
+        Args:
+          targets: as the store reads them, on the host.
+          split: as messages call it.
+
+        Raises:
+          UserError: they cannot be learnt.
+        """
+
+    def target(self, batch: Batch) -> Any:
+        """Return what the model is to learn of a prepared batch: any pytree.
+
+        It may come from the stored `target`, or from the `image` (B, H, W, C) as the
+        model sees it: augmented and normalised.
+        """
+        return batch["target"]
+
+    def follow(self, target: Any, move: Callable[[jax.Array], jax.Array]) -> Any:
+        """Return the stored target of an image that is cropped or mirrored.
+
+        Args:
+          target: of one example.
+          move: does to an array (H, W, C) what is done to the image.
+        """
+        del move
+        return target
+
+    def loss(self, outputs: jax.Array, target: Any, *, training: bool) -> jax.Array:
+        """Return the loss of each example, (B,), in at least float32.
+
+        Args:
+          outputs: of the model, (B, num_outputs).
+          target: what `target` returned.
+          training: whether it is the loss that training lowers; else it is the one
+            that an evaluation tells.
+        """
+        raise NotImplementedError
+
+    def train_metrics(self, outputs: jax.Array, target: Any) -> dict[str, jax.Array]:
+        """Return means over a batch that are told beside the loss, float32 each."""
+        del outputs, target
+        return {}
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """Return the metrics of an evaluation beside the loss."""
+        return {}
+
+    def pictures(self, values: Values) -> dict[str, np.ndarray]:
+        """Return pictures of an evaluation, uint8 (H, W, 3), by name."""
+        del values
+        return {}
+
+    # What follows is the same for every task.
+
+    def sums(self, outputs: jax.Array, target: Any, mask: jax.Array) -> Sums:
+        """Sum the loss and the metrics over the examples of a batch.
+
+        Args:
+          outputs: of the model, (B, num_outputs).
+          target: what `target` returned.
+          mask: (B,) of 0 and 1; 0 marks padding.
+        """
+        mask = mask.astype(jnp.int32)
+        loss = self.loss(outputs, target, training=False)
+        return {
+            "loss": jnp.sum(jnp.where(mask > 0, loss, 0.0)),
+            **{name: add(outputs, target, mask) for add, name in self._adds().items()},
+            "num_examples": jnp.sum(mask, dtype=jnp.int32),
+        }
+
+    def zero_sums(self, batch: Any, output_dtype: Any) -> Sums:
+        """Return the sums over no examples, on the host.
+
+        Args:
+          batch: a prepared batch, or its shapes, with a mask.
+          output_dtype: of the model.
+        """
+        mask = batch["mask"]
+        outputs = jax.ShapeDtypeStruct((*mask.shape, self.num_outputs), output_dtype)
+        target = jax.eval_shape(self.target, batch)
+        shapes = jax.eval_shape(self.sums, outputs, target, mask)
+        return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+
+    def values(self, sums: Sums) -> Values:
+        """Turn the sums of an evaluation, on the host, into metrics."""
+        num_examples, adds = int(sums["num_examples"]), self._adds()
+        return {
+            "loss": float(sums["loss"]) / num_examples,
+            **{
+                name: metric.value(sums[adds[metric.add]], num_examples)
+                for name, metric in self.metrics().items()
+            },
+            "num_examples": num_examples,
+        }
+
+    def goal(self, field: str, metric: str) -> Goal:
+        """Return the goal of the metric that a field of the config names.
+
+        Raises:
+          UserError: it is not known, or ranks nothing.
+        """
+        better = {name: metric.better for name, metric in self.metrics().items()}
+        ranking = {"loss": "lower", **{n: b for n, b in better.items() if b}}
+        return Goal(metric, find_row(ranking, field, metric) == "higher")
+
+    def _adds(self) -> dict[Callable[..., Any], str]:
+        """Name what is summed after the first metric that it is for."""
+        adds: dict[Callable[..., Any], str] = {}
+        for name, metric in self.metrics().items():
+            adds.setdefault(metric.add, name)
+        return adds

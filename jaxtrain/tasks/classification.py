@@ -1,0 +1,194 @@
+"""The task of telling which one of several classes an image shows.
+
+To add a metric: write its function, and its row in `METRICS`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxtrain.dtypes import widen
+from jaxtrain.errors import UserError
+from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.metrics import Metric
+from jaxtrain.tasks.pictures import draw_matrix
+
+# Of more classes than this no confusion matrix is counted: nobody could read it.
+MAX_MATRIX_CLASSES = 100
+
+
+class Classification(Task):
+    """Targets are the numbers of classes, int32 (B,); outputs are logits.
+
+    Args:
+      image_shape: of the images.
+      facts: of the data set: `num_classes` and, if known, their `class_names`.
+      label_smoothing: probability moved from the true class to all classes evenly, in
+        training (Szegedy et al. 2016, arXiv:1512.00567).
+
+    Raises:
+      UserError: the data set does not tell its number of classes.
+    """
+
+    best_metric = "accuracy"
+    shown = ("accuracy",)
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        facts: Mapping[str, Any],
+        *,
+        label_smoothing: float = 0.0,
+    ):
+        del image_shape
+        if "num_classes" not in facts:
+            raise UserError(
+                "task = 'classification': the data set does not tell its number of "
+                "classes; choose another task or data.source"
+            )
+        self.num_outputs = facts["num_classes"]
+        names = facts.get("class_names") or range(self.num_outputs)
+        self.class_names = tuple(map(str, names))
+        self._smoothing = label_smoothing
+
+    def describe(self) -> str:
+        return f"{self.num_outputs} classes"
+
+    def check_targets(self, targets: np.ndarray, split: str) -> None:
+        if targets.min() < 0:
+            raise UserError(f"{split} has no labels: choose another split")
+
+    def loss(
+        self, outputs: jax.Array, target: jax.Array, *, training: bool
+    ) -> jax.Array:
+        return cross_entropy(outputs, target, self._smoothing if training else 0.0)
+
+    def train_metrics(
+        self, outputs: jax.Array, target: jax.Array
+    ) -> dict[str, jax.Array]:
+        hits = jnp.argmax(outputs, -1) == target
+        return {"accuracy": jnp.mean(hits, dtype=jnp.float32)}
+
+    def metrics(self) -> Mapping[str, Metric]:
+        if self.num_outputs <= MAX_MATRIX_CLASSES:
+            return METRICS
+        return {n: m for n, m in METRICS.items() if m.add is not confusion}
+
+    def pictures(self, values: Values) -> dict[str, np.ndarray]:
+        matrix = values.get("confusion_matrix")
+        if matrix is None:
+            return {}
+        return {"confusion_matrix": draw_matrix(np.array(matrix), self.class_names)}
+
+
+def cross_entropy(
+    logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
+) -> jax.Array:
+    """Return the cross entropy of each example.
+
+    Args:
+      logits: (batch, classes), any float dtype; computed in at least float32.
+      labels: (batch,) integers.
+      label_smoothing: probability moved from the true class to all classes evenly.
+    """
+    logits = widen(logits)
+    true_class = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    if not label_smoothing:
+        return true_class
+    all_classes = -jnp.mean(jax.nn.log_softmax(logits), axis=-1)
+    return (1 - label_smoothing) * true_class + label_smoothing * all_classes
+
+
+# --- sums, on the device -------------------------------------------------------------
+
+
+def top1_hits(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
+    """Count the examples whose class is ranked first, int32 ()."""
+    return jnp.sum(_top5(logits, labels)[:, 0] * mask, dtype=jnp.int32)
+
+
+def top5_hits(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
+    """Count the examples whose class is among the first five, int32 ()."""
+    hits = jnp.max(_top5(logits, labels), axis=-1)
+    return jnp.sum(hits * mask, dtype=jnp.int32)
+
+
+def _top5(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return 1 at the rank of the true class, int32 (batch, 5), or fewer classes."""
+    _, top = jax.lax.top_k(logits, min(5, logits.shape[-1]))
+    return (top == labels[:, None]).astype(jnp.int32)
+
+
+def class_counts(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
+    """Count the hits, the examples and the predictions of each class, (3, classes)."""
+    true, predicted = _one_hots(logits, labels, mask)
+    return jnp.stack([jnp.sum(x, 0) for x in (true * predicted, true, predicted)])
+
+
+def confusion(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
+    """Count the examples of each true class (rows) by the predicted one (columns)."""
+    true, predicted = _one_hots(logits, labels, mask)
+    return jnp.einsum("bt,bp->tp", true, predicted)
+
+
+def _one_hots(
+    logits: jax.Array, labels: jax.Array, mask: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return the true and the predicted classes, int32 (batch, classes), 0 if masked.
+
+    Dense, so that each device counts its own examples: a scatter would gather them.
+    """
+    num, mask = logits.shape[-1], mask[:, None]
+    true = jax.nn.one_hot(labels, num, dtype=jnp.int32)
+    predicted = jax.nn.one_hot(jnp.argmax(logits, -1), num, dtype=jnp.int32)
+    return true * mask, predicted * mask
+
+
+# --- values, on the host -------------------------------------------------------------
+
+
+def recall(counts: np.ndarray, num_examples: int) -> list[float | None]:
+    """Return for each class the part of its examples that is recognised."""
+    hits, examples, _ = counts.tolist()
+    return [h / n if n else None for h, n in zip(hits, examples, strict=True)]
+
+
+def precision(counts: np.ndarray, num_examples: int) -> list[float | None]:
+    """Return for each class the part of its predictions that is right."""
+    hits, _, predictions = counts.tolist()
+    return [h / n if n else None for h, n in zip(hits, predictions, strict=True)]
+
+
+def balanced_accuracy(counts: np.ndarray, num_examples: int) -> float:
+    """Return the mean recall of the classes that have examples."""
+    return float(np.mean([r for r in recall(counts, num_examples) if r is not None]))
+
+
+def macro_f1(counts: np.ndarray, num_examples: int) -> float:
+    """Return the mean F1 score of the classes that have examples or predictions.
+
+    F1 is the harmonic mean of precision and recall; 0 for a class without a hit.
+    """
+    hits, examples, predictions = counts.tolist()
+    rows = zip(hits, examples, predictions, strict=True)
+    return float(np.mean([2 * h / (n + p) for h, n, p in rows if n + p]))
+
+
+def whole(total: np.ndarray, num_examples: int) -> list[Any]:
+    """Return the sum itself."""
+    return total.tolist()
+
+
+METRICS = {
+    "accuracy": Metric(top1_hits, better="higher"),
+    "top5_accuracy": Metric(top5_hits, better="higher"),
+    "balanced_accuracy": Metric(class_counts, balanced_accuracy, "higher"),
+    "macro_f1": Metric(class_counts, macro_f1, "higher"),
+    "recall": Metric(class_counts, recall),
+    "precision": Metric(class_counts, precision),
+    "confusion_matrix": Metric(confusion, whole),
+}
