@@ -25,7 +25,8 @@ def random_images(num: int, height: int = 8, width: int = 6, channels: int = 3):
 @functools.partial(jax.jit, static_argnames="config")
 def augmented(config, images, indices, root_key, step):
     keys = make_keys(root_key, step, indices)
-    return augment(images, keys, config, jnp.asarray(FILL))
+    batch = {"image": images, "target": jnp.zeros(len(images))}
+    return augment(batch, keys, config, jnp.asarray(FILL))["image"]
 
 
 def run(config: AugmentConfig, images, indices=None, seed: int = 0, step: int = 0):
@@ -120,6 +121,22 @@ def test_an_augmentation_draws_the_same_whatever_else_is_on():
     kept = (both == flip).all(-1)
     assert (kept.sum((1, 2)) >= 8 * 6 - 9).all()
     assert (kept.sum((1, 2)) < 8 * 6).all()
+
+
+def test_a_target_goes_where_the_pixels_of_its_image_go():
+    """It is cropped and mirrored, but no square is painted into it."""
+    images = random_images(64)
+    batch = {"image": images, "target": {"mask": images, "label": np.arange(64)}}
+    keys = make_keys(jax.random.key(0), jnp.int32(0), jnp.arange(64))
+
+    def follow(target, move):
+        return {**target, "mask": move(target["mask"])}
+
+    found = augment(batch, keys, EVERYTHING, jnp.asarray(FILL), follow)
+    moves = dataclasses.replace(EVERYTHING, cutout_size=0)
+    assert (found["target"]["mask"] == run(moves, images)).all()
+    assert (found["image"] == run(EVERYTHING, images)).all()
+    assert (found["target"]["label"] == np.arange(64)).all()
 
 
 def test_every_row_is_a_field_of_the_config():

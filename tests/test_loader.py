@@ -74,7 +74,7 @@ def test_streamed_batches_hold_the_examples_that_the_order_names():
         np.testing.assert_array_equal(batch["index"], expected)
         stored = dataset.source.read(expected)
         np.testing.assert_array_equal(batch["image"], stored["image"])
-        np.testing.assert_array_equal(batch["label"], stored["label"])
+        np.testing.assert_array_equal(batch["target"], stored["target"])
 
 
 def test_cached_batches_are_the_same_examples():
@@ -117,17 +117,23 @@ def test_evaluation_counts_every_example_once(batch_size: int):
     programs = make_programs(setup)
     state = programs.create(keys.root_key(0))
     result = evaluate(
-        programs.eval, state, programs.test_set, config.data, setup.mesh, np.float32
+        programs.eval,
+        programs.zero_sums,
+        state,
+        programs.test_set,
+        config.data,
+        setup.mesh,
+        setup.task,
     )
     assert result is not None
     # One batch of everything, by hand.
     everything = programs.test_set.source.read(np.arange(360))
     logits = _logits(setup, programs, state, everything["image"])
-    accuracy = (logits.argmax(-1) == everything["label"]).mean()
+    accuracy = (logits.argmax(-1) == everything["target"]).mean()
     assert result["num_examples"] == 360
     assert result["accuracy"] == accuracy
     log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    loss = -log_probabilities[np.arange(360), everything["label"]].mean()
+    loss = -log_probabilities[np.arange(360), everything["target"]].mean()
     np.testing.assert_allclose(result["loss"], loss, rtol=1e-5)
 
 

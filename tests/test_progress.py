@@ -12,26 +12,23 @@ import pytest
 
 from jaxtrain import train as train_lib
 from jaxtrain.cli import main
-from jaxtrain.config import CheckpointConfig, Config, Metric, TrainConfig
 from jaxtrain.run.in_flight import InFlight
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.setup import Setup
+from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.evaluate import MAX_IN_FLIGHT
 from tests.helpers.recipes import recipe
 
 
-def run(metric: Metric, values: list[float], patience: int | None) -> Progress:
+def run(metric: str, values: list[float], patience: int | None) -> Progress:
     """Record evaluations until the run would stop."""
-    config = Config(
-        train=TrainConfig(
-            steps=1, early_stop_patience=patience, early_stop_metric=metric
-        ),
-        checkpoint=CheckpointConfig(best_metric=metric),
-    )
+    goal = Goal(metric, higher=metric != "loss")
     progress = Progress()
     for i, value in enumerate(values, start=1):
-        progress.record(i, i / 2, {metric: value}, config)
+        progress.record(
+            i, i / 2, {metric: value}, best=goal, watched=goal, patience=patience
+        )
         if progress.stopped_early:
             break
     return progress
@@ -47,7 +44,7 @@ def run(metric: Metric, values: list[float], patience: int | None) -> Progress:
     ],
 )
 def test_stops_after_patience_evaluations_without_improvement(
-    metric: Metric, values: list[float], stop: int, best: int
+    metric: str, values: list[float], stop: int, best: int
 ):
     progress = run(metric, values, patience=2)
     assert (progress.stopped_early, progress.evaluated_step) == (True, stop)

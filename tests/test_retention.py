@@ -26,7 +26,7 @@ from tests.helpers.damage import zero
 from tests.helpers.processes import ROOT
 from tests.helpers.recipes import EIGHT_STEPS
 from tests.helpers.runs import assert_same_run
-from tests.helpers.saved import ABSTRACT, STATE, opened
+from tests.helpers.saved import ABSTRACT, ACCURACY, STATE, opened
 
 ARRAY = "state/params.conv.kernel/c/0/0/0/0"
 verify = Checkpoints.verify
@@ -49,7 +49,7 @@ def test_last_best_and_every_so_many_are_kept(
 ):
     config = CheckpointConfig(keep=2, keep_best=2, keep_every_steps=4)
     metrics = {s: None if a is None else {"accuracy": a} for s, a in accuracies.items()}
-    assert kept(metrics, config) == expected
+    assert kept(metrics, config, ACCURACY) == expected
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ def test_every_source_has_slices(source: str, sizes: list[int]):
         splits.validation.read(rows[: sizes[1]]),
     ]
     expected = whole.train.read(rows)
-    for name in ("image", "label"):
+    for name in ("image", "target"):
         assert (np.concatenate([part[name] for part in order]) == expected[name]).all()
 
 

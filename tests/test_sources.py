@@ -20,7 +20,7 @@ def test_digits_are_scikit_learns():
     splits = load_images(validation_fraction=0.0)
     assert (len(splits.train), splits.validation, len(splits.test)) == (1437, None, 360)
     assert splits.train.image_shape == (8, 8, 1)
-    assert splits.train.num_classes == 10
+    assert splits.train.facts["num_classes"] == 10
     parts = [splits.train, splits.test]
     indices = np.concatenate([part.indices for part in parts])  # type: ignore[union-attr]
     assert (np.sort(indices) == np.arange(1797)).all()
@@ -28,11 +28,11 @@ def test_digits_are_scikit_learns():
     for part in parts:
         assert isinstance(part, ImageSource)
         batch = read_all(part)
-        assert (batch["label"] == data.target[part.indices]).all()  # type: ignore
+        assert (batch["target"] == data.target[part.indices]).all()  # type: ignore
         pixels = data.images[part.indices][..., None] * 255 / 16  # type: ignore
         assert batch["image"].dtype == np.uint8
         assert np.abs(batch["image"] - pixels).max() <= 0.5
-        shares = np.bincount(part.labels()) / np.bincount(data.target)  # type: ignore
+        shares = np.bincount(part.strata()) / np.bincount(data.target)  # type: ignore
         assert np.abs(shares - len(part) / 1797).max() < 1 / 150
 
 
@@ -78,7 +78,7 @@ def test_synthetic_sizes():
     splits = load_images(source="synthetic:5x7x3/4", validation_fraction=0.0)
     assert (len(splits.train), len(splits.test)) == (2048, 512)
     assert splits.train.image_shape == (5, 7, 3)
-    assert splits.train.num_classes == 4
+    assert splits.train.facts["num_classes"] == 4
     splits = load_images(source="synthetic:5x7x3/4/100")
     assert splits.validation is not None
     assert [len(s) for s in (splits.train, splits.validation, splits.test)] == [
@@ -88,7 +88,7 @@ def test_synthetic_sizes():
     ]
     batch = read_all(splits.train)
     assert batch["image"].shape == (90, 5, 7, 3)
-    assert (batch["image"].dtype, batch["label"].dtype) == (np.uint8, np.int32)
+    assert (batch["image"].dtype, batch["target"].dtype) == (np.uint8, np.int32)
 
 
 def test_synthetic_images_are_functions_of_the_index():
@@ -109,10 +109,10 @@ def test_synthetic_classes_can_be_learned(shape: str):
     splits = load_images(source=f"synthetic:{shape}/10/500", validation_fraction=0.0)
     train, test = read_all(splits.train), read_all(splits.test)
     means = np.stack(
-        [train["image"][train["label"] == c].mean(axis=0) for c in range(10)]
+        [train["image"][train["target"] == c].mean(axis=0) for c in range(10)]
     )
     distance = ((test["image"][:, None] - means[None]) ** 2).sum((2, 3, 4))
-    assert (distance.argmin(axis=1) == test["label"]).mean() > 0.9
+    assert (distance.argmin(axis=1) == test["target"]).mean() > 0.9
 
 
 # --- bad inputs ----------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_statistics_of_large_sets_use_evenly_spaced_examples(
 
 
 def test_a_constant_channel_has_a_standard_deviation():
-    store = ArrayStore(np.full((5, 4, 4, 1), 51, np.uint8), np.zeros(5, np.int32), 2)
+    store = ArrayStore(np.full((5, 4, 4, 1), 51, np.uint8), np.zeros(5, np.int32), {})
     mean, std = statistics(ImageSource(store, np.arange(5), (4, 4, 1)))
     np.testing.assert_allclose(mean, [0.2])
     assert std == (1 / 255,)

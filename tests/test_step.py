@@ -226,7 +226,7 @@ def test_state_keeps_its_types_from_step_to_step(policy: str, x64: bool):
         )
         images = jax.ShapeDtypeStruct(IMAGES[:1].shape, trial.policy.compute_dtype)
         labels = jax.ShapeDtypeStruct(LABELS[:1].shape, jnp.int32)
-        batches = {"image": images, "label": labels, "index": labels}
+        batches = {"image": images, "target": labels, "index": labels}
         after, metrics = jax.eval_shape(trial.step, trial.state, ROOT, {}, batches)
     types = {
         x.dtype for x in jax.tree.leaves((trial.state.ema_params, metrics["loss"]))
@@ -300,7 +300,9 @@ def test_learning_rate_of_the_log_is_the_optimizers():
     trial.state = jax.jit(create)(ROOT)
     update = dataclasses.replace(trial.update, tx=tx, schedule=schedule)
     trial.step = jax.jit(
-        make_train_step(trial.config.train, trial.graphdef, update, as_given, LAYOUT)
+        make_train_step(
+            trial.config.train, trial.task, trial.graphdef, update, as_given, LAYOUT
+        )
     )
     images = IMAGES[:3].copy()
     images[1] = np.inf
@@ -312,13 +314,11 @@ def test_learning_rate_of_the_log_is_the_optimizers():
 
 def test_eval_step_ignores_dropout_and_padding():
     trial = Trial(dropout=0.9)
-    step = jax.jit(make_eval_step(trial.graphdef, as_given, LAYOUT))
-    zero = {
-        name: jnp.zeros((), jnp.float32 if name == "loss" else jnp.int32)
-        for name in ("loss", "accuracy", "top5_accuracy", "num_examples")
-    }
-    batch = {"image": IMAGES[:1], "label": LABELS[:1], "index": LABELS[:1]}
+    step = jax.jit(make_eval_step(trial.task, trial.graphdef, as_given, LAYOUT))
+    batch = {"image": IMAGES[:1], "target": LABELS[:1], "index": LABELS[:1]}
     mask = (np.arange(BATCH) < 5).astype(np.int32)[None]
+    one = {"target": LABELS[0], "mask": mask[0]}
+    zero = trial.task.zero_sums(one, np.float32)
     args = (trial.state.params, trial.state.model_state, zero, {})
     once = step(*args, {**batch, "mask": mask})
     spoilt = IMAGES[:1].copy()

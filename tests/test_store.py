@@ -11,8 +11,8 @@ import pytest
 
 from jaxtrain.checkpoints import manifest
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.config import Metric
 from jaxtrain.errors import CheckpointError, UserError
+from jaxtrain.tasks.metrics import Goal
 from tests.helpers.saved import ABSTRACT, STATE, opened
 
 
@@ -55,7 +55,9 @@ def test_every_so_many_steps_are_kept(tmp_path: Path):
 
 
 def test_best_loss_is_the_lowest(tmp_path: Path):
-    with opened(tmp_path, keep=1, keep_best=1, best_metric="loss") as saved:
+    with opened(
+        tmp_path, keep=1, keep_best=1, best=Goal("loss", higher=False)
+    ) as saved:
         for step, loss in [(1, 2.0), (2, 0.5), (3, 0.7)]:
             saved.save(step, STATE, {}, {"loss": loss})
         assert left(saved) == [2, 3]
@@ -69,11 +71,11 @@ def test_of_equal_evaluations_the_first_is_the_best(tmp_path: Path):
         assert left(saved) == [2, 4]
 
 
-@pytest.mark.parametrize("metric", ["loss", "accuracy"])
-def test_nan_is_never_the_best(tmp_path: Path, metric: Metric):
-    with opened(tmp_path, keep=1, best_metric=metric) as saved:
+@pytest.mark.parametrize("higher", [False, True])
+def test_nan_is_never_the_best(tmp_path: Path, higher: bool):
+    with opened(tmp_path, keep=1, best=Goal("m", higher)) as saved:
         for step, value in [(1, float("nan")), (2, 0.5), (3, float("nan")), (4, None)]:
-            saved.save(step, STATE, {}, None if value is None else {metric: value})
+            saved.save(step, STATE, {}, None if value is None else {"m": value})
         assert left(saved) == [2, 4]
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxtrain.config import Config, DataConfig, OptimizerConfig
 from jaxtrain.errors import UserError
+from jaxtrain.run.setup import build_setup
 from tests.helpers.images import (
     encode,
     grey,
@@ -28,8 +30,8 @@ def test_fashion_mnist_is_what_tfds_decodes(fashion_mnist_dir: str):
     assert splits.validation is not None
     sizes = [len(s) for s in (splits.train, splits.validation, splits.test)]
     assert sizes == [54_000, 6_000, 10_000]
-    assert (np.bincount(splits.validation.labels()) == 600).all()
-    assert (np.bincount(splits.test.labels()) == 1000).all()
+    assert (np.bincount(splits.validation.strata()) == 600).all()
+    assert (np.bincount(splits.test.strata()) == 1000).all()
     builder: Any = tfds.builder("fashion_mnist", data_dir=fashion_mnist_dir)
     reference = builder.as_data_source("test")
     indices = np.array([9_999, 3, 3, 0, 5_000])
@@ -37,7 +39,7 @@ def test_fashion_mnist_is_what_tfds_decodes(fashion_mnist_dir: str):
     for row, index in enumerate(indices):
         expected = reference[int(index)]
         assert (batch["image"][row] == expected["image"]).all()
-        assert batch["label"][row] == expected["label"]
+        assert batch["target"][row] == expected["target"]
 
 
 def test_reading_needs_no_tensorflow_and_is_silent(fashion_mnist_dir: str):
@@ -97,9 +99,9 @@ def test_rows_come_in_the_order_asked_for(tmp_path: Path):
         for row, index in enumerate(indices):
             alone = train.read(np.array([index]))
             assert (alone["image"][0] == batch["image"][row]).all()
-            assert alone["label"][0] == batch["label"][row]
-        assert (batch["label"] == train.labels()[indices]).all()
-        assert train.labels().dtype == np.int32
+            assert alone["target"][0] == batch["target"][row]
+        assert (batch["target"] == train.strata()[indices]).all()
+        assert train.strata().dtype == np.int32
         copy = pickle.loads(pickle.dumps(train))
         assert (copy.read(indices)["image"] == batch["image"]).all()
 
@@ -196,5 +198,6 @@ def test_sets_without_images_and_labels(tmp_path: Path):
     with pytest.raises(UserError, match="has the features image, target: needed"):
         load_images(source="tfds:tiny", data_dir=str(tmp_path / "a"))
     write_tfds(tmp_path / "b", tiny_splits(test=[(grey(1), -1)]))
+    data = DataConfig(source="tfds:tiny", data_dir=str(tmp_path / "b"), batch_size=1)
     with pytest.raises(UserError, match="'test' of tfds:tiny has no labels"):
-        load_images(source="tfds:tiny", data_dir=str(tmp_path / "b"))
+        build_setup(Config(data=data, optimizer=OptimizerConfig(learning_rate=0.1)))

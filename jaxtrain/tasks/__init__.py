@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from jaxtrain.config import TrainConfig
-from jaxtrain.registry import Row, find_row, given_options
+from jaxtrain.errors import UserError
+from jaxtrain.registry import Row, call_own, find_row, given_options
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 
@@ -21,14 +22,20 @@ def build(
     facts: Mapping[str, Any],
     config: TrainConfig,
 ) -> Task:
-    """Return the task of a name, with the options that are set.
+    """Return the task of a name, or the user's own, with the options that are set.
 
     Raises:
-      UserError: the name is not known, an option has no effect on the task, or the
-        data set does not fit it.
+      UserError: the name is not known, an option has no effect on the task, the data
+        set does not fit it, or the user's own is no task.
     """
     row = find_row(TASKS, "task", name)
+    make, takes = row if isinstance(row, Row) else (row, ())
     # Without an effect where it is 0.
     options = SimpleNamespace(label_smoothing=config.label_smoothing or None)
-    given = given_options(options, "train", vars(options), name, row.takes)
-    return row.build(image_shape, facts, **given)
+    given = given_options(options, "train", vars(options), name, takes)
+    task = call_own("task", name, make, image_shape, facts, **given)
+    if not isinstance(task, Task):
+        raise UserError(
+            f"task = {name!r} makes {task!r}, which is no jaxtrain.tasks.base.Task"
+        )
+    return task

@@ -87,9 +87,14 @@ def carry_out(config: Config) -> Outcome:
     state = programs.create(keys.root_key(0))
     state = dataclasses.replace(state, params=disturb(state.params))
     state, metrics = programs.train(state, key, programs.train_set.on_device, batch)
-    dtype = setup.policy.output_dtype
     evaluation = evaluate(
-        programs.eval, state, programs.test_set, config.data, setup.mesh, dtype
+        programs.eval,
+        programs.zero_sums,
+        state,
+        programs.test_set,
+        config.data,
+        setup.mesh,
+        setup.task,
     )
     return Outcome(jax.device_get(metrics), jax.device_get(state), evaluation)
 

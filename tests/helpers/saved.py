@@ -11,6 +11,7 @@ import optax
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
+from jaxtrain.tasks.metrics import Goal
 
 
 def make_state() -> dict[str, Any]:
@@ -26,7 +27,11 @@ ABSTRACT = jax.tree.map(
 )
 
 
+ACCURACY = Goal("accuracy", higher=True)
+
+
 @contextlib.contextmanager
-def opened(folder: Path, **config: Any) -> Iterator[Checkpoints]:
-    with contextlib.closing(Checkpoints(folder, CheckpointConfig(**config))) as saved:
+def opened(folder: Path, best: Goal = ACCURACY, **config: Any) -> Iterator[Checkpoints]:
+    saved = Checkpoints(folder, CheckpointConfig(**config), best)
+    with contextlib.closing(saved):
         yield saved

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from jaxtrain import keys
+from jaxtrain import keys, tasks
 from jaxtrain.config import (
     Config,
     ModelConfig,
@@ -63,6 +63,8 @@ class Trial:
         self.update = make_update(
             self.config.optimizer, self.config.train, tx, schedule
         )
+        facts = {"num_classes": CLASSES}
+        self.task = tasks.build("classification", SHAPE, facts, self.config.train)
         self.blueprint = make_blueprint(self.config, self.policy, SHAPE, CLASSES)
         self.graphdef = nnx.graphdef(self.blueprint.abstract())
         create = make_create_state(self.blueprint, self.config.train, tx)
@@ -70,7 +72,12 @@ class Trial:
         self.state = make(ROOT)
         self.step = jax.jit(
             make_train_step(
-                self.config.train, self.graphdef, self.update, as_given, LAYOUT
+                self.config.train,
+                self.task,
+                self.graphdef,
+                self.update,
+                as_given,
+                LAYOUT,
             )
         )
 
@@ -78,7 +85,7 @@ class Trial:
         """Run the steps of (steps, batch, ...) images; return their metrics."""
         batches = {
             "image": jnp.asarray(images),
-            "label": jnp.asarray(labels),
+            "target": jnp.asarray(labels),
             "index": jnp.zeros(labels.shape, jnp.int32),
         }
         self.state, metrics = self.step(self.state, ROOT, {}, batches)

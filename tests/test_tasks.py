@@ -1,0 +1,134 @@
+"""The seam of tasks: another one, through the command line, on one device and many."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import assert_same_run, read_lines, read_summary
+
+AUTOENCODER = "tests.helpers.autoencoder:AutoEncoder"
+STEPS = 12
+CONFIG = recipe(
+    task=f'"{AUTOENCODER}"',
+    data='DataConfig(source="digits", batch_size=64, eval_batch_size=56, '
+    "augment=AugmentConfig(crop_padding=1, horizontal_flip=True, cutout_size=2))",
+    train=f"TrainConfig(steps={STEPS}, ema_decay=0.9, accumulate_steps=2, "
+    "eval_every_steps=4)",
+    checkpoint="CheckpointConfig(every_steps=4)",
+    logging="LoggingConfig(every_steps=1)",
+)
+# On 8 devices: the words, and the folder of the run.
+MESHES = {
+    "data": "--parallel.preset data_parallel",
+    "fsdp": "--parallel.preset fsdp",
+    "stages": "--parallel.pipeline-stages 2",
+}
+
+
+def run(folder: Path, name: str, words: str = "", devices: int = 1) -> None:
+    """Train in float64 in `folder/NAME`."""
+    config = write_recipe(folder / "recipe.py", CONFIG)
+    command = ["--config", config, "--workdir", name, "--precision", "fp64"]
+    env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
+    result = Cli(folder)(*command, *words.split(), **env)
+    assert result.code == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the autoencoder on one device."""
+    folder = tmp_path_factory.mktemp("autoencoder")
+    run(folder, "one")
+    return folder / "one"
+
+
+def test_it_learns_and_tells_its_own_metrics(one: Path):
+    lines, summary = read_lines(one, "train"), read_summary(one)
+    assert lines[-1]["loss"] < 0.8 * lines[0]["loss"]
+    assert np.isclose(lines[-1]["rmse"], np.sqrt(lines[-1]["loss"]), rtol=0.02)
+    names = {"loss", "rmse", "pixel_errors", "num_examples"}
+    test = summary["eval"]
+    assert set(test) == names
+    assert np.isclose(test["rmse"], np.sqrt(test["loss"]))
+    assert np.isclose(np.mean(test["pixel_errors"]), test["loss"])
+    assert summary["best"]["metric"] == "rmse"
+    validations = read_lines(one, "eval")[:-1]
+    assert all("pixel_errors" not in line for line in validations)
+    assert summary["best"]["value"] == min(line["rmse"] for line in validations)
+
+
+def test_stopped_and_resumed_it_ends_the_same(one: Path, tmp_path: Path):
+    run(tmp_path, "half", "--train.stop-after-steps 6")
+    run(tmp_path, "half")
+    events = [line["event"] for line in read_lines(tmp_path / "half", "event")]
+    assert events == ["stopped, as asked", "resumed"]
+    assert_same_run(one, tmp_path / "half", STEPS)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
+    run(tmp_path, "many", MESHES[mesh], devices=8)
+    many = tmp_path / "many"
+    assert read_summary(many)["num_devices"] == 8
+    for kind, name in (("train", "loss"), ("train", "grad_norm"), ("eval", "rmse")):
+        expected = [line[name] for line in read_lines(one, kind)]
+        found = [line[name] for line in read_lines(many, kind)]
+        np.testing.assert_allclose(found, expected, rtol=TOLERANCE)
+    np.testing.assert_allclose(
+        read_summary(many)["eval"]["pixel_errors"],
+        read_summary(one)["eval"]["pixel_errors"],
+        rtol=TOLERANCE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--checkpoint.best-metric accuracy",
+            "checkpoint.best_metric = 'accuracy': expected loss, rmse",
+        ),
+        (
+            "--train.early-stop-metric pixel_errors",
+            "train.early_stop_metric = 'pixel_errors': expected loss, rmse",
+        ),
+        (
+            "--train.label-smoothing 0.1",
+            "train.label_smoothing = 0.1 has no effect on ",
+        ),
+        ("--task learn", "task = 'learn': expected classification, or"),
+        (
+            "--task tests.helpers.autoencoder:METRICS",
+            "is no class or function",
+        ),
+    ],
+)
+def test_what_the_task_does_not_know_is_refused(
+    words: str, message: str, tmp_path: Path
+):
+    config = write_recipe(tmp_path / "recipe.py", CONFIG)
+    command = ["--config", config, "--workdir", "run", *words.split()]
+    result = Cli(tmp_path)(*command)
+    assert result.code == 2
+    assert message in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_from_before_there_were_tasks_goes_on(cli: Cli, write_config):
+    config = write_config(recipe(train="TrainConfig(steps=8, eval_every_steps=4)"))
+    words = ["--config", config, "--workdir", "run"]
+    assert cli(*words, "--train.stop-after-steps", 4).code == 0
+    path = cli.directory / "run" / "config.json"
+    old = json.loads(path.read_text())
+    del old["task"]
+    old["checkpoint"]["best_metric"] = "accuracy"
+    path.write_text(json.dumps(old))
+    result = cli(*words, "--task", "else")
+    assert result.code == 2 and "task = 'else'" in result.stderr
+    assert cli(*words).code == 0
+    assert read_summary(cli.directory / "run")["best"]["metric"] == "accuracy"
