@@ -15,8 +15,8 @@ from jaxtrain import keys
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.errors import UserError
+from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.layers import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout

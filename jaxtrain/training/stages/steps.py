@@ -55,7 +55,7 @@ class TrainStep(Several):
     """`(state, root_key, data, batches) -> (state, metrics)`, as `make_train_step`.
 
     The data and the batches lie on the first stage, which prepares the images; the
-    labels and the keys of dropout go from there to the last.
+    labels go from there to the last, the keys of what is random to all.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class TrainStep(Several):
         whole = replicated(first.layout.mesh)
         self._prepare = Compiled(
             functools.partial(_prepare, preprocess, config.accumulate_steps),
-            out_shardings=(first.activations(4), whole),
+            out_shardings=(first.activations(4), whole, whole),
         )
         shardings = stages.shardings(abstract)
         self._programs = [
@@ -89,8 +89,8 @@ class TrainStep(Several):
         self, state: TrainState, root: jax.Array, data: Any, batches: Batch
     ) -> tuple[TrainState, Metrics]:
         parts: list[TrainState] = self._stages.split(state)
-        images, targets = self._prepare(state.step, root, data, batches)
-        totals, model_states, metrics = self._passes(parts, images, targets)
+        prepared = self._prepare(state.step, root, data, batches)
+        totals, model_states, metrics = self._passes(parts, *prepared)
         stages, programs = self._stages.stages, self._programs
         summed = [
             program.sum_up(*args)
@@ -121,7 +121,11 @@ class TrainStep(Several):
         return state, concluded[0][1]
 
     def _passes(
-        self, parts: list[TrainState], images: list[jax.Array], targets: list[Any]
+        self,
+        parts: list[TrainState],
+        images: list[jax.Array],
+        micro_keys: list[jax.Array],
+        targets: list[Any],
     ) -> tuple[list[Any], list[Any], list[Metrics]]:
         """Run the forward and backward passes of all micro-batches.
 
@@ -133,6 +137,7 @@ class TrainStep(Several):
         last = len(stages) - 1
         loss_scale = parts[last].loss_scale
         targets = stages[last].take_whole(targets)
+        keys_of = [stage.take_whole(micro_keys) for stage in stages]
         totals = [p.zeros(part.params) for p, part in zip(programs, parts, strict=True)]
         model_states = [part.model_state for part in parts]
         # What waits for a stage to take it up, by stage and micro-batch.
@@ -148,7 +153,11 @@ class TrainStep(Several):
                     else {}
                 )
                 y, pullbacks[here], model_states[stage], measured = program.forward(
-                    parts[stage].params, model_states[stage], inputs.pop(here), target
+                    parts[stage].params,
+                    model_states[stage],
+                    inputs.pop(here),
+                    keys_of[stage][micro],
+                    target,
                 )
                 if stage == last:
                     metrics.append(measured)
@@ -214,15 +223,16 @@ def _prepare(
     root: jax.Array,
     data: Any,
     batches: Batch,
-) -> tuple[list[jax.Array], list[dict[str, jax.Array]]]:
-    """Return the images of each micro-batch, and its labels and key of dropout."""
+) -> tuple[list[jax.Array], list[jax.Array], list[dict[str, jax.Array]]]:
+    """Return for each micro-batch the images, the key and the labels."""
     batch = preprocess(data, jax.tree.map(lambda x: x[0], batches), root, step)
     images, labels = (micro_batches(batch[n], num_micro) for n in ("image", "label"))
     key = keys.at_step(root, keys.DROPOUT, step)
-    return [images[i] for i in range(num_micro)], [
-        {"label": labels[i], "key": jax.random.fold_in(key, i)}
-        for i in range(num_micro)
-    ]
+    return (
+        [images[i] for i in range(num_micro)],
+        [jax.random.fold_in(key, i) for i in range(num_micro)],
+        [{"label": labels[i]} for i in range(num_micro)],
+    )
 
 
 def _prepare_eval(
@@ -234,7 +244,7 @@ def _prepare_eval(
     return batch["image"], {"label": batch["label"], "mask": batch["mask"]}
 
 
-def _predict(stage: Stage, params: Any, model_state: Any, x: jax.Array) -> jax.Array:
+def _predict(stage: Stage, params: Any, model_state: Any, x: Any) -> Any:
     params = stage.layout.whole_params(params)
     return stage.constrain(predict(stage.graphdef, params, model_state, x, stage.part))
 
