@@ -220,7 +220,7 @@ def cut(config: Config, num_stages: int = 2) -> Stages:
     """Cut a model into stages that all lie on the one device of the tests."""
     policy = precision.parse(config.precision)
     model = make_blueprint(config, policy, SHAPE, CLASSES).abstract()
-    layouts = [Layout(make_mesh(ParallelConfig()))] * num_stages
+    layouts = [Layout(make_mesh(ParallelConfig()), {})] * num_stages
     images = jax.ShapeDtypeStruct((config.micro_batch_size, *SHAPE), jnp.float32)
     return build_stages(model, images, layouts, config.train.accumulate_steps)
 

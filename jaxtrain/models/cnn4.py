@@ -28,10 +28,10 @@ class CNN4(Model):
         c1, c2, c3, c4 = (scale_channels(c, width) for c in (32, 64, 128, 128))
         features = scale_channels(64, width)
         flat = (rows // 16) * (columns // 16) * c4
-        self.add_piece(_block, conv1=layers.conv(channels, c1, 3))
-        self.add_piece(_block, conv2=layers.conv(c1, c2, 3))
-        self.add_piece(_block, conv3=layers.conv(c2, c3, 3))
-        self.add_piece(_block, conv4=layers.conv(c3, c4, 3))
+        self.add_piece(_block, conv1=layers.conv(channels, c1, 3, split="out"))
+        self.add_piece(_block, conv2=layers.conv(c1, c2, 3, split="in"))
+        self.add_piece(_block, conv3=layers.conv(c2, c3, 3, split="out"))
+        self.add_piece(_block, conv4=layers.conv(c3, c4, 3, split="in"))
         self.add_piece(_dense, linear=layers.linear(flat, features))
         self.add_piece(
             Head.__call__, head=Head(features, num_outputs, dropout, layers=layers)

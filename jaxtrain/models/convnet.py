@@ -30,12 +30,12 @@ class ConvNet(Model):
         # No biases: batch norm would subtract them again.
         self.add_piece(
             _block,
-            conv1=layers.conv(in_channels, channels, 3, bias=False),
-            norm1=layers.batch_norm(channels),
+            conv1=layers.conv(in_channels, channels, 3, bias=False, split="out"),
+            norm1=layers.batch_norm(channels, split=True),
         )
         self.add_piece(
             _block,
-            conv2=layers.conv(channels, channels, 3, bias=False),
+            conv2=layers.conv(channels, channels, 3, bias=False, split="in"),
             norm2=layers.batch_norm(channels),
         )
         features = (rows // 4) * (columns // 4) * channels

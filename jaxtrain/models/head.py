@@ -20,7 +20,7 @@ class Head(nnx.Module):
     ):
         # Holds no random state: the key comes with each call.
         self.dropout = nnx.Dropout(dropout)
-        self.linear = layers.linear(in_features, num_outputs)
+        self.linear = layers.linear(in_features, num_outputs, split="out")
         self.dtype = layers.policy.output_dtype
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:

@@ -1,6 +1,7 @@
 """The layers that models are made of: all of a model share one precision."""
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import jmp
 from flax import nnx
@@ -10,6 +11,14 @@ from jaxtrain.models.batch_norm import BatchNorm
 
 # Keeps the variance of the activations from layer to layer: the default of Flax.
 lecun_normal = nnx.initializers.lecun_normal()
+
+# How the `model` axis splits a layer over devices: each computes some of its output
+# channels, or takes some of its input channels, and all add up what they get.
+#
+# Layers take turns: "out", then "in" with the same channels; one reduction of
+# activations for both (Megatron-LM, arXiv:1909.08053). What lies between, such as a
+# batch norm, is split as the channels are.
+Split = Literal["out", "in"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +40,7 @@ class Layers:
         padding: int | None = None,
         bias: bool = True,
         init: Initializer = lecun_normal,
+        split: Split | None = None,
     ) -> nnx.Conv:
         """Make a convolution with square kernels; padding None: half the kernel.
 
@@ -45,25 +55,32 @@ class Layers:
             padding=size // 2 if padding is None else padding,
             use_bias=bias,
             kernel_init=init,
+            **_split_metadata(split),
             dtype=self.policy.compute_dtype,
             param_dtype=self.policy.param_dtype,
             rngs=self.rngs,
         )
 
-    def linear(self, in_features: int, features: int) -> nnx.Linear:
+    def linear(
+        self, in_features: int, features: int, *, split: Split | None = None
+    ) -> nnx.Linear:
         """Make a dense layer."""
         return nnx.Linear(
             in_features,
             features,
+            **_split_metadata(split),
             dtype=self.policy.compute_dtype,
             param_dtype=self.policy.param_dtype,
             rngs=self.rngs,
         )
 
-    def batch_norm(self, channels: int, *, scale: float = 1.0) -> BatchNorm:
-        """Make a batch norm that starts at `scale`."""
+    def batch_norm(
+        self, channels: int, *, scale: float = 1.0, split: bool = False
+    ) -> BatchNorm:
+        """Make a batch norm that starts at `scale`; `split`: its channels are."""
         return BatchNorm(
             channels,
+            split_dim=-1 if split else None,
             groups=self.norm_groups,
             epsilon=1e-5,
             scale_init=nnx.initializers.constant(scale),
@@ -71,6 +88,22 @@ class Layers:
             param_dtype=self.policy.param_dtype,
             rngs=self.rngs,
         )
+
+
+def _split_metadata(split: Split | None) -> dict[str, Any]:
+    kernel: dict[Split | None, int] = {"out": -1, "in": -2}
+    return {
+        "kernel_metadata": {"split_dim": kernel.get(split)},
+        "bias_metadata": {"split_dim": -1 if split == "out" else None},
+    }
+
+
+def split_dims(model: nnx.Module) -> dict[str, int | None]:
+    """Return the dim of each array that the `model` axis splits (see `Layout`)."""
+    return {
+        "/".join(path): variable.get_metadata("split_dim", None)
+        for path, variable in nnx.to_flat_state(nnx.state(model))
+    }
 
 
 def scale_channels(channels: int, width: float) -> int:

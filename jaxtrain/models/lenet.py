@@ -21,10 +21,12 @@ class LeNet(Model):
     ):
         height, width, channels = image_shape
         rows, columns = (height // 2 - 4) // 2, (width // 2 - 4) // 2
-        self.add_piece(_block, conv1=layers.conv(channels, 6, 5))
-        self.add_piece(_block, conv2=layers.conv(6, 16, 5, padding=0))
-        self.add_piece(_dense, linear1=layers.linear(rows * columns * 16, 120))
-        self.add_piece(_dense, linear2=layers.linear(120, 84))
+        self.add_piece(_block, conv1=layers.conv(channels, 6, 5, split="out"))
+        self.add_piece(_block, conv2=layers.conv(6, 16, 5, padding=0, split="in"))
+        self.add_piece(
+            _dense, linear1=layers.linear(rows * columns * 16, 120, split="out")
+        )
+        self.add_piece(_dense, linear2=layers.linear(120, 84, split="in"))
         self.add_piece(Head.__call__, head=Head(84, num_outputs, 0.0, layers=layers))
 
 

@@ -14,7 +14,7 @@ from flax import nnx
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head
-from jaxtrain.models.layers import Layers, scale_channels
+from jaxtrain.models.layers import Layers, Split, scale_channels
 
 # Keeps the variance of the gradients from layer to layer (He et al. 2015,
 # arXiv:1502.01852, equation 14).
@@ -22,11 +22,23 @@ he_normal = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
 
 
 def conv(
-    in_channels: int, channels: int, size: int, *, stride: int = 1, layers: Layers
+    in_channels: int,
+    channels: int,
+    size: int,
+    *,
+    stride: int = 1,
+    split: Split | None = None,
+    layers: Layers,
 ) -> nnx.Conv:
     """Make a convolution that a batch norm follows."""
     return layers.conv(
-        in_channels, channels, size, stride=stride, bias=False, init=he_normal
+        in_channels,
+        channels,
+        size,
+        stride=stride,
+        bias=False,
+        init=he_normal,
+        split=split,
     )
 
 
@@ -61,9 +73,11 @@ class BasicBlock(Block):
 
     def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
         super().__init__(in_channels, channels, stride=stride, layers=layers)
-        self.conv1 = conv(in_channels, channels, 3, stride=stride, layers=layers)
-        self.norm1 = layers.batch_norm(channels)
-        self.conv2 = conv(channels, channels, 3, layers=layers)
+        self.conv1 = conv(
+            in_channels, channels, 3, stride=stride, split="out", layers=layers
+        )
+        self.norm1 = layers.batch_norm(channels, split=True)
+        self.conv2 = conv(channels, channels, 3, split="in", layers=layers)
         self.norm2 = layers.batch_norm(channels, scale=0.0)
 
     def residual(self, x: jax.Array) -> jax.Array:
@@ -79,10 +93,14 @@ class Bottleneck(Block):
     def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
         super().__init__(in_channels, channels, stride=stride, layers=layers)
         out_channels = channels * self.expansion
-        self.conv1 = conv(in_channels, channels, 1, layers=layers)
-        self.norm1 = layers.batch_norm(channels)
-        self.conv2 = conv(channels, channels, 3, stride=stride, layers=layers)
+        self.conv1 = conv(in_channels, channels, 1, split="out", layers=layers)
+        self.norm1 = layers.batch_norm(channels, split=True)
+        self.conv2 = conv(
+            channels, channels, 3, stride=stride, split="in", layers=layers
+        )
         self.norm2 = layers.batch_norm(channels)
+        # Whole: split, it would need a reduction of its own, of four times the
+        # channels.
         self.conv3 = conv(channels, out_channels, 1, layers=layers)
         self.norm3 = layers.batch_norm(out_channels, scale=0.0)
 
