@@ -98,7 +98,7 @@ def make_bare():
     model = models.build(
         CONFIG.model,
         image_shape=(28, 28, 1),
-        num_classes=10,
+        num_outputs=10,
         policy=precision.parse("fp32"),
         rngs=nnx.Rngs(params=0),
     )

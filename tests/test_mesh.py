@@ -10,10 +10,17 @@ from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 from jaxtrain import keys
-from jaxtrain.config import MESH_AXES, Config, ModelConfig, ParallelConfig
+from jaxtrain.config import (
+    MESH_AXES,
+    Config,
+    ModelConfig,
+    ParallelConfig,
+    TrainConfig,
+)
 from jaxtrain.errors import UserError
+from jaxtrain.models.layers import split_dims
 from jaxtrain.parallel.mesh import axis_sizes
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.sharding import Layout, whole_layers
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.state import make_create_state
@@ -63,21 +70,25 @@ def test_one_axis_takes_the_rest():
         ParallelConfig(data=-1, model=-1)
 
 
-def abstract_state(optimizer: optax.GradientTransformation, groups: int = 8) -> Any:
-    """Return the state of a ResNet-50 for ImageNet, without allocating it."""
-    config = Config(
-        model=ModelConfig(name="resnet50"), parallel=ParallelConfig(batch_norm=groups)
-    )
-    policy = precision.parse("fp32")
-    blueprint = make_blueprint(config, policy, (224, 224, 3), 1000)
-    create = make_create_state(blueprint, config.train, optimizer)
+# For ImageNet, with batch norm over groups of 8.
+RESNET50 = make_blueprint(
+    Config(model=ModelConfig(name="resnet50"), parallel=ParallelConfig(batch_norm=8)),
+    precision.parse("fp32"),
+    (224, 224, 3),
+    1000,
+)
+
+
+def abstract_state(optimizer: optax.GradientTransformation) -> Any:
+    """Return the state of the ResNet-50, without allocating it."""
+    create = make_create_state(RESNET50, TrainConfig(steps=1), optimizer)
     return jax.eval_shape(create, keys.root_key(0))
 
 
 def layout(shard_params: bool = True, **sizes: int) -> Layout:
     shape = tuple(sizes.get(axis, 1) for axis in MESH_AXES)
     mesh: Any = AbstractMesh(shape, MESH_AXES)
-    return Layout(mesh, shard_params=shard_params)
+    return Layout(mesh, split_dims(RESNET50.abstract()), shard_params)
 
 
 def bytes_per_device(state: Any, layout: Layout) -> int:
@@ -119,6 +130,37 @@ def test_rules_catch_kernels_moments_and_statistics():
     statistics = specs.model_state["stage2_block2"]
     assert statistics["norm1"]["mean"] == P(("data", "fsdp"), "model")
     assert statistics["norm2"]["mean"] == P(("data", "fsdp"), None)
+
+
+def test_longest_path_counts():
+    """A layer in a block is not the layer of its name at the top of the model."""
+    dims = {"conv1/kernel": -1, "block/conv1/kernel": -2, "block/conv2/kernel": None}
+    mesh: Any = AbstractMesh((1, 1, 2, 1, 1), MESH_AXES)
+    kernel = {"kernel": jax.ShapeDtypeStruct((4, 4), "f4")}
+    block = {"conv1": kernel, "conv2": kernel}
+    found = Layout(mesh, dims).state({"mu": {"conv1": kernel, "block": block}})["mu"]
+    assert found["conv1"]["kernel"].spec == P(None, "model")
+    assert found["block"]["conv1"]["kernel"].spec == P("model", None)
+    assert found["block"]["conv2"]["kernel"].spec == P(None, None)
+
+
+@pytest.mark.parametrize(
+    ("size", "names"),
+    [
+        (2, ["stem_conv", "stage*_block*/conv3", "stage*_block*/shortcut_conv"]),
+        # Does not divide the 1,000 outputs.
+        (16, ["stem_conv", "stage*_block*/conv3", "stage*_block*/shortcut_conv"]),
+        (3, []),
+    ],
+)
+def test_layers_left_whole_are_named(size: int, names: list[str]):
+    params = abstract_state(optax.sgd(0.1)).params
+    placed = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+        params,
+        layout(model=size).state(params),
+    )
+    assert sorted(whole_layers(placed)) == sorted(names)
 
 
 TINY = recipe(

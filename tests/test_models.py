@@ -15,7 +15,9 @@ from flax import nnx
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models import MODELS, build, layers
+from jaxtrain.models import MODELS, build, layers, pools
+from jaxtrain.models.base import Model
+from jaxtrain.models.head import Head
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 BF16 = jmp.get_policy("params=float32,compute=bfloat16,output=float32")
@@ -38,13 +40,13 @@ Apply = Callable[[Any, Any, jax.Array], tuple[jax.Array, Any]]
 def create(
     config: ModelConfig,
     shape: Shape = (16, 16, 3),
-    num_classes: int = 10,
+    num_outputs: int = 10,
     policy: jmp.Policy = FP32,
-) -> layers.Model:
+) -> Model:
     return build(
         config,
         image_shape=shape,
-        num_classes=num_classes,
+        num_outputs=num_outputs,
         policy=policy,
         rngs=nnx.Rngs(jax.random.key(0, impl="rbg")),  # quickest to compile
     )
@@ -54,26 +56,26 @@ def create(
 def abstract(
     config: ModelConfig,
     shape: Shape,
-    num_classes: int = 10,
+    num_outputs: int = 10,
     policy: jmp.Policy = FP32,
-) -> layers.Model:
+) -> Model:
     """Create a model of shapes only."""
-    return nnx.eval_shape(lambda: create(config, shape, num_classes, policy))
+    return nnx.eval_shape(lambda: create(config, shape, num_outputs, policy))
 
 
-def split(model: layers.Model) -> tuple[Apply, Any, Any]:
+def split(model: Model) -> tuple[Apply, Any, Any]:
     """Return a pure function of parameters, other state and images, and its state."""
     graph, params, rest = nnx.split(model, nnx.Param, ...)
 
     def apply(params: Any, rest: Any, images: jax.Array) -> tuple[jax.Array, Any]:
         merged = nnx.merge(graph, params, rest, copy=True)
-        logits = merged(images, rngs=nnx.Rngs(dropout=0))
+        logits = merged(images, key=jax.random.key(0))
         return logits, nnx.state(merged, nnx.BatchStat)
 
     return apply, params, rest
 
 
-def num_params(model: layers.Model) -> int:
+def num_params(model: Model) -> int:
     return sum(math.prod(x.shape) for x in jax.tree.leaves(nnx.state(model, nnx.Param)))
 
 
@@ -87,7 +89,7 @@ class Product(NamedTuple):
     padding: tuple[tuple[int, int], ...]
 
 
-def trace(model: layers.Model, shape: Shape) -> list[Product]:
+def trace(model: Model, shape: Shape) -> list[Product]:
     """List the products of a call on one image in order, computing none."""
     apply, params, rest = split(model)
     images = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
@@ -113,7 +115,7 @@ def random_images(*shape: int) -> jax.Array:
 # num_params of the torchvision model cards; ResNet-18 for CIFAR-10: 11.17M in
 # kuangliu/pytorch-cifar. The two others by hand, layer by layer.
 @pytest.mark.parametrize(
-    ("config", "shape", "num_classes", "count"),
+    ("config", "shape", "num_outputs", "count"),
     [
         (ModelConfig(name="lenet"), DIGITS, 10, 61_706),
         (
@@ -138,9 +140,9 @@ def random_images(*shape: int) -> jax.Array:
     ids=lambda value: value.name if isinstance(value, ModelConfig) else None,
 )
 def test_parameter_count(
-    config: ModelConfig, shape: Shape, num_classes: int, count: int
+    config: ModelConfig, shape: Shape, num_outputs: int, count: int
 ) -> None:
-    assert num_params(abstract(config, shape, num_classes)) == count
+    assert num_params(abstract(config, shape, num_outputs)) == count
 
 
 # Billions of multiply-adds at 224 pixels, from the torchvision model cards ("GFLOPS").
@@ -205,6 +207,14 @@ def test_paths(name: str) -> None:
             assert path[-1] in leaves
     if name in RESNETS:
         assert "conv1" in nnx.to_pure_dict(params)["stage1_block1"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_layer_is_in_exactly_one_piece(name: str) -> None:
+    model = abstract(ModelConfig(name=name), CIFAR)
+    named = [name for piece in model.pieces for name in piece.names]
+    held = {path[0] for path, _ in nnx.to_flat_state(nnx.state(model))}
+    assert sorted(named) == sorted(held)
 
 
 def flat(state: Any) -> dict[str, np.ndarray]:
@@ -276,7 +286,7 @@ def test_logits_are_not_rounded_to_the_compute_dtype(narrow: str) -> None:
     """They are the float32 sums of products of rounded features and kernels."""
     policy = jmp.get_policy(f"params=float32,compute={narrow},output=float32")
     rngs = nnx.Rngs(0)
-    head = layers.Head(64, 10, 0.0, layers=layers.Layers(policy=policy, rngs=rngs))
+    head = Head(64, 10, 0.0, layers=layers.Layers(policy=policy, rngs=rngs))
     bias: Any = head.linear.bias
     bias[...] = random_images(10)
     features = 5 * random_images(32, 64)
@@ -394,7 +404,7 @@ def test_max_pool_equals_flax(shape: tuple[int, ...]) -> None:
         return nnx.max_pool(x, (2, 2), strides=(2, 2))
 
     expected, expected_vjp = jax.vjp(flax_pool, x)
-    actual, actual_vjp = jax.vjp(layers.max_pool, x)
+    actual, actual_vjp = jax.vjp(pools.max_pool, x)
     np.testing.assert_array_equal(actual, expected)
     np.testing.assert_array_equal(actual_vjp(actual)[0], expected_vjp(actual)[0])
 
@@ -404,7 +414,7 @@ def test_dropout_is_keyed_by_the_call() -> None:
     images = random_images(2, 16, 16, 3)
 
     def logits(seed: int) -> np.ndarray:
-        return np.asarray(model(images, rngs=nnx.Rngs(dropout=seed)))
+        return np.asarray(model(images, key=jax.random.key(seed)))
 
     model.train()
     np.testing.assert_array_equal(logits(0), logits(0))
@@ -414,6 +424,36 @@ def test_dropout_is_keyed_by_the_call() -> None:
     model.eval()
     np.testing.assert_array_equal(logits(0), logits(1))
     np.testing.assert_array_equal(logits(0), model(images))
+
+
+class Noisy(Model):
+    """Three pieces that drop features, the second `draws` times in turn."""
+
+    def __init__(self, draws: int = 1):
+        self.add_piece(_drop, drop1=nnx.Dropout(0.5))
+        self.add_piece(_drop, **{f"drop2_{i}": nnx.Dropout(0.5) for i in range(draws)})
+        self.add_piece(_drop, drop3=nnx.Dropout(0.5))
+
+
+def _drop(*layers_and_input: Any) -> tuple[jax.Array, ...]:
+    """Put what each layer makes of ones behind what came before."""
+    *dropouts, x, rngs = layers_and_input
+    return (*x, *(drop(jnp.ones(1000), rngs=rngs) for drop in dropouts))
+
+
+def test_each_piece_draws_by_its_place_alone() -> None:
+    key = jax.random.key(5)
+    first, second, third = map(np.asarray, Noisy()((), key=key))
+    for one, other in (first, second), (first, third), (second, third):
+        # Of 1,000 features half agree by chance, 50 more or less in one of 600 cases.
+        assert 400 < (one == other).sum() < 600
+    # However often another piece draws, and wherever the model is cut.
+    first_, again, other, third_ = map(np.asarray, Noisy(2)((), key=key))
+    for one, same in (first, first_), (second, again), (third, third_):
+        np.testing.assert_array_equal(one, same)
+    assert (other != again).any()
+    alone = Noisy()((), key=key, part=slice(2, 3))
+    np.testing.assert_array_equal(alone[0], third)
 
 
 @pytest.mark.parametrize("name", ["convnet", "cnn4", "resnet18"])

@@ -9,9 +9,10 @@ from flax import nnx
 from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
+from jaxtrain.models.base import Model
 from jaxtrain.models.cnn4 import CNN4
 from jaxtrain.models.convnet import ConvNet
-from jaxtrain.models.layers import Layers, Model
+from jaxtrain.models.layers import Layers
 from jaxtrain.models.lenet import LeNet
 from jaxtrain.models.resnet import ResNet18, ResNet34, ResNet50, ResNet101, ResNet152
 from jaxtrain.registry import check_no_options, find_row, given_options
@@ -35,7 +36,7 @@ def build(
     config: ModelConfig,
     *,
     image_shape: tuple[int, int, int],
-    num_classes: int,
+    num_outputs: int,
     policy: jmp.Policy,
     rngs: nnx.Rngs,
     norm_groups: int = 1,
@@ -45,7 +46,7 @@ def build(
     Args:
       config: name and options; an option that is None has the model's own default.
       image_shape: height, width and channels.
-      num_classes: number of logits.
+      num_outputs: number of logits.
       policy: dtypes of parameters, activations and logits.
       rngs: source of the initial weights (stream `params`).
       norm_groups: parts of a training batch that batch norm takes by themselves.
@@ -64,7 +65,7 @@ def build(
     options = _options(config, model)
     _check_image_shape(image_shape, name, model)
     layers = Layers(policy=policy, rngs=rngs, norm_groups=norm_groups)
-    return model(image_shape, num_classes, layers=layers, **options)
+    return model(image_shape, num_outputs, layers=layers, **options)
 
 
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:

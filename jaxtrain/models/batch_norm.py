@@ -22,11 +22,20 @@ class BatchNorm(nnx.BatchNorm):
     statistics of shape (channels,).
     """
 
-    def __init__(self, channels: int, *, groups: int, **options: Any):
-        super().__init__(channels, momentum=MOMENTUM, **options)
+    def __init__(
+        self, channels: int, *, groups: int, split_dim: int | None, **options: Any
+    ):
+        metadata = {"split_dim": split_dim}
+        super().__init__(
+            channels,
+            momentum=MOMENTUM,
+            scale_metadata=metadata,
+            bias_metadata=metadata,
+            **options,
+        )
         shape = (groups, channels) if groups > 1 else (channels,)
-        self.mean = nnx.BatchStat(jnp.zeros(shape, wide(self.dtype)))
-        self.var = nnx.BatchStat(jnp.ones(shape, wide(self.dtype)))
+        self.mean = nnx.BatchStat(jnp.zeros(shape, wide(self.dtype)), **metadata)
+        self.var = nnx.BatchStat(jnp.ones(shape, wide(self.dtype)), **metadata)
 
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Normalise (batch, ..., channels); the result has the layer's dtype."""

@@ -7,7 +7,7 @@ from flax import nnx
 
 from jaxtrain import models
 from jaxtrain.config import ModelConfig
-from jaxtrain.models.layers import Model
+from jaxtrain.models.base import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Blueprint:
         return models.build(
             self.config,
             image_shape=self.image_shape,
-            num_classes=self.num_outputs,
+            num_outputs=self.num_outputs,
             policy=self.policy,
             rngs=rngs,
             norm_groups=self.norm_groups,

@@ -1,16 +1,12 @@
 """Four plain convolutions and two dense layers, without normalisation."""
 
+import jax
 from flax import nnx
 
-from jaxtrain.models.layers import (
-    Head,
-    Layers,
-    Model,
-    Piece,
-    flatten,
-    max_pool,
-    scale_channels,
-)
+from jaxtrain.models.base import Model
+from jaxtrain.models.head import Head
+from jaxtrain.models.layers import Layers, scale_channels
+from jaxtrain.models.pools import flatten, max_pool
 
 
 class CNN4(Model):
@@ -22,7 +18,7 @@ class CNN4(Model):
     def __init__(
         self,
         image_shape: tuple[int, int, int],
-        num_classes: int,
+        num_outputs: int,
         *,
         layers: Layers,
         width: float = 1.0,
@@ -30,20 +26,21 @@ class CNN4(Model):
     ):
         rows, columns, channels = image_shape
         c1, c2, c3, c4 = (scale_channels(c, width) for c in (32, 64, 128, 128))
-        self.conv1 = layers.conv(channels, c1, 3)
-        self.conv2 = layers.conv(c1, c2, 3)
-        self.conv3 = layers.conv(c2, c3, 3)
-        self.conv4 = layers.conv(c3, c4, 3)
         features = scale_channels(64, width)
-        self.linear = layers.linear((rows // 16) * (columns // 16) * c4, features)
-        self.head = Head(features, num_classes, dropout, layers=layers)
+        flat = (rows // 16) * (columns // 16) * c4
+        self.add_piece(_block, conv1=layers.conv(channels, c1, 3, split="out"))
+        self.add_piece(_block, conv2=layers.conv(c1, c2, 3, split="in"))
+        self.add_piece(_block, conv3=layers.conv(c2, c3, 3, split="out"))
+        self.add_piece(_block, conv4=layers.conv(c3, c4, 3, split="in"))
+        self.add_piece(_dense, linear=layers.linear(flat, features))
+        self.add_piece(
+            Head.__call__, head=Head(features, num_outputs, dropout, layers=layers)
+        )
 
-    def pieces(self, rngs: nnx.Rngs | None = None) -> list[Piece]:
-        return [
-            Piece(("conv1",), lambda x: max_pool(nnx.relu(self.conv1(x)))),
-            Piece(("conv2",), lambda x: max_pool(nnx.relu(self.conv2(x)))),
-            Piece(("conv3",), lambda x: max_pool(nnx.relu(self.conv3(x)))),
-            Piece(("conv4",), lambda x: max_pool(nnx.relu(self.conv4(x)))),
-            Piece(("linear",), lambda x: nnx.relu(self.linear(flatten(x)))),
-            Piece(("head",), lambda x: self.head(x, rngs=rngs)),
-        ]
+
+def _block(conv: nnx.Conv, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    return max_pool(nnx.relu(conv(x)))
+
+
+def _dense(linear: nnx.Linear, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    return nnx.relu(linear(flatten(x)))

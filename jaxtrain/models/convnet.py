@@ -3,15 +3,11 @@
 import jax
 from flax import nnx
 
-from jaxtrain.models.layers import (
-    Head,
-    Layers,
-    Model,
-    Piece,
-    flatten,
-    max_pool,
-    scale_channels,
-)
+from jaxtrain.models.base import Model
+from jaxtrain.models.batch_norm import BatchNorm
+from jaxtrain.models.head import Head
+from jaxtrain.models.layers import Layers, scale_channels
+from jaxtrain.models.pools import flatten, max_pool
 
 
 class ConvNet(Model):
@@ -23,7 +19,7 @@ class ConvNet(Model):
     def __init__(
         self,
         image_shape: tuple[int, int, int],
-        num_classes: int,
+        num_outputs: int,
         *,
         layers: Layers,
         width: float = 1.0,
@@ -32,22 +28,25 @@ class ConvNet(Model):
         rows, columns, in_channels = image_shape
         channels = scale_channels(64, width)
         # No biases: batch norm would subtract them again.
-        self.conv1 = layers.conv(in_channels, channels, 3, bias=False)
-        self.norm1 = layers.batch_norm(channels)
-        self.conv2 = layers.conv(channels, channels, 3, bias=False)
-        self.norm2 = layers.batch_norm(channels)
+        self.add_piece(
+            _block,
+            conv1=layers.conv(in_channels, channels, 3, bias=False, split="out"),
+            norm1=layers.batch_norm(channels, split=True),
+        )
+        self.add_piece(
+            _block,
+            conv2=layers.conv(channels, channels, 3, bias=False, split="in"),
+            norm2=layers.batch_norm(channels),
+        )
         features = (rows // 4) * (columns // 4) * channels
-        self.head = Head(features, num_classes, dropout, layers=layers)
+        self.add_piece(_head, head=Head(features, num_outputs, dropout, layers=layers))
 
-    def pieces(self, rngs: nnx.Rngs | None = None) -> list[Piece]:
-        return [
-            Piece(("conv1", "norm1"), self._block1),
-            Piece(("conv2", "norm2"), self._block2),
-            Piece(("head",), lambda x: self.head(flatten(x), rngs=rngs)),
-        ]
 
-    def _block1(self, x: jax.Array) -> jax.Array:
-        return max_pool(nnx.relu(self.norm1(self.conv1(x))))
+def _block(
+    conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
+) -> jax.Array:
+    return max_pool(nnx.relu(norm(conv(x))))
 
-    def _block2(self, x: jax.Array) -> jax.Array:
-        return max_pool(nnx.relu(self.norm2(self.conv2(x))))
+
+def _head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    return head(flatten(x), rngs)

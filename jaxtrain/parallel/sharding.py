@@ -1,8 +1,8 @@
-"""Where arrays lie: rules from a path in the state to mesh axes, and batch sharding."""
+"""Where arrays lie: from a path in the state to mesh axes, and batch sharding."""
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,27 +12,6 @@ from jax.sharding import PartitionSpec as P
 
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
-
-# The dim, counted from the last, that the `model` axis splits: -1 the output channels,
-# -2 the input channels of a kernel, None neither. The first rule whose pattern is found
-# in the path of an array decides. A path is that of the state's tree, such as
-# `params/conv1/kernel`; a rule for a parameter also catches its optimizer moments,
-# whose paths end in the same way.
-#
-# Layers take turns: the first gives each device some of the channels, the second takes
-# them and adds up, one reduction of activations for both (Megatron-LM,
-# arXiv:1909.08053). The third convolution of a bottleneck stays whole: split, it would
-# need another reduction, of four times the channels.
-TENSOR_RULES: Sequence[tuple[str, int | None]] = (
-    (r"block\d+/(conv|norm)3/", None),
-    (r"/conv[13]/(kernel|bias)", -1),
-    (r"/norm[13]/", -1),
-    (r"/conv[24]/kernel", -2),
-    (r"/linear1/(kernel|bias)", -1),
-    (r"/linear2/kernel", -2),
-    (r"/head/linear/", -1),
-    (r"", None),
-)
 
 # Paths of batch-norm statistics.
 STATISTICS = ("model_state/", "ema_model_state/")
@@ -47,11 +26,15 @@ class Layout:
 
     Attributes:
       mesh: the devices.
+      split_dims: of each array of the model, by its path, the dim that the `model` axis
+        splits, counted from the last; None: none. What the optimizer and the averages
+        hold of an array has a path that ends in the same way, and is split alike.
       shard_params: whether the `fsdp` axis shares the parameters (ZeRO stage 3,
         arXiv:1910.02054), and not only optimizer state and averages (stage 1).
     """
 
     mesh: Mesh
+    split_dims: Mapping[str, int | None]
     shard_params: bool = True
 
     def state(self, state: Any) -> Any:
@@ -86,7 +69,7 @@ class Layout:
 
     def _spec(self, path: str, shape: tuple[int, ...], *, shared: bool) -> P:
         axes: list[Any] = [None] * len(shape)
-        dim = next(d for pattern, d in TENSOR_RULES if re.search(pattern, f"/{path}"))
+        dim = self._split_dim(path)
         model = self.mesh.shape["model"]
         if dim is not None and len(shape) >= -dim and shape[dim] % model == 0:
             axes[dim] = "model"
@@ -99,10 +82,38 @@ class Layout:
                 axes[max(free, key=lambda i: shape[i])] = "fsdp"
         return P(*axes)
 
+    def _split_dim(self, path: str) -> int | None:
+        parts = path.split("/")
+        ends = ("/".join(parts[i:]) for i in range(len(parts)))
+        # The longest: `block/conv` is another array than `conv`.
+        return next((self.split_dims[e] for e in ends if e in self.split_dims), None)
+
 
 def splits_channels(shardings: Any) -> bool:
     """Return whether the `model` axis splits any of the arrays."""
     return any("model" in s.spec for s in jax.tree.leaves(shardings))
+
+
+def whole_layers(params: Any) -> list[str]:
+    """Return the layers whose output channels the `model` axis divides, yet not splits.
+
+    Args:
+      params: abstract arrays with shardings.
+
+    Returns:
+      Their paths, each once, with `*` for the numbers of blocks that differ in nothing
+      else.
+    """
+    names: dict[str, None] = {}
+    for path, x in jax.tree_util.tree_leaves_with_path(params):
+        size = x.sharding.mesh.shape["model"]
+        divides = len(x.shape) > 1 and x.shape[-1] % size == 0
+        if divides and "model" not in x.sharding.spec:
+            *blocks, layer, _ = jax.tree_util.keystr(
+                path, simple=True, separator="/"
+            ).split("/")
+            names["/".join([*(re.sub(r"\d+", "*", b) for b in blocks), layer])] = None
+    return list(names)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

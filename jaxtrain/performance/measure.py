@@ -17,7 +17,6 @@ from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices, sharding
-from jaxtrain.parallel.sharding import Layout
 from jaxtrain.performance import collectives
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import Setup, build_setup
@@ -169,7 +168,7 @@ def peak_bytes(program: jax.stages.Compiled) -> int:
 
 def _minimum_bytes(setup: Setup) -> int:
     # As the `model` axis alone splits them.
-    shardings = Layout(setup.mesh, shard_params=False).state(setup.abstract_state)
+    shardings = replace(setup.layout, shard_params=False).state(setup.abstract_state)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
         setup.abstract_state.params,

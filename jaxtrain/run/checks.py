@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
-from jaxtrain.models.layers import Model
+from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.evaluate import eval_batch_size

@@ -15,8 +15,9 @@ from jaxtrain import keys, tasks
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.errors import UserError
+from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.layers import Model
+from jaxtrain.models.layers import split_dims
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
@@ -70,11 +71,8 @@ def build_setup(config: Config) -> Setup:
     Raises:
       UserError: a name is unknown, or data, model, batch and devices do not fit.
     """
-    layouts = [
-        Layout(mesh, shard_params=config.parallel.preset != "zero1")
-        for mesh in make_stage_meshes(config.parallel)
-    ]
-    checks.check_batches(config, layouts[0].mesh)
+    meshes = make_stage_meshes(config.parallel)
+    checks.check_batches(config, meshes[0])
     checks.check_clocks(config)
     policy = precision.parse(config.precision)
     splits = sources.load(config.data, config.seed)
@@ -96,7 +94,9 @@ def build_setup(config: Config) -> Setup:
     blueprint = make_blueprint(config, policy, train.image_shape, task.num_outputs)
     create = make_create_state(blueprint, config.train, tx)
     model = blueprint.abstract()
-    checks.check_image_shape(train.image_shape, model, layouts[0].mesh)
+    checks.check_image_shape(train.image_shape, model, meshes[0])
+    shard_params = config.parallel.preset != "zero1"
+    layouts = [Layout(mesh, split_dims(model), shard_params) for mesh in meshes]
     abstract = jax.eval_shape(create, keys.root_key(config.seed))
     stages = _stages(config, blueprint, model, layouts)
     return Setup(

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 import jaxtrain
+from jaxtrain.parallel import sharding
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Values
@@ -48,9 +49,20 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{jax.device_count()} x {device.device_kind}, "
         f"{jax.process_count()} process(es)",
+        **_describe_split(setup),
         **_describe_stages(setup),
         "workdir": workdir,
     }
+
+
+def _describe_split(setup: Setup) -> dict[str, str]:
+    """Name the layers that `parallel.model` leaves whole, though it divides them."""
+    size = setup.mesh.shape["model"]
+    if size == 1:
+        return {}
+    names = sharding.whole_layers(setup.abstract_state.params)
+    shown = f"parallel.model = {size} divides but does not split {', '.join(names)}"
+    return {"left whole": shown} if names else {}
 
 
 def _describe_stages(setup: Setup) -> dict[str, str]:

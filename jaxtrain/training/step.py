@@ -159,18 +159,17 @@ def apply_model(
     graphdef: Any,
     params: Any,
     model_state: Any,
-    x: jax.Array,
+    x: Any,
     key: jax.Array | None = None,
     part: slice = slice(None),
-) -> tuple[jax.Array, Any]:
+) -> tuple[Any, Any]:
     """Train a model, or some of its pieces, on `x`: the output and the new state.
 
-    `key` is for dropout, which is in the last piece.
+    `key` is for what is random in it (see `Model`).
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train()
-    rngs = None if key is None else nnx.Rngs(dropout=key)
-    y = model(x, rngs=rngs, part=part)
+    y = model(x, key=key, part=part)
     return y, split_model(model)[2]
 
 
@@ -178,9 +177,9 @@ def predict(
     graphdef: Any,
     params: Any,
     model_state: Any,
-    x: jax.Array,
+    x: Any,
     part: slice = slice(None),
-) -> jax.Array:
+) -> Any:
     """Apply a model, or some of its pieces, as it is evaluated."""
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.eval()

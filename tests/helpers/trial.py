@@ -31,7 +31,7 @@ RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(8, BATCH, *SHAPE)).astype(np.float32)
 LABELS = RNG.integers(0, CLASSES, (8, BATCH)).astype(np.int32)
 ROOT = keys.root_key(0)
-LAYOUT = Layout(make_mesh(ParallelConfig()))
+LAYOUT = Layout(make_mesh(ParallelConfig()), {})
 
 
 def as_given(data: Any, batch: Any, root: jax.Array, step: jax.Array) -> Any:

@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxtrain.errors import UserError
-from jaxtrain.models.layers import Model
+from jaxtrain.models.base import Model
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 from jaxtrain.parallel.sharding import Layout, replicated
 from jaxtrain.training.stages.timeline import Timeline, simulate
@@ -38,17 +38,20 @@ class Stage:
     flops: float
 
     def activations(self, num_dims: int) -> NamedSharding:
-        """Return where the inputs and outputs (batch, ...) of the stage lie."""
+        """Return where arrays (batch, ...) that enter or leave the stage lie."""
         spec = P(BATCH_AXES, *SPATIAL_AXES)
         return NamedSharding(self.layout.mesh, spec if num_dims == 4 else P(BATCH_AXES))
 
-    def constrain(self, x: jax.Array) -> jax.Array:
+    def constrain(self, tree: Any) -> Any:
         """Have activations, or their gradients, lie so, inside jit."""
-        return jax.lax.with_sharding_constraint(x, self.activations(x.ndim))
+        return jax.lax.with_sharding_constraint(tree, self._shardings(tree))
 
-    def take(self, x: jax.Array) -> jax.Array:
+    def take(self, tree: Any) -> Any:
         """Copy activations, or their gradients, from a neighbour, or a batch."""
-        return jax.device_put(x, self.activations(x.ndim))
+        return jax.device_put(tree, self._shardings(tree))
+
+    def _shardings(self, tree: Any) -> Any:
+        return jax.tree.map(lambda x: self.activations(x.ndim), tree)
 
     def take_whole(self, tree: Any) -> Any:
         """Copy small arrays to every device of the stage."""
@@ -123,7 +126,7 @@ def build_stages(
     Raises:
       UserError: the model has fewer pieces.
     """
-    pieces = model.pieces()
+    pieces = model.pieces
     if len(layouts) > len(pieces):
         raise UserError(
             f"parallel.pipeline_stages = {len(layouts)} is more than the {len(pieces)} "
@@ -145,7 +148,7 @@ def piece_flops(model: Model, images: jax.ShapeDtypeStruct) -> list[float]:
     """Return the FLOPs of a forward pass through each piece, as XLA counts them."""
     graphdef, params, model_state = split_model(model)
     flops, x, key = [], images, jax.random.key(0)
-    for i in range(len(model.pieces())):
+    for i in range(len(model.pieces)):
 
         def function(params: Any, model_state: Any, x: Any, i: int = i) -> Any:
             part = slice(i, i + 1)

@@ -30,7 +30,7 @@ class StagePrograms(Several):
 
     Attributes:
       zeros: `params -> total`, to sum gradients in.
-      forward: `(params, model_state, x, target) -> (y, pullback, model_state,
+      forward: `(params, model_state, x, key, target) -> (y, pullback, model_state,
         metrics)`; the `pullback` holds the residuals. For the last stage `y` is the
         scaled loss and `target` what it takes; for the others `target` and `metrics`
         are empty.
@@ -96,12 +96,17 @@ def _zeros(stage: Stage, params: Any) -> Any:
 
 
 def _forward(
-    stage: Stage, params: Any, model_state: Any, x: jax.Array, target: dict[str, Any]
-) -> tuple[jax.Array, Any, Any, Metrics]:
+    stage: Stage,
+    params: Any,
+    model_state: Any,
+    x: Any,
+    key: jax.Array,
+    target: dict[str, Any],
+) -> tuple[Any, Any, Any, Metrics]:
     assert not target, "only the last stage looks at the target"
 
-    def apply(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
-        y, new = apply_model(stage.graphdef, params, model_state, x, part=stage.part)
+    def apply(params: Any, x: Any) -> tuple[Any, Any]:
+        y, new = apply_model(stage.graphdef, params, model_state, x, key, stage.part)
         return stage.constrain(y), new
 
     params = stage.layout.whole_params(params)
@@ -114,12 +119,13 @@ def _last_forward(
     task: Task,
     params: Any,
     model_state: Any,
-    x: jax.Array,
+    x: Any,
+    key: jax.Array,
     target: dict[str, Any],
 ) -> tuple[jax.Array, Any, Any, Metrics]:
-    def loss_fn(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
+    def loss_fn(params: Any, x: Any) -> tuple[jax.Array, Any]:
         outputs, new = apply_model(
-            stage.graphdef, params, model_state, x, target["key"], stage.part
+            stage.graphdef, params, model_state, x, key, stage.part
         )
         loss, metrics = mean_loss_and_metrics(task, outputs, target["target"])
         return loss * scale_of(target["loss_scale"]), (new, metrics)
@@ -129,9 +135,7 @@ def _last_forward(
     return loss, pullback, model_state, metrics
 
 
-def _backward(
-    stage: Stage, total: Any, pullback: Any, dy: jax.Array
-) -> tuple[Any, jax.Array | None]:
+def _backward(stage: Stage, total: Any, pullback: Any, dy: Any) -> tuple[Any, Any]:
     grads, dx = pullback(dy)
     grads = stage.layout.shared_grads(grads)
     total = jax.tree.map(jnp.add, total, grads)

@@ -55,7 +55,7 @@ class TrainStep(Several):
     """`(state, root_key, data, batches) -> (state, metrics)`, as `make_train_step`.
 
     The data and the batches lie on the first stage, which prepares the images; the
-    targets and the keys of dropout go from there to the last.
+    targets go from there to the last, the keys of what is random to all.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TrainStep(Several):
         whole = replicated(first.layout.mesh)
         self._prepare = Compiled(
             functools.partial(_prepare, task, preprocess, config.accumulate_steps),
-            out_shardings=(first.activations(4), whole),
+            out_shardings=(first.activations(4), whole, whole),
         )
         shardings = stages.shardings(abstract)
         self._programs = [
@@ -96,8 +96,8 @@ class TrainStep(Several):
         self, state: TrainState, root: jax.Array, data: Any, batches: Batch
     ) -> tuple[TrainState, Metrics]:
         parts: list[TrainState] = self._stages.split(state)
-        images, targets = self._prepare(state.step, root, data, batches)
-        totals, model_states, metrics = self._passes(parts, images, targets)
+        prepared = self._prepare(state.step, root, data, batches)
+        totals, model_states, metrics = self._passes(parts, *prepared)
         stages, programs = self._stages.stages, self._programs
         summed = [
             program.sum_up(*args)
@@ -128,7 +128,11 @@ class TrainStep(Several):
         return state, concluded[0][1]
 
     def _passes(
-        self, parts: list[TrainState], images: list[jax.Array], targets: list[Any]
+        self,
+        parts: list[TrainState],
+        images: list[jax.Array],
+        micro_keys: list[jax.Array],
+        targets: list[Any],
     ) -> tuple[list[Any], list[Any], list[Metrics]]:
         """Run the forward and backward passes of all micro-batches.
 
@@ -140,6 +144,7 @@ class TrainStep(Several):
         last = len(stages) - 1
         loss_scale = parts[last].loss_scale
         targets = stages[last].take_whole(targets)
+        keys_of = [stage.take_whole(micro_keys) for stage in stages]
         totals = [p.zeros(part.params) for p, part in zip(programs, parts, strict=True)]
         model_states = [part.model_state for part in parts]
         # What waits for a stage to take it up, by stage and micro-batch.
@@ -155,7 +160,11 @@ class TrainStep(Several):
                     else {}
                 )
                 y, pullbacks[here], model_states[stage], measured = program.forward(
-                    parts[stage].params, model_states[stage], inputs.pop(here), target
+                    parts[stage].params,
+                    model_states[stage],
+                    inputs.pop(here),
+                    keys_of[stage][micro],
+                    target,
                 )
                 if stage == last:
                     metrics.append(measured)
@@ -222,20 +231,21 @@ def _prepare(
     root: jax.Array,
     data: Any,
     batches: Batch,
-) -> tuple[list[jax.Array], list[dict[str, Any]]]:
-    """Return the images of each micro-batch, and its target and key of dropout."""
+) -> tuple[list[jax.Array], list[jax.Array], list[dict[str, Any]]]:
+    """Return for each micro-batch the images, the key and the target."""
     batch = preprocess(data, jax.tree.map(lambda x: x[0], batches), root, step)
     images, targets = jax.tree.map(
         lambda x: micro_batches(x, num_micro), (batch["image"], task.target(batch))
     )
     key = keys.at_step(root, keys.DROPOUT, step)
-    return [images[i] for i in range(num_micro)], [
-        {
-            "target": jax.tree.map(lambda x, i=i: x[i], targets),
-            "key": jax.random.fold_in(key, i),
-        }
-        for i in range(num_micro)
-    ]
+    return (
+        [images[i] for i in range(num_micro)],
+        [jax.random.fold_in(key, i) for i in range(num_micro)],
+        [
+            {"target": jax.tree.map(lambda x, i=i: x[i], targets)}
+            for i in range(num_micro)
+        ],
+    )
 
 
 def _prepare_eval(
@@ -247,7 +257,7 @@ def _prepare_eval(
     return batch["image"], (task.target(batch), batch["mask"])
 
 
-def _predict(stage: Stage, params: Any, model_state: Any, x: jax.Array) -> jax.Array:
+def _predict(stage: Stage, params: Any, model_state: Any, x: Any) -> Any:
     params = stage.layout.whole_params(params)
     return stage.constrain(predict(stage.graphdef, params, model_state, x, stage.part))
 

@@ -1,0 +1,89 @@
+"""What a model is: pieces in a row."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+from flax import nnx
+
+from jaxtrain.models.layers import Layers
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a model, never cut.
+
+    Attributes:
+      names: of its layers, which are attributes of the model.
+      apply: `(*layers, x, rngs) -> x`. What goes from piece to piece may be any pytree
+        of floating-point arrays that have the batch as their first dim; those of four
+        dims have rows and columns next.
+    """
+
+    names: tuple[str, ...]
+    apply: Callable[..., Any]
+
+
+class Model(nnx.Module):
+    """What images [B, H, W, C] pass through, piece by piece.
+
+    A model creates its layers with `add_piece` and has no others. `train()` and
+    `eval()` switch them.
+    """
+
+    # Smallest height and width in pixels that leave the last layers any.
+    min_size: ClassVar[int] = 1
+    # Pixels of the image, in height and in width, that become one in the last layer of
+    # convolutions.
+    stride: int = 1
+    # Least rows of that layer, and columns, on each device, where devices share images.
+    min_share: ClassVar[int] = 1
+
+    pieces: tuple[Piece, ...] = ()
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        **options: Any,
+    ):
+        """Create the layers; subclasses name their options and give the defaults."""
+        raise NotImplementedError
+
+    def add_piece(self, apply: Callable[..., Any], **layers: nnx.Module) -> None:
+        """Append a piece: what `apply(*layers, x, rngs)` makes of `x`.
+
+        Args:
+          apply: a plain function, or the method of a class such as `Head.__call__`. It
+            looks up no other layers: a pipeline stage holds only those of its pieces.
+          **layers: by the names that they have in checkpoints.
+        """
+        for name, layer in layers.items():
+            assert not hasattr(self, name), f"{name} is taken"
+            setattr(self, name, layer)
+        self.pieces = (*self.pieces, Piece(tuple(layers), apply))
+
+    def __call__(
+        self, x: Any, *, key: jax.Array | None = None, part: slice = slice(None)
+    ) -> Any:
+        """Return what all pieces, or those of `part`, make of `x`.
+
+        The last one makes the outputs [B, num_outputs].
+
+        Args:
+          x: images, or what comes out of the piece before `part`.
+          key: for all that is random in training, such as dropout. Each piece draws
+            from a key of its own, made from this and the piece's place in the model: so
+            it draws the same whatever the others draw, and wherever the model is cut.
+          part: consecutive pieces.
+        """
+        for index in range(len(self.pieces))[part]:
+            piece = self.pieces[index]
+            rngs = None
+            if key is not None:
+                rngs = nnx.Rngs(dropout=jax.random.fold_in(key, index))
+            x = piece.apply(*(getattr(self, name) for name in piece.names), x, rngs)
+        return x

@@ -1,0 +1,31 @@
+"""The last layer of a model."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxtrain.dtypes import wide
+from jaxtrain.models.layers import Layers
+
+
+class Head(nnx.Module):
+    """Drops features at random and maps the rest to outputs in the output dtype.
+
+    The products are those of the compute dtype; their sums, and the bias, are kept in
+    at least float32 before they are cast: bfloat16 outputs of 17 are off by up to 0.06.
+    """
+
+    def __init__(
+        self, in_features: int, num_outputs: int, dropout: float, *, layers: Layers
+    ):
+        # Holds no random state: the key comes with each call.
+        self.dropout = nnx.Dropout(dropout)
+        self.linear = layers.linear(in_features, num_outputs, split="out")
+        self.dtype = layers.policy.output_dtype
+
+    def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
+        layer, x = self.linear, self.dropout(x, rngs=rngs)
+        assert layer.bias is not None
+        x, kernel = x.astype(layer.dtype), layer.kernel[...].astype(layer.dtype)
+        outputs = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
+        return (outputs + layer.bias[...]).astype(self.dtype)
