@@ -315,7 +315,7 @@ def test_skips_and_random_layers_are_cut(
         blueprint = make_blueprint(config, policy, SHAPE, CLASSES)
         schedule: Any = optax.constant_schedule(0.1)
         tx = make_optimizer(config.optimizer, schedule)
-        update = make_update(config.optimizer, config.train, tx, None)
+        update = make_update(config.optimizer, config.train, tx, None, {})
         create = make_create_state(blueprint, config.train, tx)
         root, stages = keys.root_key(0), cut(config, num_stages)
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())

@@ -20,6 +20,7 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
+from jaxtrain.models.batch_norm import momenta
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
@@ -63,11 +64,12 @@ class Trial:
         rate = self.config.optimizer.learning_rate
         schedule: Any = None if rate is None else optax.constant_schedule(rate)
         tx = make_optimizer(self.config.optimizer, schedule)
-        self.update = make_update(
-            self.config.optimizer, self.config.train, tx, schedule
-        )
         self.blueprint = make_blueprint(self.config, self.policy, SHAPE, CLASSES)
-        self.graphdef = nnx.graphdef(self.blueprint.abstract())
+        model = self.blueprint.abstract()
+        self.graphdef = nnx.graphdef(model)
+        self.update = make_update(
+            self.config.optimizer, self.config.train, tx, schedule, momenta(model)
+        )
         create = make_create_state(self.blueprint, self.config.train, tx)
         make = jax.jit(create) if compute else partial(jax.eval_shape, create)
         self.state = make(ROOT)
@@ -206,6 +208,29 @@ def test_average_of_the_weights_follows_its_formula():
     close(trial.state.ema_model_state, statistics, rtol=1e-5, atol=1e-5)
     assert trial.state.eval_params is trial.state.ema_params
     assert trial.state.eval_model_state is trial.state.ema_model_state
+
+
+def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum():
+    """One step from 0: of each running statistic a layer's own share is the batch's."""
+    momenta = {"slow/mean": 0.75, "quick/mean": 0.5}
+    optimizer = OptimizerConfig(name="sgd", learning_rate=1.0)
+    train = TrainConfig(steps=9, ema_decay=0.9, accumulate_steps=2)
+    schedule: Any = optax.constant_schedule(1.0)
+    tx = make_optimizer(optimizer, schedule)
+    update = make_update(optimizer, train, tx, None, momenta)
+    zeros = {name: {"mean": jnp.zeros(3)} for name in ("slow", "quick")}
+    state: Any = Trial(ema_decay=0.9).state
+    state = dataclasses.replace(state, model_state=zeros, ema_model_state=zeros)
+    # Both micro-batches had a mean of 1.
+    running = {
+        name: {"mean": jnp.full(3, 1 - momenta[f"{name}/mean"] ** 2)} for name in zeros
+    }
+    new = {"params": state.params, "opt_state": state.opt_state, "model_state": running}
+    one = jnp.float32(1)
+    after, _ = update.conclude(state, new, {"loss": one}, one, one)
+    # The decay of the first step is 1/10.
+    for name in zeros:
+        np.testing.assert_allclose(after.ema_model_state[name]["mean"], 0.9, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("num_micro", "num_steps"), [(1, 10), (4, 3)])
