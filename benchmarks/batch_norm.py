@@ -36,7 +36,7 @@ CALLS = {"convnet": 8, "resnet18": 1, "resnet50": 1}
 class FlaxLayers(Layers):
     """Our layers, but for batch norm, which is Flax's."""
 
-    def batch_norm(self, channels: int, *, scale: float = 1.0) -> Any:
+    def batch_norm(self, channels: int, *, scale: float = 1.0, **_: Any) -> Any:
         return nnx.BatchNorm(
             channels,
             momentum=0.9,

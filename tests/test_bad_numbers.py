@@ -86,7 +86,7 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         OptimizerConfig(name="adagrad", learning_rate=0.1),
         optax.constant_schedule(0.1),  # pyright: ignore[reportArgumentType]
     )
-    update = make_update(OptimizerConfig(), TrainConfig(steps=1), tx, None)
+    update = make_update(OptimizerConfig(), TrainConfig(steps=1), tx, None, {})
     params = {"weights": jnp.ones(1)}
     zero = jnp.zeros((), jnp.int32)
     state = TrainState(

@@ -11,7 +11,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxtrain import keys, models
+from jaxtrain import keys, models, tasks
 from jaxtrain.config import (
     Config,
     ModelConfig,
@@ -309,7 +309,7 @@ def test_skips_and_random_layers_are_cut(
         blueprint = make_blueprint(config, policy, SHAPE, CLASSES)
         schedule: Any = optax.constant_schedule(0.1)
         tx = make_optimizer(config.optimizer, schedule)
-        update = make_update(config.optimizer, config.train, tx, None)
+        update = make_update(config.optimizer, config.train, tx, None, {})
         create = make_create_state(blueprint, config.train, tx)
         root, stages = keys.root_key(0), cut(config, num_stages)
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())
@@ -317,9 +317,7 @@ def test_skips_and_random_layers_are_cut(
             "classification", SHAPE, {"num_classes": CLASSES}, config.train
         )
         abstract = jax.eval_shape(create, root)
-        staged = TrainStep(
-            config.train, task, stages, update, as_given, abstract, "f8"
-        )
+        staged = TrainStep(config.train, task, stages, update, as_given, abstract, "f8")
         whole = make_train_step(config.train, task, graphdef, update, as_given, layout)
         batch = {
             "image": jnp.asarray(rng.normal(size=(1, 8, *SHAPE))),

@@ -14,11 +14,12 @@ from flax import nnx
 from jaxtrain import models
 from jaxtrain.config import (
     OptimizerConfig,
+    TrainConfig,
 )
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import make_create_state
 from jaxtrain.training.step import apply_model, make_eval_step, make_train_step
-from jaxtrain.training.update import mean_grads
+from jaxtrain.training.update import make_update, mean_grads
 from tests.helpers.numerics import close, same
 from tests.helpers.trial import (
     BATCH,
@@ -142,6 +143,29 @@ def test_average_of_the_weights_follows_its_formula():
     close(trial.state.ema_model_state, statistics, rtol=1e-5, atol=1e-5)
     assert trial.state.eval_params is trial.state.ema_params
     assert trial.state.eval_model_state is trial.state.ema_model_state
+
+
+def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum():
+    """One step from 0: of each running statistic a layer's own share is the batch's."""
+    momenta = {"slow/mean": 0.75, "quick/mean": 0.5}
+    optimizer = OptimizerConfig(name="sgd", learning_rate=1.0)
+    train = TrainConfig(steps=9, ema_decay=0.9, accumulate_steps=2)
+    schedule: Any = optax.constant_schedule(1.0)
+    tx = make_optimizer(optimizer, schedule)
+    update = make_update(optimizer, train, tx, None, momenta)
+    zeros = {name: {"mean": jnp.zeros(3)} for name in ("slow", "quick")}
+    state: Any = Trial(ema_decay=0.9).state
+    state = dataclasses.replace(state, model_state=zeros, ema_model_state=zeros)
+    # Both micro-batches had a mean of 1.
+    running = {
+        name: {"mean": jnp.full(3, 1 - momenta[f"{name}/mean"] ** 2)} for name in zeros
+    }
+    new = {"params": state.params, "opt_state": state.opt_state, "model_state": running}
+    one = jnp.float32(1)
+    after, _ = update.conclude(state, new, {"loss": one}, one, one)
+    # The decay of the first step is 1/10.
+    for name in zeros:
+        np.testing.assert_allclose(after.ema_model_state[name]["mean"], 0.9, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("num_micro", "num_steps"), [(1, 10), (4, 3)])

@@ -8,9 +8,6 @@ from flax import nnx
 
 from jaxtrain.dtypes import wide, widen
 
-# What a step keeps of the running statistics: nine tenths, as PyTorch does.
-MOMENTUM = 0.9
-
 
 class BatchNorm(nnx.BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) over groups of examples (arXiv:1705.08741).
@@ -23,19 +20,29 @@ class BatchNorm(nnx.BatchNorm):
     """
 
     def __init__(
-        self, channels: int, *, groups: int, split_dim: int | None, **options: Any
+        self,
+        channels: int,
+        *,
+        groups: int,
+        momentum: float,
+        split_dim: int | None,
+        **options: Any,
     ):
-        metadata = {"split_dim": split_dim}
+        metadata: dict[str, Any] = {"split_dim": split_dim}
         super().__init__(
             channels,
-            momentum=MOMENTUM,
+            momentum=momentum,
             scale_metadata=metadata,
             bias_metadata=metadata,
             **options,
         )
         shape = (groups, channels) if groups > 1 else (channels,)
-        self.mean = nnx.BatchStat(jnp.zeros(shape, wide(self.dtype)), **metadata)
-        self.var = nnx.BatchStat(jnp.ones(shape, wide(self.dtype)), **metadata)
+        mean, var = (
+            jnp.zeros(shape, wide(self.dtype)),
+            jnp.ones(shape, wide(self.dtype)),
+        )
+        self.mean = nnx.BatchStat(mean, momentum=momentum, **metadata)
+        self.var = nnx.BatchStat(var, momentum=momentum, **metadata)
 
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Normalise (batch, ..., channels); the result has the layer's dtype."""
@@ -56,6 +63,14 @@ class BatchNorm(nnx.BatchNorm):
 
     def _inverse_std(self, var: jax.Array) -> jax.Array:
         return jax.lax.rsqrt(var + self.epsilon)
+
+
+def momenta(model: nnx.Module) -> dict[str, float]:
+    """Return what a step keeps of the running statistics, by their paths."""
+    return {
+        "/".join(map(str, path)): variable.get_metadata("momentum")
+        for path, variable in nnx.to_flat_state(nnx.state(model, nnx.BatchStat))
+    }
 
 
 def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:

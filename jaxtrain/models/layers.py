@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import jax
 import jmp
 from flax import nnx
 from flax.typing import Initializer
 
+from jaxtrain.dtypes import wide
 from jaxtrain.models.batch_norm import BatchNorm
+from jaxtrain.models.pools import Padding, pair, sides
 
 # Keeps the variance of the activations from layer to layer: the default of Flax.
 lecun_normal = nnx.initializers.lecun_normal()
@@ -34,25 +37,44 @@ class Layers:
         self,
         in_channels: int,
         channels: int,
-        size: int,
+        size: int | tuple[int, int],
         *,
         stride: int = 1,
-        padding: int | None = None,
+        padding: Padding | None = None,
+        dilation: int = 1,
+        groups: int = 1,
         bias: bool = True,
         init: Initializer = lecun_normal,
         split: Split | None = None,
     ) -> nnx.Conv:
-        """Make a convolution with square kernels; padding None: half the kernel.
+        """Make a convolution.
 
-        The padding is the same on all sides, as in torchvision: "SAME" pads an even
-        image only at the bottom and the right when the stride is 2.
+        Args:
+          in_channels: of its input.
+          channels: of its output.
+          size: rows and columns of the kernel.
+          stride: of the output, in the input.
+          padding: None: on all sides what keeps the size of the image at stride 1, as
+            in torchvision. "SAME", as in TensorFlow, is another where the stride is 2:
+            it pads an even image at the bottom and the right alone.
+          dilation: distance of what neighbours in the kernel are multiplied with.
+          groups: of channels that do not see each other; `in_channels`: depthwise.
+          bias: whether it has one.
+          init: of the kernel.
+          split: how the `model` axis splits it.
         """
+        assert split != "in" or groups == 1, "each group takes its own input channels"
+        rows, columns = pair(size)
+        if padding is None:
+            padding = (dilation * (rows - 1) // 2, dilation * (columns - 1) // 2)
         return nnx.Conv(
             in_channels,
             channels,
-            (size, size),
+            (rows, columns),
             strides=stride,
-            padding=size // 2 if padding is None else padding,
+            padding=sides(padding),
+            kernel_dilation=dilation,
+            feature_group_count=groups,
             use_bias=bias,
             kernel_init=init,
             **_split_metadata(split),
@@ -75,19 +97,68 @@ class Layers:
         )
 
     def batch_norm(
-        self, channels: int, *, scale: float = 1.0, split: bool = False
+        self,
+        channels: int,
+        *,
+        scale: float = 1.0,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        split: bool = False,
     ) -> BatchNorm:
-        """Make a batch norm that starts at `scale`; `split`: its channels are."""
+        """Make a batch norm.
+
+        Args:
+          channels: of its input.
+          scale: that it starts at.
+          momentum: what a step keeps of the running statistics; PyTorch's is 1 - this.
+          epsilon: added to the variance.
+          split: whether the `model` axis has split its channels.
+        """
         return BatchNorm(
             channels,
             split_dim=-1 if split else None,
             groups=self.norm_groups,
-            epsilon=1e-5,
+            momentum=momentum,
+            epsilon=epsilon,
             scale_init=nnx.initializers.constant(scale),
             dtype=self.policy.compute_dtype,
             param_dtype=self.policy.param_dtype,
             rngs=self.rngs,
         )
+
+    def layer_norm(self, channels: int, *, epsilon: float = 1e-6) -> "LayerNorm":
+        """Make a layer norm over the channels of each pixel."""
+        return LayerNorm(
+            channels,
+            dtype=self.policy.compute_dtype,
+            epsilon=epsilon,
+            param_dtype=self.policy.param_dtype,
+            rngs=self.rngs,
+        )
+
+
+class LayerNorm(nnx.LayerNorm):
+    """Flax's layer norm, computed in at least float32 and rounded once."""
+
+    def __init__(self, channels: int, *, dtype: Any, **options: Any):
+        # The variance is that of the differences: a pixel's mean may be large.
+        super().__init__(
+            channels, dtype=wide(dtype), use_fast_variance=False, **options
+        )
+        self.output_dtype = dtype
+
+    def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
+        """Normalise (..., channels); the result has the layer's dtype."""
+        return super().__call__(x).astype(self.output_dtype)
+
+
+def drop_path(rate: float) -> nnx.Dropout:
+    """Make stochastic depth (Huang et al. 2016, arXiv:1603.09382).
+
+    In training it makes a residual branch (batch, rows, columns, channels) 0 for some
+    of the examples, and divides it by 1 - `rate` for the others.
+    """
+    return nnx.Dropout(rate, broadcast_dims=(1, 2, 3))
 
 
 def _split_metadata(split: Split | None) -> dict[str, Any]:
@@ -101,7 +172,7 @@ def _split_metadata(split: Split | None) -> dict[str, Any]:
 def split_dims(model: nnx.Module) -> dict[str, int | None]:
     """Return the dim of each array that the `model` axis splits (see `Layout`)."""
     return {
-        "/".join(path): variable.get_metadata("split_dim", None)
+        "/".join(map(str, path)): variable.get_metadata("split_dim", None)
         for path, variable in nnx.to_flat_state(nnx.state(model))
     }
 

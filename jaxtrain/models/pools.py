@@ -1,6 +1,64 @@
 """Functions that make images smaller, or take their rows and columns away."""
 
+from typing import Any, Literal
+
 import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxtrain.dtypes import wide
+
+# Rows and columns added on each side: as many on all four, those above and below and
+# those left and right, or as many as leave 1 / stride of the image, where an odd one is
+# added at the bottom and the right.
+Padding = int | tuple[int, int] | Literal["SAME"]
+
+
+def sides(padding: Padding) -> Any:
+    """Return the padding as Flax and JAX take it."""
+    if padding == "SAME":
+        return padding
+    rows, columns = pair(padding)
+    return ((rows, rows), (columns, columns))
+
+
+def pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    """Return what holds for rows and for columns."""
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def average_pool(
+    x: jax.Array,
+    size: int | tuple[int, int],
+    *,
+    stride: int | None = None,
+    padding: Padding = 0,
+    count_padding: bool = True,
+) -> jax.Array:
+    """Take the mean of each window, summed up in at least float32.
+
+    Args:
+      x: (batch, rows, columns, channels).
+      size: rows and columns of a window.
+      stride: from window to window; None: `size`.
+      padding: zeros around the image.
+      count_padding: whether these count in the means, as in PyTorch by default.
+    """
+    window = (1, *pair(size), 1)
+    strides = window if stride is None else (1, stride, stride, 1)
+    around = sides(padding)
+    if around != "SAME":
+        around = ((0, 0), *around, (0, 0))
+
+    def sums(x: jax.Array) -> jax.Array:
+        zero = jnp.zeros((), x.dtype)
+        return lax.reduce_window(x, zero, lax.add, window, strides, around)
+
+    wide_x = x.astype(wide(x.dtype))
+    count: Any = window[1] * window[2]
+    if not count_padding:
+        count = sums(jnp.ones_like(wide_x[:1, :, :, :1]))
+    return (sums(wide_x) / count).astype(x.dtype)
 
 
 def max_pool(x: jax.Array) -> jax.Array:

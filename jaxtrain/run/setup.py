@@ -16,6 +16,7 @@ from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
+from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import split_dims
 from jaxtrain.parallel import sharding
@@ -111,7 +112,9 @@ def build_setup(config: Config) -> Setup:
         ),
         watched=task.goal("train.early_stop_metric", config.train.early_stop_metric),
         timetable=timetable,
-        update=make_update(config.optimizer, config.train, tx, schedule),
+        update=make_update(
+            config.optimizer, config.train, tx, schedule, momenta(model)
+        ),
         graphdef=nnx.graphdef(model),
         create=create,
         abstract_state=_place(abstract, layouts[0], stages, config),

@@ -4,6 +4,7 @@ A state here may be whole, or what one pipeline stage holds of it: the counts, a
 own layers. What takes all layers into account, the norms, comes from outside.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,6 @@ import optax
 from jaxtrain import keys
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.dtypes import wide, widen
-from jaxtrain.models.batch_norm import MOMENTUM
 from jaxtrain.training.optimizers import clip
 from jaxtrain.training.precision import adjust_loss_scale, at_minimum
 from jaxtrain.training.rounding import add_updates
@@ -58,7 +58,7 @@ class Update:
       tx: the optimizer.
       clip_norm: largest norm of the gradients; None: any.
       ema_decay: of the moving averages; None: without them.
-      momentum: what a step keeps of the running batch-norm statistics.
+      momenta: what a step keeps of the running batch-norm statistics, by their paths.
       schedule: learning rate, for the log.
       detector: of loss spikes; None: they are not looked for.
     """
@@ -66,7 +66,7 @@ class Update:
     tx: optax.GradientTransformationExtraArgs
     clip_norm: float | None
     ema_decay: float | None
-    momentum: float
+    momenta: Mapping[str, float]
     schedule: Schedule | None
     detector: SpikeDetector | None
 
@@ -166,14 +166,16 @@ class Update:
         def move(average: jax.Array, x: jax.Array) -> jax.Array:
             return average + (1 - decay) * (x.astype(average.dtype) - average)
 
-        of_batch = jax.tree.map(
-            lambda running, old: old + (running - old) / (1 - self.momentum),
-            new["model_state"],
-            state.model_state,
+        def of_batch(path: Any, running: jax.Array, old: jax.Array) -> jax.Array:
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            return old + (running - old) / (1 - self.momenta[name])
+
+        statistics = jax.tree_util.tree_map_with_path(
+            of_batch, new["model_state"], state.model_state
         )
         return {
             "ema_params": jax.tree.map(move, state.ema_params, new["params"]),
-            "ema_model_state": jax.tree.map(move, state.ema_model_state, of_batch),
+            "ema_model_state": jax.tree.map(move, state.ema_model_state, statistics),
         }
 
     def _look_for_spike(
@@ -193,13 +195,17 @@ def make_update(
     train: TrainConfig,
     tx: optax.GradientTransformationExtraArgs,
     schedule: Schedule | None,
+    momenta: Mapping[str, float],
 ) -> Update:
-    """Return the update that the sections ask for, with their optimizer `tx`."""
+    """Return the update that the sections ask for, with their optimizer `tx`.
+
+    `momenta` are what a micro-batch keeps of each batch-norm statistic.
+    """
     return Update(
         tx=tx,
         clip_norm=optimizer.clip_norm,
         ema_decay=train.ema_decay,
-        momentum=MOMENTUM**train.accumulate_steps,
+        momenta={name: m**train.accumulate_steps for name, m in momenta.items()},
         schedule=schedule,
         detector=make_detector(train),
     )

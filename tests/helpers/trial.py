@@ -17,6 +17,7 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
+from jaxtrain.models.batch_norm import momenta
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
@@ -60,13 +61,14 @@ class Trial:
         rate = self.config.optimizer.learning_rate
         schedule: Any = None if rate is None else optax.constant_schedule(rate)
         tx = make_optimizer(self.config.optimizer, schedule)
-        self.update = make_update(
-            self.config.optimizer, self.config.train, tx, schedule
-        )
         facts = {"num_classes": CLASSES}
         self.task = tasks.build("classification", SHAPE, facts, self.config.train)
         self.blueprint = make_blueprint(self.config, self.policy, SHAPE, CLASSES)
-        self.graphdef = nnx.graphdef(self.blueprint.abstract())
+        model = self.blueprint.abstract()
+        self.graphdef = nnx.graphdef(model)
+        self.update = make_update(
+            self.config.optimizer, self.config.train, tx, schedule, momenta(model)
+        )
         create = make_create_state(self.blueprint, self.config.train, tx)
         make = jax.jit(create) if compute else partial(jax.eval_shape, create)
         self.state = make(ROOT)

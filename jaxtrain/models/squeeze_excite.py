@@ -1,0 +1,30 @@
+"""Squeeze-and-excitation (Hu et al. 2018, arXiv:1709.01507)."""
+
+import jax
+from flax import nnx
+
+from jaxtrain.models.activations import Activation
+from jaxtrain.models.layers import Layers
+
+
+class SqueezeExcite(nnx.Module):
+    """Multiplies each channel by a gate, which the means of all channels open."""
+
+    def __init__(
+        self,
+        channels: int,
+        squeezed: int,
+        *,
+        layers: Layers,
+        activation: Activation = nnx.relu,
+        gate: Activation = nnx.sigmoid,
+    ):
+        self.squeeze = layers.linear(channels, squeezed)
+        self.excite = layers.linear(squeezed, channels)
+        self.activation = activation
+        self.gate = gate
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Return (batch, rows, columns, channels), as `x`."""
+        means = x.mean((1, 2), keepdims=True)
+        return x * self.gate(self.excite(self.activation(self.squeeze(means))))

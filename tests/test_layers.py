@@ -1,0 +1,206 @@
+"""Layers against their formulas, written out in NumPy."""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import jmp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxtrain.models import activations, pools
+from jaxtrain.models.layers import Layers, drop_path
+from jaxtrain.models.squeeze_excite import SqueezeExcite
+
+FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
+BF16 = jmp.get_policy("params=float32,compute=bfloat16,output=float32")
+RNG = np.random.default_rng(0)
+
+
+def make(policy: jmp.Policy = FP32) -> Layers:
+    return Layers(policy=policy, rngs=nnx.Rngs(0))
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def convolve(
+    x: np.ndarray,
+    kernel: np.ndarray,
+    *,
+    stride: int = 1,
+    pads: tuple[tuple[int, int], tuple[int, int]],
+    dilation: int = 1,
+    groups: int = 1,
+) -> np.ndarray:
+    """Sum up the products pixel by pixel, in float64."""
+    x = np.pad(x.astype(np.float64), ((0, 0), *pads, (0, 0)))
+    reach = [dilation * (n - 1) + 1 for n in kernel.shape[:2]]
+    rows, columns = (
+        (n - r) // stride + 1 for n, r in zip(x.shape[1:3], reach, strict=True)
+    )
+    y = np.zeros((len(x), rows, columns, kernel.shape[3]))
+    num_in, num_out = kernel.shape[2], kernel.shape[3] // groups
+    for i, j, channel in np.ndindex(rows, columns, kernel.shape[3]):
+        top, left = i * stride, j * stride
+        first = channel // num_out * num_in
+        window = x[
+            :,
+            top : top + reach[0] : dilation,
+            left : left + reach[1] : dilation,
+            first : first + num_in,
+        ]
+        y[:, i, j, channel] = (window * kernel[..., channel]).sum((1, 2, 3))
+    return y
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "pads"),
+    [
+        (3, {}, ((1, 1), (1, 1))),
+        (5, {"stride": 2}, ((2, 2), (2, 2))),
+        ((1, 7), {}, ((0, 0), (3, 3))),
+        ((3, 5), {"padding": (2, 0)}, ((2, 2), (0, 0))),
+        (3, {"dilation": 2}, ((2, 2), (2, 2))),
+        (3, {"groups": 2}, ((1, 1), (1, 1))),
+        (3, {"groups": 6}, ((1, 1), (1, 1))),
+        (4, {"stride": 4, "padding": 0}, ((0, 0), (0, 0))),
+        # Of 8 rows and 9 columns: one is missing below, two are at the sides.
+        (3, {"stride": 2, "padding": "SAME"}, ((0, 1), (1, 1))),
+    ],
+)
+def test_convolution(size: Any, options: dict[str, Any], pads: Any):
+    layer = make().conv(6, 12, size, bias=False, **options)
+    x, kernel = normal(2, 8, 9, 6), np.asarray(layer.kernel[...])
+    others = {k: v for k, v in options.items() if k != "padding"}
+    expected = convolve(x, kernel, pads=pads, **others)
+    # Sums of up to 150 products of about 0.1 in float32.
+    np.testing.assert_allclose(layer(jnp.asarray(x)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("count_padding", [True, False])
+@pytest.mark.parametrize(
+    ("size", "stride", "padding", "pads"),
+    [
+        (2, None, 0, ((0, 0), (0, 0))),
+        (3, 1, 1, ((1, 1), (1, 1))),
+        ((1, 3), 2, (0, 1), ((0, 0), (1, 1))),
+        (3, 2, "SAME", ((0, 1), (1, 1))),
+    ],
+)
+def test_average_pool(size, stride, padding, pads, count_padding: bool):
+    x = normal(2, 8, 9, 3)
+    window = size if isinstance(size, tuple) else (size, size)
+    strides = window if stride is None else (stride, stride)
+    y = pools.average_pool(
+        jnp.asarray(x),
+        size,
+        stride=stride,
+        padding=padding,
+        count_padding=count_padding,
+    )
+    padded = np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=np.nan)
+    for i, j in np.ndindex(*y.shape[1:3]):
+        top, left = i * strides[0], j * strides[1]
+        part = padded[:, top : top + window[0], left : left + window[1]]
+        mean = np.nan_to_num(part).mean((1, 2))
+        expected = mean if count_padding else np.nanmean(part, (1, 2))
+        np.testing.assert_allclose(y[:, i, j], expected, rtol=1e-5, atol=1e-6)
+    rows, columns = (
+        (n - w) // s + 1
+        for n, w, s in zip(padded.shape[1:3], window, strides, strict=True)
+    )
+    assert y.shape == (2, rows, columns, 3)
+
+
+def test_average_pool_sums_in_float32():
+    x = jnp.full((1, 32, 32, 1), 1.0625, jnp.bfloat16)
+    y = pools.average_pool(x, 32)
+    assert y.dtype == jnp.bfloat16
+    # bfloat16 has 8 bits: sums of it would stop growing at 256.
+    assert float(y[0, 0, 0, 0]) == 1.0625
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+FORMULAS = {
+    "gelu": lambda x: x / 2 * math.erfc(-x / math.sqrt(2)),
+    "gelu_tanh": lambda x: (
+        x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
+    "silu": lambda x: x * sigmoid(x),
+    "hard_sigmoid": lambda x: min(max(x + 3, 0), 6) / 6,
+    "hard_swish": lambda x: x * min(max(x + 3, 0), 6) / 6,
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_activations(name: str, dtype: Any):
+    x = jnp.linspace(-8, 8, 1001).astype(dtype)
+    y = getattr(activations, name)(x)
+    assert y.dtype == dtype
+    expected = np.array([FORMULAS[name](float(value)) for value in x])
+    # bfloat16 is rounded once, by half of the last of its 8 bits.
+    rtol, atol = (2**-8 + 1e-5, 1e-6) if dtype == jnp.bfloat16 else (1e-5, 1e-6)
+    np.testing.assert_allclose(np.asarray(y, np.float64), expected, rtol, atol)
+
+
+@pytest.mark.parametrize("policy", [FP32, BF16])
+def test_layer_norm(policy: jmp.Policy):
+    layer = make(policy).layer_norm(16, epsilon=1e-3)
+    scale, bias = normal(2, 16)
+    nnx.update(layer, {"scale": jnp.asarray(scale), "bias": jnp.asarray(bias)})
+    x = jnp.asarray(normal(2, 3, 3, 16) + 100, policy.compute_dtype)
+    y = layer(x)
+    assert y.dtype == policy.compute_dtype
+    wide = np.asarray(x, np.float64)
+    centred = wide - wide.mean(-1, keepdims=True)
+    expected = centred / np.sqrt(wide.var(-1, keepdims=True) + 1e-3) * scale + bias
+    # Of values near 100 float32 keeps 7e-6.
+    atol = 1e-4 if policy is FP32 else 2**-8 * np.abs(expected).max()
+    np.testing.assert_allclose(np.asarray(y, np.float64), expected, atol=atol)
+
+
+def test_batch_norm_of_another_momentum_and_epsilon():
+    norm = make().batch_norm(3, momentum=0.99, epsilon=1e-1)
+    x = normal(8, 4, 4, 3) + 2
+    y = norm(jnp.asarray(x))
+    mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2))
+    np.testing.assert_allclose(y, (x - mean) / np.sqrt(var + 0.1), atol=1e-5)
+    np.testing.assert_allclose(norm.mean[...], 0.01 * mean, rtol=1e-4)
+    np.testing.assert_allclose(norm.var[...], 0.99 + 0.01 * var, rtol=1e-4)
+
+
+def test_squeeze_and_excitation():
+    layer = SqueezeExcite(
+        8, 4, layers=make(), activation=activations.silu, gate=activations.hard_sigmoid
+    )
+    x = normal(2, 3, 5, 8)
+    hidden = x.mean((1, 2)) @ np.asarray(layer.squeeze.kernel[...])
+    hidden = np.vectorize(FORMULAS["silu"])(hidden)
+    gate = hidden @ np.asarray(layer.excite.kernel[...])
+    gate = np.vectorize(FORMULAS["hard_sigmoid"])(gate)[:, None, None]
+    np.testing.assert_allclose(layer(jnp.asarray(x)), x * gate, atol=1e-5)
+
+
+def test_drop_path_drops_whole_examples():
+    layer, x = drop_path(0.25), jnp.ones((4000, 2, 2, 3))
+    y = np.asarray(layer(x, rngs=nnx.Rngs(dropout=1)))
+    dropped = (y == 0).all((1, 2, 3))
+    np.testing.assert_allclose(y[~dropped], 1 / 0.75, rtol=1e-6)
+    # Four standard deviations of the mean of 4,000 draws.
+    assert dropped.mean() == pytest.approx(0.25, abs=0.028)
+    again = np.asarray(layer(x, rngs=nnx.Rngs(dropout=1)))
+    np.testing.assert_array_equal(y, again)
+    layer.eval()
+    np.testing.assert_array_equal(layer(x), x)
+
+
+def test_groups_do_not_take_split_inputs():
+    with pytest.raises(AssertionError, match="its own input channels"):
+        make().conv(4, 4, 3, groups=4, split="in")
