@@ -28,7 +28,7 @@ CONFIG = recipe(
 )
 
 
-# What Orbax leaves of a failed save complains, when it is collected, that its event loop
+# What Orbax leaves of a failed save complains, once collected, that its event loop
 # is closed: within the test that has failed the save, and not in a later one.
 pytestmark = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
