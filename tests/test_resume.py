@@ -161,7 +161,14 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
 def test_tensorboard_gets_the_metrics_of_each_split(undisturbed: Path):
     (events,) = (undisturbed / "run" / "tensorboard").iterdir()
     written = events.read_bytes()
-    for name in ("train/loss", "train/learning_rate", "validation/loss", "test/loss"):
+    for name in (
+        "train/loss",
+        "train/learning_rate",
+        "validation/loss",
+        "test/loss",
+        "test/macro_f1",
+        "validation/confusion_matrix",
+    ):
         assert name.encode() in written
 
 

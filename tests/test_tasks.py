@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxtrain.records.workdir import write_json
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -101,6 +102,11 @@ def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
             "--train.label-smoothing 0.1",
             "train.label_smoothing = 0.1 has no effect on ",
         ),
+        (
+            f"--task {AUTOENCODER.replace('AutoEncoder', 'Followed')} "
+            "--data.image-size 12",
+            "data.image_size = 12 resizes the images, which the targets of this task",
+        ),
         ("--task learn", "task = 'learn': expected classification, or"),
         (
             "--task tests.helpers.autoencoder:METRICS",
@@ -132,3 +138,12 @@ def test_a_run_from_before_there_were_tasks_goes_on(cli: Cli, write_config):
     assert result.code == 2 and "task = 'else'" in result.stderr
     assert cli(*words).code == 0
     assert read_summary(cli.directory / "run")["best"]["metric"] == "accuracy"
+
+
+def test_json_takes_nested_values_and_writes_rows_on_a_line(tmp_path: Path):
+    nan, text = float("nan"), "of [1,\n 2]"
+    values = {"matrix": [[1, 2], [3, 4]], "of_class": [1.0, nan, None], "text": [text]}
+    write_json(tmp_path / "summary.json", values)
+    written = (tmp_path / "summary.json").read_text()
+    assert json.loads(written) == {**values, "of_class": [1.0, None, None]}
+    assert "[1, 2],\n" in written and "[1.0, null, null]" in written

@@ -1,5 +1,8 @@
 """Augmentation on the device, inside the step: each example by a key of its own.
 
+One that moves pixels to other places says so (a row with `moves`, a function of the
+user's own with the attribute `moves`): targets that have pixels then follow.
+
 To add one: write its function, add its field to `AugmentConfig` and its row to
 `AUGMENTATIONS`.
 """

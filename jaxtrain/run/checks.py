@@ -76,7 +76,16 @@ def check_statistics(config: Config, channels: int) -> None:
 
 
 def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
-    """Check that the task can learn what the splits hold."""
+    """Check that the task can learn what the splits hold.
+
+    The host resizes images with a smooth filter, and not what belongs to them.
+    """
+    resized = config.image_size is not None
+    if resized and type(task).follow is not Task.follow:
+        raise UserError(
+            f"data.image_size = {config.image_size} resizes the images, which the "
+            "targets of this task would have to follow: prepare the data in that size"
+        )
     named = (
         (config.train_split, splits.train),
         (config.validation_split or "validation", splits.validation),

@@ -1,7 +1,7 @@
 """A second task, of a user's own: the model learns to put out what it is shown."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -35,6 +35,13 @@ class AutoEncoder(Task):
 
     def metrics(self) -> dict[str, Metric]:
         return METRICS
+
+
+class Followed(AutoEncoder):
+    """Its stored targets have pixels, which would follow those of the images."""
+
+    def follow(self, target: Any, move: Callable[[jax.Array], jax.Array]) -> Any:
+        return move(target)
 
 
 def _squares(outputs: jax.Array, target: Any) -> jax.Array:
