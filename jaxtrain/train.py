@@ -172,4 +172,6 @@ def restore_or_create(
     if restored is not None:
         fields, info = restored
         return TrainState(**fields), Progress(**info["progress"]), info
-    return programs.create(keys.root_key(setup.config.seed)), Progress(), None
+    # What changes the first weights goes between.
+    weights = programs.weights(keys.root_key(setup.config.seed))
+    return programs.begin(weights), Progress(), None

@@ -14,7 +14,7 @@ from jaxtrain.run.timetable import make_timetable
 from jaxtrain.training import precision
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import make_schedule
-from jaxtrain.training.state import make_create_state, num_params
+from jaxtrain.training.state import CreateState, num_params
 from tests.helpers.processes import ROOT
 
 # Source -> image shape as the model sees it, classes, training examples, parameters of
@@ -49,7 +49,7 @@ def test_recipe_builds_abstractly(path: Path):
     tx = make_optimizer(config.optimizer, schedule)
     policy = precision.parse(config.precision)
     blueprint = make_blueprint(config, policy, shape, num_classes)
-    create = make_create_state(blueprint, config.train, tx)
+    create = CreateState(blueprint, config.train, tx)
     state = jax.eval_shape(create, keys.root_key(config.seed))
     assert num_params(state.params) == expected
 

@@ -115,7 +115,7 @@ def test_evaluation_counts_every_example_once(batch_size: int):
     )
     setup = build_setup(config)
     programs = make_programs(setup)
-    state = programs.create(keys.root_key(0))
+    state = programs.begin(programs.weights(keys.root_key(0)))
     result = evaluate(
         programs.eval,
         programs.zero_sums,

@@ -23,7 +23,7 @@ from jaxtrain.parallel.mesh import axis_sizes
 from jaxtrain.parallel.sharding import Layout, whole_layers
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
-from jaxtrain.training.state import make_create_state
+from jaxtrain.training.state import CreateState
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 
@@ -81,7 +81,7 @@ RESNET50 = make_blueprint(
 
 def abstract_state(optimizer: optax.GradientTransformation) -> Any:
     """Return the state of the ResNet-50, without allocating it."""
-    create = make_create_state(RESNET50, TrainConfig(steps=1), optimizer)
+    create = CreateState(RESNET50, TrainConfig(steps=1), optimizer)
     return jax.eval_shape(create, keys.root_key(0))
 
 

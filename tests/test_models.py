@@ -1,6 +1,5 @@
 """Models: sizes against published numbers, dtypes, training, and errors."""
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -33,6 +32,8 @@ DEEP = [
     pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name not in SHALLOW
 ]
 
+ABSTRACT: dict[str, Model] = {}
+
 Shape = tuple[int, int, int]
 Apply = Callable[[Any, Any, jax.Array], tuple[jax.Array, Any]]
 
@@ -52,15 +53,19 @@ def create(
     )
 
 
-@functools.cache
 def abstract(
     config: ModelConfig,
     shape: Shape,
     num_outputs: int = 10,
     policy: jmp.Policy = FP32,
 ) -> Model:
-    """Create a model of shapes only."""
-    return nnx.eval_shape(lambda: create(config, shape, num_outputs, policy))
+    """Create a model of shapes only, once for each choice of arguments."""
+    key = repr((config, shape, num_outputs, policy))
+    if key not in ABSTRACT:
+        ABSTRACT[key] = nnx.eval_shape(
+            lambda: create(config, shape, num_outputs, policy)
+        )
+    return ABSTRACT[key]
 
 
 def split(model: Model) -> tuple[Apply, Any, Any]:

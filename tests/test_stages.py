@@ -31,7 +31,7 @@ from jaxtrain.training import precision
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.stages.cut import Stage, Stages, build_stages
 from jaxtrain.training.stages.steps import EvalStep, TrainStep
-from jaxtrain.training.state import as_dict, make_create_state
+from jaxtrain.training.state import CreateState, as_dict
 from jaxtrain.training.step import make_eval_step, make_train_step
 from jaxtrain.training.update import make_update
 from tests.helpers.command import Result
@@ -241,7 +241,7 @@ def test_state_of_an_optimizer_is_that_of_its_layers(name: str):
     tx = make_optimizer(optimizer, schedule)
     policy = precision.parse(config.precision)
     blueprint = make_blueprint(config, policy, SHAPE, CLASSES)
-    create = make_create_state(blueprint, config.train, tx)
+    create = CreateState(blueprint, config.train, tx)
     state = jax.eval_shape(create, jax.random.key(0))
     parts = [stages.part(stage, state) for stage in stages.stages]
     for stage, part in zip(stages.stages, parts, strict=True):
@@ -310,7 +310,7 @@ def test_skips_and_random_layers_are_cut(
         schedule: Any = optax.constant_schedule(0.1)
         tx = make_optimizer(config.optimizer, schedule)
         update = make_update(config.optimizer, config.train, tx, None, {})
-        create = make_create_state(blueprint, config.train, tx)
+        create = CreateState(blueprint, config.train, tx)
         root, stages = keys.root_key(0), cut(config, num_stages)
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())
         task = tasks.build(

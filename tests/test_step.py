@@ -17,7 +17,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.state import make_create_state
+from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import apply_model, make_eval_step, make_train_step
 from jaxtrain.training.update import make_update, mean_grads
 from tests.helpers.numerics import close, same
@@ -320,7 +320,7 @@ def test_learning_rate_of_the_log_is_the_optimizers():
     schedule: Any = optax.linear_schedule(1.0, 0.0, 10)
     trial = Trial()
     tx = make_optimizer(OptimizerConfig(name="sgd", learning_rate=1.0), schedule)
-    create = make_create_state(trial.blueprint, trial.config.train, tx)
+    create = CreateState(trial.blueprint, trial.config.train, tx)
     trial.state = jax.jit(create)(ROOT)
     update = dataclasses.replace(trial.update, tx=tx, schedule=schedule)
     trial.step = jax.jit(
@@ -349,6 +349,17 @@ def test_eval_step_ignores_dropout_and_padding():
     spoilt[0, 5:] = 1e3
     assert same(once, step(*args, {**batch, "image": spoilt, "mask": mask}))
     assert int(once["num_examples"]) == 5
+
+
+def test_run_begins_with_the_weights_it_is_given():
+    """Averages start from them, not from those that were created."""
+    config = TrainConfig(steps=9, ema_decay=0.9)
+    create = CreateState(Trial(compute=False).blueprint, config, optax.sgd(0.1))
+    doubled = jax.tree.map(lambda x: 2 * x, create.weights(ROOT))
+    state = create.begin(doubled)
+    for params in (state.params, state.ema_params):
+        assert same(params, doubled[0])
+    assert same((state.model_state, state.ema_model_state), (doubled[1], doubled[1]))
 
 
 def test_models_are_built_the_same_from_the_same_key():

@@ -29,7 +29,7 @@ MODELS: dict[str, type[Model]] = {
 }
 
 # What every constructor takes (see `Model`).
-FIXED = ("self", "image_shape", "num_classes", "layers")
+FIXED = ("self", "image_shape", "num_outputs", "layers")
 
 
 def build(
@@ -46,8 +46,8 @@ def build(
     Args:
       config: name and options; an option that is None has the model's own default.
       image_shape: height, width and channels.
-      num_outputs: number of logits.
-      policy: dtypes of parameters, activations and logits.
+      num_outputs: numbers that it puts out for an image.
+      policy: dtypes of parameters, activations and outputs.
       rngs: source of the initial weights (stream `params`).
       norm_groups: parts of a training batch that batch norm takes by themselves.
 
@@ -60,7 +60,7 @@ def build(
     if not (inspect.isclass(model) and issubclass(model, Model)):
         raise UserError(
             f"model.name = {name!r} is {model!r}, expected a subclass of "
-            "jaxtrain.models.layers.Model; see docs/extending.md"
+            "jaxtrain.models.base.Model; see docs/extending.md"
         )
     options = _options(config, model)
     _check_image_shape(image_shape, name, model)

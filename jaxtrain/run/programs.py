@@ -13,23 +13,25 @@ from jaxtrain.parallel import sharding
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Sums
 from jaxtrain.training.compiled import Compiled, Program
+from jaxtrain.training.stages import create as stage_create
 from jaxtrain.training.stages import steps as stage_steps
 from jaxtrain.training.step import make_eval_step, make_train_step
 
-# What creates the state, trains and evaluates.
-Three = tuple[Program, Program, Program]
+# What creates the weights, begins a run with them, trains and evaluates.
+Four = tuple[Program, Program, Program, Program]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
     """The compiled functions, and the data that they read.
 
-    `create` is `root_key -> state`,
+    `weights` is `root_key -> weights` and `begin` is `weights -> state`,
     `train` is `(state, root_key, data, batches) -> (state, metrics)` and
     `eval` is `(params, model_state, sums, data, batches) -> sums`, from `zero_sums` on.
     """
 
-    create: Program
+    weights: Program
+    begin: Program
     train: Program
     eval: Program
     zero_sums: Sums
@@ -40,10 +42,13 @@ class Programs:
     std: tuple[float, ...]
 
     def compile_seconds(self) -> float:
-        return self.create.seconds + self.train.seconds + self.eval.seconds
+        return sum(program.seconds for program in self._all())
 
     def compiling(self) -> bool:
-        return self.create.compiling or self.train.compiling or self.eval.compiling
+        return any(program.compiling for program in self._all())
+
+    def _all(self) -> Four:
+        return self.weights, self.begin, self.train, self.eval
 
 
 def make_programs(setup: Setup) -> Programs:
@@ -63,9 +68,10 @@ def make_programs(setup: Setup) -> Programs:
     plain = make_preprocess(mean, std, dtype)
     make = _whole if setup.stages is None else _staged
     with jax.default_matmul_precision(setup.policy.products):
-        create, train, evaluate = make(setup, augmenting, plain)
+        weights, begin, train, evaluate = make(setup, augmenting, plain)
     return Programs(
-        create=create,
+        weights=weights,
+        begin=begin,
         train=train,
         eval=evaluate,
         zero_sums=_zero_sums(setup, plain),
@@ -86,9 +92,12 @@ def _zero_sums(setup: Setup, plain: Preprocess) -> Sums:
     return setup.task.zero_sums(batch, setup.policy.output_dtype)
 
 
-def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Three:
+def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
     states, everywhere = setup.state_shardings, sharding.replicated(setup.mesh)
-    create = Compiled(setup.create, out_shardings=states)
+    weights = Compiled(
+        setup.create.weights, out_shardings=(states.params, states.model_state)
+    )
+    begin = Compiled(setup.create.begin, out_shardings=states, donate_argnums=0)
     train = Compiled(
         make_train_step(
             setup.config.train,
@@ -106,13 +115,14 @@ def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Three:
         out_shardings=everywhere,
         donate_argnums=2,
     )
-    return create, train, evaluate
+    return weights, begin, train, evaluate
 
 
-def _staged(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Three:
+def _staged(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
     stages, abstract = setup.stages, setup.abstract_state
     assert stages is not None
-    create = stage_steps.Create(setup.create, stages, abstract)
+    weights = stage_create.Weights(setup.create, stages, abstract)
+    begin = stage_create.Begin(setup.create, stages, abstract)
     train = stage_steps.TrainStep(
         setup.config.train,
         setup.task,
@@ -122,4 +132,4 @@ def _staged(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Three:
         abstract,
         setup.policy.output_dtype,
     )
-    return create, train, stage_steps.EvalStep(setup.task, stages, plain)
+    return weights, begin, train, stage_steps.EvalStep(setup.task, stages, plain)

@@ -3,7 +3,6 @@
 The one place where a whole config is opened: what lies below takes its own section.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +30,7 @@ from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import make_schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
-from jaxtrain.training.state import TrainState, make_create_state
+from jaxtrain.training.state import CreateState, TrainState
 from jaxtrain.training.update import Update, make_update
 
 
@@ -54,7 +53,7 @@ class Setup:
     timetable: Timetable
     update: Update
     graphdef: Any
-    create: Callable[[jax.Array], TrainState]
+    create: CreateState
     abstract_state: TrainState
 
     @property
@@ -93,7 +92,7 @@ def build_setup(config: Config) -> Setup:
         )
     tx = make_optimizer(config.optimizer, schedule)
     blueprint = make_blueprint(config, policy, train.image_shape, task.num_outputs)
-    create = make_create_state(blueprint, config.train, tx)
+    create = CreateState(blueprint, config.train, tx)
     model = blueprint.abstract()
     checks.check_image_shape(train.image_shape, model, meshes[0])
     shard_params = config.parallel.preset != "zero1"

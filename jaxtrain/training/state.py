@@ -1,7 +1,6 @@
 """The training state: a pytree of plain dicts, created already sharded."""
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,36 +74,46 @@ def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
     return graphdef, nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
 
 
-def make_create_state(
-    blueprint: Blueprint, config: TrainConfig, tx: optax.GradientTransformation
-) -> Callable[[jax.Array], TrainState]:
-    """Return the pure function from the root key to the first TrainState.
+@dataclass(frozen=True, eq=False)
+class CreateState:
+    """The pure function from the root key to the first TrainState, and its two steps.
 
     Trace it for the abstract state; jit it with `out_shardings` to create each array
-    where it belongs.
+    where it belongs. A run jits the steps one by one: what changes the first weights,
+    such as reading those of another model, has its place between them.
     """
 
-    def create(root: jax.Array) -> TrainState:
-        model = blueprint.build(nnx.Rngs(params=keys.stream(root, keys.INIT)))
-        _, params, model_state = split_model(model)
-        ema = config.ema_decay is not None
-        detector = make_detector(config)
+    blueprint: Blueprint
+    config: TrainConfig
+    tx: optax.GradientTransformation
+
+    def __call__(self, root: jax.Array) -> TrainState:
+        return self.begin(self.weights(root))
+
+    def weights(self, root: jax.Array) -> tuple[Any, Any]:
+        """Return the first parameters, and the model's other state."""
+        model = self.blueprint.build(nnx.Rngs(params=keys.stream(root, keys.INIT)))
+        return split_model(model)[1:]
+
+    def begin(self, weights: tuple[Any, Any]) -> TrainState:
+        """Return the state of a run that begins with such weights."""
+        params, model_state = weights
+        ema = self.config.ema_decay is not None
+        detector = make_detector(self.config)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
             model_state=model_state,
-            opt_state=tx.init(params),
+            opt_state=self.tx.init(params),
             ema_params=_wide_copy(params) if ema else {},
             ema_model_state=_wide_copy(model_state) if ema else {},
-            loss_scale=create_loss_scale(blueprint.policy),
+            loss_scale=create_loss_scale(self.blueprint.policy),
             bad_steps={
                 "in_a_row": jnp.zeros((), jnp.int32),
                 "total": jnp.zeros((), jnp.int32),
             },
             loss_stats=detector.create() if detector else {},
         )
-
-    return create
 
 
 def _wide_copy(tree: Any) -> Any:

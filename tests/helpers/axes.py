@@ -84,7 +84,7 @@ def carry_out(config: Config) -> Outcome:
     key = jax.device_put(keys.root_key(0), everywhere)
     batches = loader.train_batches(config.data, programs.train_set, setup.mesh, 0, 0, 1)
     _, batch = next(loader.feed(batches, iter([1]), setup.mesh, BATCH_SIZE))
-    state = programs.create(keys.root_key(0))
+    state = programs.begin(programs.weights(keys.root_key(0)))
     state = dataclasses.replace(state, params=disturb(state.params))
     state, metrics = programs.train(state, key, programs.train_set.on_device, batch)
     evaluation = evaluate(

@@ -23,7 +23,7 @@ from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.state import make_create_state
+from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
 from jaxtrain.training.update import make_update
 
@@ -69,7 +69,7 @@ class Trial:
         self.update = make_update(
             self.config.optimizer, self.config.train, tx, schedule, momenta(model)
         )
-        create = make_create_state(self.blueprint, self.config.train, tx)
+        create = CreateState(self.blueprint, self.config.train, tx)
         make = jax.jit(create) if compute else partial(jax.eval_shape, create)
         self.state = make(ROOT)
         self.step = jax.jit(

@@ -7,7 +7,6 @@ gradients, go from stage to stage. The results are those of `jaxtrain.step`.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,31 +23,6 @@ from jaxtrain.training.stages.programs import StagePrograms
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import micro_batches, predict
 from jaxtrain.training.update import Metrics, Update
-
-
-class Create(Several):
-    """`root_key -> state`, each stage's part created on its devices."""
-
-    def __init__(
-        self, create: Callable[[jax.Array], TrainState], stages: Stages, abstract: Any
-    ):
-        self._stages = stages
-        self._programs = [
-            # XLA drops what the other stages hold.
-            Compiled(
-                functools.partial(_create_part, create, stages, stage),
-                out_shardings=shardings,
-            )
-            for stage, shardings in zip(
-                stages.stages, stages.shardings(abstract), strict=True
-            )
-        ]
-
-    def parts(self) -> list[Compiled]:
-        return self._programs
-
-    def __call__(self, root: jax.Array) -> TrainState:
-        return self._stages.merge([program(root) for program in self._programs])
 
 
 class TrainStep(Several):
@@ -212,15 +186,6 @@ class EvalStep(Several):
             x = forward(*model, stage.take(x))
         sums, target = self._stages.stages[-1].take_whole((sums, target))
         return self._add(sums, x, target)
-
-
-def _create_part(
-    create: Callable[[jax.Array], TrainState],
-    stages: Stages,
-    stage: Stage,
-    root: jax.Array,
-) -> TrainState:
-    return stages.part(stage, create(root))
 
 
 def _prepare(
