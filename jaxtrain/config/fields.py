@@ -35,6 +35,7 @@ MAY_CHANGE_ON_RESUME = (
     "train.stop_after_steps",
     "train.steps_per_call",
     "train.max_bad_steps",
+    "train.metrics",
     "train.step_timeout_seconds",
 )
 

@@ -50,6 +50,10 @@ class TrainConfig(Section):
     # Validation metric that early stopping watches.
     early_stop_metric: str = "loss"
 
+    # Metrics of your own, told of evaluations beside those of the task:
+    # path/to/file.py:name or package.module:name.
+    metrics: tuple[str, ...] = ()
+
     def validate(self) -> None:
         self._positive("epochs", "steps", "examples", "stop_after_steps")
         self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from jaxtrain import own
 from jaxtrain.config import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_own, find_row, given_options
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
+from jaxtrain.tasks.metrics import Metric
 
 # What makes the task, of the shape of the images and the facts of the data set.
 TASKS: dict[str, Row] = {
@@ -38,4 +40,24 @@ def build(
         raise UserError(
             f"task = {name!r} makes {task!r}, which is no jaxtrain.tasks.base.Task"
         )
+    task.own_metrics = {_name(text): _own_metric(text) for text in config.metrics}
+    known = {"loss", "num_examples", *task.metrics()} & set(task.own_metrics)
+    if known:
+        raise UserError(f"train.metrics: there is a metric {known.pop()} already")
     return task
+
+
+def _name(reference: str) -> str:
+    return reference.rpartition(":")[2]
+
+
+def _own_metric(reference: str) -> Metric:
+    if not own.is_own(reference):
+        raise UserError(f"train.metrics = {reference!r}: expected {own.FORMS}")
+    metric = own.load("train.metrics", reference)
+    if not isinstance(metric, Metric):
+        raise UserError(
+            f"train.metrics = {reference!r} is {metric!r}, expected a "
+            "jaxtrain.tasks.metrics.Metric"
+        )
+    return metric

@@ -4,6 +4,7 @@ To add one: write a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import jax
@@ -27,12 +28,14 @@ class Task:
     Attributes:
       num_outputs: numbers that the model puts out for an image.
       best_metric: makes a checkpoint the best, unless the config names another.
+      own_metrics: of the user's own, beside those of the task.
       shown: metrics, of training and of evaluations, that the screen shows beside the
         loss.
     """
 
     num_outputs: int
     best_metric: ClassVar[str] = "loss"
+    own_metrics: Mapping[str, Metric] = MappingProxyType({})
     shown: ClassVar[tuple[str, ...]] = ()
 
     def describe(self) -> str:
@@ -95,6 +98,10 @@ class Task:
 
     # What follows is the same for every task.
 
+    def all_metrics(self) -> Mapping[str, Metric]:
+        """Return the metrics of the task, and the user's own."""
+        return {**self.metrics(), **self.own_metrics}
+
     def sums(self, outputs: jax.Array, target: Any, mask: jax.Array) -> Sums:
         """Sum the loss and the metrics over the examples of a batch.
 
@@ -131,7 +138,7 @@ class Task:
             "loss": float(sums["loss"]) / num_examples,
             **{
                 name: metric.value(sums[adds[metric.add]], num_examples)
-                for name, metric in self.metrics().items()
+                for name, metric in self.all_metrics().items()
             },
             "num_examples": num_examples,
         }
@@ -142,13 +149,13 @@ class Task:
         Raises:
           UserError: it is not known, or ranks nothing.
         """
-        better = {name: metric.better for name, metric in self.metrics().items()}
+        better = {name: metric.better for name, metric in self.all_metrics().items()}
         ranking = {"loss": "lower", **{n: b for n, b in better.items() if b}}
         return Goal(metric, find_row(ranking, field, metric) == "higher")
 
     def _adds(self) -> dict[Callable[..., Any], str]:
         """Name what is summed after the first metric that it is for."""
         adds: dict[Callable[..., Any], str] = {}
-        for name, metric in self.metrics().items():
+        for name, metric in self.all_metrics().items():
             adds.setdefault(metric.add, name)
         return adds
