@@ -36,7 +36,7 @@ def call_row(table: Mapping[str, Row], config: Any, field: str, *args: Any) -> A
     row = find_row(table, field, name)
     build, takes = row if isinstance(row, Row) else (row, ())
     given = given_options(config, section, options, name, takes)
-    own_options = getattr(config, "options", {})
+    own_options = getattr(config, "options", {}) if attribute == "name" else {}
     if isinstance(row, Row):
         check_no_options(section, name, own_options)
     return call_own(field, name, build, *args, **given, **own_options)

@@ -87,7 +87,7 @@ WRONG = {
     "--model.name broken.py:Small": "importing broken.py failed: ZeroDivisionError",
     "--model.name json.py:Small": "another module is called 'json'",
     "--model.name my_model.py:Small --model.options depth 3": "takes channels",
-    "--model.options depth 3": "model.options = {'depth': 3} is for parts of your own",
+    "--model.options depth 3": "model.options = {'depth': 3} is for parts",
     "--optimizer.name my_model.py:last": "does not take what it is given",
     "--optimizer.name my_task.py:math": "is no class or function",
     "--data.source my_source.py:np": "is no class or function",

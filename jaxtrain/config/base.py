@@ -8,7 +8,8 @@ from jaxtrain import own
 from jaxtrain.errors import UserError
 
 # Options of a user's own part, by name.
-Options = dict[str, str | int | float | bool | None]
+# On the command line a value is what it can first be read as.
+Options = dict[str, bool | int | float | str]
 
 # JAX counts in 32 bits and computes in them; a few counts only Python sees.
 MAX_COUNT = 2**31 - 1
@@ -26,7 +27,7 @@ def _is_of_type(value: Any, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return isinstance(value, str) and value in get_args(hint)
     if get_origin(hint) is dict:
-        scalars = (str, int, float, bool, type(None))
+        scalars = (bool, int, float, str)
         return isinstance(value, dict) and all(
             isinstance(k, str) and isinstance(v, scalars) for k, v in value.items()
         )

@@ -162,6 +162,21 @@ def _change(
     return {**batch, "image": images, "target": targets}
 
 
+def check_own(config: AugmentConfig, image_shape: tuple[int, int, int]) -> None:
+    """Try the user's own augmentations on the shape of an image (H, W, C).
+
+    Raises:
+      UserError: one cannot be found, or does not keep shape and dtype.
+    """
+    if config.own:
+        image = jax.ShapeDtypeStruct((1, *image_shape), np.uint8)
+        colour = jax.ShapeDtypeStruct((image_shape[-1],), np.float32)
+        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
+        batch = {"image": image, "target": {}}
+        only = AugmentConfig(own=config.own)
+        jax.eval_shape(lambda b, k, c: augment(b, k, only, c), batch, keys, colour)
+
+
 def _check_own(name: str, before: jax.Array, after: Any) -> None:
     """Raise UserError if an augmentation of the user's own changes shape or dtype."""
     found = getattr(after, "shape", None), getattr(after, "dtype", None)

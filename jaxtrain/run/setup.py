@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from jaxtrain import keys, tasks
 from jaxtrain.config import Config
 from jaxtrain.data import sources
+from jaxtrain.data.augment import check_own
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import momenta
@@ -78,6 +79,7 @@ def build_setup(config: Config) -> Setup:
     splits = sources.load(config.data, config.seed)
     train = splits.train
     checks.check_statistics(config, train.image_shape[-1])
+    check_own(config.data.augment, train.image_shape)
     task = tasks.build(config.task, train.image_shape, train.facts, config.train)
     checks.check_targets(config.data, splits, task)
     timetable = make_timetable(
