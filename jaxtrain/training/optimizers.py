@@ -15,6 +15,8 @@ from jaxtrain.registry import Row, call_row
 from jaxtrain.training.schedules import Schedule
 
 Tx = optax.GradientTransformation
+# The optimizer that searches for the length of each step.
+LINE_SEARCH = "lbfgs"
 
 
 def make_optimizer(
@@ -33,7 +35,7 @@ def make_optimizer(
       UserError: the name is not known, there is no learning rate, or an option has no
         effect on the optimizer.
     """
-    if config.name == "lbfgs":
+    if config.name == LINE_SEARCH:
         _check_line_search(config)
     elif schedule is None:
         raise UserError(f"optimizer.learning_rate is not set: {config.name} needs one")

@@ -1,6 +1,7 @@
 """The pure train and eval steps: functions of plain pytrees, to be jitted."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from jaxtrain.config import TrainConfig
 from jaxtrain.data.preprocess import Batch, Preprocess
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
+from jaxtrain.training import line_search
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.update import (
@@ -86,16 +88,6 @@ def make_train_step(
         )
         return mean_grads(total, num_micro, state), model_state, metrics
 
-    def mean_loss(params: Any, state: TrainState, batch: Batch, key: Any) -> jax.Array:
-        """Return the loss at other parameters; only a line search asks for it."""
-
-        def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
-            one = jnp.float32(1)
-            loss, (carry, _) = loss_fn(params, carry, batch, key, one)
-            return carry, {"loss": loss}
-
-        return over_micro_batches(micro_step, state.model_state, batch, key)[1]["loss"]
-
     def one_step(
         state: TrainState, root: jax.Array, data: Any, batch: Batch
     ) -> tuple[TrainState, Metrics]:
@@ -104,16 +96,13 @@ def make_train_step(
         key = keys.at_step(root, keys.DROPOUT, state.step)
         grads, model_state, metrics = gradients(state, batch, key)
         grad_norm = jnp.sqrt(squares(grads))
-        new = update.propose(
-            state,
-            root,
-            grads,
-            grad_norm,
-            model_state,
-            value=metrics["loss"],
-            grad=grads,
-            value_fn=lambda params: mean_loss(params, state, batch, key),
-        )
+        extra_args = {}
+        if update.line_search:
+            again = partial(over_micro_batches, batch=batch, key=key)
+            extra_args = line_search.arguments(
+                loss_fn, again, state.model_state, metrics["loss"], grads
+            )
+        new = update.propose(state, root, grads, grad_norm, model_state, **extra_args)
         param_norm = jnp.sqrt(squares(new["params"]))
         return update.conclude(state, new, metrics, grad_norm, param_norm)
 

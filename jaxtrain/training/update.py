@@ -15,7 +15,7 @@ import optax
 from jaxtrain import keys
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.dtypes import wide, widen
-from jaxtrain.training.optimizers import clip
+from jaxtrain.training.optimizers import LINE_SEARCH, clip
 from jaxtrain.training.precision import adjust_loss_scale, at_minimum
 from jaxtrain.training.rounding import add_updates
 from jaxtrain.training.schedules import Schedule
@@ -61,6 +61,7 @@ class Update:
       momenta: what a step keeps of the running batch-norm statistics, by their paths.
       schedule: learning rate, for the log.
       detector: of loss spikes; None: they are not looked for.
+      line_search: whether the optimizer asks for the loss at other parameters.
     """
 
     tx: optax.GradientTransformationExtraArgs
@@ -69,6 +70,7 @@ class Update:
     momenta: Mapping[str, float]
     schedule: Schedule | None
     detector: SpikeDetector | None
+    line_search: bool
 
     def propose(
         self,
@@ -208,6 +210,7 @@ def make_update(
         momenta={name: m**train.accumulate_steps for name, m in momenta.items()},
         schedule=schedule,
         detector=make_detector(train),
+        line_search=optimizer.name == LINE_SEARCH,
     )
 
 
