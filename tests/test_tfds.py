@@ -39,7 +39,7 @@ def test_fashion_mnist_is_what_tfds_decodes(fashion_mnist_dir: str):
     for row, index in enumerate(indices):
         expected = reference[int(index)]
         assert (batch["image"][row] == expected["image"]).all()
-        assert batch["target"][row] == expected["target"]
+        assert batch["target"][row] == expected["label"]
 
 
 def test_reading_needs_no_tensorflow_and_is_silent(fashion_mnist_dir: str):
