@@ -116,8 +116,9 @@ def _file(part: Any) -> str | None:
     A recipe is run, not imported: its classes are found by the code of a method.
     """
     members = [part, *vars(part).values()] if inspect.isclass(part) else [part]
-    for member in members:
+    for member in map(inspect.unwrap, members):
         code = getattr(member, "__code__", None)
-        if code is not None and Path(code.co_filename).is_file():
+        ours = getattr(member, "__module__", None) == part.__module__
+        if ours and code is not None and Path(code.co_filename).is_file():
             return str(Path(code.co_filename).resolve())
     return None

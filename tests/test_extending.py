@@ -5,9 +5,12 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jaxtrain.cli import main
+from jaxtrain.data.split import stratified_split
+from jaxtrain.data.stores import ArrayStore
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import read_lines, read_summary
 
@@ -29,6 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
         monkeypatch.delitem(sys.modules, Path(name).stem, raising=False)
+    monkeypatch.delitem(sys.modules, "traps", raising=False)
     monkeypatch.setattr(sys, "path", sys.path[:])
     return tmp_path
 
@@ -112,3 +116,84 @@ def test_wrong_part_is_refused(
     assert code == 2
     assert WRONG[words] in capsys.readouterr().err
     assert not (folder / "run").exists()
+
+
+# Tasks, models and metrics that say one thing and do another.
+TRAPS = """
+import numpy as np
+from jaxtrain.data.stores import ArrayStore
+from jaxtrain.tasks.metrics import Metric
+from my_model import Small
+from my_task import AutoEncoder
+
+
+class Columns(AutoEncoder):
+    def loss(self, outputs, target, *, training):
+        return super().loss(outputs, target, training=training)[:, None]
+
+
+class Forgotten(AutoEncoder):
+    def __init__(self, image_shape, facts):
+        pass
+
+
+class Wide(Small):
+    def __init__(self, image_shape, num_outputs, *, layers):
+        super().__init__(image_shape, 2 * num_outputs, layers=layers)
+
+
+def right(logits, label, mask):
+    return ((logits.argmax(-1) == label) * mask).sum()
+
+
+split = Metric(right, better="higher")
+plain = Metric(right)
+root = Metric(right, lambda total, num: np.sqrt(np.float32(total / num)), "higher")
+none = Metric(right, lambda total, num: None, "higher")
+
+
+def unnamed():
+    names = ("cat", "dog")
+    images, label = np.zeros((20, 8, 8, 1), np.uint8), np.arange(20) % 3
+    facts = {"num_classes": 3, "class_names": names}
+    store = ArrayStore(images, label.astype(np.int32), facts)
+    return store, {"train": [np.arange(15)], "test": [np.arange(15, 20)]}
+"""
+TOLD = {
+    "--task traps.py:Columns": "expected one value an example",
+    "--task traps.py:Forgotten": "does not set num_outputs",
+    "--model.name traps.py:Wide --model.dropout None": "expected (2, 10)",
+    "--train.metrics traps.py:split": "something else in the records already",
+    "--checkpoint.best-metric traps.py:plain": "checkpoint.best_metric = 'traps.py:",
+    "--train.metrics traps.py:plain --checkpoint.best-metric plain": "expected loss",
+    "--data.source traps.py:unnamed --data.batch-size 4": "names 2 classes, and has 3",
+}
+
+
+@pytest.mark.parametrize("words", TOLD)
+def test_part_that_breaks_its_contract_is_told(
+    words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    (folder / "traps.py").write_text(TRAPS)
+    head = ["--config", "configs/digits.py", "--workdir", "run"]
+    assert main([*head, *words.split()]) == 2
+    assert TOLD[words] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["root", "none"])
+def test_metric_of_numpy_or_of_nothing_is_recorded(name: str, folder: Path):
+    (folder / "traps.py").write_text(TRAPS)
+    words = f"--train.metrics traps.py:{name} --checkpoint.best-metric {name} {SHORT}"
+    words = f"--config configs/digits.py --workdir run {words}"
+    assert main(words.split()) == 0
+    value = read_summary(Path("run"))["eval"][name]
+    assert value is None if name == "none" else 0 < value <= 1
+
+
+def test_targets_that_are_no_groups_are_held_out_at_random():
+    """Of numbers like 0.1, each another, the lowest are not a validation split."""
+    target = np.linspace(0, 1, 200, dtype=np.float32)
+    store = ArrayStore(np.zeros((200, 8, 8, 1), np.uint8), target, {})
+    strata = store.strata(np.arange(200))
+    _, held_out = stratified_split(strata, 0.1, seed=0)
+    assert len(held_out) == 20 and 0.3 < target[held_out].mean() < 0.7

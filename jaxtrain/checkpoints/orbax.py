@@ -119,9 +119,12 @@ def start_save(folder: Path, state: Any, info: dict[str, Any]) -> Callable[[], N
     # One for each save: one that has failed is not used again.
     checkpointer = ocp.AsyncCheckpointer(composite, **together)
     arguments = {_STATE: ocp.args.PyTreeSave(state)}
-    checkpointer.save(
-        folder.absolute(), args=ocp.args.Composite(**arguments), custom_metadata=info
-    )
+    composed = ocp.args.Composite(**arguments)
+    try:
+        checkpointer.save(folder.absolute(), args=composed, custom_metadata=info)
+    except BaseException:
+        checkpointer.close()
+        raise
 
     def finish() -> None:
         with contextlib.closing(checkpointer):

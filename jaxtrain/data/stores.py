@@ -56,7 +56,12 @@ class ArrayStore:
         return self.images.shape[1:]
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        return self.target[indices]
+        """Return the targets where they are numbers of groups, else one group."""
+        target = self.target
+        grouped = isinstance(target, np.ndarray) and target.ndim == 1
+        if grouped and np.issubdtype(target.dtype, np.integer):
+            return target[indices]
+        return np.zeros(len(indices), np.int32)
 
     def read(self, indices: np.ndarray) -> tuple[np.ndarray, Any]:
         return self.images[indices], jax.tree.map(lambda x: x[indices], self.target)

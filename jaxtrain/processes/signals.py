@@ -91,7 +91,8 @@ class StopSignals:
             self._act()
 
     def _act(self, *_: Any) -> None:
-        assert self.signum is not None
+        if self.signum is None:
+            return  # An alarm that is not ours.
         if not self.defer:
             raise Interrupted(
                 self.signum, "there was nothing to save yet, so nothing was lost"

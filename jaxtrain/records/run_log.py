@@ -260,7 +260,11 @@ class _Screen:
             )
             self._print(f"{text}  {details}")
             return
-        shown = [f"{name} {values[name]:.4f}" for name in self._shown]
+        shown = [
+            f"{name} {values[name]:.4f}"
+            for name in self._shown
+            if isinstance(values.get(name), int | float)
+        ]
         if kind == "eval":
             self._print(f"{text}  {values['split']}: " + "  ".join(shown))
             return

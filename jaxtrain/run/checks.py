@@ -1,9 +1,12 @@
 """What does not fit together in a config, its data and its devices: told at once."""
 
+from functools import partial
+
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxtrain import own
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
@@ -11,6 +14,8 @@ from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.evaluate import eval_batch_size
+from jaxtrain.training.state import split_model
+from jaxtrain.training.step import predict
 
 
 def check_clocks(config: Config) -> None:
@@ -98,6 +103,18 @@ def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
             task.check_targets(some["target"], split)
 
 
+def check_outputs(model: Model, images: jax.ShapeDtypeStruct, num_outputs: int) -> None:
+    """Check that an abstract model puts out (B, num_outputs) for images of a shape."""
+    graphdef, params, model_state = split_model(model)
+    found = jax.eval_shape(partial(predict, graphdef), params, model_state, images)
+    expected = (images.shape[0], num_outputs)
+    if getattr(found, "shape", None) != expected:
+        raise UserError(
+            f"the model puts out {getattr(found, 'shape', found)} for images "
+            f"{images.shape}: expected {expected}"
+        )
+
+
 def check_stages(config: Config) -> None:
     """Refuse what a pipeline over several devices cannot do."""
     stages = f"parallel.pipeline_stages = {config.parallel.pipeline_stages}"
@@ -105,6 +122,12 @@ def check_stages(config: Config) -> None:
         raise UserError(
             f"{stages}: the line search of lbfgs needs the whole model in one place; "
             "use another optimizer.name"
+        )
+    if own.is_own(config.optimizer.name):
+        raise UserError(
+            f"{stages} with optimizer.name = {config.optimizer.name!r}: each stage "
+            "would see the gradients of its own layers alone, which an optimizer of "
+            "your own may not expect; use one of the table"
         )
     if config.train.steps_per_call > 1:
         raise UserError(

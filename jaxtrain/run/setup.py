@@ -97,6 +97,8 @@ def build_setup(config: Config) -> Setup:
     create = CreateState(blueprint, config.train, tx)
     model = blueprint.abstract()
     checks.check_image_shape(train.image_shape, model, meshes[0])
+    images = jax.ShapeDtypeStruct((2, *train.image_shape), policy.compute_dtype)
+    checks.check_outputs(model, images, task.num_outputs)
     shard_params = config.parallel.preset != "zero1"
     layouts = [Layout(mesh, split_dims(model), shard_params) for mesh in meshes]
     abstract = jax.eval_shape(create, keys.root_key(config.seed))

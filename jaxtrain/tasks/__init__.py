@@ -17,6 +17,9 @@ TASKS: dict[str, Row] = {
     "classification": Row(Classification, ("label_smoothing",)),
 }
 
+# What records hold beside metrics of the user's own.
+RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "event")
+
 
 def build(
     name: str,
@@ -40,10 +43,19 @@ def build(
         raise UserError(
             f"task = {name!r} makes {task!r}, which is no jaxtrain.tasks.base.Task"
         )
-    task.own_metrics = {_name(text): _own_metric(text) for text in config.metrics}
-    known = {"loss", "num_examples", *task.metrics()} & set(task.own_metrics)
-    if known:
-        raise UserError(f"train.metrics: there is a metric {known.pop()} already")
+    if not isinstance(getattr(task, "num_outputs", None), int):
+        raise UserError(f"task = {name!r} does not set num_outputs, a number")
+    taken = {*RESERVED, *task.metrics()}
+    own_metrics = {}
+    for text in config.metrics:
+        if _name(text) in taken:
+            raise UserError(
+                f"train.metrics = {text!r}: {_name(text)} is something else in the "
+                "records already; give it another name"
+            )
+        taken.add(_name(text))
+        own_metrics[_name(text)] = _own_metric(text)
+    task.own_metrics = own_metrics
     return task
 
 

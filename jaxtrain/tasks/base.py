@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.data.preprocess import Batch
-from jaxtrain.registry import find_row
+from jaxtrain.errors import UserError, nearest
 from jaxtrain.tasks.metrics import Goal, Metric
 
 Sums = dict[str, Any]
@@ -102,6 +102,23 @@ class Task:
         """Return the metrics of the task, and the user's own."""
         return {**self.metrics(), **self.own_metrics}
 
+    def checked_loss(
+        self, outputs: jax.Array, target: Any, *, training: bool
+    ) -> jax.Array:
+        """Return what `loss` does.
+
+        Raises:
+          UserError: it is not one value an example: its mean would be of other things.
+        """
+        loss = self.loss(outputs, target, training=training)
+        if loss.shape != outputs.shape[:1]:
+            raise UserError(
+                f"the loss of {type(self).__name__} has the shape {loss.shape} for "
+                f"outputs {outputs.shape}: expected one value an example, "
+                f"{outputs.shape[:1]}"
+            )
+        return loss
+
     def sums(self, outputs: jax.Array, target: Any, mask: jax.Array) -> Sums:
         """Sum the loss and the metrics over the examples of a batch.
 
@@ -111,7 +128,7 @@ class Task:
           mask: (B,) of 0 and 1; 0 marks padding.
         """
         mask = mask.astype(jnp.int32)
-        loss = self.loss(outputs, target, training=False)
+        loss = self.checked_loss(outputs, target, training=False)
         return {
             "loss": jnp.sum(jnp.where(mask > 0, loss, 0.0)),
             **{name: add(outputs, target, mask) for add, name in self._adds().items()},
@@ -137,7 +154,7 @@ class Task:
         return {
             "loss": float(sums["loss"]) / num_examples,
             **{
-                name: metric.value(sums[adds[metric.add]], num_examples)
+                name: _plain(metric.value(sums[adds[metric.add]], num_examples))
                 for name, metric in self.all_metrics().items()
             },
             "num_examples": num_examples,
@@ -151,7 +168,12 @@ class Task:
         """
         better = {name: metric.better for name, metric in self.all_metrics().items()}
         ranking = {"loss": "lower", **{n: b for n, b in better.items() if b}}
-        return Goal(metric, find_row(ranking, field, metric) == "higher")
+        if metric not in ranking:
+            known = ", ".join(ranking)
+            raise UserError(
+                f"{field} = {metric!r}: expected {known}{nearest(metric, ranking)}"
+            )
+        return Goal(metric, ranking[metric] == "higher")
 
     def _adds(self) -> dict[Callable[..., Any], str]:
         """Name what is summed after the first metric that it is for."""
@@ -159,3 +181,8 @@ class Task:
         for name, metric in self.all_metrics().items():
             adds.setdefault(metric.add, name)
         return adds
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers and lists of Python for those of NumPy: they become JSON."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value

@@ -51,8 +51,14 @@ class Classification(Task):
                 "classes; choose another task or data.source"
             )
         self.num_outputs = facts["num_classes"]
-        names = facts.get("class_names") or range(self.num_outputs)
+        names = facts.get("class_names")
+        names = range(self.num_outputs) if names is None else names
         self.class_names = tuple(map(str, names))
+        if len(self.class_names) != self.num_outputs:
+            raise UserError(
+                f"the data set names {len(self.class_names)} classes, and has "
+                f"{self.num_outputs}"
+            )
         self._smoothing = label_smoothing
 
     def describe(self) -> str:

@@ -37,8 +37,10 @@ class Goal:
     metric: str
     higher: bool
 
-    def improves(self, new: float, old: float | None) -> bool:
-        """Tell whether `new` is better than `old`; NaN never is."""
+    def improves(self, new: Any, old: float | None) -> bool:
+        """Tell whether `new` is better than `old`; what is no number never is."""
+        if not isinstance(new, int | float):
+            return False
         if old is None:
             return new == new
         return new > old if self.higher else new < old

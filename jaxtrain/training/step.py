@@ -179,5 +179,5 @@ def mean_loss_and_metrics(
     task: Task, outputs: jax.Array, target: Any
 ) -> tuple[jax.Array, Metrics]:
     """Return the loss of a micro-batch, and it and those of the task as metrics."""
-    loss = task.loss(outputs, target, training=True).mean()
+    loss = task.checked_loss(outputs, target, training=True).mean()
     return loss, {"loss": loss, **task.train_metrics(outputs, target)}

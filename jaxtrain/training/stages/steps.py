@@ -3,7 +3,7 @@
 The host gives each stage its passes in the order of the timeline, and XLA runs them as
 their inputs come: one thread keeps all stages busy. A forward pass leaves its residuals
 on the stage, for the backward pass of the same micro-batch; only activations, and their
-gradients, go from stage to stage. The results are those of `jaxtrain.step`.
+gradients, go from stage to stage. The results are those of `jaxtrain.training.step`.
 """
 
 import functools
