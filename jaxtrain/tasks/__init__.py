@@ -48,13 +48,14 @@ def build(
     taken = {*RESERVED, *task.metrics()}
     own_metrics = {}
     for text in config.metrics:
+        metric = _own_metric(text)
         if _name(text) in taken:
             raise UserError(
                 f"train.metrics = {text!r}: {_name(text)} is something else in the "
                 "records already; give it another name"
             )
         taken.add(_name(text))
-        own_metrics[_name(text)] = _own_metric(text)
+        own_metrics[_name(text)] = metric
     task.own_metrics = own_metrics
     return task
 
