@@ -2,8 +2,8 @@
 
     python main.py --config configs/digits.py
 
-Hardware: 2 CPU cores. Measured: 9 s, compilation included; test accuracy 0.994 (0.989
-to 0.994 over four seeds, on 360 images).
+Hardware: 2 CPU cores. Measured: 9 s, compilation included; test accuracy 0.997 (0.992
+to 0.997 over four seeds, on 360 images).
 Data: 1,797 images from scikit-learn (UCI Optical Recognition of Handwritten Digits).
 Recipe: our own.
 """
