@@ -33,13 +33,22 @@ def call_row(table: Mapping[str, Row], config: Any, field: str, *args: Any) -> A
     section, _, attribute = field.partition(".")
     name = getattr(config, attribute)
     options = sorted({option for row in table.values() for option in row.takes})
-    row = find_row(table, field, name)
-    build, takes = row if isinstance(row, Row) else (row, ())
+    build, takes = find_call(table, field, name)
     given = given_options(config, section, options, name, takes)
     own_options = getattr(config, "options", {}) if attribute == "name" else {}
-    if isinstance(row, Row):
+    if not own.is_own(name):
         check_no_options(section, name, own_options)
     return call_own(field, name, build, *args, **given, **own_options)
+
+
+def find_call(table: Mapping[str, Row], field: str, name: str) -> Row:
+    """Return the row of a name; the user's own part takes none of the options.
+
+    Raises:
+      UserError: the name that `field` has is not in the table, nor refers to a part.
+    """
+    row: Any = find_row(table, field, name)
+    return Row(row) if own.is_own(name) else row
 
 
 def find_row(table: Mapping[str, T], field: str, name: str) -> T:

@@ -37,6 +37,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def refusal(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what a run of the digits with these words is refused with."""
+    head = ["--config", "configs/digits.py", "--workdir", "run"]
+    assert main([*head, *words.split()]) == 2
+    return capsys.readouterr().err
+
+
 def test_every_part_has_an_example_under_30_lines():
     assert len(FILES) == 6 and FILES.keys() == COMMANDS.keys()
     assert all(len(text.splitlines()) < 30 for text in FILES.values())
@@ -112,9 +119,7 @@ def test_wrong_part_is_refused(
     (folder / "wrong.py").write_text(
         "def half(key, image, fill):\n    return image / 2\n"
     )
-    code = main(["--config", "configs/digits.py", "--workdir", "run", *words.split()])
-    assert code == 2
-    assert WRONG[words] in capsys.readouterr().err
+    assert WRONG[words] in refusal(words, capsys)
     assert not (folder / "run").exists()
 
 
@@ -130,6 +135,10 @@ from my_task import AutoEncoder
 class Columns(AutoEncoder):
     def loss(self, outputs, target, *, training):
         return super().loss(outputs, target, training=training)[:, None]
+
+
+class Quiet(AutoEncoder):
+    shown = ("nothing",)
 
 
 class Forgotten(AutoEncoder):
@@ -175,9 +184,7 @@ def test_part_that_breaks_its_contract_is_told(
     words: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ):
     (folder / "traps.py").write_text(TRAPS)
-    head = ["--config", "configs/digits.py", "--workdir", "run"]
-    assert main([*head, *words.split()]) == 2
-    assert TOLD[words] in capsys.readouterr().err
+    assert TOLD[words] in refusal(words, capsys)
 
 
 @pytest.mark.parametrize("name", ["root", "none"])
@@ -188,6 +195,16 @@ def test_metric_of_numpy_or_of_nothing_is_recorded(name: str, folder: Path):
     assert main(words.split()) == 0
     value = read_summary(Path("run"))["eval"][name]
     assert value is None if name == "none" else 0 < value <= 1
+
+
+def test_what_a_task_shows_may_be_missing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    (folder / "traps.py").write_text(TRAPS)
+    words = f"--config configs/digits.py --workdir run --task traps.py:Quiet {SHORT}"
+    assert main(words.split()) == 0
+    told = capsys.readouterr().out
+    assert "test loss" in told and "nothing" not in told
 
 
 def test_targets_that_are_no_groups_are_held_out_at_random():

@@ -84,9 +84,9 @@ def load(config: DataConfig, seed: int) -> Splits:
         validation = open_split(config.validation_split)
         named[f"data.validation_split = {config.validation_split!r}"] = validation
     elif "validation" in splits:
-        own = open_split("validation")
-        if not any(count_shared(own.indices, s.indices) for s in (train, test)):
-            validation = own
+        given = open_split("validation")
+        if not any(count_shared(given.indices, s.indices) for s in (train, test)):
+            validation = given
     shared = _describe_shared(named)
     if validation is None and config.validation_fraction > 0:
         train, validation = _hold_out(config, train, seed)

@@ -20,7 +20,7 @@ from jaxtrain.records.appended import Appended
 from jaxtrain.records.tensorboard import EventFile
 from jaxtrain.records.workdir import METRICS, TENSORBOARD, finite, write_text
 from jaxtrain.tasks.base import Task, Values
-from jaxtrain.tasks.metrics import scalars
+from jaxtrain.tasks.metrics import formatted, scalars
 
 # Metrics of a step that are 0 or 1, and the names of their counts.
 COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
@@ -260,11 +260,7 @@ class _Screen:
             )
             self._print(f"{text}  {details}")
             return
-        shown = [
-            f"{name} {values[name]:.4f}"
-            for name in self._shown
-            if isinstance(values.get(name), int | float)
-        ]
+        shown = [f"{n} {text}" for n, text in formatted(values, self._shown).items()]
         if kind == "eval":
             self._print(f"{text}  {values['split']}: " + "  ".join(shown))
             return

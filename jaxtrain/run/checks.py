@@ -14,6 +14,7 @@ from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.evaluate import eval_batch_size
+from jaxtrain.training.optimizers import LINE_SEARCH
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 
@@ -118,7 +119,7 @@ def check_outputs(model: Model, images: jax.ShapeDtypeStruct, num_outputs: int) 
 def check_stages(config: Config) -> None:
     """Refuse what a pipeline over several devices cannot do."""
     stages = f"parallel.pipeline_stages = {config.parallel.pipeline_stages}"
-    if config.optimizer.name == "lbfgs":
+    if config.optimizer.name == LINE_SEARCH:
         raise UserError(
             f"{stages}: the line search of lbfgs needs the whole model in one place; "
             "use another optimizer.name"

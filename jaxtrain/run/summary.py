@@ -11,6 +11,7 @@ from jaxtrain.parallel import sharding
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Values
+from jaxtrain.tasks.metrics import formatted
 from jaxtrain.training.state import num_params
 
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
@@ -31,10 +32,10 @@ def _version(library: str) -> str:
 
 def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     """Return what a person wants to see before a run starts."""
-    config, plan, splits = setup.config, setup.timetable, setup.splits
+    config, timetable, splits = setup.config, setup.timetable, setup.splits
     height, width, channels = splits.train.image_shape
     num_validation = len(splits.validation) if splits.validation else 0
-    device = jax.devices()[0]
+    steps, device = timetable.total_steps, jax.devices()[0]
     return {
         "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
         "parameters",
@@ -42,9 +43,9 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         + setup.task.describe(),
         "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
         f"{len(splits.test):,} test",
-        "batch": f"{plan.batch_size} a step",
-        "steps": f"{plan.total_steps:,} in {plan.epoch(plan.total_steps):g} epochs of "
-        f"{plan.steps_per_epoch:,}",
+        "batch": f"{timetable.batch_size} a step",
+        "steps": f"{steps:,} in {timetable.epoch(steps):g} epochs of "
+        f"{timetable.steps_per_epoch:,}",
         "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}",
         "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{jax.device_count()} x {device.device_kind}, "
@@ -85,8 +86,9 @@ def describe_result(
 ) -> dict[str, Any]:
     """Return what a person wants to see once a run has ended."""
     test = summary["eval"]
+    shown = formatted(test, (*setup.task.shown, "loss"))
     return {
-        **{f"test {name}": f"{test[name]:.4f}" for name in (*setup.task.shown, "loss")},
+        **{f"test {name}": text for name, text in shown.items()},
         "examples": test["num_examples"],
         "workdir": workdir,
     }

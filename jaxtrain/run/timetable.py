@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from jaxtrain.config import MAX_COUNT, ONE_OF, Config, get
 from jaxtrain.errors import UserError
+from jaxtrain.training.optimizers import LINE_SEARCH
 
 LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
 
@@ -112,7 +113,7 @@ def _check_batch_size(config: Config, num_examples: int) -> None:
             f"data.batch_size = {size} is larger than the training split, "
             f"which has {num_examples} examples: use at most {num_examples}"
         )
-    if config.optimizer.name == "lbfgs" and size != num_examples:
+    if config.optimizer.name == LINE_SEARCH and size != num_examples:
         raise UserError(
             "optimizer.name = 'lbfgs' is for full batches: set data.batch_size to "
             f"{num_examples}, the size of the training split"

@@ -7,7 +7,7 @@ from typing import Any
 from jaxtrain import own
 from jaxtrain.config import TrainConfig
 from jaxtrain.errors import UserError
-from jaxtrain.registry import Row, call_own, find_row, given_options
+from jaxtrain.registry import Row, call_own, find_call, given_options
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.metrics import Metric
@@ -33,8 +33,7 @@ def build(
       UserError: the name is not known, an option has no effect on the task, the data
         set does not fit it, or the user's own is no task.
     """
-    row = find_row(TASKS, "task", name)
-    make, takes = row if isinstance(row, Row) else (row, ())
+    make, takes = find_call(TASKS, "task", name)
     # Without an effect where it is 0.
     options = SimpleNamespace(label_smoothing=config.label_smoothing or None)
     given = given_options(options, "train", vars(options), name, takes)

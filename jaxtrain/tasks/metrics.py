@@ -1,6 +1,6 @@
 """What a metric of an evaluation is: summed on the device, valued on the host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,6 +44,15 @@ class Goal:
         if old is None:
             return new == new
         return new > old if self.higher else new < old
+
+
+def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Return as texts those of the values named that are there, and numbers."""
+    return {
+        name: f"{values[name]:.4f}"
+        for name in names
+        if isinstance(values.get(name), int | float)
+    }
 
 
 def scalars(values: dict[str, Any]) -> dict[str, Any]:

@@ -210,5 +210,5 @@ OPTIMIZERS = {
     "rmsprop": Row(_rmsprop, ("b2", "eps", "momentum", "nesterov")),
     "adagrad": Row(_adagrad, ("eps",)),
     "muon": Row(_muon, ("momentum", "nesterov")),
-    "lbfgs": Row(_lbfgs),
+    LINE_SEARCH: Row(_lbfgs),
 }
