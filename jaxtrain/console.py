@@ -10,7 +10,18 @@ import rich.console
 def tell(message: str) -> None:
     """Write a line to standard error, if that still leads anywhere."""
     with contextlib.suppress(OSError):
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would not show, or would obey: names of files hold any.
+
+    New lines stay.
+    """
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
+        for c in text
+    )
 
 
 class Console(rich.console.Console):

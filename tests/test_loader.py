@@ -62,7 +62,7 @@ def splits() -> sources.Splits:
 
 def read_batches(config: DataConfig, cache: bool, start: int = 0, stop: int = 4):
     mesh = make_mesh(ParallelConfig())
-    dataset = loader.make_datasets(splits(), mesh, cache)[0]
+    dataset = loader.make_datasets(splits(), mesh, cache, 0.0)[0]
     batches = loader.train_batches(config, dataset, mesh, 3, start, stop)
     return dataset, list(batches)
 

@@ -172,6 +172,6 @@ def test_statistics_of_large_sets_use_evenly_spaced_examples(
 
 def test_a_constant_channel_has_a_standard_deviation():
     store = ArrayStore(np.full((5, 4, 4, 1), 51, np.uint8), np.zeros(5, np.int32), {})
-    mean, std = statistics(ImageSource(store, np.arange(5), (4, 4, 1)))
+    mean, std = statistics(ImageSource(store, np.arange(5), (4, 4, 1), 16))
     np.testing.assert_allclose(mean, [0.2])
     assert std == (1 / 255,)

@@ -133,7 +133,7 @@ def test_damaged_image_is_named(tmp_path: Path):
         source="tfds:tiny", data_dir=str(tmp_path), validation_fraction=0.0
     ).train
     for index in (1, 2):
-        message = f"split 'train' of tfds:tiny: image {index} is damaged"
+        message = f"split 'train' of tfds:tiny: image {index} is unreadable"
         with pytest.raises(UserError, match=message):
             source.read(np.array([0, index]))
 

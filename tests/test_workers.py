@@ -10,7 +10,6 @@ import pytest
 from benchmarks.kills import alive, children, shared_memory
 from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import loader, sources
-from jaxtrain.data.loader import Dataset
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.processes import faults
 from tests.helpers.processes import Cli
@@ -50,8 +49,9 @@ def test_killed_worker_is_replaced_and_no_example_lost(undisturbed: Path, cli: C
 def test_death_is_told(caplog: pytest.LogCaptureFixture):
     """And the stream goes on as that of a process without workers."""
     config = DataConfig(source="digits", batch_size=64, workers=2)
-    train = Dataset(sources.load(config, seed=0).train, {})
     mesh = make_mesh(ParallelConfig())
+    splits = sources.load(config, seed=0)
+    train, _, _ = loader.make_datasets(splits, mesh, False, 0.0)
     one, other = (
         loader.train_batches(replace(config, "workers", n), train, mesh, 0, 7, 30)
         for n in (0, 2)

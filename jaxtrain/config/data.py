@@ -47,6 +47,9 @@ class DataConfig(Section):
     validation_split: str | None = None
     # Test split, used once, at the end.
     test_split: str = "test"
+    # Stratified fraction of the training split, the same for every seed, that is the
+    # test split where there is none of the name `test`; None: 0.1.
+    test_fraction: float | None = None
     # Seeded, stratified fraction of the training split held out for validation when
     # there is no validation split; 0: no validation.
     validation_fraction: float = 0.1
@@ -60,6 +63,11 @@ class DataConfig(Section):
     image_size: int | None = None
     # 1: grey, 3: colour; None: as stored.
     channels: int | None = None
+    # An image file of more pixels is unreadable: it could fill the memory.
+    max_pixels: int = 2**26
+    # Part of a split's images that may be unreadable: in training others of their
+    # classes take their places, evaluations leave them out.
+    max_bad_fraction: float = 0.01
     # Mean of each channel, in 0..1, subtracted; None: computed from the training split.
     mean: tuple[float, ...] | None = None
     # Standard deviation of each channel, in 0..1, divided by; None: computed likewise.
@@ -75,8 +83,10 @@ class DataConfig(Section):
     options: Options = field(default_factory=dict)
 
     def validate(self) -> None:
-        self._positive("batch_size", "eval_batch_size", "image_size")
-        self._fraction("validation_fraction")
+        self._positive("batch_size", "eval_batch_size", "image_size", "max_pixels")
+        self._fraction("validation_fraction", "max_bad_fraction")
+        part = self.test_fraction
+        self._check("test_fraction", part is None or 0 < part < 1, "above 0, below 1")
         self._check("channels", self.channels in (None, 1, 3), "1 or 3")
         self._not_negative("workers")
         if (self.mean is None) != (self.std is None):

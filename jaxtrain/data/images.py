@@ -1,20 +1,16 @@
 """Stored images to the size and the channels that the config asks for."""
 
-import io
 import math
 from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image
 
+from jaxtrain.data.files import ImageFile
 from jaxtrain.errors import UserError
 
 # Left, top, right, bottom in pixels.
 Box = tuple[float, float, float, float]
-
-MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-# Tried in this order: PNG first reads small images a fifth faster than Pillow's own.
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 
 # Of the shorter side, what is kept of an image that is made smaller: 224 of 256.
 CENTRE_PART = 224 / 256
@@ -45,19 +41,6 @@ def converted_shape(
     return height, width, shape[-1]
 
 
-def decode(data: bytes, channels: int) -> np.ndarray:
-    """Decode an image file to uint8 (H, W, channels).
-
-    Raises:
-      OSError: the file is damaged.
-    """
-    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-        # A colour set may hold grey files, as ImageNet does.
-        if image.mode != MODES[channels]:
-            image = image.convert(MODES[channels])
-        return np.asarray(image).reshape(image.height, image.width, channels)
-
-
 def to_channels(images: np.ndarray, channels: int) -> np.ndarray:
     """Turn uint8 (..., C) grey to colour or back; C and `channels` are 1 or 3.
 
@@ -84,15 +67,20 @@ def centre_fit(image: np.ndarray, size: int) -> np.ndarray:
     `size`, which is the usual way of evaluation: shorter side to 256, centre 224. An
     image that has the size already stays as it is.
     """
-    height, width, _ = image.shape
-    side = float(min(height, width))
-    if height == width == size:
+    if image.shape[:2] == (size, size):
         return image
+    # As with resizing first, pixels beyond the square count into its border.
+    height, width, _ = image.shape
+    return _resize(image, size, centre_box(height, width, size))
+
+
+def centre_box(height: int, width: int, size: int) -> Box:
+    """Return the square that `centre_fit` takes of an image."""
+    side = float(min(height, width))
     if side > size:
         side *= CENTRE_PART
     left, top = (width - side) / 2, (height - side) / 2
-    # As with resizing first, pixels beyond the square count into its border.
-    return _resize(image, size, box=(left, top, left + side, top + side))
+    return left, top, left + side, top + side
 
 
 def random_resized_crop(
@@ -102,6 +90,37 @@ def random_resized_crop(
     height, width, _ = image.shape
     left, top, right, bottom = random_window(height, width, seed)
     return _resize(image[top:bottom, left:right], size)
+
+
+def fit_file(
+    file: ImageFile, size: int, channels: int, seed: Sequence[int] | None = None
+) -> np.ndarray:
+    """Do to a file what `centre_fit` or, with a seed, `random_resized_crop` does.
+
+    A large JPEG is decoded at a part of its size, if it has enough pixels then.
+
+    Raises:
+      UnreadableError: the file is damaged.
+    """
+    height, width = file.height, file.width
+    if seed is None:
+        if (height, width) == (size, size):
+            return file.decode(channels)
+        box = centre_box(height, width, size)
+    else:
+        box = random_window(height, width, seed)
+    least = size * height / (box[3] - box[1]), size * width / (box[2] - box[0])
+    image = file.decode(channels, least)
+    rows, columns = image.shape[0] / height, image.shape[1] / width
+    left, right = box[0] * columns, box[2] * columns
+    top, bottom = box[1] * rows, box[3] * rows
+    if seed is not None:
+        # Nothing from beyond the window.
+        first_column, first_row = math.floor(left), math.floor(top)
+        image = image[first_row : math.ceil(bottom), first_column : math.ceil(right)]
+        left, right = left - first_column, right - first_column
+        top, bottom = top - first_row, bottom - first_row
+    return _resize(image, size, (left, top, right, bottom))
 
 
 def random_window(

@@ -1,6 +1,7 @@
 """From a source to batches on the devices: order, share, cache or stream."""
 
 import collections
+import contextlib
 import functools
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxtrain.config import DataConfig
+from jaxtrain.data.defects import Defects
+from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.preprocess import Batch
-from jaxtrain.data.sources import ImageSource, Source, Splits
+from jaxtrain.data.sources import Source, Splits
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.data.workers import go_on, with_workers
 from jaxtrain.parallel import sharding
@@ -24,6 +27,8 @@ HostBatch = dict[str, Any]
 CACHE_FRACTION = 0.25
 # What stands for the device's memory where it does not tell, as on CPU.
 ASSUMED_DEVICE_BYTES = 8 * 2**30
+# Of a batch on the host: those of its images that could not be read.
+UNREADABLE = "unreadable"
 READ_THREADS = 4
 READ_AHEAD = 8
 PUT_AHEAD = 2
@@ -37,11 +42,15 @@ class Dataset:
       source: the split.
       on_device: the arrays of all splits, one after the other; {} if streamed.
       first: the split's first example in these arrays.
+      defects: its unreadable images, as far as they were met.
+      blank: the numbers of those on the device that an evaluation leaves out.
     """
 
     source: Source
     on_device: Any
+    defects: Defects
     first: int = 0
+    blank: tuple[int, ...] = ()
 
 
 @functools.lru_cache(maxsize=2)
@@ -82,33 +91,64 @@ def should_cache(config: DataConfig, splits: Splits) -> bool:
 
 
 def make_datasets(
-    splits: Splits, mesh: Mesh, cache: bool
+    splits: Splits, mesh: Mesh, cache: bool, max_bad_fraction: float
 ) -> tuple[Dataset, Dataset | None, Dataset]:
     """Put all splits onto every device, or leave them to be streamed.
 
     The splits share one array, so that one program evaluates any of them. The training
     split comes first: its examples keep their numbers.
+
+    Raises:
+      UserError: more images than `max_bad_fraction` of a split are unreadable.
     """
-    sources = [splits.train, splits.validation, splits.test]
+    named = {
+        name: source for name, source in vars(splits).items() if source is not None
+    }
+    defects = {
+        name: Defects(name, len(source), max_bad_fraction)
+        for name, source in named.items()
+    }
     if not cache:
-        train, validation, test = (s and Dataset(s, {}) for s in sources)
+        datasets = {n: Dataset(source, {}, defects[n]) for n, source in named.items()}
     else:
-        read = [s.read(np.arange(len(s))) for s in sources if s]
-        arrays = jax.tree.map(lambda *parts: np.concatenate(parts), *read)
-        on_device = jax.device_put(arrays, sharding.replicated(mesh))
-        firsts = np.cumsum([0] + [len(s) if s else 0 for s in sources]).tolist()
-        store = ArrayStore(arrays["image"], arrays["target"], splits.train.facts)
-        train, validation, test = (
-            s and Dataset(_part(store, s, first), on_device, first)
-            for s, first in zip(sources, firsts, strict=False)
-        )
-    assert train is not None and test is not None
-    return train, validation, test
+        datasets = _cached(named, defects, mesh)
+    return datasets["train"], datasets.get("validation"), datasets["test"]
+
+
+def _cached(
+    named: dict[str, Source], defects: dict[str, Defects], mesh: Mesh
+) -> dict[str, Dataset]:
+    read, blank = [], {}
+    for name, source in named.items():
+        unreadable: list[Unreadable] = []
+        everything = np.arange(len(source))
+        batch = source.read(everything, unreadable=unreadable)
+        defects[name].add(unreadable)
+        if name == "train" and unreadable:
+            batch, unreadable = source.fill_in(batch, everything, unreadable), []
+        read.append(batch)
+        blank[name] = tuple(bad.index for bad in unreadable)
+    arrays = jax.tree.map(lambda *parts: np.concatenate(parts), *read)
+    on_device = jax.device_put(arrays, sharding.replicated(mesh))
+    store = ArrayStore(arrays["image"], arrays["target"], named["train"].facts)
+    datasets, first = {}, 0
+    for name, source in named.items():
+        part = _part(store, source, first)
+        datasets[name] = Dataset(part, on_device, defects[name], first, blank[name])
+        first += len(source)
+    return datasets
 
 
 def _part(store: ArrayStore, source: Source, first: int) -> Source:
     """Return a source that reads from memory what `source` reads from disk."""
-    return ImageSource(store, first + np.arange(len(source)), source.image_shape)
+    indices = first + np.arange(len(source))
+    return ImageSource(store, indices, source.image_shape, max_pixels=0)
+
+
+def example(source: Source) -> dict[str, Any]:
+    """Return a batch of one example with a black image, for its shapes."""
+    image = np.zeros((1, *source.image_shape), np.uint8)
+    return {"image": image, "target": source.targets(np.zeros(1, np.int64))}
 
 
 def train_batches(
@@ -122,7 +162,7 @@ def train_batches(
         source=None if dataset.on_device else dataset.source,
         crop_seed=crop_seed,
     )
-    return _run(read, start, stop, 0 if dataset.on_device else config.workers)
+    return _run(read, dataset, start, stop, config.workers)
 
 
 def eval_batches(
@@ -131,11 +171,12 @@ def eval_batches(
     """Yield this process's rows of a pass over the split, the last batch padded."""
     num, rows = len(dataset.source), sharding.local_rows(mesh, batch_size)
     read = _Read(
-        indices=functools.partial(_eval_rows, num, batch_size, rows, dataset.first),
+        indices=functools.partial(
+            _eval_rows, num, batch_size, rows, dataset.first, dataset.blank
+        ),
         source=None if dataset.on_device else dataset.source,
     )
-    workers = 0 if dataset.on_device else config.workers
-    return _run(read, 0, -(-num // batch_size), workers)
+    return _run(read, dataset, 0, -(-num // batch_size), config.workers)
 
 
 def feed(
@@ -172,7 +213,16 @@ class _Read:
         if self.source is None:
             return batch
         crop_seed = None if self.crop_seed is None else (*self.crop_seed, position)
-        return {**batch, **self.source.read(batch["index"], crop_seed)}
+        index, unreadable = batch["index"], []
+        read = self.source.read(index, crop_seed, unreadable)
+        if not unreadable:
+            return {**batch, **read}
+        if "mask" in batch:
+            bad = [one.index for one in unreadable]
+            batch["mask"] = batch["mask"] * np.isin(index, bad, invert=True)
+        else:
+            read = self.source.fill_in(read, index, unreadable, crop_seed)
+        return {**batch, **read, UNREADABLE: unreadable}
 
 
 def _train_rows(seed: int, num: int, size: int, rows: slice, step: int) -> HostBatch:
@@ -180,20 +230,23 @@ def _train_rows(seed: int, num: int, size: int, rows: slice, step: int) -> HostB
 
 
 def _eval_rows(
-    num: int, size: int, rows: slice, first: int, position: int
+    num: int, size: int, rows: slice, first: int, blank: tuple[int, ...], position: int
 ) -> HostBatch:
     index = np.arange(position * size, (position + 1) * size)[rows]
-    mask = (index < num).astype(np.int32)
-    index = first + np.where(mask, index, 0)
-    return {"index": index.astype(np.int32), "mask": mask}
+    mask = (index < num) & np.isin(index, blank, invert=True)
+    index = first + np.where(index < num, index, 0)
+    return {"index": index.astype(np.int32), "mask": mask.astype(np.int32)}
 
 
-def _run(read: _Read, start: int, stop: int, workers: int) -> Iterator[HostBatch]:
+def _run(
+    read: _Read, dataset: Dataset, start: int, stop: int, workers: int
+) -> Iterator[HostBatch]:
     if read.source is None:
-        return map(read, range(start, stop))
+        yield from map(read, range(start, stop))
+        return
 
     def stream(start: int) -> Any:
-        dataset = (
+        positions = (
             grain.MapDataset.range(start, stop)
             .map(read)
             .to_iter_dataset(
@@ -202,6 +255,9 @@ def _run(read: _Read, start: int, stop: int, workers: int) -> Iterator[HostBatch
                 )
             )
         )
-        return iter(with_workers(dataset, workers) if workers else dataset)
+        return iter(with_workers(positions, workers) if workers else positions)
 
-    return go_on(stream, start)
+    with contextlib.closing(go_on(stream, start)) as batches:
+        for batch in batches:
+            dataset.defects.add(batch.pop(UNREADABLE, ()))
+            yield batch

@@ -5,7 +5,6 @@ in the size and channels of the config. To add a kind of data: write its store a
 function that opens it (see `stores.py`), and add a row to `SOURCES`.
 """
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ import numpy as np
 from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images
+from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.slices import NamedSplits, count_shared, select
 from jaxtrain.data.split import stratified_split
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
@@ -26,6 +26,9 @@ from jaxtrain.registry import call_own, check_no_options
 
 # Statistics are taken from all images of a set up to this size.
 STATISTICS_BYTES = 2**30
+# The split that is held out where a set has none of this name, and its part.
+TEST = "test"
+TEST_FRACTION = 0.1
 CHUNK_BYTES = 2**24
 
 
@@ -41,8 +44,15 @@ class Source(Protocol):
         """Return the group of each example, (N,) numbers."""
         ...
 
+    def targets(self, indices: np.ndarray) -> Any:
+        """Return the `target` of some examples, any arrays (n, ...)."""
+        ...
+
     def read(
-        self, indices: np.ndarray, crop_seed: tuple[int, ...] | None = None
+        self,
+        indices: np.ndarray,
+        crop_seed: tuple[int, ...] | None = None,
+        unreadable: list[Unreadable] | None = None,
     ) -> dict[str, Any]:
         """Return `image`, uint8 (n, H, W, C), and `target`, any arrays (n, ...).
 
@@ -50,6 +60,29 @@ class Source(Protocol):
           indices: which examples, in which order, (n,).
           crop_seed: numbers, 0 or more; if given, each image is a random window, a
             function of them and of its index alone.
+          unreadable: takes those that cannot be read, whose images are black.
+
+        Raises:
+          UserError: an image cannot be read, and no list was given for it.
+        """
+        ...
+
+    def fill_in(
+        self,
+        batch: dict[str, Any],
+        indices: np.ndarray,
+        unreadable: list[Unreadable],
+        crop_seed: tuple[int, ...] | None = None,
+    ) -> dict[str, Any]:
+        """Put other examples, of the same classes, in the place of unreadable ones.
+
+        Which ones is a function of the numbers of the unreadable ones alone.
+
+        Args:
+          batch: what `read` returned.
+          indices: of its examples, (n,).
+          unreadable: those of them that could not be read.
+          crop_seed: as `read` takes it.
         """
         ...
 
@@ -76,7 +109,13 @@ def load(config: DataConfig, seed: int) -> Splits:
     """
     store, splits = _open(config)
     open_split = functools.partial(_open_split, config, store, splits)
-    train, test = open_split(config.train_split), open_split(config.test_split)
+    train = open_split(config.train_split)
+    if config.test_split == TEST and TEST not in splits:
+        fraction = config.test_fraction or TEST_FRACTION
+        train, test = _hold_out("data.test_fraction", fraction, train, seed=0)
+    else:
+        test = open_split(config.test_split)
+        _check_no_test_fraction(config)
     train_name = f"data.train_split = {config.train_split!r}"
     named = {train_name: train, f"data.test_split = {config.test_split!r}": test}
     validation = None
@@ -89,7 +128,8 @@ def load(config: DataConfig, seed: int) -> Splits:
             validation = given
     shared = _describe_shared(named)
     if validation is None and config.validation_fraction > 0:
-        train, validation = _hold_out(config, train, seed)
+        name, fraction = "data.validation_fraction", config.validation_fraction
+        train, validation = _hold_out(name, fraction, train, seed)
         # A split that names an example twice may have it in both.
         held_out = f"data.validation_fraction = {config.validation_fraction}"
         shared += _describe_shared({train_name: train, held_out: validation})
@@ -124,30 +164,37 @@ def _open_own(config: DataConfig) -> Opened:
 
 def _open_split(
     config: DataConfig, store: Store, splits: NamedSplits, text: str
-) -> "ImageSource":
+) -> ImageSource:
     indices = select(text, splits, config.source)
     shape = images.converted_shape(
         store.image_shape, config.image_size, config.channels
     )
     # Missing files are told at once.
     store.read(indices[[0, -1]])
-    return ImageSource(store, indices, shape)
+    return ImageSource(store, indices, shape, config.max_pixels)
+
+
+def _check_no_test_fraction(config: DataConfig) -> None:
+    if config.test_fraction is not None:
+        raise UserError(
+            f"data.test_fraction = {config.test_fraction} has no effect: there is the "
+            f"split data.test_split = {config.test_split!r}"
+        )
 
 
 def _hold_out(
-    config: DataConfig, train: "ImageSource", seed: int
-) -> tuple["ImageSource", "ImageSource"]:
-    fraction = config.validation_fraction
+    field: str, fraction: float, train: ImageSource, seed: int
+) -> tuple[ImageSource, ImageSource]:
     kept, held_out = stratified_split(train.strata(), fraction, seed)
     if not len(held_out):
         raise UserError(
-            f"data.validation_fraction = {fraction} of {len(train)} examples is none: "
-            "give a larger fraction, or 0 for no validation"
+            f"{field} = {fraction} of {len(train)} examples is none: give a larger "
+            "fraction"
         )
     return train.subset(kept), train.subset(held_out)
 
 
-def _describe_shared(named: "dict[str, ImageSource]") -> list[str]:
+def _describe_shared(named: dict[str, ImageSource]) -> list[str]:
     """Name the pairs of splits that share examples."""
     return [
         f"{name} and {other_name} share {count} examples"
@@ -184,7 +231,12 @@ def statistics(
     step = max(1, CHUNK_BYTES // image_bytes)
     counts = np.zeros((source.image_shape[-1], 256), np.int64)
     for start in range(0, num, step):
-        counts += images.histogram(source.read(indices[start : start + step])["image"])
+        unreadable: list[Unreadable] = []
+        some = indices[start : start + step]
+        read = source.read(some, unreadable=unreadable)
+        if unreadable:
+            read = source.fill_in(read, some, unreadable)
+        counts += images.histogram(read["image"])
     values = np.arange(256) / 255
     weights = counts / counts.sum(axis=1, keepdims=True)
     mean = weights @ values
@@ -192,44 +244,6 @@ def statistics(
     # A channel of one value must not be divided by 0.
     std = np.maximum(np.sqrt(variance), 1 / 255)
     return tuple(mean.tolist()), tuple(std.tolist())
-
-
-@dataclass(frozen=True)
-class ImageSource:
-    """Some examples of a store, converted to one shape."""
-
-    store: Store
-    indices: np.ndarray
-    image_shape: tuple[int, int, int]
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        return self.store.facts
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def strata(self) -> np.ndarray:
-        return self.store.strata(self.indices)
-
-    def read(
-        self, indices: np.ndarray, crop_seed: tuple[int, ...] | None = None
-    ) -> dict[str, Any]:
-        """Return `image` and `target` of some examples, as `Source` describes."""
-        stored, targets = self.store.read(self.indices[indices])
-        size, _, channels = self.image_shape
-        if crop_seed is not None:
-            stored = [
-                images.random_resized_crop(image, size, (*crop_seed, int(index)))
-                for image, index in zip(stored, indices, strict=True)
-            ]
-        elif self.store.image_shape[:2] != self.image_shape[:2]:
-            stored = [images.centre_fit(image, size) for image in stored]
-        image = images.to_channels(np.asarray(stored), channels)
-        return {"image": image, "target": targets}
-
-    def subset(self, indices: np.ndarray) -> "ImageSource":
-        return dataclasses.replace(self, indices=self.indices[indices])
 
 
 # Kind of source -> what opens it.

@@ -9,9 +9,12 @@ import jax
 import numpy as np
 
 from jaxtrain.config import DataConfig
+from jaxtrain.data.files import StoredFile
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.split import stratified_split
 from jaxtrain.errors import UserError
+
+Images = np.ndarray | Sequence[np.ndarray] | Sequence[StoredFile]
 
 
 class Store(Protocol):
@@ -29,11 +32,10 @@ class Store(Protocol):
         """Return numbers of the groups that a held-out part takes evenly, (n,)."""
         ...
 
-    def read(
-        self, indices: np.ndarray
-    ) -> tuple[np.ndarray | Sequence[np.ndarray], Any]:
+    def read(self, indices: np.ndarray) -> tuple[Images, Any]:
         """Return images, as one array if they have one size, and targets.
 
+        Image files are decoded by those who ask, who know the size that they need.
         The targets are an array (n, ...), or a pytree of them.
         """
         ...

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import images
+from jaxtrain.data.files import StoredFile
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError, nearest
 
@@ -45,19 +45,14 @@ class TfdsStore:
         chunks = [indices[start : start + LABEL_CHUNK].tolist() for start in starts]
         return np.concatenate([_label(self._examples(chunk)) for chunk in chunks])
 
-    def read(self, indices: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         examples = self._examples(indices.tolist())
-        decoded = []
+        files = []
         for index, example in zip(indices, examples, strict=True):
-            try:
-                data = example["image"].bytes_list.value[0]
-                decoded.append(images.decode(data, self.image_shape[-1]))
-            except (OSError, SyntaxError, ValueError) as error:
-                split, place = self._place(int(index))
-                raise UserError(
-                    f"{split}: image {place} is damaged: {error}"
-                ) from error
-        return decoded, _label(examples)
+            split, place = self._place(int(index))
+            data = example["image"].bytes_list.value[0]
+            files.append(StoredFile(f"{split}: image {place}", data))
+        return files, _label(examples)
 
     def _examples(self, indices: Sequence[int]) -> list[Any]:
         from tensorflow_datasets.proto import tf_example_pb2

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from multiprocessing.shared_memory import SharedMemory
 from types import FrameType
 from typing import Any
@@ -39,7 +39,7 @@ def with_workers(dataset: Any, num_workers: int) -> Any:
     )
 
 
-def go_on(stream: Callable[[int], Any], start: int) -> Iterator[Any]:
+def go_on(stream: Callable[[int], Any], start: int) -> Generator[Any, None, None]:
     """Yield from `stream(start)`; if a worker dies, from a new one at the next place.
 
     No element is lost or doubled, as they depend on their place alone.

@@ -128,7 +128,7 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     """Return shapes and shardings of the `data` and `batches` of one step."""
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
     size = config.batch_size
-    example = splits.train.read(np.zeros(1, np.int64))
+    example = loader.example(splits.train)
 
     def examples(sharding: Any, *leading: int) -> dict[str, Any]:
         return jax.tree.map(
@@ -185,7 +185,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     train = setup.splits.train
     bounds = {"image": 256, "index": len(train)}
     # Any other target may be one that there is not.
-    target = train.read(np.zeros(1, np.int64))["target"]
+    target = train.targets(np.zeros(1, np.int64))
 
     def fill(name: str, abstract: Any) -> Any:
         if name == "target":

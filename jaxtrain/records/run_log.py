@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from jaxtrain.config import LoggingConfig
-from jaxtrain.console import Console
+from jaxtrain.console import Console, printable
 from jaxtrain.errors import UserError
 from jaxtrain.records.appended import Appended
 from jaxtrain.records.tensorboard import EventFile
@@ -281,7 +281,9 @@ class _Screen:
             self._bar.stop()
 
     def _print(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(
+            printable(line), highlight=False, markup=False, soft_wrap=True
+        )
 
     def _left(self, step: int) -> str:
         done = max(1, step - self._start)

@@ -7,6 +7,7 @@ import jax
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.console import tell
+from jaxtrain.data.loader import Dataset
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
@@ -55,6 +56,20 @@ class Attempt:
     state: TrainState
     progress: Progress
     clock: Clock
+
+    def tell_unreadable(self, dataset: Dataset) -> None:
+        """Name the images of a split that were newly found to be unreadable."""
+        for bad in dataset.defects.take_new():
+            self.log.write(
+                "event",
+                self.step,
+                event="unreadable image",
+                split=dataset.defects.split,
+                name=bad.name,
+                reason=bad.reason,
+            )
+            if jax.process_index() > 0:
+                tell(f"warning: {bad}")
 
     def tell(self, message: str) -> None:
         """Tell of trouble that the run goes on with."""

@@ -99,9 +99,8 @@ def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
     )
     for text, source in named:
         if source is not None:
-            some = source.read(np.array([0, len(source) - 1]))
-            split = f"split {text!r} of {config.source}"
-            task.check_targets(some["target"], split)
+            some = source.targets(np.array([0, len(source) - 1]))
+            task.check_targets(some, f"split {text!r} of {config.source}")
 
 
 def check_outputs(model: Model, images: jax.ShapeDtypeStruct, num_outputs: int) -> None:

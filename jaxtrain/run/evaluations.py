@@ -59,7 +59,7 @@ class Evaluations:
             return attempt.job.signals.requested()
 
         with attempt.clock.paused():
-            return evaluate(
+            values = evaluate(
                 attempt.job.programs.eval,
                 attempt.job.programs.zero_sums,
                 attempt.state,
@@ -69,3 +69,5 @@ class Evaluations:
                 setup.task,
                 should_stop,
             )
+        attempt.tell_unreadable(dataset)
+        return values

@@ -53,6 +53,7 @@ class Run:
             if self._ended():
                 break
             num_steps, batches = next(feed)
+            attempt.tell_unreadable(programs.train_set)
             start, on_device = attempt.step, programs.train_set.on_device
             data, batches = hooks.before_call(start, num_steps, on_device, batches)
             with jax.transfer_guard("disallow"):

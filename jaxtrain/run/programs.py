@@ -56,7 +56,7 @@ def make_programs(setup: Setup) -> Programs:
     config, mesh = setup.config, setup.mesh
     cache = loader.should_cache(config.data, setup.splits)
     train_set, validation_set, test_set = loader.make_datasets(
-        setup.splits, mesh, cache
+        setup.splits, mesh, cache, config.data.max_bad_fraction
     )
     mean, std = config.data.mean, config.data.std
     if mean is None or std is None:
@@ -86,7 +86,7 @@ def make_programs(setup: Setup) -> Programs:
 def _zero_sums(setup: Setup, plain: Preprocess) -> Sums:
     """Return the sums of an evaluation before its first batch."""
     one = np.zeros(1, np.int32)
-    stored = {**setup.splits.train.read(one), "index": one, "mask": one}
+    stored = {**loader.example(setup.splits.train), "index": one, "mask": one}
     root = jax.eval_shape(lambda: keys.root_key(0))
     batch = jax.eval_shape(plain, {}, stored, root, one[0])
     return setup.task.zero_sums(batch, setup.policy.output_dtype)

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +37,7 @@ def grey(value: int, height: int = 6, width: int = 4) -> bytes:
 
 def write_tfds(
     root: Path,
-    splits: dict[str, Sequence[Example]],
+    splits: Mapping[str, Sequence[Example]],
     shape: Sequence[int] = (6, 4, 1),
     label: str = "label",
 ) -> None:

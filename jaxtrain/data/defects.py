@@ -1,0 +1,49 @@
+"""The unreadable images that a run meets: counted, told once, and only so many."""
+
+from collections.abc import Sequence
+
+from jaxtrain.data.image_source import Unreadable
+from jaxtrain.errors import UserError
+
+# As many are named when there are too many.
+NUM_NAMED = 5
+
+
+class Defects:
+    """The unreadable images of a split.
+
+    Args:
+      split: its name.
+      num_examples: of the split.
+      max_fraction: of them may be unreadable.
+    """
+
+    def __init__(self, split: str, num_examples: int, max_fraction: float):
+        self.split, self._num_examples = split, num_examples
+        self._max_fraction = max_fraction
+        self._found: dict[int, Unreadable] = {}
+        self._new: list[Unreadable] = []
+
+    def add(self, unreadable: Sequence[Unreadable]) -> None:
+        """Count those that are new.
+
+        Raises:
+          UserError: there are too many.
+        """
+        for bad in unreadable:
+            if bad.index not in self._found:
+                self._found[bad.index] = bad
+                self._new.append(bad)
+        if len(self._found) > self._max_fraction * self._num_examples:
+            first = "\n  ".join(str(b) for b in list(self._found.values())[:NUM_NAMED])
+            raise UserError(
+                f"{len(self._found)} of the {self._num_examples} images of the "
+                f"{self.split} split are unreadable, more than data.max_bad_fraction "
+                f"= {self._max_fraction} allows: mend them, take them out, or allow "
+                f"more\n  {first}"
+            )
+
+    def take_new(self) -> list[Unreadable]:
+        """Return those that were not returned before."""
+        new, self._new = self._new, []
+        return new

@@ -1,0 +1,174 @@
+"""Image files to pixels: upright, in the channels asked for, never too large."""
+
+import io
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import simplejpeg
+from PIL import Image
+
+# Tried in this order: PNG first reads small images a fifth faster than Pillow's own.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+# What the tags of EXIF call the orientation, and how it is undone.
+ORIENTATION = 0x0112
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# From here on rows and columns change places.
+FIRST_TURNED = 5
+# A JPEG is decoded at one of these parts of its size; 3/4 takes longer than all of it.
+JPEG_FACTORS = (8, 4, 2)
+# What transparent pixels show.
+BACKGROUND = 255
+
+
+class UnreadableError(Exception):
+    """Why a file cannot be used as an image."""
+
+
+class StoredFile(NamedTuple):
+    """An image file as a store reads it.
+
+    Attributes:
+      name: as messages call it.
+      data: the file, or why it could not be read.
+    """
+
+    name: str
+    data: bytes | OSError
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """An image file whose header was read.
+
+    Attributes:
+      format: as Pillow calls it.
+      height: of the upright image, in pixels.
+      width: of the upright image, in pixels.
+      mode: of its pixels, as Pillow calls it.
+      orientation: as EXIF numbers it; 1 is upright.
+    """
+
+    data: bytes = field(repr=False)
+    format: str
+    height: int
+    width: int
+    mode: str
+    orientation: int
+
+    def decode(
+        self, channels: int, least: tuple[float, float] | None = None
+    ) -> np.ndarray:
+        """Return the upright pixels, uint8 (h, w, channels).
+
+        Args:
+          channels: 1 for grey, 3 for colour, 4 for colour with alpha.
+          least: the height and width that are enough; a JPEG then has 1/2, 1/4 or 1/8
+            of its size, if that is not less. None: all of it.
+
+        Raises:
+          UnreadableError: the file is damaged.
+        """
+        if self.orientation >= FIRST_TURNED and least is not None:
+            least = least[1], least[0]
+        try:
+            if self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4:
+                pixels = self._decode_jpeg(channels, least)
+            else:
+                pixels = self._decode_any(channels)
+        # Damaged files make Pillow raise all kinds of errors.
+        except Exception as error:
+            raise UnreadableError(_reason(error)) from error
+        if self.orientation == 1:
+            return pixels
+        picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
+        upright = np.asarray(picture.transpose(UPRIGHT[self.orientation]))
+        return upright.reshape(*upright.shape[:2], channels)
+
+    def _decode_jpeg(
+        self, channels: int, least: tuple[float, float] | None
+    ) -> np.ndarray:
+        colours = "GRAY" if channels == 1 else "RGB"
+        if least is None:
+            return simplejpeg.decode_jpeg(self.data, colours)
+        stored = (self.height, self.width)
+        if self.orientation >= FIRST_TURNED:
+            stored = stored[::-1]
+        for factor in JPEG_FACTORS:
+            if stored[0] >= factor * least[0] and stored[1] >= factor * least[1]:
+                return simplejpeg.decode_jpeg(self.data, colours, min_factor=factor)
+        return simplejpeg.decode_jpeg(self.data, colours)
+
+    def _decode_any(self, channels: int) -> np.ndarray:
+        with Image.open(io.BytesIO(self.data), formats=FORMATS) as image:
+            pixels = np.asarray(_convert(image, channels))
+        return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
+    """Read the header of an image file; no pixel is decoded.
+
+    Args:
+      data: the file, or why it could not be read.
+      max_pixels: a larger image is refused.
+
+    Raises:
+      UnreadableError: it is no image, or too large.
+    """
+    if isinstance(data, OSError):
+        raise UnreadableError(data.strerror or _reason(data)) from data
+    if not data:
+        raise UnreadableError("the file is empty")
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            (width, height), mode = image.size, image.mode
+            # A photograph with pictures beside it, as telephones take, is a JPEG too.
+            kind = "JPEG" if image.format == "MPO" else str(image.format)
+            orientation = 1
+            if "exif" in image.info or kind == "TIFF":
+                orientation = image.getexif().get(ORIENTATION, 1)
+    except Image.UnidentifiedImageError:
+        known = ", ".join(FORMATS)
+        raise UnreadableError(f"it is no image of a known format ({known})") from None
+    except Exception as error:
+        raise UnreadableError(_reason(error)) from error
+    if width * height > max_pixels:
+        raise UnreadableError(
+            f"{width}x{height} are more pixels than data.max_pixels = {max_pixels}"
+        )
+    if orientation not in UPRIGHT:
+        orientation = 1
+    elif orientation >= FIRST_TURNED:
+        height, width = width, height
+    return ImageFile(data, kind, height, width, mode, orientation)
+
+
+def _convert(image: Image.Image, channels: int) -> Image.Image:
+    """Return a grey or colour image of 8 bits, over white where it is transparent."""
+    if image.mode == MODES[channels]:
+        return image
+    if image.mode.startswith("I;16"):
+        # Pillow's own conversion would cut off all that is above 255.
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise ValueError("its pixels have 32 bits: save it with 8 or 16")
+    if channels != 4 and image.has_transparency_data:
+        image = image.convert("RGBA")
+        background = Image.new("RGBA", image.size, (BACKGROUND,) * 4)
+        image = Image.alpha_composite(background, image)
+    return image.convert(MODES[channels])
+
+
+def _reason(error: Exception) -> str:
+    """Return in one line what a library says of a file."""
+    text = " ".join(str(error).split())
+    return text or type(error).__name__

@@ -1,0 +1,148 @@
+"""Some examples of a store, in the size and channels of the config."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain.data import files, images
+from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.stores import Store
+from jaxtrain.errors import UserError
+
+# Second half of the key that chooses what takes the place of an unreadable image.
+REPLACE_STREAM = 2**33
+# Examples drawn in search of another of the same class, and how many at a time.
+MAX_DRAWS = 2**14
+DRAWS = 256
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An image that could not be read: its number in the split, its name, and why."""
+
+    index: int
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is unreadable: {self.reason}"
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """Some examples of a store, converted to one shape."""
+
+    store: Store
+    indices: np.ndarray
+    image_shape: tuple[int, int, int]
+    max_pixels: int
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.store.facts
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def strata(self) -> np.ndarray:
+        return self.store.strata(self.indices)
+
+    def targets(self, indices: np.ndarray) -> Any:
+        """Return the `target` of some examples; their images are not decoded."""
+        return self.store.read(self.indices[indices])[1]
+
+    def read(
+        self,
+        indices: np.ndarray,
+        crop_seed: tuple[int, ...] | None = None,
+        unreadable: list[Unreadable] | None = None,
+    ) -> dict[str, Any]:
+        """Return `image` and `target` of some examples, as `Source` describes."""
+        stored, targets = self.store.read(self.indices[indices])
+        fits = isinstance(stored, np.ndarray) and crop_seed is None
+        if not fits or self.store.image_shape[:2] != self.image_shape[:2]:
+            found: list[Unreadable] = []
+            stored = [
+                self._fit(image, int(index), crop_seed, found)
+                for image, index in zip(stored, indices, strict=True)
+            ]
+            if found and unreadable is None:
+                raise UserError(f"{found[0]}; mend the file, or take it out of the set")
+            if unreadable is not None:
+                unreadable += found
+        image = images.to_channels(np.asarray(stored), self.image_shape[-1])
+        return {"image": image, "target": targets}
+
+    def fill_in(
+        self,
+        batch: dict[str, Any],
+        indices: np.ndarray,
+        unreadable: list[Unreadable],
+        crop_seed: tuple[int, ...] | None = None,
+    ) -> dict[str, Any]:
+        """Put others in the place of unreadable examples, as `Source` describes."""
+        filled = jax.tree.map(np.copy, batch)
+        for bad in unreadable:
+            other = self._another(bad, crop_seed)
+            for array, one in zip(*map(jax.tree.leaves, (filled, other)), strict=True):
+                array[indices == bad.index] = one
+        return filled
+
+    def subset(self, indices: np.ndarray) -> "ImageSource":
+        return dataclasses.replace(self, indices=self.indices[indices])
+
+    def _fit(
+        self,
+        image: np.ndarray | StoredFile,
+        index: int,
+        crop_seed: tuple[int, ...] | None,
+        unreadable: list[Unreadable],
+    ) -> np.ndarray:
+        """Return a stored image in its size, or a black one if it cannot be read."""
+        size, width, channels = self.image_shape
+        seed = None if crop_seed is None else (*crop_seed, index)
+        if isinstance(image, StoredFile):
+            try:
+                return self._fit_file(image, seed)
+            except UnreadableError as error:
+                unreadable.append(Unreadable(index, image.name, str(error)))
+                return np.zeros((size, width, channels), np.uint8)
+        if seed is not None:
+            return images.random_resized_crop(image, size, seed)
+        if image.shape[:2] == (size, width):
+            return image
+        return images.centre_fit(image, size)
+
+    def _fit_file(self, stored: StoredFile, seed: tuple[int, ...] | None) -> np.ndarray:
+        file = files.open_file(stored.data, self.max_pixels)
+        size, width, channels = self.image_shape
+        if seed is None and self.store.image_shape[:2] == (size, width):
+            if (file.height, file.width) != (size, width):
+                raise UnreadableError(
+                    f"it has {file.width}x{file.height} pixels, expected {width}x{size}"
+                )
+            return file.decode(channels)
+        return images.fit_file(file, size, channels, seed)
+
+    def _another(
+        self, bad: Unreadable, crop_seed: tuple[int, ...] | None
+    ) -> dict[str, Any]:
+        """Return a batch of one readable example, of the same class if there is one."""
+        generator = np.random.Philox(key=[bad.index, REPLACE_STREAM])
+        draws = (generator.random_raw(MAX_DRAWS) % len(self)).astype(np.int64)
+        group = self.subset(np.array([bad.index])).strata()
+        for start in range(0, MAX_DRAWS, DRAWS):
+            some = draws[start : start + DRAWS]
+            for index in some[self.subset(some).strata() == group]:
+                unreadable: list[Unreadable] = []
+                other = self.read(np.array([index]), crop_seed, unreadable)
+                if not unreadable:
+                    return other
+        raise UserError(
+            f"{bad}; no readable image of the same class was found in its place, among "
+            f"{MAX_DRAWS} drawn: mend the files, or take the class out of the set"
+        )
