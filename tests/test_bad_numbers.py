@@ -15,7 +15,7 @@ from jaxtrain.checkpoints.digest import scan
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, OptimizerConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.loader import train_indices
+from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.run.bad_numbers import MAX_TOLD
 from jaxtrain.run.setup import build_setup
@@ -50,7 +50,8 @@ def test_first_bad_steps_are_told_with_their_examples(cli: Cli, write_config):
     assert steps == sorted(set(steps))
     setup = build_setup(load_config(config))
     for line in lines:
-        expected = train_indices(0, line["step"] - 1, setup.timetable.num_examples, 64)
+        order = DataOrder(0, setup.timetable.num_examples, 64)
+        expected = order.indices(line["step"] - 1)
         assert line["examples"] == expected.tolist()
         assert isinstance(line["loss"], float | str)
         assert isinstance(line["grad_norm"], float | str)

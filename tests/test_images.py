@@ -97,13 +97,18 @@ def test_windows_of_extreme_images_are_centred():
 
 def test_random_crops_are_functions_of_seed_and_index():
     source = load_images(source="synthetic:40x30x3/2/64", image_size=16).train
-    whole = read_all(source, crop_seed=(3, 1))["image"]
+
+    def crop(seed: tuple[int, int], indices: np.ndarray) -> np.ndarray:
+        seeds = np.array([[*seed, index] for index in indices])
+        return source.read(indices, crop_seeds=seeds)["image"]
+
+    whole = crop((3, 1), np.arange(58))
     assert whole.shape == (58, 16, 16, 3)
     indices = np.array([9, 50, 9, 2])
-    part = source.read(indices, crop_seed=(3, 1))["image"]
+    part = crop((3, 1), indices)
     assert (part == whole[indices]).all()
     for other_seed in ((3, 2), (4, 1)):
-        other = read_all(source, crop_seed=other_seed)["image"]
+        other = crop(other_seed, np.arange(58))
         assert not (other == whole).all((1, 2, 3)).any()
     stored = load_images(source="synthetic:40x30x3/2/64").train.read(indices)["image"]
     left, top, right, bottom = images.random_window(40, 30, (3, 1, 9))

@@ -13,47 +13,13 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.data import loader, sources
-from jaxtrain.data.loader import epoch_order, train_indices
+from jaxtrain.data.order import DataOrder
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
 
 DATA = DataConfig(source="digits", batch_size=64)
-
-
-def order(seed: int, steps: range, num: int = 100, size: int = 32) -> np.ndarray:
-    return np.stack([train_indices(seed, step, num, size) for step in steps])
-
-
-def test_order_of_an_epoch_is_a_permutation_and_epochs_differ():
-    first, second = order(0, range(3)), order(0, range(3, 6))
-    for epoch in (first, second):
-        assert len(set(epoch.ravel())) == 96  # No example twice in an epoch.
-    assert (first != second).any()
-    left_out = [set(range(100)) - set(e.ravel()) for e in (first, second)]
-    assert left_out[0] != left_out[1]
-
-
-def test_order_is_a_function_of_seed_and_step_alone():
-    assert (order(7, range(20)) == order(7, range(20))).all()
-    epoch_order.cache_clear()
-    assert (order(7, range(13, 20)) == order(7, range(20))[13:]).all()
-    assert (order(7, range(20)) != order(8, range(20))).any()
-
-
-def test_order_never_changes():
-    """What a seed means: a resumed run of an older version depends on these numbers."""
-    assert train_indices(0, 0, 10, 5).tolist() == [0, 2, 9, 1, 8]
-    assert train_indices(0, 1, 10, 5).tolist() == [5, 4, 3, 6, 7]
-    assert train_indices(3, 7, 10, 5).tolist() == [4, 2, 6, 1, 0]
-
-
-def test_every_example_comes_equally_often_over_many_epochs():
-    counts = np.bincount(order(1, range(3 * 50)).ravel(), minlength=100)
-    # Each epoch leaves out 4 of 100: 50 * 0.96 = 48 on average, deviation 1.4.
-    assert counts.sum() == 50 * 96
-    assert counts.min() > 48 - 7
 
 
 def splits() -> sources.Splits:
@@ -63,14 +29,15 @@ def splits() -> sources.Splits:
 def read_batches(config: DataConfig, cache: bool, start: int = 0, stop: int = 4):
     mesh = make_mesh(ParallelConfig())
     dataset = loader.make_datasets(splits(), mesh, cache, 0.0)[0]
-    batches = loader.train_batches(config, dataset, mesh, 3, start, stop)
+    order = loader.make_order(config, dataset.source, 3)
+    batches = loader.train_batches(config, dataset, mesh, order, start, stop)
     return dataset, list(batches)
 
 
 def test_streamed_batches_hold_the_examples_that_the_order_names():
     dataset, batches = read_batches(DATA, cache=False)
     for step, batch in enumerate(batches):
-        expected = train_indices(3, step, len(dataset.source), 64)
+        expected = DataOrder(3, len(dataset.source), 64).indices(step)
         np.testing.assert_array_equal(batch["index"], expected)
         stored = dataset.source.read(expected)
         np.testing.assert_array_equal(batch["image"], stored["image"])

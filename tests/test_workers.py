@@ -52,8 +52,9 @@ def test_death_is_told(caplog: pytest.LogCaptureFixture):
     mesh = make_mesh(ParallelConfig())
     splits = sources.load(config, seed=0)
     train, _, _ = loader.make_datasets(splits, mesh, False, 0.0)
+    order = loader.make_order(config, train.source, 0)
     one, other = (
-        loader.train_batches(replace(config, "workers", n), train, mesh, 0, 7, 30)
+        loader.train_batches(replace(config, "workers", n), train, mesh, order, 7, 30)
         for n in (0, 2)
     )
     for i, (a, b) in enumerate(zip(one, other, strict=True)):

@@ -22,12 +22,17 @@ class AugmentConfig(Section):
     # only, as the stored images are cut on the host.
     random_resized_crop: bool = False
 
+    # Times that an example is in a batch, each time augmented otherwise (Hoffer et al.
+    # 2020); an epoch then has so many times fewer examples.
+    repeats: int = 1
+
     # Augmentations of your own, after the others: path/to/file.py:name or
     # package.module:name.
     own: tuple[str, ...] = ()
 
     def validate(self) -> None:
         self._not_negative("crop_padding", "cutout_size")
+        self._positive("repeats")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,9 @@ class DataConfig(Section):
     validation_fraction: float = 0.1
     # Let splits share examples, such as to see that a model can learn a few by heart.
     allow_overlap: bool = False
+    # How an epoch is drawn: every example once (shuffle), or as many of each class,
+    # those of small classes several times (balanced).
+    sampling: Literal["shuffle", "balanced"] = "shuffle"
     # Examples in a global batch: of all devices and processes, of one optimizer step.
     batch_size: int = 128
     # Examples in a global batch of an evaluation; None: as batch_size.

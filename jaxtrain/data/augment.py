@@ -89,10 +89,23 @@ AUGMENTATIONS: dict[str, Row] = {
 FIRST_OWN = 1000
 
 
-def make_keys(root_key: jax.Array, step: jax.Array, indices: jax.Array) -> jax.Array:
-    """Return one key an example, (B,): a function of the root, step and index alone."""
+def make_keys(
+    root_key: jax.Array,
+    step: jax.Array,
+    indices: jax.Array,
+    repeat: jax.Array | None = None,
+) -> jax.Array:
+    """Return one key an example, (B,): a function of these arguments alone.
+
+    Args:
+      root_key: of augmentation.
+      step: number of the step.
+      indices: of the examples, (B,).
+      repeat: which time an example is in the batch, (B,); None: the only one.
+    """
     step_key = jax.random.fold_in(root_key, step)
-    return jax.vmap(jax.random.fold_in, (None, 0))(step_key, indices)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(step_key, indices)
+    return keys if repeat is None else jax.vmap(jax.random.fold_in)(keys, repeat)
 
 
 def augment(

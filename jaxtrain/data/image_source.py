@@ -1,7 +1,7 @@
 """Some examples of a store, in the size and channels of the config."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,17 +58,17 @@ class ImageSource:
     def read(
         self,
         indices: np.ndarray,
-        crop_seed: tuple[int, ...] | None = None,
+        crop_seeds: np.ndarray | None = None,
         unreadable: list[Unreadable] | None = None,
     ) -> dict[str, Any]:
         """Return `image` and `target` of some examples, as `Source` describes."""
         stored, targets = self.store.read(self.indices[indices])
-        fits = isinstance(stored, np.ndarray) and crop_seed is None
+        fits = isinstance(stored, np.ndarray) and crop_seeds is None
         if not fits or self.store.image_shape[:2] != self.image_shape[:2]:
             found: list[Unreadable] = []
             stored = [
-                self._fit(image, int(index), crop_seed, found)
-                for image, index in zip(stored, indices, strict=True)
+                self._fit(image, int(indices[i]), _row(crop_seeds, i), found)
+                for i, image in enumerate(stored)
             ]
             if found and unreadable is None:
                 raise UserError(f"{found[0]}; mend the file, or take it out of the set")
@@ -82,14 +82,16 @@ class ImageSource:
         batch: dict[str, Any],
         indices: np.ndarray,
         unreadable: list[Unreadable],
-        crop_seed: tuple[int, ...] | None = None,
+        crop_seeds: np.ndarray | None = None,
     ) -> dict[str, Any]:
         """Put others in the place of unreadable examples, as `Source` describes."""
         filled = jax.tree.map(np.copy, batch)
-        for bad in unreadable:
-            other = self._another(bad, crop_seed)
+        reasons = {bad.index: bad for bad in unreadable}
+        for i in np.flatnonzero(np.isin(indices, list(reasons))):
+            seeds = None if crop_seeds is None else crop_seeds[[i]]
+            other = self._another(reasons[int(indices[i])], seeds)
             for array, one in zip(*map(jax.tree.leaves, (filled, other)), strict=True):
-                array[indices == bad.index] = one
+                array[i] = one[0]
         return filled
 
     def subset(self, indices: np.ndarray) -> "ImageSource":
@@ -99,12 +101,11 @@ class ImageSource:
         self,
         image: np.ndarray | StoredFile,
         index: int,
-        crop_seed: tuple[int, ...] | None,
+        seed: Sequence[int] | None,
         unreadable: list[Unreadable],
     ) -> np.ndarray:
         """Return a stored image in its size, or a black one if it cannot be read."""
         size, width, channels = self.image_shape
-        seed = None if crop_seed is None else (*crop_seed, index)
         if isinstance(image, StoredFile):
             try:
                 return self._fit_file(image, seed)
@@ -117,7 +118,7 @@ class ImageSource:
             return image
         return images.centre_fit(image, size)
 
-    def _fit_file(self, stored: StoredFile, seed: tuple[int, ...] | None) -> np.ndarray:
+    def _fit_file(self, stored: StoredFile, seed: Sequence[int] | None) -> np.ndarray:
         file = files.open_file(stored.data, self.max_pixels)
         size, width, channels = self.image_shape
         if seed is None and self.store.image_shape[:2] == (size, width):
@@ -129,7 +130,7 @@ class ImageSource:
         return images.fit_file(file, size, channels, seed)
 
     def _another(
-        self, bad: Unreadable, crop_seed: tuple[int, ...] | None
+        self, bad: Unreadable, crop_seeds: np.ndarray | None
     ) -> dict[str, Any]:
         """Return a batch of one readable example, of the same class if there is one."""
         generator = np.random.Philox(key=[bad.index, REPLACE_STREAM])
@@ -139,10 +140,14 @@ class ImageSource:
             some = draws[start : start + DRAWS]
             for index in some[self.subset(some).strata() == group]:
                 unreadable: list[Unreadable] = []
-                other = self.read(np.array([index]), crop_seed, unreadable)
+                other = self.read(np.array([index]), crop_seeds, unreadable)
                 if not unreadable:
                     return other
         raise UserError(
             f"{bad}; no readable image of the same class was found in its place, among "
             f"{MAX_DRAWS} drawn: mend the files, or take the class out of the set"
         )
+
+
+def _row(seeds: np.ndarray | None, number: int) -> Sequence[int] | None:
+    return None if seeds is None else seeds[number].tolist()

@@ -15,10 +15,12 @@ from jax.sharding import Mesh
 from jaxtrain.config import DataConfig
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import ImageSource, Unreadable
+from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import Batch
 from jaxtrain.data.sources import Source, Splits
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.data.workers import go_on, with_workers
+from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
 
 HostBatch = dict[str, Any]
@@ -53,28 +55,25 @@ class Dataset:
     blank: tuple[int, ...] = ()
 
 
-@functools.lru_cache(maxsize=2)
-def epoch_order(seed: int, epoch: int, num_examples: int) -> np.ndarray:
-    """Return the permutation of one epoch, int64 (num_examples,).
+def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
+    """Return the order in which a training split is gone through.
 
-    It sorts raw draws of a counter-based generator, which NumPy keeps the same from
-    version to version (NEP 19), as it does not for `permutation`.
+    Raises:
+      UserError: the batch cannot hold every example so many times, or there are no
+        classes to balance.
     """
-    draws = np.random.Philox(key=[seed, epoch]).random_raw(num_examples)
-    return np.argsort(draws, kind="stable")
-
-
-def train_indices(
-    seed: int, step: int, num_examples: int, batch_size: int
-) -> np.ndarray:
-    """Return the examples of the global batch of a step, int64 (batch_size,).
-
-    This is the data order: a function of the seed and the step alone. The last
-    `num_examples % batch_size` of each epoch's order are left out.
-    """
-    epoch, place = divmod(step, num_examples // batch_size)
-    start = place * batch_size
-    return epoch_order(seed, epoch, num_examples)[start : start + batch_size]
+    repeats = config.augment.repeats
+    if config.batch_size % repeats:
+        raise UserError(
+            f"data.augment.repeats = {repeats} does not divide data.batch_size = "
+            f"{config.batch_size}"
+        )
+    groups = source.strata() if config.sampling == "balanced" else None
+    if groups is not None and len(np.unique(groups)) < 2:
+        raise UserError(
+            "data.sampling = 'balanced' has no effect: the training split has one class"
+        )
+    return DataOrder(seed, len(source), config.batch_size, groups, repeats)
 
 
 def should_cache(config: DataConfig, splits: Splits) -> bool:
@@ -152,13 +151,18 @@ def example(source: Source) -> dict[str, Any]:
 
 
 def train_batches(
-    config: DataConfig, dataset: Dataset, mesh: Mesh, seed: int, start: int, stop: int
+    config: DataConfig,
+    dataset: Dataset,
+    mesh: Mesh,
+    order: DataOrder,
+    start: int,
+    stop: int,
 ) -> Iterator[HostBatch]:
     """Yield this process's rows of the batches of steps `start` to `stop`."""
-    size, rows = config.batch_size, sharding.local_rows(mesh, config.batch_size)
-    crop_seed = (seed,) if config.augment.random_resized_crop else None
+    rows = sharding.local_rows(mesh, config.batch_size)
+    crop_seed = order.seed if config.augment.random_resized_crop else None
     read = _Read(
-        indices=functools.partial(_train_rows, seed, len(dataset.source), size, rows),
+        indices=functools.partial(_train_rows, order, rows),
         source=None if dataset.on_device else dataset.source,
         crop_seed=crop_seed,
     )
@@ -206,27 +210,39 @@ class _Read:
 
     indices: Callable[[int], HostBatch]
     source: Source | None
-    crop_seed: tuple[int, ...] | None = None
+    crop_seed: int | None = None
 
     def __call__(self, position: int) -> HostBatch:
         batch = self.indices(position)
         if self.source is None:
             return batch
-        crop_seed = None if self.crop_seed is None else (*self.crop_seed, position)
         index, unreadable = batch["index"], []
-        read = self.source.read(index, crop_seed, unreadable)
+        seeds = self._crop_seeds(batch, position)
+        read = self.source.read(index, seeds, unreadable)
         if not unreadable:
             return {**batch, **read}
         if "mask" in batch:
             bad = [one.index for one in unreadable]
             batch["mask"] = batch["mask"] * np.isin(index, bad, invert=True)
         else:
-            read = self.source.fill_in(read, index, unreadable, crop_seed)
+            read = self.source.fill_in(read, index, unreadable, seeds)
         return {**batch, **read, UNREADABLE: unreadable}
 
+    def _crop_seeds(self, batch: HostBatch, position: int) -> np.ndarray | None:
+        """Return the numbers that each image's window is a function of."""
+        if self.crop_seed is None:
+            return None
+        columns = [batch[name] for name in ("index", "repeat") if name in batch]
+        first = np.broadcast_to([self.crop_seed, position], (len(batch["index"]), 2))
+        return np.column_stack([first, *columns])
 
-def _train_rows(seed: int, num: int, size: int, rows: slice, step: int) -> HostBatch:
-    return {"index": train_indices(seed, step, num, size)[rows].astype(np.int32)}
+
+def _train_rows(order: DataOrder, rows: slice, step: int) -> HostBatch:
+    batch = {"index": order.indices(step)[rows].astype(np.int32)}
+    if order.repeats > 1:
+        place = np.arange(order.batch_size)[rows]
+        batch["repeat"] = (place % order.repeats).astype(np.int32)
+    return batch
 
 
 def _eval_rows(

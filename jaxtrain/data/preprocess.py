@@ -38,7 +38,9 @@ def make_preprocess(
         index = batch["index"]
         batch = {**batch, **jax.tree.map(lambda array: array[index], data)}
         if config is not None:
-            each = make_keys(keys.stream(root, keys.AUGMENT), step, index)
+            each = make_keys(
+                keys.stream(root, keys.AUGMENT), step, index, batch.get("repeat")
+            )
             fill = 255 * jnp.asarray(mean)
             batch = augment(batch, each, config, fill, follow)
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}

@@ -51,15 +51,15 @@ class Source(Protocol):
     def read(
         self,
         indices: np.ndarray,
-        crop_seed: tuple[int, ...] | None = None,
+        crop_seeds: np.ndarray | None = None,
         unreadable: list[Unreadable] | None = None,
     ) -> dict[str, Any]:
         """Return `image`, uint8 (n, H, W, C), and `target`, any arrays (n, ...).
 
         Args:
           indices: which examples, in which order, (n,).
-          crop_seed: numbers, 0 or more; if given, each image is a random window, a
-            function of them and of its index alone.
+          crop_seeds: numbers, 0 or more, (n, k); if given, each image is a random
+            window, a function of its row alone.
           unreadable: takes those that cannot be read, whose images are black.
 
         Raises:
@@ -72,7 +72,7 @@ class Source(Protocol):
         batch: dict[str, Any],
         indices: np.ndarray,
         unreadable: list[Unreadable],
-        crop_seed: tuple[int, ...] | None = None,
+        crop_seeds: np.ndarray | None = None,
     ) -> dict[str, Any]:
         """Put other examples, of the same classes, in the place of unreadable ones.
 
@@ -82,7 +82,7 @@ class Source(Protocol):
           batch: what `read` returned.
           indices: of its examples, (n,).
           unreadable: those of them that could not be read.
-          crop_seed: as `read` takes it.
+          crop_seeds: as `read` takes them.
         """
         ...
 

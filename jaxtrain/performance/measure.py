@@ -139,7 +139,9 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
         )
 
     rows = sharding.batch_sharding(mesh)
-    batches = {"index": jax.ShapeDtypeStruct((1, size), np.int32, sharding=rows)}
+    numbers = ("index", "repeat") if config.augment.repeats > 1 else ("index",)
+    one = jax.ShapeDtypeStruct((1, size), np.int32, sharding=rows)
+    batches = dict.fromkeys(numbers, one)
     if not loader.should_cache(config, splits):
         return {}, {**batches, **examples(rows, 1, size)}
     parts = (splits.train, splits.validation, splits.test)
@@ -183,7 +185,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     """Return what one step takes, on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
     train = setup.splits.train
-    bounds = {"image": 256, "index": len(train)}
+    bounds = {"image": 256, "index": len(train), "repeat": 1}
     # Any other target may be one that there is not.
     target = train.targets(np.zeros(1, np.int64))
 

@@ -7,11 +7,10 @@ import jax
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import TrainConfig
-from jaxtrain.data.loader import train_indices
+from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.run.progress import Progress
-from jaxtrain.run.timetable import Timetable
 
 # Lines of a run, each with the examples of its batch; after that steps are counted.
 MAX_TOLD = 20
@@ -37,13 +36,12 @@ class BadNumbers:
     def __init__(
         self,
         train: TrainConfig,
-        seed: int,
-        timetable: Timetable,
+        order: DataOrder,
         saved: Checkpoints,
         log: RunLog,
         progress: Progress,
     ):
-        self._train, self._seed, self._timetable = train, seed, timetable
+        self._train, self._order = train, order
         self._saved, self._log, self._progress = saved, log, progress
 
     def look(self, start: int, metrics: dict[str, jax.Array]) -> None:
@@ -93,11 +91,7 @@ class BadNumbers:
 
     def _examples(self, step: int) -> list[int]:
         """Return the indices, in the training split, of the step after `step` steps."""
-        timetable = self._timetable
-        position = self._progress.data_position(step)
-        return train_indices(
-            self._seed, position, timetable.num_examples, timetable.batch_size
-        ).tolist()
+        return self._order.indices(self._progress.data_position(step)).tolist()
 
     def _stop(self, step: int, count: int, found: dict[str, float]) -> NoReturn:
         kind, why = "non-finite", ""

@@ -105,7 +105,7 @@ class Run:
             config.data,
             self.job.programs.train_set,
             mesh,
-            config.seed,
+            self.job.programs.order,
             position(step),
             position(self.timetable.total_steps),
         )

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.data import loader, sources
 from jaxtrain.data.loader import Dataset
+from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import Preprocess, make_preprocess
 from jaxtrain.parallel import sharding
 from jaxtrain.run.setup import Setup
@@ -35,6 +36,7 @@ class Programs:
     train: Program
     eval: Program
     zero_sums: Sums
+    order: DataOrder
     train_set: Dataset
     validation_set: Dataset | None
     test_set: Dataset
@@ -75,6 +77,7 @@ def make_programs(setup: Setup) -> Programs:
         train=train,
         eval=evaluate,
         zero_sums=_zero_sums(setup, plain),
+        order=loader.make_order(config.data, train_set.source, config.seed),
         train_set=train_set,
         validation_set=validation_set,
         test_set=test_set,

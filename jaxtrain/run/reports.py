@@ -22,8 +22,7 @@ class Reports:
         self._in_flight = InFlight(attempt.clock.step_seconds)
         self._bad_numbers = BadNumbers(
             config.train,
-            config.seed,
-            self._timetable,
+            job.programs.order,
             job.saved,
             attempt.log,
             attempt.progress,

@@ -82,7 +82,8 @@ def carry_out(config: Config) -> Outcome:
     programs = make_programs(setup)
     everywhere = sharding.replicated(setup.mesh)
     key = jax.device_put(keys.root_key(0), everywhere)
-    batches = loader.train_batches(config.data, programs.train_set, setup.mesh, 0, 0, 1)
+    train_set, order = programs.train_set, programs.order
+    batches = loader.train_batches(config.data, train_set, setup.mesh, order, 0, 1)
     _, batch = next(loader.feed(batches, iter([1]), setup.mesh, BATCH_SIZE))
     state = programs.begin(programs.weights(keys.root_key(0)))
     state = dataclasses.replace(state, params=disturb(state.params))

@@ -1,0 +1,93 @@
+"""The data order: which examples a step takes, a function of the seed and the step."""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+# Second half of the key of a balanced order; the rest is the class and the cycle.
+BALANCE_STREAM = 2**34
+
+
+@functools.lru_cache(maxsize=2)
+def epoch_order(seed: int, epoch: int, num_examples: int) -> np.ndarray:
+    """Return the permutation of one epoch, int64 (num_examples,).
+
+    It sorts raw draws of a counter-based generator, which NumPy keeps the same from
+    version to version (NEP 19), as it does not for `permutation`.
+    """
+    draws = np.random.Philox(key=[seed, epoch]).random_raw(num_examples)
+    return np.argsort(draws, kind="stable")
+
+
+@dataclass(frozen=True, eq=False)
+class DataOrder:
+    """The order of the examples of a training split.
+
+    Attributes:
+      seed: of the order.
+      num_examples: of the split.
+      batch_size: of the global batch.
+      groups: of each example, (num_examples,) numbers, to take as many from each; None:
+        every example once an epoch.
+      repeats: times that an example is in its batch, each time augmented otherwise
+        (Hoffer et al. 2020, arXiv:1901.09335); an epoch then has fewer examples.
+    """
+
+    seed: int
+    num_examples: int
+    batch_size: int
+    groups: np.ndarray | None = None
+    repeats: int = 1
+
+    def indices(self, step: int) -> np.ndarray:
+        """Return the examples of the global batch of a step, int64 (batch_size,).
+
+        The last `num_examples % batch_size` of each epoch's order are left out.
+        """
+        epoch, place = divmod(step, self.num_examples // self.batch_size)
+        order = epoch_order(self.seed, epoch, self.num_examples)
+        if self.groups is not None:
+            order = self._balanced(epoch)
+        size = self.batch_size // self.repeats
+        return np.repeat(order[place * size : (place + 1) * size], self.repeats)
+
+    def _balanced(self, epoch: int) -> np.ndarray:
+        """Return the examples of an epoch, as many of each group (within one).
+
+        Those of a group come in cycles: each once before any comes again.
+        """
+        if epoch not in self._cache:
+            self._cache.clear()
+            self._cache[epoch] = self._make_balanced(epoch)
+        return self._cache[epoch]
+
+    @functools.cached_property
+    def _cache(self) -> dict[int, np.ndarray]:
+        return {}
+
+    @functools.cached_property
+    def _members(self) -> list[np.ndarray]:
+        """Return the examples of each group."""
+        assert self.groups is not None
+        _, numbers, counts = np.unique(
+            self.groups, return_inverse=True, return_counts=True
+        )
+        return np.split(np.argsort(numbers, kind="stable"), np.cumsum(counts)[:-1])
+
+    def _make_balanced(self, epoch: int) -> np.ndarray:
+        places, num_groups = np.arange(self.num_examples), len(self._members)
+        # The places of a group are anywhere in the epoch.
+        shuffled = epoch_order(self.seed, epoch, self.num_examples)
+        order = np.empty_like(shuffled)
+        for group, members in enumerate(self._members):
+            taken = shuffled[places % num_groups == group]
+            first = epoch * len(taken)
+            cycle, place = np.divmod(first + np.arange(len(taken)), len(members))
+            for number in np.unique(cycle):
+                draws = np.random.Philox(
+                    key=[self.seed, BALANCE_STREAM + group], counter=[0, 0, 0, number]
+                ).random_raw(len(members))
+                mine = cycle == number
+                order[taken[mine]] = members[np.argsort(draws)][place[mine]]
+        return order

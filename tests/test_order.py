@@ -1,0 +1,140 @@
+"""The data order: permutations, balanced groups, repeats, the same for ever."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxtrain.cli import main
+from jaxtrain.data.order import DataOrder, epoch_order
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines
+
+
+def order(seed: int, steps: range, num: int = 100, size: int = 32) -> np.ndarray:
+    made = DataOrder(seed, num, size)
+    return np.stack([made.indices(step) for step in steps])
+
+
+def test_order_of_an_epoch_is_a_permutation_and_epochs_differ():
+    first, second = order(0, range(3)), order(0, range(3, 6))
+    for epoch in (first, second):
+        assert len(set(epoch.ravel())) == 96  # No example twice in an epoch.
+    assert (first != second).any()
+    left_out = [set(range(100)) - set(e.ravel()) for e in (first, second)]
+    assert left_out[0] != left_out[1]
+
+
+def test_order_is_a_function_of_seed_and_step_alone():
+    assert (order(7, range(20)) == order(7, range(20))).all()
+    epoch_order.cache_clear()
+    assert (order(7, range(13, 20)) == order(7, range(20))[13:]).all()
+    assert (order(7, range(20)) != order(8, range(20))).any()
+
+
+def test_order_never_changes():
+    """What a seed means: a resumed run of an older version depends on these numbers."""
+    assert DataOrder(0, 10, 5).indices(0).tolist() == [0, 2, 9, 1, 8]
+    assert DataOrder(0, 10, 5).indices(1).tolist() == [5, 4, 3, 6, 7]
+    assert DataOrder(3, 10, 5).indices(7).tolist() == [4, 2, 6, 1, 0]
+
+
+def test_every_example_comes_equally_often_over_many_epochs():
+    counts = np.bincount(order(1, range(3 * 50)).ravel(), minlength=100)
+    # Each epoch leaves out 4 of 100: 50 * 0.96 = 48 on average, deviation 1.4.
+    assert counts.sum() == 50 * 96
+    assert counts.min() > 48 - 7
+
+
+GROUPS = np.array([0] * 70 + [5] * 20 + [9] * 7)
+
+
+def balanced(seed: int = 0) -> DataOrder:
+    return DataOrder(seed, 97, 10, groups=GROUPS)
+
+
+def test_balanced_epochs_have_as_many_of_each_group():
+    steps = np.stack([balanced().indices(step) for step in range(9 * 20)])
+    epochs = steps.reshape(20, 90)
+    shares = [(GROUPS[epochs] == group).mean() for group in (0, 5, 9)]
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.01)
+    per_batch = (GROUPS[steps] == 9).sum(axis=1)
+    # Spread over the epoch: 10 draws at 1/3 have 3.3 on average, deviation 1.5.
+    assert per_batch.min() <= 1 and per_batch.max() >= 6
+
+
+def test_every_example_of_a_group_comes_equally_often():
+    order = balanced()
+    whole = np.concatenate([order._balanced(epoch) for epoch in range(7)])
+    counts = np.bincount(whole, minlength=97)
+    for group in (0, 5, 9):
+        some = counts[group == GROUPS]
+        assert some.max() - some.min() <= 1
+    # A third of 7 x 97 draws for 7 examples, 33 times each.
+    assert counts[GROUPS == 9].min() >= 31
+
+
+def test_a_balanced_order_is_a_function_of_seed_and_step_alone():
+    forwards = [balanced().indices(step).tolist() for step in range(30)]
+    order = balanced()
+    assert [order.indices(s).tolist() for s in reversed(range(30))] == forwards[::-1]
+    assert forwards[0] != balanced(1).indices(0).tolist()
+    # What a seed means: a resumed run of an older version depends on it.
+    small = DataOrder(3, 6, 3, groups=np.array([0, 0, 0, 0, 1, 1]))
+    assert [small.indices(step).tolist() for step in range(2)] == [[5, 1, 3], [2, 4, 5]]
+
+
+def test_repeated_examples_are_in_one_batch():
+    plain, repeated = DataOrder(4, 100, 12), DataOrder(4, 100, 12, repeats=3)
+    first = repeated.indices(0)
+    assert (first == np.repeat(plain.indices(0)[:4], 3)).all()
+    epoch = np.concatenate([repeated.indices(step) for step in range(8)])
+    assert len(set(epoch.tolist())) == 32
+    assert not set(repeated.indices(8)) <= set(epoch.tolist())
+
+
+RUN = recipe(
+    data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=12)',
+    model='ModelConfig(name="convnet", width=0.25)',
+    train="TrainConfig(steps=10, eval_every_steps=5)",
+    checkpoint="CheckpointConfig(every_steps=5)",
+    logging="LoggingConfig(every_steps=1, tensorboard=False)",
+)
+PADDING = "--data.augment.crop-padding 2"
+BALANCED = "--data.sampling balanced"
+CROP = "--data.augment.random-resized-crop True --data.image-size 6"
+
+
+# With and without what is tried; the last with windows that the host draws.
+@pytest.mark.parametrize(
+    ("words", "without"),
+    [
+        (BALANCED, ""),
+        (f"--data.augment.repeats 3 {PADDING}", PADDING),
+        (f"--data.augment.repeats 2 {CROP} {BALANCED}", f"{CROP} {BALANCED}"),
+    ],
+)
+def test_a_run_is_the_same_resumed_and_streamed(
+    words: str, without: str, tmp_path: Path
+):
+    config = write_recipe(tmp_path / "run.py", RUN)
+
+    def losses(name: str, words: str, *calls: str) -> list[float]:
+        for call in calls:
+            more = f"--config {config} --workdir {tmp_path / name} {words} {call}"
+            assert main(more.split()) == 0
+        return [line["loss"] for line in read_lines(tmp_path / name, "train")]
+
+    whole = losses("whole", words, "--data.cache stream")
+    resumed = losses("resumed", words, "--train.stop-after-steps 4", "")
+    assert resumed == pytest.approx(whole, rel=1e-5)
+    assert losses("without", without, "") != whole
+
+
+def test_repeats_that_do_not_fit_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = write_recipe(tmp_path / "run.py", RUN)
+    head = f"--config {config} --workdir {tmp_path / 'run'}"
+    assert main(f"{head} --data.augment.repeats 5".split()) == 2
+    assert "does not divide data.batch_size = 12" in capsys.readouterr().err
