@@ -30,6 +30,7 @@ from jaxtrain.processes.signals import StopSignals
 # Name -> module, which is imported when it is asked for.
 COMMANDS = {
     "train": "jaxtrain.commands.train",
+    "new": "jaxtrain.commands.new",
     "scale": "jaxtrain.commands.scale",
     "data": "jaxtrain.commands.data",
     "checkpoint": "jaxtrain.commands.checkpoint",

@@ -107,7 +107,7 @@ def load(config: DataConfig, seed: int) -> Splits:
       UserError: the source, a split or a conversion is not possible, or splits share
         examples.
     """
-    store, splits = _open(config)
+    store, splits = open_store(config)
     open_split = functools.partial(_open_split, config, store, splits)
     train = open_split(config.train_split)
     if config.test_split == TEST and TEST not in splits:
@@ -137,7 +137,7 @@ def load(config: DataConfig, seed: int) -> Splits:
     return Splits(train, validation, test)
 
 
-def _open(config: DataConfig) -> Opened:
+def open_store(config: DataConfig) -> Opened:
     if own.is_own(config.source):
         return _open_own(config)
     kind, _, name = config.source.partition(":")

@@ -1,0 +1,107 @@
+"""A look at a data set before there is a recipe: how many, how large, of what kind."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import files
+from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.slices import NamedSplits
+from jaxtrain.data.sources import open_store
+from jaxtrain.data.stores import Store
+from jaxtrain.errors import UserError
+
+# Images whose headers are read, and those of them that are decoded.
+NUM_HEADERS = 1000
+NUM_DECODED = 50
+READ = 64
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a data set is like.
+
+    Attributes:
+      counts: examples of each split.
+      class_names: of its classes; empty if the set does not tell them.
+      class_counts: training examples of each class that has any.
+      sizes: height and width of the images looked at, (n, 2).
+      colour: whether any of those shows colours.
+      num_unreadable: of those looked at.
+      num_classes: as the set tells it; None: it does not.
+    """
+
+    counts: Mapping[str, int]
+    class_names: tuple[str, ...]
+    class_counts: np.ndarray
+    sizes: np.ndarray
+    colour: bool
+    num_unreadable: int
+    num_classes: int | None
+
+
+def survey(config: DataConfig) -> Survey:
+    """Look at the training split of a source; of large sets, at a part of it.
+
+    Raises:
+      UserError: the source cannot be opened, or no image can be read.
+    """
+    store, splits = open_store(config)
+    if "train" not in splits:
+        raise UserError(
+            f"{config.source} has no split `train`, only {', '.join(splits)}"
+        )
+    train = np.concatenate(splits["train"])
+    number = min(len(train), NUM_HEADERS)
+    some = train[np.arange(number) * len(train) // number]
+    sizes, num_colour, num_unreadable = [], 0, 0
+    decoded = set(some[:: max(1, number // NUM_DECODED)].tolist())
+    for start in range(0, number, READ):
+        part = some[start : start + READ]
+        for index, image in zip(part.tolist(), store.read(part)[0], strict=True):
+            try:
+                size, colour = _look(image, config.max_pixels, index in decoded)
+            except UnreadableError:
+                num_unreadable += 1
+                continue
+            sizes.append(size)
+            num_colour += colour
+    if not sizes:
+        raise UserError(f"{config.source}: none of {number} images can be read")
+    return Survey(
+        counts=_counts(splits),
+        class_names=tuple(map(str, store.facts.get("class_names", ()))),
+        class_counts=_class_counts(store, train),
+        sizes=np.array(sizes),
+        colour=num_colour > 0,
+        num_unreadable=num_unreadable,
+        num_classes=store.facts.get("num_classes"),
+    )
+
+
+def _counts(splits: NamedSplits) -> dict[str, int]:
+    return {name: sum(map(len, shards)) for name, shards in splits.items()}
+
+
+def _class_counts(store: Store, train: np.ndarray) -> np.ndarray:
+    counts = Counter(store.strata(train).tolist())
+    return np.array([counts[name] for name in sorted(counts)])
+
+
+def _look(
+    image: np.ndarray | StoredFile, max_pixels: int, decode: bool
+) -> tuple[tuple[int, int], bool]:
+    """Return height and width of an image, and whether it shows colours.
+
+    Files of colour images may hold grey pixels: only pixels tell.
+    """
+    if isinstance(image, StoredFile):
+        file = files.open_file(image.data, max_pixels)
+        pixels = file.decode(3) if decode else np.zeros((1, 1, 3), np.uint8)
+        size = file.height, file.width
+    else:
+        pixels, size = image, image.shape[:2]
+    return size, bool((pixels != pixels[..., :1]).any())
