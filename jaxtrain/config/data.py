@@ -1,33 +1,12 @@
-"""The section `data`: source, splits, batches, augmentation."""
+"""The section `data`: source, splits, size, batches."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from jaxtrain.config.augment import AugmentConfig
 from jaxtrain.config.base import Options, Section
 from jaxtrain.config.names import row_of
 from jaxtrain.errors import UserError
-
-
-@dataclass(frozen=True, kw_only=True)
-class AugmentConfig(Section):
-    """Random changes of the training images, other ones in every epoch."""
-
-    # Pad by this many pixels on every side, then crop back at a random place.
-    crop_padding: int = 0
-    # Mirror left and right with probability one half.
-    horizontal_flip: bool = False
-    # Side in pixels of a square, at a random place, set to the mean colour; 0: none.
-    cutout_size: int = 0
-    # Random area (8-100 %) and aspect (3/4-4/3), resized to image_size; streamed data
-    # only, as the stored images are cut on the host.
-    random_resized_crop: bool = False
-
-    # Augmentations of your own, after the others: path/to/file.py:name or
-    # package.module:name.
-    own: tuple[str, ...] = ()
-
-    def validate(self) -> None:
-        self._not_negative("crop_padding", "cutout_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +37,11 @@ class DataConfig(Section):
     eval_batch_size: int | None = None
     # Height and width in pixels that images are resized to; None: as stored.
     image_size: int | None = None
+    # Of the shorter side, what is kept of images that are made smaller, but for the
+    # random windows of training.
+    crop_pct: float = 0.875
+    # How images are resized: bilinear or bicubic, both antialiased.
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     # 1: grey, 3: colour; None: as stored.
     channels: int | None = None
     # Mean of each channel, in 0..1, subtracted; None: computed from the training split.
@@ -65,7 +49,7 @@ class DataConfig(Section):
     # Standard deviation of each channel, in 0..1, divided by; None: computed likewise.
     std: tuple[float, ...] | None = None
     # Random changes of the training images, other ones in every epoch.
-    augment: AugmentConfig = AugmentConfig()
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
     # Keep the images on the device (device), stream them (stream), or decide by size.
     cache: Literal["auto", "device", "stream"] = "auto"
     # Processes that decode streamed images; 0: threads of this process.
@@ -90,13 +74,15 @@ class DataConfig(Section):
         self._check("mean", all(0 <= m <= 1 for m in self.mean or ()), in_0_1)
         std = all(0 < s <= 1 for s in self.std or ())
         self._check("std", std, f"values above 0, {in_0_1}")
-        if self.augment.random_resized_crop:
-            if self.image_size is None:
-                raise UserError("augment.random_resized_crop: set data.image_size too")
-            if self.cache == "device":
+        if self.augment.random_resized_crop and self.image_size is None:
+            raise UserError("augment.random_resized_crop: set data.image_size too")
+        self._check("crop_pct", 0 < self.crop_pct <= 1, "0 < value <= 1")
+        for name, default in (("crop_pct", 0.875), ("interpolation", "bilinear")):
+            value = getattr(self, name)
+            if self.image_size is None and value != default:
                 raise UserError(
-                    "augment.random_resized_crop cuts the stored images on the host: "
-                    "set data.cache to stream"
+                    f"{name} = {value!r} has no effect without data.image_size: set "
+                    "that too"
                 )
         if self.cache == "device" and self.workers:
             raise UserError(

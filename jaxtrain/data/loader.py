@@ -71,7 +71,7 @@ def train_indices(
 def should_cache(config: DataConfig, splits: Splits) -> bool:
     """Decide whether the images stay on the device."""
     if config.cache == "auto":
-        if config.workers or config.augment.random_resized_crop:
+        if config.workers or splits.train.takes_windows:
             return False
         sources = [splits.train, splits.validation, splits.test]
         size = sum(len(s) * int(np.prod(s.image_shape)) for s in sources if s)
@@ -116,7 +116,7 @@ def train_batches(
 ) -> Iterator[HostBatch]:
     """Yield this process's rows of the batches of steps `start` to `stop`."""
     size, rows = config.batch_size, sharding.local_rows(mesh, config.batch_size)
-    crop_seed = (seed,) if config.augment.random_resized_crop else None
+    crop_seed = (seed,) if dataset.source.takes_windows else None
     read = _Read(
         indices=functools.partial(_train_rows, seed, len(dataset.source), size, rows),
         source=None if dataset.on_device else dataset.source,
