@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import AUGMENTATIONS, augment, make_keys, normalize
+from jaxtrain.config.augment import DETAILS
+from jaxtrain.data.augment import AUGMENTATIONS, augment, make_keys, normalize, windows
 
 FILL = np.array([50.4, 100.0, 199.6])
 EVERYTHING = AugmentConfig(crop_padding=2, horizontal_flip=True, cutout_size=4)
@@ -141,9 +142,11 @@ def test_a_target_goes_where_the_pixels_of_its_image_go():
 
 def test_every_row_is_a_field_of_the_config():
     fields = {field.name for field in dataclasses.fields(AugmentConfig)}
-    # The stored images are cut on the host, before they are resized; a user's own
-    # augmentations have no row.
-    assert set(AUGMENTATIONS) == fields - {"random_resized_crop", "own"}
+    # Random windows come before the table, a user's own augmentations after it.
+    switches = fields - set(DETAILS) - {"random_resized_crop", "own"}
+    assert set(AUGMENTATIONS) == switches
+    numbers = [row.number for row in AUGMENTATIONS.values()]
+    assert len({*numbers, windows.NUMBER}) == len(numbers) + 1
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

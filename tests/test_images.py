@@ -1,9 +1,12 @@
 """Conversion: channels, size, and the random crop."""
 
+import dataclasses
+
 import numpy as np
 from PIL import Image
 
 from jaxtrain.data import images
+from jaxtrain.data.sources import ImageSource
 from tests.helpers.images import load_images, read_all
 
 
@@ -96,7 +99,9 @@ def test_windows_of_extreme_images_are_centred():
 
 
 def test_random_crops_are_functions_of_seed_and_index():
-    source = load_images(source="synthetic:40x30x3/2/64", image_size=16).train
+    stored = load_images(source="synthetic:40x30x3/2/64", image_size=16).train
+    assert isinstance(stored, ImageSource)
+    source = dataclasses.replace(stored, fit=images.Fit(window=images.WINDOW))
 
     def crop(seed: tuple[int, int], indices: np.ndarray) -> np.ndarray:
         seeds = np.array([[*seed, index] for index in indices])

@@ -1,11 +1,12 @@
 """The order of the data, and that caching, streaming and workers change nothing."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from jaxtrain import keys
 from jaxtrain.config import (
-    AugmentConfig,
     Config,
     DataConfig,
     OptimizerConfig,
@@ -13,6 +14,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.data import loader, sources
+from jaxtrain.data.images import WINDOW, Fit
 from jaxtrain.data.order import DataOrder
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.run.programs import make_programs
@@ -121,5 +123,8 @@ def test_what_is_cached():
     assert cached() and cached(cache="device")
     assert not cached(cache="stream")
     assert not cached(workers=1)
-    crop = AugmentConfig(random_resized_crop=True)
-    assert not cached(augment=crop, image_size=8)
+    # Windows that the host takes are other ones in each epoch.
+    train = splits().train
+    assert isinstance(train, sources.ImageSource)
+    cut = dataclasses.replace(train, fit=Fit(window=WINDOW))
+    assert not loader.should_cache(DATA, dataclasses.replace(splits(), train=cut))

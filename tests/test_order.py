@@ -110,8 +110,8 @@ CROP = "--data.augment.random-resized-crop True --data.image-size 6"
     ("words", "without"),
     [
         (BALANCED, ""),
-        (f"--data.augment.repeats 3 {PADDING}", PADDING),
-        (f"--data.augment.repeats 2 {CROP} {BALANCED}", f"{CROP} {BALANCED}"),
+        (f"--data.repeats 3 {PADDING}", PADDING),
+        (f"--data.repeats 2 {CROP} {BALANCED}", f"{CROP} {BALANCED}"),
     ],
 )
 def test_a_run_is_the_same_resumed_and_streamed(
@@ -136,5 +136,5 @@ def test_repeats_that_do_not_fit_are_refused(
 ):
     config = write_recipe(tmp_path / "run.py", RUN)
     head = f"--config {config} --workdir {tmp_path / 'run'}"
-    assert main(f"{head} --data.augment.repeats 5".split()) == 2
+    assert main(f"{head} --data.repeats 5".split()) == 2
     assert "does not divide data.batch_size = 12" in capsys.readouterr().err

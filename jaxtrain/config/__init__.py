@@ -5,9 +5,10 @@ A file `configs/NAME.py` returns a `Config`; command-line overrides make a new o
 setting an option that the chosen one does not take is an error.
 """
 
+from jaxtrain.config.augment import AugmentConfig
 from jaxtrain.config.base import MAX_COUNT, MAX_SECONDS
 from jaxtrain.config.checkpoint import CheckpointConfig
-from jaxtrain.config.data import AugmentConfig, DataConfig
+from jaxtrain.config.data import DataConfig
 from jaxtrain.config.fields import (
     MAY_CHANGE_ON_RESUME,
     differences,

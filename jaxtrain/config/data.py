@@ -1,38 +1,12 @@
-"""The section `data`: source, splits, batches, augmentation."""
+"""The section `data`: source, splits, size, batches."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from jaxtrain.config.augment import AugmentConfig
 from jaxtrain.config.base import Options, Section
 from jaxtrain.config.names import row_of
 from jaxtrain.errors import UserError
-
-
-@dataclass(frozen=True, kw_only=True)
-class AugmentConfig(Section):
-    """Random changes of the training images, other ones in every epoch."""
-
-    # Pad by this many pixels on every side, then crop back at a random place.
-    crop_padding: int = 0
-    # Mirror left and right with probability one half.
-    horizontal_flip: bool = False
-    # Side in pixels of a square, at a random place, set to the mean colour; 0: none.
-    cutout_size: int = 0
-    # Random area (8-100 %) and aspect (3/4-4/3), resized to image_size; streamed data
-    # only, as the stored images are cut on the host.
-    random_resized_crop: bool = False
-
-    # Times that an example is in a batch, each time augmented otherwise (Hoffer et al.
-    # 2020); an epoch then has so many times fewer examples.
-    repeats: int = 1
-
-    # Augmentations of your own, after the others: path/to/file.py:name or
-    # package.module:name.
-    own: tuple[str, ...] = ()
-
-    def validate(self) -> None:
-        self._not_negative("crop_padding", "cutout_size")
-        self._positive("repeats")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +37,20 @@ class DataConfig(Section):
     # How an epoch is drawn: every example once (shuffle), or as many of each class,
     # those of small classes several times (balanced).
     sampling: Literal["shuffle", "balanced"] = "shuffle"
+    # Times that an example is in a batch, each time augmented otherwise (Hoffer et al.
+    # 2020); an epoch then has so many times fewer examples.
+    repeats: int = 1
     # Examples in a global batch: of all devices and processes, of one optimizer step.
     batch_size: int = 128
     # Examples in a global batch of an evaluation; None: as batch_size.
     eval_batch_size: int | None = None
     # Height and width in pixels that images are resized to; None: as stored.
     image_size: int | None = None
+    # Of the shorter side, what is kept of images that are made smaller, but for the
+    # random windows of training.
+    crop_pct: float = 0.875
+    # How images are resized: bilinear or bicubic, both antialiased.
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     # 1: grey, 3: colour; None: as stored.
     channels: int | None = None
     # An image file of more pixels is unreadable: it could fill the memory.
@@ -81,7 +63,7 @@ class DataConfig(Section):
     # Standard deviation of each channel, in 0..1, divided by; None: computed likewise.
     std: tuple[float, ...] | None = None
     # Random changes of the training images, other ones in every epoch.
-    augment: AugmentConfig = AugmentConfig()
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
     # Keep the images on the device (device), stream them (stream), or decide by size.
     cache: Literal["auto", "device", "stream"] = "auto"
     # Processes that decode streamed images; 0: threads of this process.
@@ -92,6 +74,7 @@ class DataConfig(Section):
 
     def validate(self) -> None:
         self._positive("batch_size", "eval_batch_size", "image_size", "max_pixels")
+        self._positive("repeats")
         self._fraction("validation_fraction", "max_bad_fraction")
         part = self.test_fraction
         self._check("test_fraction", part is None or 0 < part < 1, "above 0, below 1")
@@ -108,13 +91,15 @@ class DataConfig(Section):
         self._check("mean", all(0 <= m <= 1 for m in self.mean or ()), in_0_1)
         std = all(0 < s <= 1 for s in self.std or ())
         self._check("std", std, f"values above 0, {in_0_1}")
-        if self.augment.random_resized_crop:
-            if self.image_size is None:
-                raise UserError("augment.random_resized_crop: set data.image_size too")
-            if self.cache == "device":
+        if self.augment.random_resized_crop and self.image_size is None:
+            raise UserError("augment.random_resized_crop: set data.image_size too")
+        self._check("crop_pct", 0 < self.crop_pct <= 1, "0 < value <= 1")
+        for name, default in (("crop_pct", 0.875), ("interpolation", "bilinear")):
+            value = getattr(self, name)
+            if self.image_size is None and value != default:
                 raise UserError(
-                    "augment.random_resized_crop cuts the stored images on the host: "
-                    "set data.cache to stream"
+                    f"{name} = {value!r} has no effect without data.image_size: set "
+                    "that too"
                 )
         if self.cache == "device" and self.workers:
             raise UserError(

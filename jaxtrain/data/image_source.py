@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxtrain.data import files, images
 from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.images import FIT, Fit
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
 
@@ -40,6 +41,11 @@ class ImageSource:
     indices: np.ndarray
     image_shape: tuple[int, int, int]
     max_pixels: int
+    fit: Fit = FIT
+
+    @property
+    def takes_windows(self) -> bool:
+        return self.fit.window is not None
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -113,10 +119,10 @@ class ImageSource:
                 unreadable.append(Unreadable(index, image.name, str(error)))
                 return np.zeros((size, width, channels), np.uint8)
         if seed is not None:
-            return images.random_resized_crop(image, size, seed)
+            return images.random_resized_crop(image, size, seed, self.fit)
         if image.shape[:2] == (size, width):
             return image
-        return images.centre_fit(image, size)
+        return images.centre_fit(image, size, self.fit)
 
     def _fit_file(self, stored: StoredFile, seed: Sequence[int] | None) -> np.ndarray:
         file = files.open_file(stored.data, self.max_pixels)
@@ -127,7 +133,7 @@ class ImageSource:
                     f"it has {file.width}x{file.height} pixels, expected {width}x{size}"
                 )
             return file.decode(channels)
-        return images.fit_file(file, size, channels, seed)
+        return images.fit_file(file, size, channels, seed, self.fit)
 
     def _another(
         self, bad: Unreadable, crop_seeds: np.ndarray | None

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -12,13 +14,58 @@ from jaxtrain.errors import UserError
 # Left, top, right, bottom in pixels.
 Box = tuple[float, float, float, float]
 
-# Of the shorter side, what is kept of an image that is made smaller: 224 of 256.
-CENTRE_PART = 224 / 256
+FILTERS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+}
 
-# The Inception crop (Szegedy et al. 2015), as torchvision's RandomResizedCrop.
-CROP_MIN_AREA = 0.08
-CROP_ASPECT = 4 / 3
+# Tries to find a window that lies in the image, as torchvision's RandomResizedCrop.
 CROP_TRIES = 10
+
+
+class Window(NamedTuple):
+    """Of the random windows of the Inception crop (Szegedy et al. 2015).
+
+    Attributes:
+      scale: smallest and largest part of the area.
+      ratio: smallest and largest aspect, width / height.
+    """
+
+    scale: tuple[float, ...] = (0.08, 1.0)
+    ratio: tuple[float, ...] = (3 / 4, 4 / 3)
+
+
+WINDOW = Window()
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How images of other sizes get one size.
+
+    Attributes:
+      centre_part: of the shorter side, what is kept of an image made smaller.
+      interpolation: bilinear or bicubic.
+      window: of the random windows of training; None: there are none.
+    """
+
+    centre_part: float = 224 / 256
+    interpolation: str = "bilinear"
+    window: Window | None = None
+
+    def centre_box(self, height: int, width: int, size: int) -> Box:
+        """Return the centred square that is resized to `size`.
+
+        It has the shorter side of the image; a part of it if that is more than `size`,
+        which is the usual way of evaluation: shorter side to 256, centre 224.
+        """
+        side = float(min(height, width))
+        if side > size:
+            side *= self.centre_part
+        left, top = (width - side) / 2, (height - side) / 2
+        return left, top, left + side, top + side
+
+
+FIT = Fit()
 
 
 def converted_shape(
@@ -60,40 +107,35 @@ def histogram(images: np.ndarray) -> np.ndarray:
     return np.stack([np.bincount(values, minlength=256) for values in channels])
 
 
-def centre_fit(image: np.ndarray, size: int) -> np.ndarray:
+def centre_fit(image: np.ndarray, size: int, fit: Fit = FIT) -> np.ndarray:
     """Resize the centred square of an image (H, W, C) to (size, size, C).
 
-    The square has the shorter side of the image; 7/8 of it if that is more than
-    `size`, which is the usual way of evaluation: shorter side to 256, centre 224. An
-    image that has the size already stays as it is.
+    An image that has the size already stays as it is.
     """
-    if image.shape[:2] == (size, size):
+    height, width, _ = image.shape
+    if height == width == size:
         return image
     # As with resizing first, pixels beyond the square count into its border.
-    height, width, _ = image.shape
-    return _resize(image, size, centre_box(height, width, size))
-
-
-def centre_box(height: int, width: int, size: int) -> Box:
-    """Return the square that `centre_fit` takes of an image."""
-    side = float(min(height, width))
-    if side > size:
-        side *= CENTRE_PART
-    left, top = (width - side) / 2, (height - side) / 2
-    return left, top, left + side, top + side
+    box = fit.centre_box(height, width, size)
+    return _resize(image, size, fit.interpolation, box)
 
 
 def random_resized_crop(
-    image: np.ndarray, size: int, seed: Sequence[int]
+    image: np.ndarray, size: int, seed: Sequence[int], fit: Fit
 ) -> np.ndarray:
     """Resize a random window of an image (H, W, C) to (size, size, C)."""
     height, width, _ = image.shape
-    left, top, right, bottom = random_window(height, width, seed)
-    return _resize(image[top:bottom, left:right], size)
+    assert fit.window is not None
+    left, top, right, bottom = random_window(height, width, seed, fit.window)
+    return _resize(image[top:bottom, left:right], size, fit.interpolation)
 
 
 def fit_file(
-    file: ImageFile, size: int, channels: int, seed: Sequence[int] | None = None
+    file: ImageFile,
+    size: int,
+    channels: int,
+    seed: Sequence[int] | None = None,
+    fit: Fit = FIT,
 ) -> np.ndarray:
     """Do to a file what `centre_fit` or, with a seed, `random_resized_crop` does.
 
@@ -106,9 +148,10 @@ def fit_file(
     if seed is None:
         if (height, width) == (size, size):
             return file.decode(channels)
-        box = centre_box(height, width, size)
+        box = fit.centre_box(height, width, size)
     else:
-        box = random_window(height, width, seed)
+        assert fit.window is not None
+        box = random_window(height, width, seed, fit.window)
     least = size * height / (box[3] - box[1]), size * width / (box[2] - box[0])
     image = file.decode(channels, least)
     rows, columns = image.shape[0] / height, image.shape[1] / width
@@ -120,13 +163,13 @@ def fit_file(
         image = image[first_row : math.ceil(bottom), first_column : math.ceil(right)]
         left, right = left - first_column, right - first_column
         top, bottom = top - first_row, bottom - first_row
-    return _resize(image, size, (left, top, right, bottom))
+    return _resize(image, size, fit.interpolation, (left, top, right, bottom))
 
 
 def random_window(
-    height: int, width: int, seed: Sequence[int]
+    height: int, width: int, seed: Sequence[int], window: Window = WINDOW
 ) -> tuple[int, int, int, int]:
-    """Draw a window of 8-100 % of the area and an aspect (width / height) of 3/4-4/3.
+    """Draw a window within ranges of its area and of its aspect.
 
     Of ten draws the first that fits is taken; if none fits, the largest centred window
     within these aspects.
@@ -135,6 +178,7 @@ def random_window(
       height: of the image, in pixels.
       width: of the image, in pixels.
       seed: numbers, 0 or more; the window is a function of them and of the shape.
+      window: the ranges.
 
     Returns:
       Left, top, right and bottom.
@@ -142,24 +186,34 @@ def random_window(
     # Raw draws stay the same from one version of NumPy to the next (NEP 19).
     generator = np.random.Philox(np.random.SeedSequence(seed))
     uniform = (generator.random_raw(2 * CROP_TRIES + 2) >> 11) * 2.0**-53
+    (least, most), (tallest, widest) = window
+    # Uniform in the logarithm, from the middle of the range to both sides.
+    middle, reach = math.sqrt(tallest * widest), math.sqrt(widest / tallest)
     for area_draw, aspect_draw in zip(uniform[2::2], uniform[3::2], strict=True):
-        area = height * width * (CROP_MIN_AREA + (1 - CROP_MIN_AREA) * area_draw)
-        # Uniform in the logarithm, where 3/4-4/3 lies evenly around 0.
-        aspect = CROP_ASPECT ** (2 * aspect_draw - 1)
+        area = height * width * (least + (most - least) * area_draw)
+        aspect = middle * reach ** (2 * aspect_draw - 1)
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:
             top = int(uniform[0] * (height - h + 1))
             left = int(uniform[1] * (width - w + 1))
             return left, top, left + w, top + h
-    w = min(width, round(height * CROP_ASPECT))
-    h = min(height, round(width * CROP_ASPECT))
+    w, h = largest_window(height, width, window)
     left, top = (width - w) // 2, (height - h) // 2
     return left, top, left + w, top + h
 
 
-def _resize(image: np.ndarray, size: int, box: Box | None = None) -> np.ndarray:
-    """Resample an image, or a box of it, bilinearly and antialiased."""
+def largest_window(height: int, width: int, window: Window) -> tuple[int, int]:
+    """Return width and height of the largest window within the aspects, 1 or more."""
+    tallest, widest = window.ratio
+    w, h = round(height * widest), round(width / tallest)
+    return max(1, min(width, w)), max(1, min(height, h))
+
+
+def _resize(
+    image: np.ndarray, size: int, interpolation: str, box: Box | None = None
+) -> np.ndarray:
+    """Resample an image, or a box of it, antialiased."""
     channels = image.shape[-1]
     picture = Image.fromarray(image[..., 0] if channels == 1 else image)
-    resized = picture.resize((size, size), Image.Resampling.BILINEAR, box)
+    resized = picture.resize((size, size), FILTERS[interpolation], box)
     return np.asarray(resized).reshape(size, size, channels)

@@ -62,10 +62,10 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
       UserError: the batch cannot hold every example so many times, or there are no
         classes to balance.
     """
-    repeats = config.augment.repeats
+    repeats = config.repeats
     if config.batch_size % repeats:
         raise UserError(
-            f"data.augment.repeats = {repeats} does not divide data.batch_size = "
+            f"data.repeats = {repeats} does not divide data.batch_size = "
             f"{config.batch_size}"
         )
     groups = source.strata() if config.sampling == "balanced" else None
@@ -79,7 +79,7 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 def should_cache(config: DataConfig, splits: Splits) -> bool:
     """Decide whether the images stay on the device."""
     if config.cache == "auto":
-        if config.workers or config.augment.random_resized_crop:
+        if config.workers or splits.train.takes_windows:
             return False
         sources = [splits.train, splits.validation, splits.test]
         size = sum(len(s) * int(np.prod(s.image_shape)) for s in sources if s)
@@ -100,9 +100,7 @@ def make_datasets(
     Raises:
       UserError: more images than `max_bad_fraction` of a split are unreadable.
     """
-    named = {
-        name: source for name, source in vars(splits).items() if source is not None
-    }
+    named = splits.named()
     defects = {
         name: Defects(name, len(source), max_bad_fraction)
         for name, source in named.items()
@@ -160,7 +158,7 @@ def train_batches(
 ) -> Iterator[HostBatch]:
     """Yield this process's rows of the batches of steps `start` to `stop`."""
     rows = sharding.local_rows(mesh, config.batch_size)
-    crop_seed = order.seed if config.augment.random_resized_crop else None
+    crop_seed = order.seed if dataset.source.takes_windows else None
     read = _Read(
         indices=functools.partial(_train_rows, order, rows),
         source=None if dataset.on_device else dataset.source,

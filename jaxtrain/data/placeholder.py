@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from jaxtrain.config import DataConfig
+from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import tfds
 from jaxtrain.errors import UserError
 
@@ -31,7 +31,16 @@ def stand_in(config: DataConfig) -> DataConfig:
             f"shape and classes ({error}): prepare it, or give --data.source "
             "synthetic:HxWxC/CLASSES and its splits, train and test"
         ) from error
-    if config.image_size is not None:
+    augment = config.augment
+    if height is None:
+        # The host cuts such images: they come to the step in their size.
+        augment = replace(
+            augment,
+            random_resized_crop=False,
+            crop_scale=AugmentConfig.crop_scale,
+            crop_ratio=AugmentConfig.crop_ratio,
+        )
+    if config.image_size is not None and not augment.random_resized_crop:
         height = width = config.image_size
     if height is None:
         raise UserError(f"{config.source}: images differ in size; set data.image_size")
@@ -46,6 +55,7 @@ def stand_in(config: DataConfig) -> DataConfig:
         test_split="test",
         allow_overlap=False,
         cache="stream",
+        augment=augment,
     )
 
 

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import Follow, augment, make_keys, normalize, stay
+from jaxtrain.data.augment import Follow, augment, make_keys, normalize, windows
+from jaxtrain.data.augment.apply import stay
+from jaxtrain.data.images import Fit
 
 # `image` (batch, height, width, channels), `target` (what the store has for each, any
 # pytree), `index` and, to evaluate, `mask` (batch,).
@@ -23,8 +25,11 @@ def make_preprocess(
     dtype: Any,
     config: AugmentConfig | None = None,
     follow: Follow = stay,
+    *,
+    size: int | None = None,
+    fit: Fit | None = None,
 ) -> Preprocess:
-    """Return what the step does to a batch: gather, augment (if asked), normalise.
+    """Return what the step does to a batch: gather, fit, augment, normalise.
 
     Args:
       mean: of each channel, in 0..1.
@@ -32,6 +37,8 @@ def make_preprocess(
       dtype: of the prepared images.
       config: the augmentations; None: none.
       follow: how the targets go along with them.
+      size: of the prepared images; None: that of the stored ones.
+      fit: how they get this size.
     """
 
     def preprocess(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
@@ -41,8 +48,12 @@ def make_preprocess(
             each = make_keys(
                 keys.stream(root, keys.AUGMENT), step, index, batch.get("repeat")
             )
+            if size is not None and fit is not None:
+                batch = windows.random_windows(batch, each, size, fit, follow)
             fill = 255 * jnp.asarray(mean)
             batch = augment(batch, each, config, fill, follow)
+        elif size is not None and fit is not None:
+            batch = windows.centres(batch, size, fit, follow)
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}
 
     return preprocess

@@ -5,6 +5,7 @@ in the size and channels of the config. To add a kind of data: write its store a
 function that opens it (see `stores.py`), and add a row to `SOURCES`.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping
@@ -33,12 +34,17 @@ CHUNK_BYTES = 2**24
 
 
 class Source(Protocol):
-    """One split; `image_shape` is (H, W, C) of what `read` returns."""
+    """One split; `image_shape` is (H, W, C) of what `read` returns.
+
+    `takes_windows` says whether `read` may be given a crop_seed.
+    """
 
     @property
     def facts(self) -> Mapping[str, Any]: ...
     @property
     def image_shape(self) -> tuple[int, int, int]: ...
+    @property
+    def takes_windows(self) -> bool: ...
     def __len__(self) -> int: ...
     def strata(self) -> np.ndarray:
         """Return the group of each example, (N,) numbers."""
@@ -89,11 +95,33 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Splits:
-    """The three parts of a run's data."""
+    """The three parts of a run's data.
+
+    Attributes:
+      train: the training split.
+      validation: evaluated during the run; None: there is none.
+      test: evaluated at the end.
+      size: height and width of the images that the step makes of those that it gets;
+        None: they have their size.
+      fit: how it does so.
+    """
 
     train: Source
     validation: Source | None
     test: Source
+    size: int | None = None
+    fit: images.Fit = images.FIT
+
+    def named(self) -> dict[str, Source]:
+        """Return the splits that there are, the training split first."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(H, W, C) of the images that the model sees."""
+        height, width, channels = self.train.image_shape
+        return self.size or height, self.size or width, channels
 
 
 def load(config: DataConfig, seed: int) -> Splits:
@@ -108,7 +136,8 @@ def load(config: DataConfig, seed: int) -> Splits:
         examples.
     """
     store, splits = open_store(config)
-    open_split = functools.partial(_open_split, config, store, splits)
+    on_device = _fits_on_device(config, store)
+    open_split = functools.partial(_open_split, config, store, splits, on_device)
     train = open_split(config.train_split)
     if config.test_split == TEST and TEST not in splits:
         fraction = config.test_fraction or TEST_FRACTION
@@ -134,7 +163,31 @@ def load(config: DataConfig, seed: int) -> Splits:
         held_out = f"data.validation_fraction = {config.validation_fraction}"
         shared += _describe_shared({train_name: train, held_out: validation})
     _check_shared(config, shared)
-    return Splits(train, validation, test)
+    size = config.image_size if on_device else None
+    return Splits(train, validation, test, size, _make_fit(config))
+
+
+def _fits_on_device(config: DataConfig, store: Store) -> bool:
+    """Tell whether the step makes the model's images of the stored ones.
+
+    It takes random windows of images that have one size; else the host does.
+    """
+    if not config.augment.random_resized_crop:
+        return False
+    differ = None in store.image_shape
+    if differ and config.cache == "device":
+        raise UserError(
+            f"augment.random_resized_crop: the images of {config.source} differ in "
+            "size, so that the host cuts them: set data.cache to stream"
+        )
+    return not differ
+
+
+def _make_fit(config: DataConfig) -> images.Fit:
+    window, chosen = None, config.augment
+    if chosen.random_resized_crop:
+        window = images.Window(chosen.crop_scale, chosen.crop_ratio)
+    return images.Fit(config.crop_pct, config.interpolation, window)
 
 
 def open_store(config: DataConfig) -> Opened:
@@ -163,15 +216,25 @@ def _open_own(config: DataConfig) -> Opened:
 
 
 def _open_split(
-    config: DataConfig, store: Store, splits: NamedSplits, text: str
+    config: DataConfig,
+    store: Store,
+    splits: NamedSplits,
+    on_device: bool,
+    text: str,
 ) -> ImageSource:
     indices = select(text, splits, config.source)
     shape = images.converted_shape(
         store.image_shape, config.image_size, config.channels
     )
+    fit = _make_fit(config)
+    if on_device:
+        height, width, _ = store.image_shape
+        assert height is not None and width is not None
+        shape = height, width, shape[-1]
+        fit = dataclasses.replace(fit, window=None)
     # Missing files are told at once.
     store.read(indices[[0, -1]])
-    return ImageSource(store, indices, shape, config.max_pixels)
+    return ImageSource(store, indices, shape, config.max_pixels, fit)
 
 
 def _check_no_test_fraction(config: DataConfig) -> None:

@@ -139,7 +139,7 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
         )
 
     rows = sharding.batch_sharding(mesh)
-    numbers = ("index", "repeat") if config.augment.repeats > 1 else ("index",)
+    numbers = ("index", "repeat") if config.repeats > 1 else ("index",)
     one = jax.ShapeDtypeStruct((1, size), np.int32, sharding=rows)
     batches = dict.fromkeys(numbers, one)
     if not loader.should_cache(config, splits):

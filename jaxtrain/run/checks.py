@@ -84,9 +84,10 @@ def check_statistics(config: Config, channels: int) -> None:
 def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
     """Check that the task can learn what the splits hold.
 
-    The host resizes images with a smooth filter, and not what belongs to them.
+    The host resizes images with a smooth filter, and not what belongs to them; the step
+    resizes both.
     """
-    resized = config.image_size is not None
+    resized = config.image_size is not None and splits.size is None
     if resized and type(task).follow is not Task.follow:
         raise UserError(
             f"data.image_size = {config.image_size} resizes the images, which the "

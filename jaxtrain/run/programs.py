@@ -64,10 +64,11 @@ def make_programs(setup: Setup) -> Programs:
     if mean is None or std is None:
         mean, std = sources.statistics(train_set.source)
     dtype = setup.policy.compute_dtype
+    size, fit, follow = setup.splits.size, setup.splits.fit, setup.task.follow
     augmenting = make_preprocess(
-        mean, std, dtype, config.data.augment, setup.task.follow
+        mean, std, dtype, config.data.augment, follow, size=size, fit=fit
     )
-    plain = make_preprocess(mean, std, dtype)
+    plain = make_preprocess(mean, std, dtype, follow=follow, size=size, fit=fit)
     make = _whole if setup.stages is None else _staged
     with jax.default_matmul_precision(setup.policy.products):
         weights, begin, train, evaluate = make(setup, augmenting, plain)

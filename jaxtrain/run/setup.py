@@ -77,10 +77,10 @@ def build_setup(config: Config) -> Setup:
     checks.check_clocks(config)
     policy = precision.parse(config.precision)
     splits = sources.load(config.data, config.seed)
-    train = splits.train
-    checks.check_statistics(config, train.image_shape[-1])
-    check_own(config.data.augment, train.image_shape)
-    task = tasks.build(config.task, train.image_shape, train.facts, config.train)
+    train, shape = splits.train, splits.input_shape
+    checks.check_statistics(config, shape[-1])
+    check_own(config.data.augment, shape)
+    task = tasks.build(config.task, shape, train.facts, config.train)
     checks.check_targets(config.data, splits, task)
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None
@@ -93,11 +93,11 @@ def build_setup(config: Config) -> Setup:
             warmup_steps=timetable.warmup_steps,
         )
     tx = make_optimizer(config.optimizer, schedule)
-    blueprint = make_blueprint(config, policy, train.image_shape, task.num_outputs)
+    blueprint = make_blueprint(config, policy, shape, task.num_outputs)
     create = CreateState(blueprint, config.train, tx)
     model = blueprint.abstract()
-    checks.check_image_shape(train.image_shape, model, meshes[0])
-    images = jax.ShapeDtypeStruct((2, *train.image_shape), policy.compute_dtype)
+    checks.check_image_shape(shape, model, meshes[0])
+    images = jax.ShapeDtypeStruct((2, *shape), policy.compute_dtype)
     checks.check_outputs(model, images, task.num_outputs)
     shard_params = config.parallel.preset != "zero1"
     layouts = [Layout(mesh, split_dims(model), shard_params) for mesh in meshes]

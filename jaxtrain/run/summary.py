@@ -33,7 +33,7 @@ def _version(library: str) -> str:
 def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     """Return what a person wants to see before a run starts."""
     config, timetable, splits = setup.config, setup.timetable, setup.splits
-    height, width, channels = splits.train.image_shape
+    height, width, channels = splits.input_shape
     num_validation = len(splits.validation) if splits.validation else 0
     steps, device = timetable.total_steps, jax.devices()[0]
     return {

@@ -1,0 +1,140 @@
+"""Augmentation on the device, inside the step: each example by a key of its own.
+
+One that moves pixels to other places says how (a row with `move`, a function of the
+user's own with the attribute `moves`): targets that have pixels then follow.
+
+To add one: write its function, add its field to `AugmentConfig` and its row to
+`AUGMENTATIONS`. Random windows come before them (`windows`).
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain import own
+from jaxtrain.config import AugmentConfig
+from jaxtrain.data.augment import simple
+from jaxtrain.data.augment.apply import Follow, change, make_keys, stay
+from jaxtrain.data.augment.normalize import normalize
+from jaxtrain.errors import UserError
+from jaxtrain.registry import call_own
+
+__all__ = ["AUGMENTATIONS", "Follow", "augment", "check_own", "make_keys", "normalize"]
+
+# (key, image (H, W, C), config) -> image (H, W, C).
+Move = Callable[[jax.Array, jax.Array, AugmentConfig], jax.Array]
+# (key, image (H, W, C), config, mean colour (C,)) -> image (H, W, C).
+Paint = Callable[[jax.Array, jax.Array, AugmentConfig, jax.Array], jax.Array]
+
+
+class Row(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+      number: part of the keys of its draws: a number, once used, stays.
+      move: what it does to the places of pixels, also those of a target; None: nothing.
+      paint: what it does to an image; None: just that.
+    """
+
+    number: int
+    move: Move | None = None
+    paint: Paint | None = None
+
+
+# Config field -> its row, applied in this order.
+AUGMENTATIONS: dict[str, Row] = {
+    "crop_padding": Row(0, simple.random_crop),
+    "horizontal_flip": Row(1, simple.horizontal_flip),
+    "cutout_size": Row(2, paint=simple.cutout),
+}
+
+# The number of the first of the user's own, far behind those of the table.
+FIRST_OWN = 1000
+
+
+def augment(
+    batch: dict[str, Any],
+    keys: jax.Array,
+    config: AugmentConfig,
+    fill: jax.Array,
+    follow: Follow = stay,
+) -> dict[str, Any]:
+    """Apply the augmentations that the config turns on.
+
+    Args:
+      batch: its `image` is uint8 (B, H, W, C); the `target` has any arrays (B, ...).
+      keys: one an example, (B,).
+      config: which augmentations, and how strong.
+      fill: the mean colour in 0..255, (C,).
+      follow: how a target goes along where pixels move.
+
+    Returns:
+      The batch with other images and targets of the same shapes.
+    """
+    colour = jnp.round(fill).astype(batch["image"].dtype)
+    for field, row in AUGMENTATIONS.items():
+        if getattr(config, field):
+            move = row.move and functools.partial(_moved, row.move, config)
+            paint = row.paint and functools.partial(_painted, row.paint, config, colour)
+            function = paint or move
+            assert function is not None
+            batch = change(batch, keys, row.number, function, move, follow)
+    for number, name in enumerate(config.own, start=FIRST_OWN):
+        function = own.load("data.augment.own", name)
+        called = functools.partial(_call_own, name, function, colour)
+        move = called if getattr(function, "moves", False) else None
+        changed = change(batch, keys, number, called, move, follow)
+        _check_own(name, batch["image"], changed["image"])
+        batch = changed
+    return batch
+
+
+def _moved(
+    move: Move, config: AugmentConfig, key: jax.Array, pixels: jax.Array
+) -> jax.Array:
+    return move(key, pixels, config)
+
+
+def _painted(
+    paint: Paint,
+    config: AugmentConfig,
+    colour: jax.Array,
+    key: jax.Array,
+    image: jax.Array,
+) -> jax.Array:
+    return paint(key, image, config, colour)
+
+
+def _call_own(
+    name: str, function: Any, colour: jax.Array, key: jax.Array, image: jax.Array
+) -> jax.Array:
+    return call_own("data.augment.own", name, function, key, image, colour)
+
+
+def check_own(config: AugmentConfig, image_shape: tuple[int, int, int]) -> None:
+    """Try the user's own augmentations on the shape of an image (H, W, C).
+
+    Raises:
+      UserError: one cannot be found, or does not keep shape and dtype.
+    """
+    if config.own:
+        image = jax.ShapeDtypeStruct((1, *image_shape), np.uint8)
+        colour = jax.ShapeDtypeStruct((image_shape[-1],), np.float32)
+        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
+        batch = {"image": image, "target": {}}
+        only = AugmentConfig(own=config.own)
+        jax.eval_shape(lambda b, k, c: augment(b, k, only, c), batch, keys, colour)
+
+
+def _check_own(name: str, before: jax.Array, after: Any) -> None:
+    """Raise UserError if an augmentation of the user's own changes shape or dtype."""
+    found = getattr(after, "shape", None), getattr(after, "dtype", None)
+    if found != (before.shape, before.dtype):
+        raise UserError(
+            f"data.augment.own = {name!r} made {found[1]}{found[0] and found[0][1:]} "
+            f"of an image {before.dtype}{before.shape[1:]}: it must keep both"
+        )

@@ -1,0 +1,108 @@
+"""Resizing on the device as Pillow does it, by two products with small matrices."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+# Left, top, right, bottom in pixels, float32 ().
+Box = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+
+# Weights are multiples of 1 / GRAIN. Then each product with a pixel value and each sum
+# fits into the 24 bits of a float32: the result is exact, in whatever order a device
+# adds, and so the same on any number of devices.
+GRAIN = 2.0**15
+
+
+def _triangle(x: jax.Array) -> jax.Array:
+    return jnp.maximum(0, 1 - jnp.abs(x))
+
+
+def _cubic(x: jax.Array) -> jax.Array:
+    """Return Keys' (1981) kernel with a = -1/2, which Pillow calls bicubic."""
+    x = jnp.abs(x)
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return jnp.where(x < 1, near, jnp.where(x < 2, far, 0))
+
+
+KERNELS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "bilinear": _triangle,
+    "bicubic": _cubic,
+}
+
+
+def resize(
+    image: jax.Array, box: Box, size: int, method: str, *, within: bool = False
+) -> jax.Array:
+    """Resample a box of an image, antialiased: columns first, then rows.
+
+    Args:
+      image: uint8 (H, W, C).
+      box: within the image; it need not be square.
+      size: of the result.
+      method: bilinear or bicubic.
+      within: whether pixels beyond the box count as little as those beyond the image,
+        as when the box is cut out first. Its bounds are then whole numbers.
+
+    Returns:
+      uint8 (size, size, C).
+    """
+    left, top, right, bottom = box
+    across = weights(left, right, image.shape[1], size, method, within=within)
+    down = weights(top, bottom, image.shape[0], size, method, within=within)
+    narrow = _product("ow,hwc->hoc", across, image)
+    return _product("oh,hwc->owc", down, narrow)
+
+
+def weights(
+    start: jax.Array,
+    stop: jax.Array,
+    stored: int,
+    size: int,
+    method: str,
+    *,
+    within: bool = False,
+) -> jax.Array:
+    """Return the weight of each stored pixel in each of the result, (size, stored).
+
+    The kernel is as wide as the pixels of the result, and of the stored ones at least
+    (Pillow's `precompute_coeffs`). Each row sums to 1.
+    """
+    scale = (stop - start) / size
+    centres = start + (jnp.arange(size, dtype=jnp.float32) + 0.5) * scale
+    pixels = jnp.arange(stored, dtype=jnp.float32) + 0.5
+    distance = (pixels - centres[:, None]) / jnp.maximum(scale, 1)
+    raw = KERNELS[method](distance)
+    if within:
+        raw = jnp.where((pixels > start) & (pixels < stop), raw, 0)
+    grains = jnp.round(raw / jnp.sum(raw, axis=1, keepdims=True) * GRAIN)
+    # What rounding has taken goes to the largest, so that one colour stays as it is.
+    missing = GRAIN - jnp.sum(grains, axis=1, keepdims=True)
+    largest = jnp.arange(stored) == jnp.argmax(grains, axis=1)[:, None]
+    return (grains + jnp.where(largest, missing, 0)) / GRAIN
+
+
+def resize_nearest(pixels: jax.Array, box: Box, size: int) -> jax.Array:
+    """Take the pixel (H, W, ...) below the middle of each of the result."""
+    left, top, right, bottom = box
+    down = _nearest(top, bottom, pixels.shape[0], size)
+    across = _nearest(left, right, pixels.shape[1], size)
+    return pixels[down][:, across]
+
+
+def _nearest(start: jax.Array, stop: jax.Array, stored: int, size: int) -> jax.Array:
+    # Multiplied first: a middle that is a whole number is exact.
+    middles = (jnp.arange(size, dtype=jnp.float32) + 0.5) * (stop - start) / size
+    return jnp.clip(jnp.floor(start + middles).astype(jnp.int32), 0, stored - 1)
+
+
+def _product(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
+    """Multiply, and round to uint8 as Pillow does after each of its two passes."""
+    exact = jnp.einsum(
+        axes,
+        matrix,
+        image.astype(jnp.float32),
+        precision=jax.lax.Precision.HIGHEST,
+    )
+    return jnp.clip(jnp.floor(exact + 0.5), 0, 255).astype(jnp.uint8)

@@ -1,0 +1,85 @@
+"""The model's images of stored ones of another size: random windows, or the centre.
+
+Where a target has pixels of its own, its window is the same, and each of its pixels one
+of the stored: they may be numbers of classes, which have no mean.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.data.augment.apply import Follow
+from jaxtrain.data.augment.resize import Box, resize, resize_nearest
+from jaxtrain.data.images import CROP_TRIES, Fit, Window, largest_window
+
+# Of this augmentation, part of its keys (see `AUGMENTATIONS`).
+NUMBER = 3
+
+
+def random_windows(
+    batch: dict[str, Any], keys: jax.Array, size: int, fit: Fit, follow: Follow
+) -> dict[str, Any]:
+    """Resize a random window of each image to (size, size)."""
+    window = fit.window
+    assert window is not None
+    height, width = batch["image"].shape[1:3]
+
+    def one(key: jax.Array, image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
+        box = random_window(jax.random.fold_in(key, NUMBER), height, width, window)
+        small = resize(image, box, size, fit.interpolation, within=True)
+        return small, follow(target, _nearest_of(box, size))
+
+    return _each(one, batch, keys)
+
+
+def centres(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
+    """Resize the centred square of each image to (size, size), as on the host."""
+    height, width = batch["image"].shape[1:3]
+    if height == width == size:
+        return batch
+    left, top, right, bottom = map(np.float32, fit.centre_box(height, width, size))
+    box: Any = left, top, right, bottom
+
+    def one(image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
+        small = resize(image, box, size, fit.interpolation)
+        return small, follow(target, _nearest_of(box, size))
+
+    return _each(one, batch)
+
+
+def random_window(key: jax.Array, height: int, width: int, window: Window) -> Box:
+    """Draw a window; its distribution is that of `images.random_window`."""
+    draws = jax.random.uniform(key, (2 * CROP_TRIES + 2,), jnp.float32)
+    (least, most), ratio = window.scale, jnp.log(np.array(window.ratio, np.float32))
+    area = height * width * (least + (most - least) * draws[2::2])
+    aspect = jnp.exp(ratio[0] + (ratio[1] - ratio[0]) * draws[3::2])
+    w, h = jnp.round(jnp.sqrt(area * aspect)), jnp.round(jnp.sqrt(area / aspect))
+    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+    first, any_fits = jnp.argmax(fits), jnp.any(fits)
+    largest_w, largest_h = map(float, largest_window(height, width, window))
+    w = jnp.where(any_fits, w[first], largest_w)
+    h = jnp.where(any_fits, h[first], largest_h)
+    top = _place(draws[0], height - h, any_fits)
+    left = _place(draws[1], width - w, any_fits)
+    return left, top, left + w, top + h
+
+
+def _place(draw: jax.Array, room: jax.Array, random: jax.Array) -> jax.Array:
+    """Return one of the places 0 to `room`, or the middle one."""
+    # A draw just below 1 may round up to the place after the last.
+    drawn = jnp.minimum(jnp.floor(draw * (room + 1)), room)
+    return jnp.where(random, drawn, jnp.floor(room / 2))
+
+
+def _nearest_of(box: Box, size: int) -> Callable[[jax.Array], jax.Array]:
+    return lambda pixels: resize_nearest(pixels, box, size)
+
+
+def _each(
+    one: Callable[..., tuple[jax.Array, Any]], batch: dict[str, Any], *keys: jax.Array
+) -> dict[str, Any]:
+    images, targets = jax.vmap(one)(*keys, batch["image"], batch["target"])
+    return {**batch, "image": images, "target": targets}
