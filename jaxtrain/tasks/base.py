@@ -53,6 +53,11 @@ class Task:
           UserError: they cannot be learnt.
         """
 
+    def label(self, target: Any) -> str:
+        """Return what a person calls a stored target of one example."""
+        del target
+        return ""
+
     def target(self, batch: Batch) -> Any:
         """Return what the model is to learn of a prepared batch: any pytree.
 

@@ -64,6 +64,9 @@ class Classification(Task):
     def describe(self) -> str:
         return f"{self.num_outputs} classes"
 
+    def label(self, target: np.ndarray) -> str:
+        return self.class_names[int(target)]
+
     def check_targets(self, targets: np.ndarray, split: str) -> None:
         if targets.min() < 0:
             raise UserError(f"{split} has no labels: choose another split")
