@@ -14,7 +14,7 @@ from jaxtrain.processes import peers
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
-from jaxtrain.records import run_log
+from jaxtrain.records import data_record, run_log
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.run.attempt import Attempt, Job
@@ -25,7 +25,12 @@ from jaxtrain.run.programs import Programs, make_programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.rewind import Rewinds
 from jaxtrain.run.setup import Setup, build_setup
-from jaxtrain.run.summary import describe, describe_result, versions
+from jaxtrain.run.summary import (
+    describe,
+    describe_data,
+    describe_result,
+    versions,
+)
 from jaxtrain.training.state import TrainState, as_dict
 
 
@@ -96,10 +101,14 @@ def _open(
 
     Process 0, which holds the folder, does so; the others wait for its word.
     """
-    summary = None
+    summary, data = None, describe_data(setup)
+    # There may be many thousand names, which the digest holds, too.
+    data_record.check_agree(peers.gather({**data, "class_names": None}))
     if jax.process_index() == 0:
         config, total_steps = setup.config, setup.timetable.total_steps
-        workdir_lib.open_workdir(workdir, config, fresh=fresh, resume_step=resume_step)
+        workdir_lib.open_workdir(
+            workdir, config, data, fresh=fresh, resume_step=resume_step
+        )
         if resume_step is None:
             summary = workdir_lib.read_summary(workdir, total_steps)
         if summary is None:

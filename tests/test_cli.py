@@ -176,7 +176,8 @@ def test_the_example_of_a_command_is_one(name: str):
 def test_help_of_a_name_lists_the_rows_of_its_table(field: str, table, show_help):
     text = " ".join(show_help("--config", DIGITS))
     hint = text.partition(f" {field} STR ")[2].partition("(")[2].partition(")")[0]
-    assert hint.startswith(f"one of: {', '.join(table)}; default: ")
+    rows = [getattr(row, "form", name) for name, row in table.items()]
+    assert hint.startswith(f"one of: {', '.join(rows)}; default: ")
 
 
 def test_parsing_does_not_wait_for_jax():

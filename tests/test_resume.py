@@ -131,6 +131,7 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
     names = {p.name for p in run.iterdir()}
     assert names == {
         "config.json",
+        "data.json",
         "metrics.jsonl",
         "summary.json",
         "checkpoints",

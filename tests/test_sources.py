@@ -122,7 +122,7 @@ def test_synthetic_classes_can_be_learned(shape: str):
     ("fields", "message"),
     [
         ({"source": "digit"}, "expected digits, .*; perhaps you meant digits"),
-        ({"source": "imagenet"}, "expected digits, tfds:NAME, synthetic"),
+        ({"source": "imagenet"}, "expected digits, .*tfds:NAME, synthetic:HxWxC"),
         ({"source": "digits:5"}, "expected digits"),
         ({"train_split": "train[50%]"}, r"of digits: 'train\[50%\]' is no slice"),
         ({"test_split": "validation"}, "of digits: .* expected train, test, or"),

@@ -161,7 +161,7 @@ def test_run_without_a_checkpoint_keeps_its_config(undisturbed: Path, tmp_path: 
     """It would bind nobody else, were the run over."""
     run = tmp_path / "run"
     with locked(run):
-        open_workdir(run, Config(), fresh=False)
+        open_workdir(run, Config(), {}, fresh=False)
         before = contents(run)
         assert start(undisturbed, run, *OTHER_CONFIG) == 2
         assert_unchanged(run, before)
@@ -317,7 +317,7 @@ def test_runs_that_come_and_go_are_never_two_at_once(small_run: Path):
                     errors.append("two at once")
                 (small_run / "mine").touch()
                 try:
-                    open_workdir(small_run, Config(), fresh=True)
+                    open_workdir(small_run, Config(), {}, fresh=True)
                 except Exception as error:
                     errors.append(error)
                 if (small_run / "mine").exists():
@@ -377,10 +377,11 @@ def test_fresh_moves_all_but_the_folder(small_run: Path):
     before, inode = files(small_run), small_run.stat().st_ino
     small_run.chmod(0o700)
     with locked(small_run):
-        open_workdir(small_run, Config(), fresh=True)
+        open_workdir(small_run, Config(), {}, fresh=True)
     (aside,) = small_run.parent.glob("run.old-*")
     assert files(aside) == before
-    assert names(small_run) == {"config.json", "metrics.jsonl", "checkpoints"}
+    began = {"config.json", "data.json", "metrics.jsonl", "checkpoints"}
+    assert names(small_run) == began
     assert small_run.stat().st_ino == inode
     assert aside.stat().st_mode & 0o777 == 0o700
 
@@ -398,7 +399,7 @@ def test_fresh_that_a_signal_stops_moves_nothing(
 
     monkeypatch.setattr(Path, "rename", interrupt)
     with locked(small_run), pytest.raises(Interrupted):
-        open_workdir(small_run, Config(), fresh=True)
+        open_workdir(small_run, Config(), {}, fresh=True)
     assert files(small_run) == before
     assert names(small_run.parent) == {"run"}
 
@@ -407,7 +408,7 @@ def test_run_that_a_kill_of_fresh_left_in_parts_is_refused(small_run: Path):
     """Its checkpoints are the last to go: it is not taken for a new run."""
     (small_run / "config.json").unlink()
     with locked(small_run), pytest.raises(UserError, match=r"config\.json: cannot be"):
-        open_workdir(small_run, Config(), fresh=False)
+        open_workdir(small_run, Config(), {}, fresh=False)
     assert set(files(small_run)) >= {"checkpoints/10/commit_success.txt"}
 
 
@@ -419,7 +420,7 @@ def test_fresh_that_cannot_move_all_moves_nothing(disk: Path, small_run: Path):
     before, beside = files(run), names(run.parent)
     message = "--fresh: cannot move the old run in .* resource busy"
     with locked(run), pytest.raises(UserError, match=message):
-        open_workdir(run, Config(), fresh=True)
+        open_workdir(run, Config(), {}, fresh=True)
     assert files(run) == before
     assert names(run.parent) == beside
 
@@ -428,7 +429,7 @@ def test_workdir_that_is_a_disk_of_its_own(disk: Path):
     """There is no room beside it on the same disk."""
     (disk / "config.json").write_text("old")
     with locked(disk), pytest.raises(UserError, match="--fresh: cannot move"):
-        open_workdir(disk, Config(), fresh=True)
+        open_workdir(disk, Config(), {}, fresh=True)
     assert files(disk) == {"config.json": "old"}
 
 

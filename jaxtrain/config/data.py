@@ -8,17 +8,22 @@ from jaxtrain.config.base import Options, Section
 from jaxtrain.config.names import row_of
 from jaxtrain.errors import UserError
 
+# The kinds of sources whose files `data.include` can name.
+LISTABLE = ("folder:", "csv:")
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Section):
     """What is learnt from: the images, their splits, size and batches."""
 
-    # Where the images come from: a kind and what it takes, such as digits, tfds:mnist
-    # or synthetic:HxWxC/CLASSES[/EXAMPLES]; or one of your own:
-    # path/to/file.py:name or package.module:name.
+    # Where the images come from: a kind and what it takes, such as folder:photos or
+    # tfds:mnist; or one of your own: path/to/file.py:name or package.module:name.
     source: Annotated[str, row_of("jaxtrain.data.sources:SOURCES")] = "digits"
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: str | None = None
+    # A file that lists the images to keep, of a folder: or csv: source: their places
+    # below its folder, one a line.
+    include: str | None = None
     # Training split, in TFDS syntax, such as train[:90%] or train+test[:100].
     train_split: str = "train"
     # Validation split; None: the set's own, else a held-out fraction of the training
@@ -86,6 +91,11 @@ class DataConfig(Section):
             raise UserError(
                 f"data_dir = {self.data_dir!r} has no effect on {self.source}, only on "
                 "tfds: sources"
+            )
+        if self.include is not None and not self.source.startswith(LISTABLE):
+            raise UserError(
+                f"include = {self.include!r} has no effect on {self.source}, only on "
+                f"{' and '.join(LISTABLE)} sources"
             )
         in_0_1 = "in 0..1: those of pixel values from 0 to 255, divided by 255"
         self._check("mean", all(0 <= m <= 1 for m in self.mean or ()), in_0_1)

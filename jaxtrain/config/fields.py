@@ -38,6 +38,8 @@ MAY_CHANGE_ON_RESUME = (
     "train.metrics",
     "train.step_timeout_seconds",
 )
+# What says where the data lie: it may change, too, if they are the same data.
+WHERE_DATA_LIE = ("data.source", "data.include")
 
 
 def get(config: Any, path: str) -> Any:
@@ -88,12 +90,19 @@ def own_parts(config: Config) -> dict[str, str]:
     return own.digests(name for name in names if isinstance(name, str))
 
 
-def differences(old: Config, new: Config) -> list[str]:
-    """List the fields, as `path: old -> new`, that make `new` another training run."""
+def differences(old: Config, new: Config, *, same_data: bool = False) -> list[str]:
+    """List the fields, as `path: old -> new`, that make `new` another training run.
+
+    Args:
+      old: the config of the run so far.
+      new: the config that it is to go on with.
+      same_data: both have the same data, wherever they lie.
+    """
+    may_change = MAY_CHANGE_ON_RESUME + WHERE_DATA_LIE * same_data
     return [
         f"{path}: {get(old, path)!r} -> {get(new, path)!r}"
         for path in paths()
-        if get(old, path) != get(new, path) and not _within(path, MAY_CHANGE_ON_RESUME)
+        if get(old, path) != get(new, path) and not _within(path, may_change)
     ]
 
 

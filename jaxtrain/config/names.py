@@ -18,7 +18,9 @@ def row_of(table: str) -> Any:
     module, _, name = table.partition(":")
 
     def hint(default: str) -> str:
-        names = ", ".join(getattr(importlib.import_module(module), name))
+        rows = getattr(importlib.import_module(module), name)
+        # Some say in what form they are written.
+        names = ", ".join(getattr(row, "form", name) for name, row in rows.items())
         return f"(one of: {names}; default: {default})"
 
     return tyro.conf.arg(help_behavior_hint=hint)

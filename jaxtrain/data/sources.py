@@ -10,13 +10,14 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images
+from jaxtrain.data.folder import open_folder
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.slices import NamedSplits, count_shared, select
 from jaxtrain.data.split import stratified_split
@@ -195,13 +196,13 @@ def open_store(config: DataConfig) -> Opened:
         return _open_own(config)
     kind, _, name = config.source.partition(":")
     if kind not in SOURCES:
+        forms = ", ".join(row.form for row in SOURCES.values())
         raise UserError(
-            f"data.source = {config.source!r}: expected digits, tfds:NAME, "
-            f"synthetic:HxWxC/CLASSES[/EXAMPLES] or {own.FORMS}"
+            f"data.source = {config.source!r}: expected {forms} or {own.FORMS}"
             f"{nearest(kind, SOURCES)}"
         )
     check_no_options("data", config.source, config.options)
-    return SOURCES[kind](name, config)
+    return SOURCES[kind].open(name, config)
 
 
 def _open_own(config: DataConfig) -> Opened:
@@ -309,9 +310,17 @@ def statistics(
     return tuple(mean.tolist()), tuple(std.tolist())
 
 
-# Kind of source -> what opens it.
-SOURCES: dict[str, Callable[[str, DataConfig], Opened]] = {
-    "digits": open_digits,
-    "synthetic": open_synthetic,
-    "tfds": open_tfds,
+class Kind(NamedTuple):
+    """A row of `SOURCES`: what opens a set, and how it is written in a config."""
+
+    open: Callable[[str, DataConfig], Opened]
+    form: str
+
+
+# What stands before the colon -> the kind of source.
+SOURCES: dict[str, Kind] = {
+    "digits": Kind(open_digits, "digits"),
+    "folder": Kind(open_folder, "folder:DIR"),
+    "tfds": Kind(open_tfds, "tfds:NAME"),
+    "synthetic": Kind(open_synthetic, "synthetic:HxWxC/CLASSES[/EXAMPLES]"),
 }

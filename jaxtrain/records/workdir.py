@@ -18,8 +18,11 @@ from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
+from jaxtrain.records import data_record
 
 CONFIG, METRICS, SUMMARY = "config.json", "metrics.jsonl", "summary.json"
+# What the run learns from: see `data_record`.
+DATA = "data.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 # There while a run holds the folder, and after one that was killed.
 LOCK = ".lock"
@@ -124,18 +127,27 @@ def _leads_to(path: Path, descriptor: int) -> bool:
 
 
 def open_workdir(
-    workdir: Path, config: Config, *, fresh: bool, resume_step: int | None = None
+    workdir: Path,
+    config: Config,
+    data: dict[str, Any],
+    *,
+    fresh: bool,
+    resume_step: int | None = None,
 ) -> None:
     """Check that what the folder holds is a run of this config, or nothing.
 
     The caller must hold the lock (see `locked`).
 
     Args:
+      workdir: the folder.
+      config: of the run.
+      data: what it learns from.
       fresh: move an old run aside first.
       resume_step: there must be a run that can go back to it.
 
     Raises:
-      UserError: the folder cannot be written, or holds a run of another config.
+      UserError: the folder cannot be written, or holds a run of another config or of
+        other data.
     """
     path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
     if resume_step is not None and not path.exists():
@@ -146,10 +158,11 @@ def open_workdir(
         checkpoints.mkdir(exist_ok=True)
         # After a run without a checkpoint, one of any config may begin.
         if any(step.name.isdigit() for step in checkpoints.iterdir()):
-            _check_same(workdir, _read_config(path), config)
+            _check_same(workdir, _read_config(path), config, data)
         with (workdir / METRICS).open("a"):
             pass  # Writable?
         write_text(path, config_lib.to_json(config))
+        write_json(workdir / DATA, data)
     except OSError as error:
         raise _cannot_write(workdir, error) from None
 
@@ -204,15 +217,47 @@ def _read_config(path: Path) -> Config:
         ) from None
 
 
-def _check_same(workdir: Path, old: Config, new: Config) -> None:
-    changed = config_lib.differences(old, new)
+def _check_same(workdir: Path, old: Config, new: Config, data: dict[str, Any]) -> None:
+    """Check that a run goes on with its own config and data.
+
+    Raises:
+      UserError: it does not.
+    """
+    saved = _read_data(workdir / DATA)
+    moved = saved is not None and data_record.may_have_moved(saved, data)
+    other, own = "another config", "its own config"
+    changed = config_lib.differences(old, new, same_data=moved)
+    if not changed and saved is not None:
+        other, own = "other data", "the data that it began with"
+        changed = data_record.describe_changes(saved, data)
     if changed:
         raise UserError(
-            f"{workdir} holds a run of another config:\n  "
+            f"{workdir} holds a run of {other}:\n  "
             + "\n  ".join(changed)
-            + "\nResume it with its own config, choose another --workdir, or give "
+            + f"\nResume it with {own}, choose another --workdir, or give "
             "--fresh to move it aside and start anew"
         )
+
+
+def _read_data(path: Path) -> dict[str, Any] | None:
+    """Return what is remembered of the data; older runs did not write it.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        data = error
+    known = {"num_examples", "num_classes", "class_names", "digest"}
+    if not isinstance(data, dict) or not known <= data.keys():
+        raise UserError(
+            f"{path} is damaged: move it away to go on without comparing the data with "
+            "those that the run began with"
+        )
+    return data
 
 
 def _move_aside(workdir: Path) -> Path:

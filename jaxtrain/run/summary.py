@@ -30,6 +30,20 @@ def _version(library: str) -> str:
         return "unknown"
 
 
+def describe_data(setup: Setup) -> dict[str, Any]:
+    """Return what is remembered of the data: is it the same when the run goes on?"""
+    splits = {n: s for n, s in vars(setup.splits).items() if s is not None}
+    facts = setup.splits.train.facts
+    names, digest = facts.get("class_names"), facts.get("digest")
+    return {
+        "source": setup.config.data.source,
+        "num_examples": {name: len(source) for name, source in splits.items()},
+        "num_classes": facts.get("num_classes"),
+        "class_names": None if names is None else [str(name) for name in names],
+        "digest": None if digest is None else str(digest),
+    }
+
+
 def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     """Return what a person wants to see before a run starts."""
     config, timetable, splits = setup.config, setup.timetable, setup.splits
@@ -118,6 +132,7 @@ def summarize(attempt: Attempt, test: Values) -> dict[str, Any]:
         "num_devices": jax.device_count(),
         "num_processes": jax.process_count(),
         "precision": setup.config.precision,
+        "class_names": describe_data(setup)["class_names"],
         **pipeline,
         "versions": attempt.job.versions,
     }

@@ -96,3 +96,11 @@ def write_tfds(
 def tiny_splits(**more: Sequence[Example]) -> dict[str, Sequence[Example]]:
     train = [(grey(10 * i), i % 3) for i in range(12)]
     return {"train": train, "test": [(grey(200), 2), (grey(201), 1)], **more}
+
+
+def write_folder(root: Path, files: Mapping[str, int]) -> None:
+    """Write small grey PNGs of one value each."""
+    for name, value in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(grey(value))

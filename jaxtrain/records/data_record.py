@@ -1,0 +1,71 @@
+"""What a run learns from, remembered in its folder: are the data still the same."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxtrain.errors import UserError
+
+# Examples of what has changed that a message names.
+NUM_NAMED = 5
+
+
+def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """List what is other in the data of a run than when it began.
+
+    Args:
+      old: as it was remembered.
+      new: as it is now.
+    """
+    told = [
+        f"examples of the {split} split: {before} -> {after}"
+        for split, before in old["num_examples"].items()
+        if before != (after := new["num_examples"].get(split))
+    ]
+    before, after = old["class_names"], new["class_names"]
+    if old["num_classes"] != new["num_classes"]:
+        told.append(f"classes: {old['num_classes']} -> {new['num_classes']}")
+    if before is not None and after is not None and before != after:
+        told.append(_describe_names(before, after))
+    if _both_known(old, new) and old["digest"] != new["digest"]:
+        told.append("the names or the contents of its files, by their digest")
+    return told
+
+
+def may_have_moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Tell whether the data are surely the same, wherever they lie."""
+    return _both_known(old, new) and not describe_changes(old, new)
+
+
+def check_agree(found: Sequence[Mapping[str, Any]]) -> None:
+    """Check that all processes of a run see the same data.
+
+    Args:
+      found: what each has found, in the order of the processes.
+
+    Raises:
+      UserError: they do not.
+    """
+    for process, data in enumerate(found):
+        changes = describe_changes(found[0], data)
+        if changes:
+            raise UserError(
+                f"process {process} finds other data in {data['source']} than process "
+                "0:\n  " + "\n  ".join(changes) + "\nGive all of them the same files"
+            )
+
+
+def _both_known(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return None not in (old["digest"], new["digest"])
+
+
+def _describe_names(before: Sequence[str], after: Sequence[str]) -> str:
+    gone = sorted(set(before) - set(after))
+    come = sorted(set(after) - set(before))
+    parts = [("gone", gone), ("new", come)]
+    told = [f"{what}: {_first(names)}" for what, names in parts if names]
+    return f"names of classes, {'; '.join(told) or 'their order'}"
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
+    return ", ".join(names[:NUM_NAMED]) + more

@@ -1,0 +1,305 @@
+"""Folders of images: classes, splits, lists of files to keep, and runs on them."""
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.folder import open_folder
+from jaxtrain.data.image_files import ImageFileStore, Names
+from jaxtrain.errors import UserError
+from tests.helpers.images import encode, grey, load_images, read_all, write_folder
+
+
+def names(store: ImageFileStore) -> list[str]:
+    return [os.fsdecode(store.names[i]) for i in range(len(store.names))]
+
+
+def opened(root: Path, **fields) -> tuple[Any, Any]:
+    source = f"folder:{root}"
+    return open_folder(str(root), DataConfig(source=source, **fields))
+
+
+def test_one_folder_a_class(tmp_path: Path):
+    write_folder(tmp_path, {"b/2.png": 2, "a/10.PNG": 10, "b/1.png": 1, "c/x.png": 3})
+    (tmp_path / "a" / "notes.txt").write_text("no image")
+    (tmp_path / "a" / ".hidden.png").write_bytes(b"")
+    (tmp_path / ".cache").mkdir()
+    store, splits = opened(tmp_path)
+    assert names(store) == ["a/10.PNG", "b/1.png", "b/2.png", "c/x.png"]
+    assert store.labels.tolist() == [0, 1, 1, 2] and store.labels.dtype == np.int32
+    assert store.facts["class_names"] == ("a", "b", "c")
+    assert [*splits] == ["train"]
+    source = load_images(
+        source=f"folder:{tmp_path}",
+        image_size=4,
+        test_split="train",
+        allow_overlap=True,
+        validation_fraction=0,
+    ).train
+    assert source.image_shape == (4, 4, 3)
+    assert read_all(source)["image"][:, 0, 0].tolist() == [
+        [v] * 3 for v in (10, 1, 2, 3)
+    ]
+
+
+def test_splits_of_a_folder(tmp_path: Path):
+    files = {"train/a/1.png": 1, "train/b/2.png": 2, "train/b/3.png": 3}
+    files |= {"valid/b/4.png": 4, "Test/a/5.png": 5, "Test/b/6.png": 6}
+    write_folder(tmp_path, files)
+    (tmp_path / "valid" / "a").mkdir()
+    splits = load_images(source=f"folder:{tmp_path}", image_size=4, channels=1)
+    assert splits.validation is not None
+    for source, values, labels in (
+        (splits.train, [1, 2, 3], [0, 1, 1]),
+        (splits.validation, [4], [1]),
+        (splits.test, [5, 6], [0, 1]),
+    ):
+        batch = read_all(source)
+        assert batch["image"][:, 0, 0, 0].tolist() == values
+        assert batch["target"].tolist() == labels
+
+
+def test_a_class_may_be_called_train(tmp_path: Path):
+    write_folder(tmp_path, {"bus/1.png": 1, "train/2.png": 2, "tram/3.png": 3})
+    store, splits = opened(tmp_path)
+    assert store.facts["class_names"] == ("bus", "train", "tram")
+    assert [*splits] == ["train"]
+
+
+def test_the_digest_is_of_names_and_sizes(tmp_path: Path):
+    files = {"a/1.png": 1, "b/2.png": 2}
+    digests = []
+    for place in ("here", "there"):
+        write_folder(tmp_path / place, files)
+        digests.append(opened(tmp_path / place)[0].facts["digest"])
+    assert digests[0] == digests[1]
+    for change in ("rename", "write"):
+        path = tmp_path / "there" / "b" / "2.png"
+        if change == "rename":
+            path = path.rename(path.with_name("3.png"))
+        else:
+            write_folder(tmp_path / "there", {"b/2.png": 2})
+            (tmp_path / "there" / "b" / "3.png").unlink()
+            path.write_bytes(path.read_bytes() + b" ")
+        digests.append(opened(tmp_path / "there")[0].facts["digest"])
+    assert len(set(digests)) == 3
+
+
+def test_stores_are_pickled_in_one_piece():
+    """Of a million names less than 50 bytes each, where a list of them takes longer."""
+    found = [
+        f"n{i // 1300:08d}/n{i // 1300:08d}_{i:05d}.JPEG".encode()
+        for i in range(10_000)
+    ]
+    store = ImageFileStore("/", Names.join(found), np.zeros(10_000, np.int32), {})
+    data = pickle.dumps(store)
+    assert len(data) < 10_000 * (len(found[0]) + 8 + 4) + 1000
+    copy = pickle.loads(data)
+    assert [copy.names[i] for i in (0, 1, 9_999)] == [found[0], found[1], found[-1]]
+
+
+# --- data.include --------------------------------------------------------------------
+
+
+@pytest.fixture
+def six(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "set", {f"{c}/{i}.png": i for c in "ab" for i in range(3)})
+    return tmp_path / "set"
+
+
+def test_only_listed_files_are_kept(six: Path, tmp_path: Path):
+    listed = tmp_path / "kept"
+    for text in ("a/0.png\nb/2.png\n", "./b/2.png\r\n\na/0.png", "b/2.png\0a/0.png\0"):
+        listed.write_text(text)
+        store, _ = opened(six, include=str(listed))
+        assert names(store) == ["a/0.png", "b/2.png"]
+    assert store.facts["digest"] != opened(six)[0].facts["digest"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a/0.png\na/1.jpg\nc/0.png", "names 2 files .* not have: a/1.jpg, c/0.png"),
+        ("a/0.png", "1 folders of classes hold no image that data.include = .*: b"),
+        ("\n\n", "names no file"),
+        (None, "No such file"),
+    ],
+)
+def test_bad_lists(six: Path, tmp_path: Path, text: str | None, message: str):
+    path = tmp_path / "kept"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        opened(six, include=str(path))
+
+
+def test_a_list_for_another_source_is_refused():
+    with pytest.raises(
+        UserError, match="no effect on digits, only on folder: and csv:"
+    ):
+        DataConfig(source="digits", include="kept.txt")
+
+
+# --- what cannot be used -------------------------------------------------------------
+
+Change = Callable[[Path], object]
+
+
+def link(place: str, target: str) -> Change:
+    return lambda root: (root / place).symlink_to(target)
+
+
+LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
+    "nothing": ({}, None, "is not there, seen from"),
+    "a file": ({}, lambda root: root.write_text(""), "is no folder"),
+    "an empty folder": ({}, Path.mkdir, "holds no image to train on: expected CLASS/"),
+    "no folders": (
+        {"1.png": 1},
+        None,
+        "holds no image .*; other files: 1, such as 1.png",
+    ),
+    "one class": ({"a/1.png": 1}, None, "has one class, a: two or more"),
+    "other endings": (
+        {"a/1.pgn": 1, "b/2": 2},
+        None,
+        "other files: 2, such as a/1.pgn",
+    ),
+    "an empty class": (
+        {"a/1.png": 1, "b/2.png": 2},
+        lambda root: (root / "c").mkdir(),
+        "1 folders of classes hold no image: c; add images, or remove",
+    ),
+    "deeper folders": ({"a/1.png": 1, "b/x/2.png": 2}, None, "b/x is a folder inside"),
+    "a strange split": (
+        {"train/a/1.png": 1, "train/b/2.png": 2, "tset/a/3.png": 3},
+        None,
+        "beside train there is tset, which is no split",
+    ),
+    "a split twice": (
+        {"train/a/1.png": 1, "train/b/2.png": 2, "val/a/1.png": 1, "valid/a/1.png": 1},
+        None,
+        "val and valid are both the validation split",
+    ),
+    "a class that training lacks": (
+        {"train/a/1.png": 1, "train/b/2.png": 2, "test/c/3.png": 3},
+        None,
+        "the test split has classes that the training split lacks: c",
+    ),
+    "an unlabelled split": (
+        {"train/a/1.png": 1, "train/b/2.png": 2, "test/3.png": 3},
+        None,
+        "split 'test' of .* is empty",
+    ),
+    "a link to a file elsewhere": (
+        {"a/1.png": 1, "b/2.png": 2},
+        link("a/3.png", "/etc/passwd"),
+        "a/3.png leads to /etc/passwd, outside of",
+    ),
+    "a link to a folder elsewhere": (
+        {"a/1.png": 1, "b/2.png": 2},
+        link("c", "../.."),
+        "c leads to .*, outside of",
+    ),
+    "a link that leads nowhere": (
+        {"a/1.png": 1, "b/2.png": 2},
+        link("a/3.png", "4.png"),
+        "a/3.png: No such file",
+    ),
+    "a link to itself": (
+        {"a/1.png": 1, "b/2.png": 2},
+        link("a/3.png", "3.png"),
+        "a/3.png: .*symbolic links",
+    ),
+    "a pipe": (
+        {"a/1.png": 1, "b/2.png": 2},
+        lambda root: os.mkfifo(root / "a" / "3.png"),
+        "a/3.png is no regular file",
+    ),
+    "a link to a device": (
+        {"a/1.png": 1, "b/2.png": 2},
+        link("a/3.png", "/dev/zero"),
+        "a/3.png leads to /dev/zero, outside of",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+def test_what_cannot_be_used_is_named(case: str, tmp_path: Path):
+    files, change, message = LAYOUTS[case]
+    root = tmp_path / "set"
+    write_folder(root, files)
+    if change is not None:
+        change(root)
+    with pytest.raises(UserError, match=message):
+        load_images(source=f"folder:{root}", image_size=4)
+
+
+def test_links_inside_are_followed(tmp_path: Path):
+    write_folder(tmp_path / "set", {"a/1.png": 1, "b/2.png": 2})
+    (tmp_path / "set" / "a" / "3.png").symlink_to("../b/2.png")
+    (tmp_path / "set" / "c").symlink_to("a")
+    (tmp_path / "root").symlink_to("set")
+    store, _ = opened(tmp_path / "root")
+    assert names(store) == ["a/1.png", "a/3.png", "b/2.png", "c/1.png", "c/3.png"]
+    files, _ = store.read(np.arange(5))
+    same = (tmp_path / "set" / "b" / "2.png").read_bytes()
+    assert [file.data == same for file in files] == [False, True, True, False, True]
+
+
+def test_sizes_that_differ_need_a_size(tmp_path: Path):
+    write_folder(tmp_path, {"a/1.png": 1, "b/2.png": 2})
+    with pytest.raises(UserError, match=r"differ in size: set data\.image_size"):
+        load_images(source=f"folder:{tmp_path}")
+
+
+def test_odd_names_are_read_and_shown_in_one_line(tmp_path: Path):
+    odd = [b"a\n\x1b[31mb.png", b"\xff\xfe.png", "\u202egnp.png".encode(), b" .png"]
+    for folder in (b"x\ny", b"\xe9"):
+        os.makedirs(os.path.join(os.fsencode(tmp_path), folder))
+        for name in odd:
+            path = os.path.join(os.fsencode(tmp_path), folder, name)
+            with open(path, "wb") as file:
+                file.write(grey(7))
+    store, _ = opened(tmp_path)
+    assert store.facts["class_names"] == ("x\\ny", "\\xe9")
+    files, _ = store.read(np.arange(8))
+    assert all(file.data == grey(7) for file in files)
+    for file in files:
+        assert file.name.isprintable(), file.name
+    assert files[1].name.endswith("a\\n\\x1b[31mb.png")
+
+
+def test_what_becomes_of_a_file_meanwhile_is_told(tmp_path: Path):
+    write_folder(tmp_path, {f"{c}/{i}.png": i for c in "ab" for i in range(3)})
+    store, _ = opened(tmp_path)
+    (tmp_path / "a" / "0.png").unlink()
+    (tmp_path / "a" / "1.png").unlink()
+    os.mkfifo(tmp_path / "a" / "1.png")
+    (tmp_path / "a" / "2.png").unlink()
+    (tmp_path / "a" / "2.png").mkdir()
+    reasons = [f.data.strerror for f in store.read(np.arange(3))[0]]
+    assert reasons[:2] == ["No such file or directory", "it is no regular file"]
+    assert reasons[2] in ("Is a directory", "it is no regular file")
+
+
+def test_a_file_larger_than_any_image_is_not_read(tmp_path: Path):
+    write_folder(tmp_path, {"a/1.png": 1, "b/2.png": 2})
+    os.truncate(tmp_path / "a" / "1.png", 2**40)
+    store, _ = opened(tmp_path)
+    (file,), _ = store.read(np.array([0]))
+    assert "1099511627776 bytes are more than" in str(file.data)
+
+
+def test_many_classes(tmp_path: Path):
+    data = encode(np.zeros((1, 1), np.uint8))
+    for i in range(2000):
+        (tmp_path / f"c{i:05d}").mkdir()
+        (tmp_path / f"c{i:05d}" / "1.png").write_bytes(data)
+    store, _ = opened(tmp_path)
+    assert store.facts["num_classes"] == 2000 and store.labels[-1] == 1999
