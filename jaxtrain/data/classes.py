@@ -69,8 +69,8 @@ def check(
         if lacking:
             raise UserError(
                 f"{source}: the {split} split has classes that the training split "
-                f"lacks: {listed(class_names[int(i)] for i in lacking)}; a model cannot "
-                "learn them: add training images, or take them out"
+                f"lacks: {listed(class_names[int(i)] for i in lacking)}; a model "
+                "cannot learn them: add training images, or take them out"
             )
 
 

@@ -32,7 +32,7 @@ def _version(library: str) -> str:
 
 def describe_data(setup: Setup) -> dict[str, Any]:
     """Return what is remembered of the data: is it the same when the run goes on?"""
-    splits = {n: s for n, s in vars(setup.splits).items() if s is not None}
+    splits = setup.splits.named()
     facts = setup.splits.train.facts
     names, digest = facts.get("class_names"), facts.get("digest")
     return {
