@@ -28,6 +28,8 @@ EPOCHS = (20, 100)
 UNBALANCED = 3
 FEW_EXAMPLES = 1000
 MANY_CLASSES = 10
+# Of the area of an image, the least and the most.
+SMALLEST_WINDOW = (0.35, 1.0)
 
 
 @dataclass(frozen=True)
@@ -135,13 +137,15 @@ def _augmentation(found: Survey, size: int) -> list[Advice]:
     )
     if size <= SMALL_SIZE:
         padding = max(1, size // 8)
-        moved = Advice(
-            "augment", "crop_padding", padding, f"shifts by up to {padding} pixels"
-        )
+        reason = f"shifts by up to {padding} pixels"
+        moved = [Advice("augment", "crop_padding", padding, reason)]
     else:
         reason = "another window of the image in every epoch"
-        moved = Advice("augment", "random_resized_crop", True, reason)
-    return [moved, Advice("augment", "horizontal_flip", flip, mirrored)]
+        moved = [Advice("augment", "random_resized_crop", True, reason)]
+        if found.counts["train"] < LARGE_SET:
+            reason = "smaller windows, usual for large sets, may miss what it shows"
+            moved.append(Advice("augment", "crop_scale", SMALLEST_WINDOW, reason))
+    return [*moved, Advice("augment", "horizontal_flip", flip, mirrored)]
 
 
 def _model(num_train: int, size: int) -> list[Advice]:
