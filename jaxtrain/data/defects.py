@@ -1,5 +1,6 @@
 """The unreadable images that a run meets: counted, told once, and only so many."""
 
+import math
 from collections.abc import Sequence
 
 from jaxtrain.data.image_source import Unreadable
@@ -15,7 +16,7 @@ class Defects:
     Args:
       split: its name.
       num_examples: of the split.
-      max_fraction: of them may be unreadable.
+      max_fraction: of them, rounded up, may be unreadable.
     """
 
     def __init__(self, split: str, num_examples: int, max_fraction: float):
@@ -34,7 +35,8 @@ class Defects:
             if bad.index not in self._found:
                 self._found[bad.index] = bad
                 self._new.append(bad)
-        if len(self._found) > self._max_fraction * self._num_examples:
+        # Rounded up: one file may be damaged in a small split, too.
+        if len(self._found) > math.ceil(self._max_fraction * self._num_examples):
             first = "\n  ".join(str(b) for b in list(self._found.values())[:NUM_NAMED])
             raise UserError(
                 f"{len(self._found)} of the {self._num_examples} images of the "
