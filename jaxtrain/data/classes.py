@@ -67,10 +67,11 @@ def check(
     for split, shards in splits.items():
         lacking = [i for i in _present(shards, labels) if not trained[i]]
         if lacking:
+            names = listed(class_names[int(i)] for i in lacking)
             raise UserError(
                 f"{source}: the {split} split has classes that the training split "
-                f"lacks: {listed(class_names[int(i)] for i in lacking)}; a model "
-                "cannot learn them: add training images, or take them out"
+                f"lacks: {names}; a model cannot learn them: add training images, or "
+                "take them out"
             )
 
 

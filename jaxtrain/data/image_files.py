@@ -74,7 +74,7 @@ class ImageFileStore:
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         root = os.fsencode(self.root)
         paths = [os.path.join(root, self.names[i]) for i in indices.tolist()]
-        files = [StoredFile(shown(path), _read(path)) for path in paths]
+        files = [StoredFile(shown(path), read_file(path)) for path in paths]
         return files, self.labels[indices]
 
 
@@ -122,22 +122,29 @@ class Folder:
             ) from None
         return sorted(kept, key=lambda entry: entry.name)
 
-    def size(self, name: bytes, entry: os.DirEntry[bytes] | None = None) -> int:
-        """Return the size of a file in bytes; `name` is its place in the folder.
+    def size(
+        self, name: bytes, entry: os.DirEntry[bytes] | None = None, where: str = ""
+    ) -> int:
+        """Return the size of a file in bytes.
+
+        Args:
+          name: its place in the folder.
+          entry: of that name, if it was listed.
+          where: for messages, where the name was found.
 
         Raises:
           UserError: it lies elsewhere, is not there, or is no regular file.
         """
         if entry is None or entry.is_symlink():
-            self._check_inside(name)
+            self._check_inside(name, where)
         path = os.path.join(self._real, name)
         try:
             status = os.stat(path) if entry is None else entry.stat()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{self.source}: {shown(name)}: {reason}") from None
+            raise UserError(f"{self.source}{where}: {shown(name)}: {reason}") from None
         if not stat.S_ISREG(status.st_mode):
-            raise UserError(f"{self.source}: {shown(name)} is no regular file")
+            raise UserError(f"{self.source}{where}: {shown(name)} is no regular file")
         return status.st_size
 
     def is_folder(self, name: bytes, entry: os.DirEntry[bytes]) -> bool:
@@ -154,17 +161,17 @@ class Folder:
             self._check_inside(name)
         return found
 
-    def _check_inside(self, name: bytes) -> None:
+    def _check_inside(self, name: bytes, where: str = "") -> None:
         try:
             real = self._follow(name)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{self.source}: {shown(name)}: {reason}") from None
+            raise UserError(f"{self.source}{where}: {shown(name)}: {reason}") from None
         if not real.startswith(os.path.join(self._real, b"")):
             raise UserError(
-                f"{self.source}: {shown(name)} leads to {shown(real)}, outside of "
-                f"{shown(self.root)}: only files in there are read; copy it, or name a "
-                "folder that holds both"
+                f"{self.source}{where}: {shown(name)} leads to {shown(real)}, outside "
+                f"of {shown(self.root)}: only files in there are read; copy it, or "
+                "name a folder that holds both"
             )
 
     def _follow(self, name: bytes) -> bytes:
@@ -179,7 +186,7 @@ class Folder:
         return path
 
 
-def _read(path: bytes) -> bytes | OSError:
+def read_file(path: bytes) -> bytes | OSError:
     """Return what a file holds, or why it cannot be read."""
     try:
         # A pipe would wait for somebody to write.

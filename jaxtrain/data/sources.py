@@ -17,7 +17,11 @@ import numpy as np
 from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images
+from jaxtrain.data.arrays import open_arrays
+from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
+from jaxtrain.data.hf import open_hf
+from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.slices import NamedSplits, count_shared, select
 from jaxtrain.data.split import stratified_split
@@ -320,7 +324,11 @@ class Kind(NamedTuple):
 # What stands before the colon -> the kind of source.
 SOURCES: dict[str, Kind] = {
     "digits": Kind(open_digits, "digits"),
+    "csv": Kind(open_csv, "csv:FILE"),
     "folder": Kind(open_folder, "folder:DIR"),
+    "arrays": Kind(open_arrays, "arrays:FILE.npz"),
+    "idx": Kind(open_idx, "idx:DIR"),
+    "hf": Kind(open_hf, "hf:NAME_OR_DIR"),
     "tfds": Kind(open_tfds, "tfds:NAME"),
     "synthetic": Kind(open_synthetic, "synthetic:HxWxC/CLASSES[/EXAMPLES]"),
 }

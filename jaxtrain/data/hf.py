@@ -1,0 +1,200 @@
+"""`hf:NAME_OR_DIR`: data sets of the library `datasets` that lie on this machine.
+
+Nothing is downloaded, no code of a data set is run, and no image is decoded by the
+library.
+"""
+
+import hashlib
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import classes
+from jaxtrain.data.classes import SPLITS
+from jaxtrain.data.files import StoredFile
+from jaxtrain.data.image_files import listed, shown
+from jaxtrain.data.stores import Opened
+from jaxtrain.errors import UserError
+
+INSTALL = "pip install -e '.[hf]'"
+# Read at once, to look at the sizes of images.
+ROWS = 1000
+# Files that `save_to_disk` writes.
+SAVED = ("dataset_dict.json", "state.json")
+
+
+@dataclass(frozen=True)
+class HfStore:
+    """The rows of all splits, one after the other, and the numbers of their classes."""
+
+    # As messages call it.
+    name: str
+    places: dict[str, range]
+    # A `datasets.Dataset` with one column, of encoded images. Picklable: its files are
+    # mapped into memory again.
+    images: Any
+    labels: np.ndarray
+    facts: Mapping[str, Any]
+
+    # They differ in size; those that are grey are read as colour.
+    image_shape = (None, None, 3)
+
+    def strata(self, indices: np.ndarray) -> np.ndarray:
+        return self.labels[indices]
+
+    def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
+        (column,) = self.images.column_names
+        rows = self.images[indices.tolist()][column]
+        files = [
+            StoredFile(self._place(index), _bytes(row))
+            for index, row in zip(indices.tolist(), rows, strict=True)
+        ]
+        return files, self.labels[indices]
+
+    def _place(self, index: int) -> str:
+        """Return the split of an example, as messages call it, and its number there."""
+        for split, places in self.places.items():
+            if index in places:
+                return f"split {split!r} of {self.name}: image {places.index(index)}"
+        raise IndexError(index)
+
+
+def open_hf(name: str, config: DataConfig) -> Opened:
+    """Open a set that was saved to disk, or that the library has in its cache.
+
+    Raises:
+      UserError: it is not there, or holds no encoded images with labels.
+    """
+    source = config.source
+    if not name:
+        raise UserError(f"data.source = {source!r}: expected hf:NAME_OR_DIR")
+    library = _library(source)
+    found = _load(library, source, name)
+    found = found if isinstance(found, dict) else {"train": found}
+    found = {SPLITS.get(n, n): rows for n, rows in found.items() if len(rows)}
+    if not found:
+        raise UserError(f"{source} holds no examples")
+    image, label = _columns(library, source, next(iter(found.values())).features)
+    try:
+        whole = library.concatenate_datasets(
+            [rows.select_columns([image, label]) for rows in found.values()]
+        )
+    except ValueError as error:
+        raise UserError(f"{source}: its splits differ ({error})") from None
+    stops = itertools.accumulate(map(len, found.values()))
+    places = {
+        split: range(stop - len(rows), stop)
+        for (split, rows), stop in zip(found.items(), stops, strict=True)
+    }
+    splits = {split: [np.array(numbers)] for split, numbers in places.items()}
+    labels, names = _labels(source, whole, label)
+    classes.check(source, splits, labels, names)
+    encoded = library.Image(decode=False)
+    images = whole.select_columns([image]).cast_column(image, encoded)
+    facts = classes.facts(names, _digest(images, image, labels))
+    return HfStore(shown(source), places, images, labels, facts), splits
+
+
+def _library(source: str) -> Any:
+    """Import `datasets`, which then stays off the network.
+
+    Raises:
+      UserError: it is not installed.
+    """
+    # Read when it is imported; data workers take over the environment.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        import datasets as library
+        import huggingface_hub
+        from datasets import config
+    except ImportError as error:
+        raise UserError(
+            f"{source} needs the library datasets ({error}): {INSTALL}"
+        ) from None
+    # Somebody may have imported it before.
+    config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
+    library.disable_progress_bars()
+    return library
+
+
+def _load(library: Any, source: str, name: str) -> Any:
+    folder = os.path.expanduser(name)
+    try:
+        if any(os.path.isfile(os.path.join(folder, file)) for file in SAVED):
+            return library.load_from_disk(folder)
+        if os.path.isdir(folder):
+            # It would read pickles, too, if it chose the format by itself.
+            return library.load_dataset("parquet", data_dir=folder)
+        repository, _, part = name.partition(":")
+        return library.load_dataset(repository, part or None)
+    # The library raises all kinds of errors.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"{source} cannot be opened ({type(error).__name__}: {shown(reason)}): "
+            "expected a folder of save_to_disk or with .parquet files, or a set in the "
+            "cache of the library. Nothing is downloaded: where there is a network, "
+            'save it once with\n  python -c "import datasets; '
+            "datasets.load_dataset('NAME').save_to_disk('DIR')\"\nand give hf:DIR"
+        ) from None
+
+
+def _columns(library: Any, source: str, features: Any) -> tuple[str, str]:
+    """Return the names of the columns of images and of labels.
+
+    Raises:
+      UserError: there are none, or several.
+    """
+    images = [n for n, kind in features.items() if isinstance(kind, library.Image)]
+    labels = [n for n, kind in features.items() if isinstance(kind, library.ClassLabel)]
+    if not labels and "label" in features:
+        labels = ["label"]
+    for what, names in (("image", images), ("label", labels)):
+        if what in names:
+            names[:] = [what]
+    if len(images) != 1 or len(labels) != 1:
+        raise UserError(
+            f"{source} has the columns {listed(features)}: needed are one of the type "
+            "Image and one ClassLabel, or integers called label; of several, call one "
+            "image and one label (rename_column)"
+        )
+    return images[0], labels[0]
+
+
+def _labels(source: str, whole: Any, label: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the number of the class of each example, and the names of the classes."""
+    values = whole.select_columns([label]).with_format("numpy")[:][label]
+    values = np.asarray(values)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise UserError(f"{source}: its column {label} does not hold one integer a row")
+    names = getattr(whole.features[label], "names", None)
+    if names is None:
+        return classes.number(values)
+    return values.astype(np.int32), tuple(shown(name) for name in names)
+
+
+def _digest(images: Any, column: str, labels: np.ndarray) -> str:
+    """Return the SHA-256 of the labels and the sizes of the images, in their order."""
+    import pyarrow.compute
+
+    compute: Any = pyarrow.compute
+    found = hashlib.sha256(labels.tobytes())
+    for table in images.with_format("arrow").iter(ROWS):
+        data = compute.struct_field(table[column], "bytes")
+        sizes = compute.binary_length(data).fill_null(-1)
+        found.update(sizes.to_numpy().astype(np.int64).tobytes())
+    return found.hexdigest()
+
+
+def _bytes(row: Mapping[str, Any] | None) -> bytes | OSError:
+    data = None if row is None else row["bytes"]
+    if data is None:
+        return OSError(
+            None, "the set holds its path, not the image: write it with save_to_disk"
+        )
+    return data

@@ -1,0 +1,317 @@
+"""Arrays in files, of NumPy and of MNIST: what is read, and what is wrong."""
+
+import gzip
+import io
+import os
+import resource
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxtrain.data import array_files
+from jaxtrain.errors import UserError
+from tests.helpers.images import load_images, read_all
+
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+
+
+def random(num: int, *shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (num, *shape), np.uint8)
+
+
+def pair(num: int = 4, *shape: int, suffix: str = "") -> dict[str, Any]:
+    label = np.arange(num, dtype=np.int64) % 2
+    return {f"image{suffix}": random(num, *(shape or (3, 5))), f"label{suffix}": label}
+
+
+# --- arrays: -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 3)])
+def test_arrays(tmp_path: Path, save: Any, shape: tuple[int, ...]):
+    arrays = pair(40, *shape)
+    arrays |= pair(10, *shape, suffix="_test") | pair(6, *shape, suffix="_validation")
+    arrays["label"] = arrays["label"].astype(np.uint8)
+    save(tmp_path / "set.npz", **arrays)
+    splits = load_images(source=f"arrays:{tmp_path}/set.npz")
+    named = {"": splits.train, "_test": splits.test, "_validation": splits.validation}
+    for suffix, source in named.items():
+        assert source is not None
+        batch, image = read_all(source), arrays[f"image{suffix}"]
+        assert (batch["image"] == image.reshape(*image.shape[:3], -1)).all()
+        assert (batch["target"] == arrays[f"label{suffix}"]).all()
+    assert splits.train.facts["class_names"] == ("0", "1")
+
+
+def test_labels_that_leave_numbers_out(tmp_path: Path):
+    label = np.array([7, 300, 7, -1 + 2**40])
+    np.savez(tmp_path / "set.npz", image=random(4, 3, 3), label=label)
+    fields: dict[str, Any] = {"test_split": "train", "allow_overlap": True}
+    source = f"arrays:{tmp_path}/set.npz"
+    train = load_images(source=source, validation_fraction=0, **fields).train
+    assert train.facts["class_names"] == ("7", "300", "1099511627775")
+    assert read_all(train)["target"].tolist() == [0, 1, 0, 2]
+
+
+def test_the_digest_is_of_what_the_arrays_hold(tmp_path: Path):
+    arrays, digests = pair(20), []
+    changed = {**arrays, "image": arrays["image"] ^ 1}
+    swapped = {**arrays, "label": arrays["label"][::-1].copy()}
+    for save, some in (
+        (np.savez, arrays),
+        (np.savez_compressed, arrays),
+        (np.savez, changed),
+        (np.savez, swapped),
+    ):
+        save(tmp_path / "set.npz", **some)
+        source = load_images(source=f"arrays:{tmp_path}/set.npz").train
+        digests.append(source.facts["digest"])
+    assert digests[0] == digests[1] and len(set(digests)) == 3
+
+
+class Code:
+    """Would be run by whoever unpickles it."""
+
+    def __reduce__(self):
+        return os._exit, (99,)
+
+
+def npy(header: str, data: bytes = b"") -> bytes:
+    text = header.encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
+
+
+def npz(**members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members.items():
+            file.writestr(f"{name}.npy", data)
+    return buffer.getvalue()
+
+
+def saved(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def header(shape: str, kind: str = "|u1", order: str = "False") -> str:
+    return f"{{'descr': '{kind}', 'fortran_order': {order}, 'shape': {shape}}}"
+
+
+def with_label(image: bytes) -> bytes:
+    return npz(image=image, label=npy(header("(4,)"), b"\0\1\0\1"))
+
+
+WHOLE = saved(**pair())
+NPZ: list[tuple[bytes, str]] = [
+    (b"", "no .npz file, or damaged"),
+    (b"text", "no .npz file, or damaged"),
+    (npy(header("(4,)"), b"\0" * 4), "no .npz file, or damaged"),
+    (WHOLE[:-40], "no .npz file, or damaged"),
+    (WHOLE[:150] + bytes([WHOLE[150] ^ 1]) + WHOLE[151:], "damaged|cannot be read"),
+    (npz(), "it holds no image, label"),
+    (saved(x_train=random(4, 3, 3), y_train=[0, 1, 0, 1]), "it holds no image, label"),
+    (saved(**pair(), image_test=random(2, 3, 5)), "it holds no label_test"),
+    (saved(**pair(), image_val=random(2, 3, 5)), "it holds image_val, too"),
+    (
+        saved(image=np.zeros((4, 3, 3)), label=[0, 1, 0, 1]),
+        "of float64, expected uint8",
+    ),
+    (
+        saved(image=random(4, 3, 3), label=[0, 1, 0]),
+        r"\(4, 3, 3\) and label.npy \(3,\)",
+    ),
+    (saved(image=random(4, 3, 3), label=["a", "b"] * 2), "of <U1, expected integers"),
+    (saved(image=random(4, 3, 3), label=[0, 1, 0, -1]), "holds -1: expected 0 or more"),
+    (saved(image=random(4, 3, 3), label=[0, 0, 0, 0]), "has one class, 0: two or more"),
+    (
+        saved(image=random(4, 9), label=[0, 1] * 2),
+        r"shape \(4, 9\): expected \(N, H, W\)",
+    ),
+    (saved(image=random(4, 0, 3), label=[0, 1] * 2), "and none of them 0"),
+    (saved(image=random(0, 3, 3), label=np.zeros(0, int)), "and none of them 0"),
+    (saved(**pair(4, 3, 32, 32)), "the channels last and at most 4"),
+    (saved(**pair(), **pair(2, 5, 5, suffix="_test")), "its splits differ in shape"),
+    (saved(image=np.array([Code()] * 4), label=[0, 1] * 2), "holds Python objects"),
+    (saved(image=np.asfortranarray(random(4, 3, 3)), label=[0, 1] * 2), "by columns"),
+    (
+        with_label(npy(header("(4, 3, 3)"), b"\0" * 35)),
+        "tells of 1.. bytes, and 1.. unp",
+    ),
+    (with_label(npy(header("(4, 99999, 99999)"))), r"tells of 39,999,200,0\d\d bytes"),
+    (with_label(npy(header("(4, -3, -3)"), b"\0" * 36)), "its shape is .4, -3, -3."),
+    (
+        with_label(npy(header("(4, True, 36)"), b"\0" * 144)),
+        "its shape is .4, True, 36.",
+    ),
+    (with_label(npy(header("(4, 3, 3)", "|O"))), "holds Python objects"),
+    (with_label(npy("(" * 5000)), "its header cannot be read"),
+    (with_label(npy("__import__('os')._exit(99)")), "its header cannot be read"),
+    (with_label(b"\x93NUMPY\x03\x00"), "its header cannot be read"),
+    (with_label(b""), "its header cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), NPZ, ids=range(len(NPZ)))
+def test_files_that_are_wrong(tmp_path: Path, data: bytes, message: str):
+    (tmp_path / "set.npz").write_bytes(data)
+    with pytest.raises(UserError, match=message):
+        load_images(source=f"arrays:{tmp_path}/set.npz")
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])
+def test_what_is_no_file(tmp_path: Path, kind: str):
+    path = tmp_path / "set.npz"
+    if kind != "missing":
+        path.mkdir() if kind == "folder" else os.mkfifo(path)
+    with pytest.raises(UserError, match=r"No such file|no regular file|Is a directory"):
+        load_images(source=f"arrays:{path}")
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_more_than_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    np.savez_compressed(tmp_path / "set.npz", **pair(20, 8, 8))
+    write_idx(tmp_path, pair(20, 8, 8), packed=True)
+    monkeypatch.setattr(array_files, "MEMORY_PART", 1e-12)
+    for source in (f"arrays:{tmp_path}/set.npz", f"idx:{tmp_path}"):
+        with pytest.raises(UserError, match="holds 1,280 bytes of images, more than"):
+            load_images(source=source)
+
+
+def test_a_bomb_does_not_fill_the_memory(tmp_path: Path):
+    """Each unpacks to 2 GB of zeros; the header tells of what is not there."""
+    buffer, block = io.BytesIO(), bytes(2**24)
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("label.npy", npy(header("(4,)"), b"\0\1\0\1"))
+        with file.open("image.npy", "w", force_zip64=True) as image:
+            image.write(npy(header("(4, 3, 3)"), b"\0" * 36))
+            for _ in range(16):
+                image.write(block)
+    (tmp_path / "set.npz").write_bytes(buffer.getvalue())
+    write_idx(tmp_path, pair(), packed=True)
+    with gzip.open(tmp_path / "train-images-idx3-ubyte.gz", "ab", 1) as file:
+        for _ in range(16):
+            file.write(block)
+    before = peak_bytes()
+    with pytest.raises(UserError, match=r"and 268,\d+,\d+ unpacked"):
+        load_images(source=f"arrays:{tmp_path}/set.npz")
+    with pytest.raises(UserError, match="it goes on after its last example"):
+        load_images(source=f"idx:{tmp_path}")
+    assert peak_bytes() - before < 2**26
+
+
+# --- idx: ----------------------------------------------------------------------------
+
+
+def idx(array: np.ndarray) -> bytes:
+    shape = struct.pack(f">{array.ndim}I", *array.shape)
+    return b"\0\0\x08" + bytes([array.ndim]) + shape + array.astype(np.uint8).tobytes()
+
+
+def write_idx(
+    folder: Path, train: dict[str, np.ndarray], packed: bool, prefix: str = "train"
+) -> None:
+    for kind, array in (("images-idx3", "image"), ("labels-idx1", "label")):
+        name, data = f"{prefix}-{kind}-ubyte", idx(train[array])
+        if packed:
+            name, data = f"{name}.gz", gzip.compress(data)
+        (folder / name).write_bytes(data)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx(tmp_path: Path, packed: bool):
+    train, test = pair(30, 7, 5), pair(8, 7, 5)
+    write_idx(tmp_path, train, packed)
+    write_idx(tmp_path, test, not packed, prefix="t10k")
+    splits = load_images(source=f"idx:{tmp_path}", validation_fraction=0)
+    for source, expected in ((splits.train, train), (splits.test, test)):
+        batch = read_all(source)
+        assert (batch["image"][..., 0] == expected["image"]).all()
+        assert (batch["target"] == expected["label"]).all()
+
+
+def test_idx_without_a_test_split_and_with_dots_in_the_names(tmp_path: Path):
+    write_idx(tmp_path, pair(40), packed=False)
+    for path in tmp_path.iterdir():
+        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+    splits = load_images(source=f"idx:{tmp_path}", validation_fraction=0)
+    assert (len(splits.train), len(splits.test)) == (36, 4)
+
+
+@pytest.mark.skipif(not FASHION_MNIST.is_dir(), reason="no dataset-fashion-mnist")
+@pytest.mark.parametrize(
+    "split", ["test", pytest.param("train", marks=pytest.mark.slow)]
+)
+def test_fashion_mnist_is_that_of_tfds(fashion_mnist_dir: str, split: str):
+    """TFDS's files are in another order: the rows are compared sorted."""
+    found = []
+    sources: tuple[dict[str, Any], ...] = (
+        {"source": "tfds:fashion_mnist", "data_dir": fashion_mnist_dir},
+        {"source": f"idx:{FASHION_MNIST}"},
+    )
+    for fields in sources:
+        batch = read_all(getattr(load_images(validation_fraction=0, **fields), split))
+        pixels = batch["image"].reshape(len(batch["image"]), -1)
+        rows = np.c_[pixels, batch["target"].astype(np.uint8)]
+        found.append(sorted(row.tobytes() for row in rows))
+    assert len(found[0]) == {"train": 60_000, "test": 10_000}[split]
+    assert found[0] == found[1]
+
+
+HEADER = b"\0\0\x08\3" + struct.pack(">3I", 4, 3, 5)
+IDX: list[tuple[str, bytes | None, str]] = [
+    ("images-idx3", None, "there is no train-images-idx3-ubyte, nor the same with .gz"),
+    ("labels-idx1", None, "there is no train-labels-idx1-ubyte, nor"),
+    ("images-idx3", b"", "it begins with nothing, expected 00000803, images"),
+    ("images-idx3", HEADER[:9], "its header is cut off"),
+    (
+        "images-idx3",
+        b"\0\0\x0d\3" + HEADER[4:],
+        "begins with 00000d03, expected 0000080",
+    ),
+    ("images-idx3", idx(random(4)), "begins with 00000801, expected 00000803"),
+    ("images-idx3", HEADER + bytes(59), "its last 1 bytes are missing"),
+    ("images-idx3", HEADER + bytes(61), "it goes on after its last example"),
+    ("images-idx3", b"\0\0\x08\3" + b"\xff" * 12, "bytes, which it cannot hold"),
+    ("images-idx3", idx(random(4, 0, 5)), "and none of them 0"),
+    ("labels-idx1", idx(np.zeros(5)), "the train split has 4 images and 5 labels"),
+    ("labels-idx1", idx(np.zeros(4)), "has one class, 0: two or more"),
+    ("labels-idx1", b"\0\0\x08\1" + b"\xff" * 4, "which it cannot hold"),
+]
+
+
+@pytest.mark.parametrize(("kind", "data", "message"), IDX, ids=range(len(IDX)))
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_files_that_are_wrong(
+    tmp_path: Path, kind: str, data: bytes | None, message: str, packed: bool
+):
+    write_idx(tmp_path, pair(), packed)
+    path = tmp_path / f"train-{kind}-ubyte{'.gz' * packed}"
+    if data is None:
+        path.unlink()
+    else:
+        path.write_bytes(gzip.compress(data) if packed else data)
+    with pytest.raises(UserError, match=message):
+        load_images(source=f"idx:{tmp_path}")
+
+
+def test_what_gzip_cannot_unpack(tmp_path: Path):
+    write_idx(tmp_path, pair(30, 8, 8), packed=True)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    whole = path.read_bytes()
+    flipped = whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]
+    for data in (whole[:-9], whole[:5], b"text", flipped, whole + b"rest"):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=r"images-idx3-ubyte.gz: it"):
+            load_images(source=f"idx:{tmp_path}")

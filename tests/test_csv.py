@@ -1,0 +1,172 @@
+"""Tables that list images: labels, splits, and every line that cannot be used."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.csv_list import open_csv
+from jaxtrain.errors import UserError
+from tests.helpers.images import grey, load_images, read_all, write_folder
+
+FILES = {"a/1.png": 1, "a/2.png": 2, "b/3.png": 3, "b/4.png": 4, "b/5.png": 5}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "set", FILES)
+    return tmp_path / "set"
+
+
+def opened(root: Path, text: str | bytes, **fields: Any) -> tuple[Any, Any]:
+    path = root / "list.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return open_csv(str(path), DataConfig(source=f"csv:{path}", **fields))
+
+
+TABLE = """label, note ,path,split
+dog,,a/1.png,train
+cat,"two
+lines",./b//3.png,train
+
+dog,x,a/2.png,Val
+cat,x,b/4.png,test
+"""
+
+
+def test_columns_in_any_order(root: Path):
+    path = root / "list.csv"
+    path.write_text(TABLE)
+    splits = load_images(source=f"csv:{path}", image_size=4, channels=1)
+    assert splits.validation is not None
+    for source, value, label in (
+        (splits.train, [1, 3], [1, 0]),
+        (splits.validation, [2], [1]),
+        (splits.test, [4], [0]),
+    ):
+        batch = read_all(source)
+        assert batch["image"][:, 0, 0, 0].tolist() == value
+        assert batch["target"].tolist() == label
+    assert splits.train.facts["class_names"] == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (("0", "1", "2"), ("0", "1", "2")),
+        (("10", "9", " 100 "), ("9", "10", "100")),
+        (("10", "9", "09"), ("09", "10", "9")),
+        (("1", "0", "9" * 5000), ("0", "1", "9" * 5000)),
+        (("b", "B", "é"), ("B", "b", "é")),
+    ],
+)
+def test_labels_are_numbers_or_names(
+    root: Path, labels: tuple[str, ...], expected: tuple[str, ...]
+):
+    paths = [*FILES]
+    rows = [f"{path},{label}" for path, label in zip(paths, labels, strict=False)]
+    store, splits = opened(root, "\n".join(["path,label", *rows]))
+    assert store.facts["class_names"] == expected
+    names = [expected[i] for i in store.labels]
+    assert names == [label.strip() for label in labels]
+    assert [len(shard) for shard in splits["train"]] == [3]
+
+
+def test_tables_of_other_programs(root: Path):
+    """With a mark of the byte order, CR LF, and no line break at the end."""
+    text = b"\xef\xbb\xbfpath,label\r\na/1.png,x\r\nb/3.png,y"
+    assert opened(root, text)[0].labels.tolist() == [0, 1]
+
+
+def test_names_of_any_bytes(root: Path):
+    name = b"a/\xff\n.png"
+    with open(os.path.join(os.fsencode(root), name), "wb") as file:
+        file.write(grey(9))
+    store, _ = opened(root, b'path,label\n"%b",x\nb/3.png,y' % name)
+    files, _ = store.read(np.arange(2))
+    assert files[0].data == grey(9) and files[0].name.endswith("a/\\xff\\n.png")
+
+
+def test_only_listed_files_are_kept(root: Path, tmp_path: Path):
+    (tmp_path / "kept").write_text("a/1.png\nb/3.png\n")
+    text = "path,label\n" + "".join(f"{path},{path[0]}\n" for path in FILES)
+    store, _ = opened(root, text, include=str(tmp_path / "kept"))
+    assert [store.names[i] for i in range(2)] == [b"a/1.png", b"b/3.png"]
+    (tmp_path / "kept").write_text("a/1.png\nb/9.png\n")
+    with pytest.raises(UserError, match=r"names 1 files that .* not have: b/9\.png"):
+        opened(root, text, include=str(tmp_path / "kept"))
+
+
+def test_the_digest_is_of_all_that_counts(root: Path):
+    tables = ["a/1.png,x,train\nb/3.png,y,train"]
+    tables += ["b/3.png,y,train\na/1.png,x,train", "a/1.png,y,train\nb/3.png,x,train"]
+    tables += ["a/1.png,x,train\nb/3.png,y,train\nb/4.png,y,train"]
+    tables += ["a/1.png,x,train\nb/3.png,y,train\nb/4.png,y,test"]
+    digests = [
+        opened(root, f"path,label,split\n{text}")[0].facts["digest"] for text in tables
+    ]
+    assert len(set(digests)) == len(tables)
+
+
+GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: expected a header .* no column 'path': ''"),
+        ("a/1.png,x\n", "line 1: .* no column 'path': 'a/1.png, x'"),
+        ("path;label\na/1.png;x\n", "no column 'path': 'path;label'"),
+        ("path,label,label\n", "it has 'label' twice"),
+        (GOOD.encode("utf-16"), "no column 'path'"),
+        ("path,label\n", "lists no image"),
+        (GOOD + "a/2.png\n", "line 4: 1 fields, but 2 columns"),
+        (GOOD + "a/2.png,x,y\n", "line 4: 3 fields, but 2 columns"),
+        (GOOD + '"a/2.png,x\n', "line 4: unexpected end of data"),
+        (GOOD + f"{'a' * 200_000},x\n", "line 4: field larger than"),
+        (GOOD + "a/2.png,\n", "line 4: the label is empty"),
+        (GOOD + ",x\n", "line 4: the path is empty"),
+        (GOOD + "a/9.png,x\n", "line 4: a/9.png: No such file"),
+        (GOOD + "a/\0.png,x\n", r"line 4: a/\\x00.png: .*embedded null"),
+        (GOOD + f"{'a' * 3000},x\n", "line 4: a+: File name too long"),
+        (GOOD + "b,x\n", "line 4: b is no regular file"),
+        (GOOD + "/etc/passwd,x\n", "line 4: /etc/passwd leads out of the folder"),
+        (GOOD + "../list.csv,x\n", r"line 4: \.\./list.csv leads out"),
+        (GOOD + "a/../../x,x\n", r"line 4: a/\.\./\.\./x leads out"),
+        (GOOD + ".,x\n", r"line 4: \. leads out"),
+        (GOOD + "./a/1.png,x\n", "line 4: a/1.png is in line 2 already"),
+        ("path,label,split\na/1.png,x,trian\n", "line 2: there is no split 'trian'"),
+        ("path,label\na/1.png,x\na/2.png,x\n", "has one class, x: two or more"),
+        (
+            "path,label,split\na/1.png,x,test\nb/3.png,y,test",
+            "has the splits test, and no train",
+        ),
+        (
+            "path,label,split\na/1.png,x,train\nb/3.png,y,train\nb/4.png,z,val",
+            "the validation split has classes .* lacks: z",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_named(root: Path, text: str | bytes, message: str):
+    with pytest.raises(UserError, match=message):
+        opened(root, text)
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])
+def test_what_is_no_table(root: Path, kind: str):
+    path = root / "list.csv"
+    if kind != "missing":
+        path.mkdir() if kind == "folder" else os.mkfifo(path)
+    with pytest.raises(UserError, match=r"No such file|no regular file|Is a directory"):
+        open_csv(str(path), DataConfig(source=f"csv:{path}"))
+
+
+def test_links_that_leave_the_folder(root: Path):
+    (root / "c").symlink_to("/etc")
+    with pytest.raises(UserError, match=r"line 4: c/passwd leads to /etc/passwd, out"):
+        opened(root, GOOD + "c/passwd,x\n")
+    (root / "d").symlink_to("b")
+    assert len(opened(root, GOOD + "d/4.png,x\n")[0].names) == 3

@@ -1,0 +1,176 @@
+"""Sets of the library `datasets`: what is on this machine, and nothing else."""
+
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from datasets import config
+
+from jaxtrain.data.hf import HfStore
+from jaxtrain.data.image_source import Unreadable
+from jaxtrain.errors import UserError
+from tests.helpers.images import grey, load_images, read_all
+
+NAMES = ["cat", "dog"]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def rows(start: int, num: int, **features: Any) -> datasets.Dataset:
+    """Return grey images of the values from `start` on, in two classes."""
+    return datasets.Dataset.from_dict(
+        {
+            "image": [{"bytes": grey(start + i), "path": None} for i in range(num)],
+            "label": [i % 2 for i in range(num)],
+        },
+        features=datasets.Features(
+            {
+                "image": datasets.Image(),
+                "label": datasets.ClassLabel(names=NAMES),
+                **features,
+            }
+        ),
+    )
+
+
+def save(folder: Path, **splits: datasets.Dataset) -> None:
+    datasets.DatasetDict(**splits).save_to_disk(folder)
+
+
+def test_a_saved_set(tmp_path: Path):
+    splits = {"train": rows(0, 6), "valid": rows(50, 2), "test": rows(100, 3)}
+    save(tmp_path / "set", **splits)
+    found = load_images(source=f"hf:{tmp_path}/set", image_size=4, channels=1)
+    assert found.validation is not None
+    for source, start, num in (
+        (found.train, 0, 6),
+        (found.validation, 50, 2),
+        (found.test, 100, 3),
+    ):
+        batch = read_all(source)
+        assert batch["image"][:, 0, 0, 0].tolist() == [*range(start, start + num)]
+        assert batch["target"].tolist() == [i % 2 for i in range(num)]
+    facts = found.train.facts
+    assert (facts["class_names"], facts["num_classes"]) == (("cat", "dog"), 2)
+    data = pickle.dumps(found.train)
+    assert len(data) < 10_000
+    assert (
+        read_all(pickle.loads(data))["image"] == read_all(found.train)["image"]
+    ).all()
+
+
+def test_one_split_with_rows_chosen_and_labels_that_are_numbers(tmp_path: Path):
+    whole = rows(0, 40).cast_column("label", datasets.Value("int64"))
+    chosen = whole.select([*range(39, 9, -1)])
+    chosen.save_to_disk(tmp_path / "set")
+    source = f"hf:{tmp_path}/set"
+    found = load_images(source=source, image_size=4, validation_fraction=0)
+    assert (len(found.train), len(found.test)) == (27, 3)
+    assert found.train.facts["class_names"] == ("0", "1")
+    digests = {found.train.facts["digest"]}
+    whole.select([*range(10, 40)]).save_to_disk(tmp_path / "other")
+    other = load_images(source=f"hf:{tmp_path}/other", image_size=4)
+    assert len(digests | {other.train.facts["digest"]}) == 2
+
+
+def test_a_folder_of_parquet_files(tmp_path: Path):
+    (tmp_path / "set").mkdir()
+    for split, some in (("train", rows(0, 6)), ("test", rows(100, 2))):
+        some.to_parquet(str(tmp_path / "set" / f"{split}-00000-of-00001.parquet"))
+    found = load_images(
+        source=f"hf:{tmp_path}/set", image_size=4, channels=1, validation_fraction=0
+    )
+    assert read_all(found.train)["image"][:, 0, 0, 0].tolist() == [*range(6)]
+    assert read_all(found.test)["target"].tolist() == [0, 1]
+
+
+def test_an_image_that_is_only_a_path_is_not_opened():
+    some = datasets.Dataset.from_dict(
+        {
+            "image": [
+                {"bytes": grey(1), "path": None},
+                {"bytes": None, "path": "/dev/zero"},
+            ]
+        },
+        features=datasets.Features({"image": datasets.Image(decode=False)}),
+    )
+    store = HfStore("hf:set", {"train": range(2)}, some, np.zeros(2, np.int32), {})
+    files, _ = store.read(np.arange(2))
+    assert files[0].data == grey(1)
+    assert files[1].name == "split 'train' of hf:set: image 1"
+    assert "holds its path, not the image" in str(files[1].data)
+
+
+def test_unreadable_images_of_a_saved_set(tmp_path: Path):
+    some = rows(0, 4)
+    texts = [{"bytes": d, "path": None} for d in (grey(1), b"text", b"", grey(2))]
+    bad = datasets.Dataset.from_dict(
+        {"image": texts, "label": [0, 1, 0, 1]}, features=some.features
+    )
+    save(tmp_path / "set", train=bad, test=some)
+    source = load_images(
+        source=f"hf:{tmp_path}/set", image_size=4, validation_fraction=0
+    ).train
+    unreadable: list[Unreadable] = []
+    read_all(source, unreadable=unreadable)
+    assert [bad.index for bad in unreadable] == [1, 2]
+    assert "split 'train' of hf:" in unreadable[0].name
+
+
+def no_images(folder: Path) -> None:
+    datasets.Dataset.from_dict({"text": ["a"], "label": [0]}).save_to_disk(folder)
+
+
+def two_labels(folder: Path) -> None:
+    some = rows(0, 4).rename_column("label", "fine")
+    coarse = some.add_column("coarse", [0, 1, 0, 1])  # type: ignore[call-arg]
+    coarse.cast_column("coarse", some.features["fine"]).save_to_disk(folder)
+
+
+def other_classes(folder: Path) -> None:
+    test = rows(0, 3).filter(lambda row: row["label"] == 1)
+    train = rows(0, 3).filter(lambda row: row["label"] == 0)
+    save(folder, train=train, test=test)
+
+
+def damaged(folder: Path) -> None:
+    rows(0, 4).save_to_disk(folder)
+    (file,) = folder.glob("*.arrow")
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def nothing(folder: Path) -> None:
+    folder.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (no_images, "has the columns text, label: needed are one of the type Image"),
+        (two_labels, "has the columns image, fine, coarse: needed"),
+        (other_classes, "the test split has classes .* lacks: dog"),
+        (damaged, r"cannot be opened .* Nothing is downloaded: where there"),
+        (nothing, "cannot be opened .*: expected a folder of save_to_disk or"),
+        (None, r"cannot be opened .*load_dataset\('NAME'\)"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, write: Any, message: str):
+    source = "hf:nobody/no-such-set"
+    if write is not None:
+        write(tmp_path / "set")
+        source = f"hf:{tmp_path}/set"
+    with pytest.raises(UserError, match=f"(?s){message}"):
+        load_images(source=source, image_size=4)
+
+
+def test_without_the_library_the_extra_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"needs the library .* pip install -e '\.\[hf"):
+        load_images(source="hf:mnist")
