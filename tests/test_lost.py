@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jaxtrain.processes import relay, rendezvous
-from tests.helpers.processes import ROOT, Cli, end_all, free_port
+from tests.helpers.processes import ROOT, Cli, end_all, free_port, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
 from tests.helpers.waiting import PATIENCE, wait_for_lines, wait_until
@@ -48,12 +48,10 @@ def start_both(cli: Cli, write_config: Callable[..., Path]) -> Callable[..., Bot
     config = write_config(CONFIG)
 
     def start(index: int = 0, fault: str = "", *words: object) -> Both:
-        at = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
-        words = ("--config", config, "--workdir", "run", *at, *words)
-        faults = [fault if i == index else "" for i in range(2)]
+        words = ("--config", config, "--workdir", "run", *words)
         return [
-            cli.start(*words, "--process-id", i, JAXTRAIN_FAULT=faults[i])
-            for i in range(2)
+            cli.start(*each, JAXTRAIN_FAULT=fault if i == index else "")
+            for i, each in enumerate(two(*words))
         ]
 
     return start

@@ -14,9 +14,11 @@ from tests.helpers.processes import (
     Cli,
     Result,
     free_port,
+    launch_two,
     run_two,
     start_two,
     stopped_steps,
+    two,
 )
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -45,7 +47,7 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp("pair")
     config = write_recipe(folder / "recipe.py", EXPRESSION)
-    result = run_two("--config", config, "--workdir", folder / "run", **FP64)
+    result = launch_two("--config", config, "--workdir", folder / "run", **FP64)
     return Pair(config, folder / "run", result)
 
 
@@ -82,11 +84,7 @@ def test_process_0_alone_tells(pair: Pair):
 def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
     """Saved, with the same exit code; the same command then ends the same."""
     words = ["--config", pair.config, "--workdir", "run"]
-    flags = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
-    both = [
-        cli.start(*words, *flags, "--process-id", i, JAX_ENABLE_X64="1")
-        for i in range(2)
-    ]
+    both = [cli.start(*each, **FP64) for each in two(*words)]
     wait_for_lines(cli.directory / "run" / "metrics.jsonl", 2, both[0])
     both[1].send_signal(signal.SIGTERM)
     errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
@@ -95,7 +93,7 @@ def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
     assert step == other
     folder = cli.directory / "run"
     assert max(int(p.name) for p in (folder / "checkpoints").iterdir()) == step < 60
-    rest = run_two("--config", pair.config, "--workdir", folder, **FP64)
+    rest = run_two(cli.directory, *words, **FP64)
     assert rest.code == 0, rest.stderr
     assert read_summary(folder)["eval"] == read_summary(pair.workdir)["eval"]
     assert read_lines(folder, "train") == read_lines(pair.workdir, "train")
@@ -119,10 +117,11 @@ def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path, signum: int, cod
     assert first == second
 
 
-def test_one_that_fails_ends_the_other(pair: Pair):
+def test_one_that_fails_ends_the_other(pair: Pair, tmp_path: Path):
     """Process 0 alone looks at the workdir, while the other waits for it."""
     words = ["--config", pair.config, "--workdir", pair.workdir]
-    result = run_two(*words, "--optimizer.learning-rate", "0.2", **FP64)
+    words += ["--optimizer.learning-rate", 0.2]
+    result = run_two(tmp_path, *words, **FP64)
     assert result.code == 2
     assert "\nResume it with its own config" in result.stderr
     assert "[1] error: process 0 ended, so this one does" in result.stderr

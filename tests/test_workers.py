@@ -83,7 +83,7 @@ def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cl
 def test_signal_to_the_whole_group(undisturbed: Path, cli: Cli):
     """As Ctrl-C and batch systems send it: the workers leave it to the trainer."""
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
-    process = cli.start(*words, group=True)
+    process = cli.start(*words, session=True)
     run = cli.directory / "run"
     wait_for_lines(run / "metrics.jsonl", 5, process)
     workers = children(process.pid)
