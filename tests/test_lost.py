@@ -154,7 +154,7 @@ def test_loss_is_passed_on_to_all(start_all):
         assert end(process, 75) == KILLED.format(2)
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_silent_process_ends_the_other(start_all, lost: int):
     """Itself it ends when it comes back."""
     two = start_all(*["time.sleep(600)"] * 2, heartbeat=4)

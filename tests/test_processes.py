@@ -14,7 +14,6 @@ from tests.helpers.processes import (
     Cli,
     Result,
     free_port,
-    launch_two,
     run_two,
     start_two,
     stopped_steps,
@@ -29,7 +28,7 @@ EXPRESSION = recipe(
     precision='"fp64"',
     data='DataConfig(source="digits", batch_size=64, cache="stream", '
     "augment=AugmentConfig(crop_padding=1))",
-    train="TrainConfig(steps=60, eval_every_steps=20)",
+    train="TrainConfig(steps=40, eval_every_steps=20)",
     logging="LoggingConfig(every_steps=1)",
 )
 
@@ -47,7 +46,8 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp("pair")
     config = write_recipe(folder / "recipe.py", EXPRESSION)
-    result = launch_two("--config", config, "--workdir", folder / "run", **FP64)
+    words = ["--config", config, "--workdir", folder / "run"]
+    result = run_two(folder, *words, **FP64)
     return Pair(config, folder / "run", result)
 
 
@@ -61,8 +61,8 @@ def test_two_processes_train_like_one(pair: Pair, cli: Cli):
         np.array([line["loss"] for line in read_lines(f, "train")])
         for f in (folder, pair.workdir)
     ]
-    assert len(losses[1]) == 60
-    # A rate of 0.1 over 60 steps lets rounding grow.
+    assert len(losses[1]) == 40
+    # A rate of 0.1 over 40 steps lets rounding grow.
     np.testing.assert_allclose(losses[1][:20], losses[0][:20], rtol=TOLERANCE)
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
     assert two["eval"]["num_examples"] == one["eval"]["num_examples"] == 360
@@ -78,7 +78,7 @@ def test_process_0_alone_tells(pair: Pair):
     assert "[1]" not in pair.result.stderr
     assert len([*(pair.workdir / "tensorboard").iterdir()]) == 1
     steps = [line["step"] for line in read_lines(pair.workdir, "train")]
-    assert steps == [*range(1, 61)]
+    assert steps == [*range(1, 41)]
 
 
 def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
@@ -92,7 +92,7 @@ def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
     (step,), (other,) = map(stopped_steps, errors)
     assert step == other
     folder = cli.directory / "run"
-    assert max(int(p.name) for p in (folder / "checkpoints").iterdir()) == step < 60
+    assert max(int(p.name) for p in (folder / "checkpoints").iterdir()) == step < 40
     rest = run_two(cli.directory, *words, **FP64)
     assert rest.code == 0, rest.stderr
     assert read_summary(folder)["eval"] == read_summary(pair.workdir)["eval"]
@@ -115,6 +115,7 @@ def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path, signum: int, cod
     assert launcher.returncode == code, stderr
     first, second = stopped_steps(stderr)
     assert first == second
+    assert stderr.count(f"\n[1] stopped: stopped at step {first}, saved") == 1
 
 
 def test_one_that_fails_ends_the_other(pair: Pair, tmp_path: Path):

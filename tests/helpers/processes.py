@@ -110,13 +110,6 @@ def start_two(*words: object, **env: Any) -> "subprocess.Popen[str]":
     )
 
 
-def launch_two(*words: object, **env: Any) -> Result:
-    """Run two processes through the launcher, to their end."""
-    process = start_two(*words, **env)
-    stdout, stderr = process.communicate(timeout=PATIENCE)
-    return Result(process.returncode, stdout, stderr)
-
-
 def two(*words: object) -> list[list[object]]:
     """Return the words of each of two processes that meet."""
     at = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
