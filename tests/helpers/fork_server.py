@@ -1,7 +1,7 @@
 """A process that imports what a run needs, once, and forks itself for each run.
 
-Of the 4.0 seconds of CPU time of a small run in a process of its own, 2.6 are imports. A
-child begins as `python main.py` would: it has its own environment, folder and output,
+Of the 4.0 seconds of CPU time of a small run in a process of its own, 2.6 are imports.
+A child begins as `python main.py` would: it has its own environment, folder and output,
 its script is `__main__`, and it ends as Python ends.
 
 JAX may be forked until it starts a backend, which nothing does here; so that the
