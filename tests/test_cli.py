@@ -203,7 +203,7 @@ def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):
 def test_output_that_nobody_reads_to_its_end(cli: Cli, words: str):
     """As of `python main.py --help | head -1`; a line or two come at the end alone."""
     (cli.directory / "run" / "checkpoints" / "quarantine-1").mkdir(parents=True)
-    process = cli.start(*words.split())
+    process = cli.start(*words.split(), anew=True)
     assert process.stdout is not None
     process.stdout.close()
     _, stderr = process.communicate(timeout=PATIENCE)
@@ -374,9 +374,12 @@ def homeless(code: str, **env: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_a_user_without_a_home_trains_without_a_cache(tmp_path: Path):
-    words = ["--config", DIGITS, "--workdir", str(tmp_path / "run")]
-    words += ["--train.steps", "1", "--optimizer.warmup-steps", "0"]
+def test_a_user_without_a_home_trains_without_a_cache(tmp_path: Path, write_config):
+    model = 'ModelConfig(name="lenet")'
+    data = 'DataConfig(source="synthetic:16x16x1/4/96", batch_size=16)'
+    train = "TrainConfig(steps=1)"
+    config = write_config(recipe(model=model, data=data, train=train))
+    words = ["--config", str(config), "--workdir", str(tmp_path / "run")]
     code = f"from jaxtrain.cli import main\nassert main({words!r}) == 0"
     result = homeless(code, XDG_CACHE_HOME="")
     assert result.returncode == 0, result.stderr

@@ -5,9 +5,6 @@ layout: that a run goes on shows that its state came back to the last bit.
 """
 
 import contextlib
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,9 +14,10 @@ import pytest
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import ROOT
+from tests.helpers.processes import Cli, start_two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines
+from tests.helpers.waiting import PATIENCE
 
 # The order in which one run is carried on: processes, devices of each, flags.
 STAGES = [
@@ -48,23 +46,12 @@ CONFIG = recipe(
 
 
 def go_on(workdir: Path, processes: int, devices: int, *words: object) -> None:
-    program = [sys.executable, str(ROOT / "main.py")]
-    if processes > 1:
-        program = [str(ROOT / "deploy" / "local.sh"), str(processes), "--"]
-    config = workdir.parent / "recipe.py"
-    result = subprocess.run(
-        [*program, "--config", config, "--workdir", workdir, *map(str, words)],
-        env={
-            **os.environ,
-            "JAX_NUM_CPU_DEVICES": str(devices),
-            "PYTHON": sys.executable,
-            **FP64,
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr
+    words = ("--config", workdir.parent / "recipe.py", "--workdir", workdir, *words)
+    env = {"JAX_NUM_CPU_DEVICES": str(devices), **FP64}
+    cli = Cli(workdir.parent)
+    process = cli.start(*words, **env) if processes == 1 else start_two(*words, **env)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, stderr
 
 
 def losses(workdir: Path) -> np.ndarray:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxtrain.checkpoints.orbax import COMMITTED
-from tests.helpers.processes import HANG_TOLD, ROOT, Cli, free_port
+from tests.helpers.processes import HANG_TOLD, ROOT, Cli, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import PATIENCE, signal_until_end, wait_until
@@ -53,16 +53,10 @@ def test_hang_and_signal_end_in_time(cli: Cli, write_config):
 def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     """Its main thread waits inside a collective, where Python calls no handlers."""
     words = ["--config", write_config(CONFIG), "--workdir", "run"]
-    words += ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
+    one, other = two(*words)
     both = [
-        cli.start(*words, "--process-id", 0),
-        cli.start(
-            *words,
-            "--process-id",
-            1,
-            program=HANG_TOLD,
-            JAXTRAIN_FAULT="hang@step:20",
-        ),
+        cli.start(*one),
+        cli.start(*other, program=HANG_TOLD, JAXTRAIN_FAULT="hang@step:20"),
     ]
     wait_for_hang(cli, *both)
     both[0].send_signal(signal.SIGTERM)

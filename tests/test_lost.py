@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jaxtrain.processes import relay, rendezvous
-from tests.helpers.processes import ROOT, Cli, end_all, free_port
+from tests.helpers.processes import ROOT, Cli, end_all, free_port, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
 from tests.helpers.waiting import PATIENCE, wait_for_lines, wait_until
@@ -48,12 +48,10 @@ def start_both(cli: Cli, write_config: Callable[..., Path]) -> Callable[..., Bot
     config = write_config(CONFIG)
 
     def start(index: int = 0, fault: str = "", *words: object) -> Both:
-        at = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
-        words = ("--config", config, "--workdir", "run", *at, *words)
-        faults = [fault if i == index else "" for i in range(2)]
+        words = ("--config", config, "--workdir", "run", *words)
         return [
-            cli.start(*words, "--process-id", i, JAXTRAIN_FAULT=faults[i])
-            for i in range(2)
+            cli.start(*each, JAXTRAIN_FAULT=fault if i == index else "")
+            for i, each in enumerate(two(*words))
         ]
 
     return start
@@ -156,7 +154,7 @@ def test_loss_is_passed_on_to_all(start_all):
         assert end(process, 75) == KILLED.format(2)
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_silent_process_ends_the_other(start_all, lost: int):
     """Itself it ends when it comes back."""
     two = start_all(*["time.sleep(600)"] * 2, heartbeat=4)

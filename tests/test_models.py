@@ -158,8 +158,8 @@ def test_parameter_count(
         ("resnet18", 1.814),
         ("resnet34", 3.664),
         ("resnet50", 4.089),
-        ("resnet101", 7.801),
-        ("resnet152", 11.514),
+        pytest.param("resnet101", 7.801, marks=pytest.mark.slow),
+        pytest.param("resnet152", 11.514, marks=pytest.mark.slow),
     ],
 )
 def test_resnet_multiply_adds(name: str, billions: float) -> None:
@@ -214,7 +214,7 @@ def test_paths(name: str) -> None:
         assert "conv1" in nnx.to_pure_dict(params)["stage1_block1"]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*SHALLOW, *DEEP])
 def test_every_layer_is_in_exactly_one_piece(name: str) -> None:
     model = abstract(ModelConfig(name=name), CIFAR)
     named = [name for piece in model.pieces for name in piece.names]

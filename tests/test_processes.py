@@ -17,6 +17,7 @@ from tests.helpers.processes import (
     run_two,
     start_two,
     stopped_steps,
+    two,
 )
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -27,7 +28,7 @@ EXPRESSION = recipe(
     precision='"fp64"',
     data='DataConfig(source="digits", batch_size=64, cache="stream", '
     "augment=AugmentConfig(crop_padding=1))",
-    train="TrainConfig(steps=60, eval_every_steps=20)",
+    train="TrainConfig(steps=40, eval_every_steps=20)",
     logging="LoggingConfig(every_steps=1)",
 )
 
@@ -45,7 +46,8 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp("pair")
     config = write_recipe(folder / "recipe.py", EXPRESSION)
-    result = run_two("--config", config, "--workdir", folder / "run", **FP64)
+    words = ["--config", config, "--workdir", folder / "run"]
+    result = run_two(folder, *words, **FP64)
     return Pair(config, folder / "run", result)
 
 
@@ -59,8 +61,8 @@ def test_two_processes_train_like_one(pair: Pair, cli: Cli):
         np.array([line["loss"] for line in read_lines(f, "train")])
         for f in (folder, pair.workdir)
     ]
-    assert len(losses[1]) == 60
-    # A rate of 0.1 over 60 steps lets rounding grow.
+    assert len(losses[1]) == 40
+    # A rate of 0.1 over 40 steps lets rounding grow.
     np.testing.assert_allclose(losses[1][:20], losses[0][:20], rtol=TOLERANCE)
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
     assert two["eval"]["num_examples"] == one["eval"]["num_examples"] == 360
@@ -76,17 +78,13 @@ def test_process_0_alone_tells(pair: Pair):
     assert "[1]" not in pair.result.stderr
     assert len([*(pair.workdir / "tensorboard").iterdir()]) == 1
     steps = [line["step"] for line in read_lines(pair.workdir, "train")]
-    assert steps == [*range(1, 61)]
+    assert steps == [*range(1, 41)]
 
 
 def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
     """Saved, with the same exit code; the same command then ends the same."""
     words = ["--config", pair.config, "--workdir", "run"]
-    flags = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
-    both = [
-        cli.start(*words, *flags, "--process-id", i, JAX_ENABLE_X64="1")
-        for i in range(2)
-    ]
+    both = [cli.start(*each, **FP64) for each in two(*words)]
     wait_for_lines(cli.directory / "run" / "metrics.jsonl", 2, both[0])
     both[1].send_signal(signal.SIGTERM)
     errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
@@ -94,8 +92,8 @@ def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
     (step,), (other,) = map(stopped_steps, errors)
     assert step == other
     folder = cli.directory / "run"
-    assert max(int(p.name) for p in (folder / "checkpoints").iterdir()) == step < 60
-    rest = run_two("--config", pair.config, "--workdir", folder, **FP64)
+    assert max(int(p.name) for p in (folder / "checkpoints").iterdir()) == step < 40
+    rest = run_two(cli.directory, *words, **FP64)
     assert rest.code == 0, rest.stderr
     assert read_summary(folder)["eval"] == read_summary(pair.workdir)["eval"]
     assert read_lines(folder, "train") == read_lines(pair.workdir, "train")
@@ -117,12 +115,14 @@ def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path, signum: int, cod
     assert launcher.returncode == code, stderr
     first, second = stopped_steps(stderr)
     assert first == second
+    assert stderr.count(f"\n[1] stopped: stopped at step {first}, saved") == 1
 
 
-def test_one_that_fails_ends_the_other(pair: Pair):
+def test_one_that_fails_ends_the_other(pair: Pair, tmp_path: Path):
     """Process 0 alone looks at the workdir, while the other waits for it."""
     words = ["--config", pair.config, "--workdir", pair.workdir]
-    result = run_two(*words, "--optimizer.learning-rate", "0.2", **FP64)
+    words += ["--optimizer.learning-rate", 0.2]
+    result = run_two(tmp_path, *words, **FP64)
     assert result.code == 2
     assert "\nResume it with its own config" in result.stderr
     assert "[1] error: process 0 ended, so this one does" in result.stderr

@@ -1,12 +1,10 @@
 """Several processes, and checkpoints that fail: a real disk, files, signals."""
 
 import contextlib
-import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 from jaxtrain.checkpoints.orbax import COMMITTED
 from jaxtrain.checkpoints.quarantine import DAMAGED
 from tests.helpers.disks import failures, fill, names
-from tests.helpers.processes import ROOT, free_port, run_two, start_two
+from tests.helpers.processes import Cli, run_two, start_two, two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import PATIENCE, wait_until
@@ -77,7 +75,7 @@ def test_three_failures_in_a_row_stop_both(
     run = tmp_path / "run"
     words = ["--config", write_config(CONFIG), "--workdir", run]
     words += ["--checkpoint.every-steps", "5"]
-    result = run_two(*words)
+    result = run_two(tmp_path, *words)
     assert result.code == 1, result.stderr
     assert "error: could not save step 20" in result.stderr
     assert "failure 3 of 3 in a row. The last good checkpoint is 5" in result.stderr
@@ -91,7 +89,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The config file and the workdir of a run of two processes."""
     folder = tmp_path_factory.mktemp("finished")
     write_recipe(folder / "recipe.py", CONFIG)
-    result = run_two("--config", folder / "recipe.py", "--workdir", folder / "run")
+    result = run_two(
+        folder, "--config", folder / "recipe.py", "--workdir", folder / "run"
+    )
     assert result.code == 0, result.stderr
     return folder
 
@@ -109,7 +109,9 @@ def test_damaged_checkpoint_is_put_aside_once(
     path = run / "checkpoints" / "30" / "state" / "params.conv2.kernel/c/0/0/0/0"
     path.write_bytes(bytes(path.stat().st_size))
     words = ["--config", finished / "recipe.py", "--workdir", run]
-    again = run_two(*words, "--parallel.preset", preset, "--train.steps", "33")
+    again = run_two(
+        tmp_path, *words, "--parallel.preset", preset, "--train.steps", "33"
+    )
     assert again.code == 0, again.stderr
     assert again.stderr.count("could not read step 30") == 1
     assert "params.conv2.kernel" in again.stderr
@@ -118,38 +120,30 @@ def test_damaged_checkpoint_is_put_aside_once(
     assert read_summary(run)["step"] == 33
 
 
-def test_step_that_one_cannot_read_is_put_aside_by_both(finished: Path, tmp_path: Path):
+# The command line, where step 30 is damaged for process 1 alone.
+DAMAGED_FOR_ONE = """
+import jax
+from jaxtrain.__main__ import run
+from jaxtrain.checkpoints import store
+from jaxtrain.errors import DamagedError
+
+def fail(self, step, state):
+    if step == 30 and jax.process_index() == 1:
+        raise DamagedError("could not read step 30: as a test")
+    return load(self, step, state)
+
+load, store.Checkpoints._load = store.Checkpoints._load, fail
+run()
+"""
+
+
+def test_step_that_one_cannot_read_is_put_aside_by_both(finished: Path, cli: Cli):
     """Only process 1 finds it damaged."""
-    run = tmp_path / "run"
+    run = cli.directory / "run"
     shutil.copytree(finished / "run", run)
-    program = tmp_path / "main.py"
-    program.write_text(
-        "import sys\n"
-        "import jax\n"
-        "from jaxtrain import cli\n"
-        "from jaxtrain.checkpoints import store\n"
-        "from jaxtrain.errors import DamagedError\n"
-        "load = store.Checkpoints._load\n"
-        "def fail(self, step, state):\n"
-        "    if step == 30 and jax.process_index() == 1:\n"
-        "        raise DamagedError('could not read step 30: as a test')\n"
-        "    return load(self, step, state)\n"
-        "store.Checkpoints._load = fail\n"
-        "sys.exit(cli.main())\n"
-    )
     words = ["--config", finished / "recipe.py", "--workdir", run]
-    words += ["--train.steps", "33", "--coordinator", f"127.0.0.1:{free_port()}"]
-    words += ["--num-processes", "2", "--process-id"]
-    both = [
-        subprocess.Popen(
-            [sys.executable, str(program), *map(str, words), str(index)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in range(2)
-    ]
+    words += ["--train.steps", "33"]
+    both = [cli.start(*each, program=DAMAGED_FOR_ONE) for each in two(*words)]
     errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], errors
     assert "could not read step 30: as a test; put aside" in errors[0]
@@ -162,7 +156,7 @@ def test_both_go_back_to_a_step(finished: Path, tmp_path: Path):
     shutil.copytree(finished / "run", run)
     train = read_lines(run, "train")
     words = ["--config", finished / "recipe.py", "--workdir", run]
-    again = run_two(*words, "--resume-step", "10")
+    again = run_two(tmp_path, *words, "--resume-step", "10")
     assert again.code == 0, again.stderr
     assert steps(run) == {"10", "20", "30", "rewound-20", "rewound-30"}
     assert read_lines(run, "train") == train

@@ -3,15 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jaxtrain.checkpoints.orbax import COMMITTED
-from tests.helpers.processes import ROOT, Cli, free_port, run_two, stopped_steps
+from tests.helpers.processes import Cli, run_two, stopped_steps, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import PATIENCE, signal_until_end, wait_for_lines, wait_until
@@ -61,27 +61,11 @@ def start_both(cli: Cli, write_config: Callable[..., Path]) -> Callable[..., Bot
     """Start two processes of a run in a process group of their own."""
     config = write_config(CONFIG)
 
-    def start(*words: object, program: str = "", **env: str) -> Both:
-        path = ROOT / "main.py"
-        if program:
-            path = cli.directory / "program.py"
-            path.write_text(program)
-        flags = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
-        words = ("--config", config, "--workdir", "run", *flags, *words)
-        both: list[subprocess.Popen[str]] = []
-        for index in range(2):
-            process = subprocess.Popen(
-                [sys.executable, path, *map(str, words), "--process-id", str(index)],
-                cwd=cli.directory,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **env},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                process_group=both[0].pid if both else 0,
-            )
-            both.append(process)
-            cli.started.append(process)
-        return both
+    def start(*words: object, program: str = "", **env: Any) -> Both:
+        one, other = two("--config", config, "--workdir", "run", *words)
+        first = cli.start(*one, group=0, program=program, **env)
+        group = first.pid
+        return first, cli.start(*other, group=group, program=program, **env)
 
     return start
 
@@ -125,7 +109,7 @@ STOPS = [
 def test_whichever_gets_which_signal_both_stop_at_the_same_step(cli: Cli, start_both):
     """One run, stopped again and again, ends like one that was not."""
     whole, run = cli.directory / "whole", cli.directory / "run"
-    result = run_two("--config", cli.directory / "recipe.py", "--workdir", whole)
+    result = run_two(cli.directory, "--config", "recipe.py", "--workdir", whole)
     assert result.code == 0, result.stderr
     saved, lines = [], 0
     for signum, to, when in STOPS:

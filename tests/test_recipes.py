@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.processes import ROOT, Cli
+from tests.helpers.recipes import EIGHT_STEPS
 from tests.helpers.runs import read_summary
+from tests.helpers.waiting import PATIENCE
 
 
 def test_digits(cli: Cli, tmp_path: Path):
@@ -37,15 +39,16 @@ def test_fashion_mnist(cli: Cli, tmp_path: Path, fashion_mnist_dir: str):
     assert summary["eval"]["accuracy"] >= 0.915
 
 
-def test_second_start_compiles_nothing_anew(cli: Cli, tmp_path: Path):
+def test_second_start_compiles_nothing_anew(cli: Cli, tmp_path: Path, write_config):
     """Every program of the first run is found in the persistent cache."""
     cache = tmp_path / "cache"
+    config = write_config(EIGHT_STEPS)
 
     def run(name: str) -> set[str]:
-        words = ["--config", ROOT / "configs" / "digits.py", "--train.steps", 2]
-        words += ["--optimizer.warmup-steps", 0, "--workdir", tmp_path / name]
-        result = cli.process(*words, JAX_COMPILATION_CACHE_DIR=str(cache))
-        assert result.code == 0, result.stderr
+        words = ["--config", config, "--workdir", tmp_path / name]
+        process = cli.start(*words, anew=True, JAX_COMPILATION_CACHE_DIR=str(cache))
+        _, stderr = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, stderr
         return {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
 
     first = run("first")

@@ -204,8 +204,15 @@ def test_early_stop_ends_the_run_for_good(cli: Cli, write_config):
     assert "finished" in cli("--config", config, "--workdir", "run").stdout
 
 
-@pytest.mark.parametrize("model", ["lenet", "convnet"])
-@pytest.mark.parametrize("train", ["steps=4", "steps=4, ema_decay=0.9"])
+@pytest.mark.parametrize(
+    ("model", "train"),
+    [
+        ("lenet", "steps=4"),
+        ("convnet", "steps=4, ema_decay=0.9"),
+        pytest.param("convnet", "steps=4", marks=pytest.mark.slow),
+        pytest.param("lenet", "steps=4, ema_decay=0.9", marks=pytest.mark.slow),
+    ],
+)
 def test_state_with_or_without_statistics_and_averages_comes_back(
     tmp_path: Path, model: str, train: str
 ):

@@ -2,11 +2,8 @@
 
 import contextlib
 import errno
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +20,11 @@ from jaxtrain.cli import main
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, DamagedError
 from tests.helpers.damage import zero
-from tests.helpers.processes import ROOT
+from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS
 from tests.helpers.runs import assert_same_run
 from tests.helpers.saved import ABSTRACT, ACCURACY, STATE, opened
+from tests.helpers.waiting import PATIENCE
 
 ARRAY = "state/params.conv.kernel/c/0/0/0/0"
 verify = Checkpoints.verify
@@ -293,21 +291,15 @@ MOMENTS = {
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_between_the_new_and_the_old(
-    tmp_path: Path, write_config: Callable[..., Path], moment: str
+    cli: Cli, write_config: Callable[..., Path], moment: str
 ):
     config = write_config(EIGHT_STEPS)
-    program = tmp_path / "main.py"
-    program.write_text(PROGRAM)
     words = ["--config", str(config), "--checkpoint.keep", "2"]
     words += ["--checkpoint.keep-best", "0", "--workdir"]
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process = subprocess.run(
-        [sys.executable, str(program), moment, *words, str(killed)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == -signal.SIGKILL, process.stderr
+    killed, whole = cli.directory / "killed", cli.directory / "whole"
+    process = cli.start(moment, *words, killed, program=PROGRAM)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGKILL, stderr
     assert good(killed / "checkpoints") == MOMENTS[moment]
     for run in (killed, whole):
         assert main([*words, str(run)]) == 0

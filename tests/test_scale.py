@@ -24,7 +24,7 @@ from jaxtrain.data.placeholder import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.performance import measure
 from jaxtrain.performance.plot import plot
-from jaxtrain.performance.scale import at_devices, rows, scale
+from jaxtrain.performance.scale import Mode, at_devices, rows, scale
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import Setup, build_setup
 from tests.helpers.processes import ROOT, Cli
@@ -32,6 +32,12 @@ from tests.helpers.recipes import recipe
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 TINY = recipe(model='ModelConfig(name="convnet", width=0.125)')
+TINY_CONFIG = Config(
+    data=DataConfig(source="synthetic:8x8x1/4", batch_size=16),
+    model=ModelConfig(name="convnet", width=0.125),
+    optimizer=OptimizerConfig(learning_rate=0.1),
+    train=TrainConfig(steps=1),
+)
 # An array of the convnet that fsdp shares: float32 (3, 3, 64, 64).
 KERNEL_BYTES = 4 * 3 * 3 * 64 * 64
 
@@ -87,6 +93,7 @@ def test_compile_only(cli: Cli, write_config):
     assert two["collectives"]["all-gather"]["bytes"] >= KERNEL_BYTES
 
 
+@pytest.mark.slow
 def test_timed_with_a_fixed_batch(cli: Cli, write_config):
     words = ["--devices", "1,2", "--mode", "strong", "--out", "out"]
     result = cli("scale", "--config", write_config(TINY), *words)
@@ -97,6 +104,18 @@ def test_timed_with_a_fixed_batch(cli: Cli, write_config):
     # Half of the batch each, and the same state.
     assert two["peak_bytes_per_device"] < one["peak_bytes_per_device"]
     assert two["state_bytes_per_device"] == one["state_bytes_per_device"]
+
+
+def test_a_step_is_timed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(measure, "TIMED_SECONDS", 0.01)
+    config = at_devices(TINY_CONFIG, 1, "strong")
+    found = measure.measure(config, "cpu", timed=True)
+    assert found.step_seconds and found.images_per_second == 16 / found.step_seconds
+
+
+@pytest.mark.parametrize(("mode", "size"), [("weak", 64), ("strong", 16)])
+def test_the_batch_grows_with_the_devices_or_stays(mode: Mode, size: int):
+    assert at_devices(TINY_CONFIG, 4, mode).data.batch_size == size
 
 
 def measurement(devices: int, step_seconds: float | None) -> measure.Measurement:

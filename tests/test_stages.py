@@ -104,8 +104,8 @@ def assert_same_training(workdir: Path, reference: Path) -> None:
 @pytest.mark.parametrize(
     ("devices", "stages", "words"),
     [
-        (2, 2, []),
-        (4, 2, ["--parallel.preset", "fsdp"]),
+        pytest.param(2, 2, [], marks=pytest.mark.slow),
+        pytest.param(4, 2, ["--parallel.preset", "fsdp"], marks=pytest.mark.slow),
         (8, 4, ["--data.cache", "stream"]),
     ],
 )

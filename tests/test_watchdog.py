@@ -87,7 +87,7 @@ def test_steps_compilation_and_saves_do_not(ends: list[float], clock: FakeClock)
         compiling = False
         with watchdog.saving():
             clock.move_on(1000.0)
-        for _ in range(10):
+        for _ in range(4):
             clock.move_on(0.3)
             watchdog.beat()
     assert ends == []

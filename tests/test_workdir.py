@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import LOCK, follow, locked, open_workdir
 from jaxtrain.run import evaluations, loop
-from tests.helpers.processes import ROOT, Cli, free_port, run_two
+from tests.helpers.processes import Cli, run_two, two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_summary
 from tests.helpers.waiting import PATIENCE, wait_until
@@ -193,27 +192,9 @@ def held_at_an_evaluation(
     cli: Cli, config: Path, count: int
 ) -> "Iterator[list[subprocess.Popen[str]]]":
     """Start the processes of a run, which go on at the end of the block."""
-    (cli.directory / "program.py").write_text(PROGRAM)
     words = ["--config", config, "--workdir", "run"]
-    words += ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", count]
-    processes = []
-    for index in range(count):
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "program.py",
-                *map(str, words),
-                "--process-id",
-                f"{index}",
-            ],
-            cwd=cli.directory,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        processes.append(process)
-        cli.started.append(process)
+    several = two(*words) if count == 2 else [words]
+    processes = [cli.start(*each, program=PROGRAM) for each in several]
     wait_until((cli.directory / "there").exists, processes[0])
     yield processes
     (cli.directory / "go").touch()
@@ -228,17 +209,18 @@ def test_real_run_ends_as_if_no_other_had_come(
 ):
     """Others of one process and of two come, all of which end with the same code."""
     run, config = tmp_path / "run", undisturbed / "recipe.py"
+    words = ["--config", config, "--workdir", run]
     with held_at_an_evaluation(cli, config, count):
         before = contents(run)
         one = cli("--config", config, "--workdir", "run", "--fresh")
-        two = run_two("--config", config, "--workdir", run, *OTHER_CONFIG)
+        others = run_two(tmp_path, *words, *OTHER_CONFIG)
         assert_unchanged(run, before)
     assert (one.code, one.stderr.count("\n")) == (2, 1)
     assert one.stderr.startswith(f"error: {REFUSED} run: wait for it")
-    assert two.code == 2
-    assert f"error: {REFUSED} {run}: wait for it" in two.stderr
-    assert f"[1] error: process 0 ended, so this one does: {REFUSED}" in two.stderr
-    assert "Traceback" not in two.stderr
+    assert others.code == 2
+    assert f"error: {REFUSED} {run}: wait for it" in others.stderr
+    assert f"[1] error: process 0 ended, so this one does: {REFUSED}" in others.stderr
+    assert "Traceback" not in others.stderr
     assert not [name for name in names(tmp_path) if ".old-" in name]
     if count == 1:
         assert_same_run(undisturbed / "run", run, STEPS)

@@ -3,15 +3,16 @@
 `main` takes a second of CPU time, a new process three more to import and start JAX.
 """
 
+import atexit
 import contextlib
 import functools
 import io
 import logging
-import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,6 +20,7 @@ from unittest import mock
 import jax
 
 from jaxtrain.cli import main
+from tests.helpers.forked import ROOT, Forked
 
 DEVICES, X64 = "JAX_NUM_CPU_DEVICES", "JAX_ENABLE_X64"
 
@@ -83,15 +85,28 @@ def log_to(stream: io.StringIO) -> Iterator[None]:
 
 def with_devices(num: int, function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of a module in a process that has so many simulated devices."""
-    return _server(num).submit(function, *args).result(timeout=3600)
+    link = _server(num)
+    link.send((function, args))
+    returned, error = link.recv()
+    if error is not None:
+        raise error
+    return returned
 
 
 @functools.cache
-def _server(num: int) -> ProcessPoolExecutor:
+def _server(num: int) -> "Connection[Any, Any]":
     """Start a process with so many devices, which lives as long as this one."""
-    spawn = multiprocessing.get_context("spawn")
-    server = ProcessPoolExecutor(1, mp_context=spawn)
-    # The process inherits the environment at its start, with the first call.
-    with mock.patch.dict(os.environ, {DEVICES: str(num)}):
-        assert server.submit(jax.device_count).result(timeout=600) == num
-    return server
+    with Listener(family="AF_UNIX") as listener:
+        server = Forked(
+            [
+                sys.executable,
+                str(ROOT / "tests/helpers/callee.py"),
+                str(listener.address),
+            ],
+            cwd=ROOT,
+            env={**os.environ, DEVICES: str(num)},
+        )
+        link = listener.accept()
+    atexit.register(server.wait)
+    atexit.register(link.close)  # Which comes before.
+    return link

@@ -9,7 +9,7 @@ import numpy as np
 # another order then differ by about 1e-16, and by less than TOLERANCE after some tens
 # of steps. In float32 an activation within rounding of a ReLU's corner changes a
 # gradient by 1e-3, and which step meets one depends on the CPU.
-FP64 = {"JAX_ENABLE_X64": "1"}
+FP64: dict[str, Any] = {"JAX_ENABLE_X64": "1"}
 TOLERANCE = 1e-9
 
 

@@ -7,12 +7,11 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.helpers.command import Result, run
+from tests.helpers.forked import ROOT, Forked
 from tests.helpers.waiting import PATIENCE
-
-ROOT = Path(__file__).resolve().parents[2]
-
 
 # The command line, which touches a file when its main thread begins to hang.
 HANG_TOLD = """
@@ -37,32 +36,48 @@ class Cli:
     started: "list[subprocess.Popen[str]]" = field(default_factory=list)
 
     def start(
-        self, *words: object, group: bool = False, program: str = "", **env: str
+        self,
+        *words: object,
+        anew: bool = False,
+        session: bool = False,
+        group: int | None = None,
+        program: str = "",
+        **env: Any,
     ) -> "subprocess.Popen[str]":
-        """Start a process, or a group of its own; `program` stands for main.py."""
+        """Start a process.
+
+        Args:
+          words: those of the command.
+          anew: start Python, too, and do not fork a process that has imported all.
+          session: let it lead a session.
+          group: the process group that it joins; 0: one of its own; None: ours.
+          program: what stands for `main.py`.
+          env: what is added to the environment.
+        """
         path = ROOT / "main.py"
         if program:
             path = self.directory / "program.py"
             path.write_text(program)
-        process = subprocess.Popen(
+        process = (subprocess.Popen if anew else Forked)(
             [sys.executable, str(path), *map(str, words)],
             cwd=self.directory,
             env={**os.environ, "COLUMNS": "200", "PYTHONPATH": str(ROOT), **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=group,
+            start_new_session=session,
+            process_group=group,
         )
         self.started.append(process)
         return process
 
-    def __call__(self, *words: object, **env: str) -> Result:
+    def __call__(self, *words: object, **env: Any) -> Result:
         """Run a command without a process of its own."""
         return run([*map(str, words)], self.directory, env)
 
-    def process(self, *words: object, **env: str) -> Result:
+    def process(self, *words: object, **env: Any) -> Result:
         """Run a command in a process of its own, to its end."""
-        process = self.start(*words, group=False, program="", **env)
+        process = self.start(*words, **env)
         stdout, stderr = process.communicate(timeout=PATIENCE)
         return Result(process.returncode, stdout, stderr)
 
@@ -85,7 +100,7 @@ def free_port() -> int:
 ENV = ["env", "--default-signal=INT"]
 
 
-def start_two(*words: object, **env: str) -> "subprocess.Popen[str]":
+def start_two(*words: object, **env: Any) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [*ENV, str(ROOT / "deploy" / "local.sh"), "2", "--", *map(str, words)],
         env={**os.environ, "COLUMNS": "200", "PYTHON": sys.executable, **env},
@@ -95,10 +110,31 @@ def start_two(*words: object, **env: str) -> "subprocess.Popen[str]":
     )
 
 
-def run_two(*words: object, **env: str) -> Result:
-    process = start_two(*words, **env)
-    stdout, stderr = process.communicate(timeout=PATIENCE)
-    return Result(process.returncode, stdout, stderr)
+def two(*words: object) -> list[list[object]]:
+    """Return the words of each of two processes that meet."""
+    at = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
+    return [[*words, *at, "--process-id", index] for index in range(2)]
+
+
+def run_two(folder: Path, *words: object, **env: Any) -> Result:
+    """Run two processes in a folder to their end, which is the same for both.
+
+    Returns:
+      The exit code, and what process 0 told; then the lines of the other, as the
+      launcher shows them.
+    """
+    cli = Cli(folder)
+    both = [cli.start(*each, **env) for each in two(*words)]
+    try:
+        told = [process.communicate(timeout=PATIENCE) for process in both]
+    finally:
+        end_all(both)
+    code, other = (process.returncode for process in both)
+    assert code == other, told
+    lines = (re.sub(r"(?m)^(?=.)", "[1] ", text) for text in told[1])
+    return Result(
+        code, *(text + more for text, more in zip(told[0], lines, strict=True))
+    )
 
 
 def stopped_steps(stderr: str) -> list[int]:
