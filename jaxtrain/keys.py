@@ -8,6 +8,10 @@ import jax
 
 # What a key is for. A number, once used, stays: it is part of what a seed means.
 INIT, AUGMENT, DROPOUT, ROUNDING = 0, 1, 2, 3
+# What an example keeps over the epochs.
+EXAMPLE = 4
+# What all examples of a step have in common.
+MIX = 5
 
 
 def root_key(seed: int) -> jax.Array:

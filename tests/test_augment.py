@@ -9,9 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.config import AugmentConfig
+from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
 from jaxtrain.config.augment import DETAILS
-from jaxtrain.data.augment import AUGMENTATIONS, augment, make_keys, normalize, windows
+from jaxtrain.data import loader, sources
+from jaxtrain.data.augment import (
+    AUGMENTATIONS,
+    augment,
+    check_augmentations,
+    make_keys,
+    normalize,
+    windows,
+)
+from jaxtrain.data.augment.alternate import alternating_flip
+from jaxtrain.data.augment.apply import stay
+from jaxtrain.errors import UserError
+from jaxtrain.parallel.mesh import make_mesh
 
 FILL = np.array([50.4, 100.0, 199.6])
 EVERYTHING = AugmentConfig(crop_padding=2, horizontal_flip=True, cutout_size=4)
@@ -142,9 +154,12 @@ def test_a_target_goes_where_the_pixels_of_its_image_go():
 
 def test_every_row_is_a_field_of_the_config():
     fields = {field.name for field in dataclasses.fields(AugmentConfig)}
-    # Random windows come before the table, a user's own augmentations after it.
-    switches = fields - set(DETAILS) - {"random_resized_crop", "own"}
-    assert set(AUGMENTATIONS) == switches
+    # Random windows come before the table, what mixes and a user's own after it.
+    before = {"random_resized_crop", "alternating_flip"}
+    of_jitter = {"brightness", "contrast", "saturation", "hue"}
+    after = {"mixup", "cutmix", "own"}
+    switches = fields - set(DETAILS) - before - of_jitter - after
+    assert set(AUGMENTATIONS) == switches | {"colour_jitter"}
     numbers = [row.number for row in AUGMENTATIONS.values()]
     assert len({*numbers, windows.NUMBER}) == len(numbers) + 1
 
@@ -160,3 +175,77 @@ def test_normalize(dtype):
     np.testing.assert_allclose(
         np.asarray(normalized.astype(jnp.float32)), expected, atol=tolerance
     )
+
+
+def test_alternating_flip_shows_both_sides_in_two_epochs():
+    images = random_images(400)
+    root, each = jax.random.key(0), jnp.arange(400)
+
+    @jax.jit
+    def mirror(epoch, indices=each, image=images):
+        batch = {"image": image, "target": image[..., 0], "index": indices}
+        batch["epoch"] = jnp.full(len(image), epoch)
+        follow = lambda target, move: move(target[..., None])[..., 0]  # noqa: E731
+        return alternating_flip(batch, root, follow)
+
+    first, second, third = (mirror(epoch) for epoch in range(3))
+    mirrored = (first["image"] == images[:, :, ::-1]).all((1, 2, 3))
+    assert abs(mirrored.mean() - 0.5) < 6 * 0.5 / np.sqrt(400)
+    assert (first["image"] == second["image"][:, :, ::-1]).all()
+    assert (first["image"] == third["image"]).all()
+    for found in (first, second):
+        assert (found["target"] == found["image"][..., 0]).all()
+    # The second time in a batch an example is mirrored if the first time it is not.
+    twice = {"image": images, "target": images[..., 0], "index": each}
+    twice |= {"epoch": jnp.zeros(400, jnp.int32), "repeat": jnp.ones(400, jnp.int32)}
+    found = jax.jit(lambda batch: alternating_flip(batch, root, stay))(twice)
+    assert (found["image"] == second["image"]).all()
+    some = np.array([5, 300, 2])
+    assert (mirror(1, some, images[some])["image"] == second["image"][some]).all()
+
+
+def test_epoch_of_the_flip_is_that_of_the_data():
+    config = DataConfig(batch_size=64, augment=AugmentConfig(alternating_flip=True))
+    splits, mesh = sources.load(config, 0), make_mesh(ParallelConfig())
+    for cache in (True, False):
+        dataset = loader.make_datasets(splits, mesh, cache, 0.0)[0]
+        order = loader.make_order(config, dataset.source, 0)
+        per_epoch = len(dataset.source) // 64
+        batches = loader.train_batches(
+            config, dataset, mesh, order, per_epoch - 1, 3 * per_epoch
+        )
+        epochs = [set(batch["epoch"].tolist()) for batch in batches]
+        assert epochs == [{0}, *[{1}] * per_epoch, *[{2}] * per_epoch]
+
+
+@pytest.mark.parametrize(
+    ("fields", "channels", "message"),
+    [
+        ({"saturation": 0.5}, 1, "saturation = 0.5 is for images of 3 channels"),
+        ({"randaugment": 2}, 4, "randaugment = 2 is for images of 1 or 3 channels"),
+    ],
+)
+def test_colours_that_images_do_not_have_are_refused(fields, channels, message):
+    with pytest.raises(UserError, match=message):
+        check_augmentations(AugmentConfig(**fields), (8, 8, channels))
+    check_augmentations(AugmentConfig(**fields), (8, 8, 3))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"crop_scale": (0.5, 1.0)}, "no effect without data.augment.random_resized"),
+        ({"randaugment_magnitude": 5}, "without data.augment.randaugment"),
+        ({"randaugment": 2, "randaugment_magnitude": 31}, "magnitude = 31: expected"),
+        ({"augmix_width": 4}, "without data.augment.augmix"),
+        ({"erasing_value": "noise"}, "without data.augment.erasing"),
+        ({"erasing": 0.5, "erasing_scale": (0.5, 0.2)}, "erasing_scale = "),
+        ({"erasing": 1.5}, "erasing = 1.5"),
+        ({"hue": 0.6}, "hue = 0.6"),
+        ({"rotation": 200.0}, "rotation = 200"),
+        ({"horizontal_flip": True, "alternating_flip": True}, "give one of both"),
+    ],
+)
+def test_wrong_or_idle_options_are_refused(fields, message: str):
+    with pytest.raises(UserError, match=message):
+        AugmentConfig(**fields)

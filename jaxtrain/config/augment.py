@@ -1,7 +1,7 @@
 """The section `data.augment`: random changes of the training images."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from jaxtrain.config.base import Section
 from jaxtrain.errors import UserError
@@ -10,7 +10,19 @@ from jaxtrain.errors import UserError
 DETAILS = {
     "crop_scale": "random_resized_crop",
     "crop_ratio": "random_resized_crop",
+    "randaugment_magnitude": "randaugment",
+    "augmix_width": "augmix",
+    "augmix_depth": "augmix",
+    "augmix_alpha": "augmix",
+    "erasing_scale": "erasing",
+    "erasing_ratio": "erasing",
+    "erasing_value": "erasing",
+    "mix_probability": "mixes",
+    "cutmix_probability": "mixes_both",
 }
+
+# What several fields turn on together, as messages call it.
+NAMED = {"mixes": "mixup or cutmix", "mixes_both": "mixup and data.augment.cutmix"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,21 +42,101 @@ class AugmentConfig(Section):
     # Smallest and largest aspect, width / height, that it has.
     crop_ratio: tuple[float, ...] = (3 / 4, 4 / 3)
 
+    # Mirror left and right one half of the examples, in the next epoch the other.
+    alternating_flip: bool = False
+    # Mirror top and bottom with probability one half.
+    vertical_flip: bool = False
+    # Turn by up to this many degrees, either way.
+    rotation: float = 0.0
+    # Change the brightness by a factor of up to 1 +- this; 0: do not.
+    brightness: float = 0.0
+    # Change the contrast likewise.
+    contrast: float = 0.0
+    # Change the saturation likewise.
+    saturation: float = 0.0
+    # Move the hue by up to this part of its circle either way, 0.5 at most.
+    hue: float = 0.0
+    # RandAugment: so many operations in a row; 0: none.
+    randaugment: int = 0
+    # Their magnitude, 0 to 30.
+    randaugment_magnitude: int = 9
+    # TrivialAugment: one operation of any magnitude of the wide space.
+    trivialaugment: bool = False
+    # AugMix: severity of its operations, 1 to 10; 0: none.
+    augmix: int = 0
+    # Chains of operations that are mixed.
+    augmix_width: int = 3
+    # Operations in a chain; None: 1 to 3, drawn.
+    augmix_depth: int | None = None
+    # Of the distributions that the weights of the mixture are drawn from.
+    augmix_alpha: float = 1.0
+    # Probability that a rectangle of the image is painted over.
+    erasing: float = 0.0
+    # Smallest and largest part of the area that it has.
+    erasing_scale: tuple[float, ...] = (0.02, 0.33)
+    # Smallest and largest aspect, height / width, that it has.
+    erasing_ratio: tuple[float, ...] = (0.3, 3.3)
+    # What it is painted with: the mean colour, or noise.
+    erasing_value: Literal["mean", "noise"] = "mean"
+    # Mixup: pairs of examples are mixed, by weights of Beta(this, this); 0: none.
+    mixup: float = 0.0
+    # Cutmix: a rectangle comes from a partner, its part of the area likewise; 0: none.
+    cutmix: float = 0.0
+    # Probability that the pairs of a step are mixed at all.
+    mix_probability: float = 1.0
+    # With both: probability that it is cutmix and not mixup.
+    cutmix_probability: float = 0.5
+
     # Augmentations of your own, after the others: path/to/file.py:name or
     # package.module:name.
     own: tuple[str, ...] = ()
 
     def validate(self) -> None:
         self._not_negative("crop_padding", "cutout_size")
-        self._range("crop_scale", most=1)
-        self._range("crop_ratio")
+        self._not_negative("brightness", "contrast", "saturation")
+        # Each operation makes the compiled step larger.
+        self._check("randaugment", 0 <= self.randaugment <= 14, "0 to 14")
+        for name in ("augmix_width", "augmix_depth"):
+            self._check(name, (getattr(self, name) or 0) <= 14, "at most 14")
+        self._check("rotation", 0 <= self.rotation <= 180, "0 to 180")
+        self._check("hue", 0 <= self.hue <= 0.5, "0 to 0.5")
+        magnitude = self.randaugment_magnitude
+        self._check("randaugment_magnitude", 0 <= magnitude <= 30, "0 to 30")
+        self._check("augmix", 0 <= self.augmix <= 10, "0 to 10")
+        self._positive("augmix_width", "augmix_depth", "augmix_alpha")
+        self._check("erasing", 0 <= self.erasing <= 1, "0 to 1")
+        self._not_negative("mixup", "cutmix")
+        for name in ("mix_probability", "cutmix_probability"):
+            self._check(name, 0 < getattr(self, name) <= 1, "0 < value <= 1")
+        for name in ("crop", "erasing"):
+            self._range(f"{name}_scale", most=1)
+            self._range(f"{name}_ratio")
+        if self.alternating_flip and self.horizontal_flip:
+            raise UserError(
+                "augment.alternating_flip and augment.horizontal_flip: give one of both"
+            )
         for detail, of in DETAILS.items():
             value, default = getattr(self, detail), _default(detail)
             if value != default and not getattr(self, of):
                 raise UserError(
                     f"augment.{detail} = {value!r} has no effect without data.augment."
-                    f"{of}: set that too"
+                    f"{NAMED.get(of, of)}: set that too"
                 )
+
+    @property
+    def colour_jitter(self) -> bool:
+        """Whether any of the four is to change."""
+        return any((self.brightness, self.contrast, self.saturation, self.hue))
+
+    @property
+    def mixes(self) -> bool:
+        """Whether examples are mixed in pairs."""
+        return bool(self.mixup or self.cutmix)
+
+    @property
+    def mixes_both(self) -> bool:
+        """Whether either of two ways to mix is drawn."""
+        return bool(self.mixup and self.cutmix)
 
     def _range(self, name: str, most: float | None = None) -> None:
         """Check that a field holds two values above 0, the smaller one first."""

@@ -39,6 +39,9 @@ class TrainConfig(Section):
     on_spike: Literal["warn", "skip", "rewind"] = "warn"
     # Classification: probability moved from the true class to all classes evenly.
     label_smoothing: float = 0.0
+    # Classification: weight of each class in the training loss, relative to the others,
+    # or balanced: one over the number of its examples; None: all alike.
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
     # Decay of the moving average of the weights, which is then what is evaluated.
     ema_decay: float | None = None
     # Epochs between evaluations on the validation split; default: 1.
@@ -60,6 +63,9 @@ class TrainConfig(Section):
         self._seconds("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
         self._fraction("label_smoothing", "ema_decay")
+        weights = self.class_weights
+        ok = not isinstance(weights, tuple) or (weights and min(weights) >= 0)
+        self._check("class_weights", bool(ok), "balanced, or values of 0 or more")
         self._positive("spike_sigma")
         self._check("spike_window", self.spike_window >= 10, "10 or more")
         for name, default in (("spike_window", 100), ("on_spike", "warn")):

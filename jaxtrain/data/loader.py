@@ -159,8 +159,9 @@ def train_batches(
     """Yield this process's rows of the batches of steps `start` to `stop`."""
     rows = sharding.local_rows(mesh, config.batch_size)
     crop_seed = order.seed if dataset.source.takes_windows else None
+    epochs = config.augment.alternating_flip
     read = _Read(
-        indices=functools.partial(_train_rows, order, rows),
+        indices=functools.partial(_train_rows, order, rows, epochs),
         source=None if dataset.on_device else dataset.source,
         crop_seed=crop_seed,
     )
@@ -235,11 +236,13 @@ class _Read:
         return np.column_stack([first, *columns])
 
 
-def _train_rows(order: DataOrder, rows: slice, step: int) -> HostBatch:
+def _train_rows(order: DataOrder, rows: slice, epochs: bool, step: int) -> HostBatch:
     batch = {"index": order.indices(step)[rows].astype(np.int32)}
     if order.repeats > 1:
         place = np.arange(order.batch_size)[rows]
         batch["repeat"] = (place % order.repeats).astype(np.int32)
+    if epochs:
+        batch["epoch"] = np.full_like(batch["index"], order.epoch(step))
     return batch
 
 

@@ -45,12 +45,20 @@ class DataOrder:
 
         The last `num_examples % batch_size` of each epoch's order are left out.
         """
-        epoch, place = divmod(step, self.num_examples // self.batch_size)
+        epoch, place = self.epoch(step), step % self._steps
         order = epoch_order(self.seed, epoch, self.num_examples)
         if self.groups is not None:
             order = self._balanced(epoch)
         size = self.batch_size // self.repeats
         return np.repeat(order[place * size : (place + 1) * size], self.repeats)
+
+    def epoch(self, step: int) -> int:
+        """Return the number of the epoch that a step is in, from 0."""
+        return step // self._steps
+
+    @property
+    def _steps(self) -> int:
+        return self.num_examples // self.batch_size
 
     def _balanced(self, epoch: int) -> np.ndarray:
         """Return the examples of an epoch, as many of each group (within one).

@@ -9,11 +9,14 @@ import jax.numpy as jnp
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import Follow, augment, make_keys, normalize, windows
+from jaxtrain.data.augment.alternate import alternating_flip
 from jaxtrain.data.augment.apply import stay
+from jaxtrain.data.augment.mix import Join, mix_pairs
 from jaxtrain.data.images import Fit
 
 # `image` (batch, height, width, channels), `target` (what the store has for each, any
-# pytree), `index` and, to evaluate, `mask` (batch,).
+# pytree), `index` and, to evaluate, `mask` (batch,); `epoch` (batch,) where a flip
+# alternates.
 Batch = dict[str, Any]
 # (data on the device, batch, root key, step) -> batch with normalised images.
 Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]
@@ -26,10 +29,12 @@ def make_preprocess(
     config: AugmentConfig | None = None,
     follow: Follow = stay,
     *,
+    join: Join | None = None,
+    repeats: int = 1,
     size: int | None = None,
     fit: Fit | None = None,
 ) -> Preprocess:
-    """Return what the step does to a batch: gather, fit, augment, normalise.
+    """Return what the step does to a batch: gather, fit, augment, mix, normalise.
 
     Args:
       mean: of each channel, in 0..1.
@@ -37,6 +42,8 @@ def make_preprocess(
       dtype: of the prepared images.
       config: the augmentations; None: none.
       follow: how the targets go along with them.
+      join: what becomes of the targets of examples that are mixed.
+      repeats: times in a row that an example is in a batch.
       size: of the prepared images; None: that of the stored ones.
       fit: how they get this size.
     """
@@ -50,8 +57,14 @@ def make_preprocess(
             )
             if size is not None and fit is not None:
                 batch = windows.random_windows(batch, each, size, fit, follow)
+            if config.alternating_flip:
+                batch = alternating_flip(batch, root, follow)
             fill = 255 * jnp.asarray(mean)
             batch = augment(batch, each, config, fill, follow)
+            if config.mixes:
+                assert join is not None
+                key = keys.at_step(root, keys.MIX, step)
+                batch = mix_pairs(batch, key, config, join, repeats)
         elif size is not None and fit is not None:
             batch = windows.centres(batch, size, fit, follow)
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}

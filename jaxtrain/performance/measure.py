@@ -139,7 +139,9 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
         )
 
     rows = sharding.batch_sharding(mesh)
-    numbers = ("index", "repeat") if config.repeats > 1 else ("index",)
+    numbers = ["index"]
+    numbers += ["repeat"] if config.repeats > 1 else []
+    numbers += ["epoch"] if config.augment.alternating_flip else []
     one = jax.ShapeDtypeStruct((1, size), np.int32, sharding=rows)
     batches = dict.fromkeys(numbers, one)
     if not loader.should_cache(config, splits):
@@ -185,7 +187,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     """Return what one step takes, on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
     train = setup.splits.train
-    bounds = {"image": 256, "index": len(train), "repeat": 1}
+    bounds = {"image": 256, "index": len(train), "repeat": 1, "epoch": 2}
     # Any other target may be one that there is not.
     target = train.targets(np.zeros(1, np.int64))
 

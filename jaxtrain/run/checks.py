@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig
-from jaxtrain.data.sources import Splits
+from jaxtrain.data.sources import Source, Splits
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
@@ -46,6 +46,52 @@ def check_batches(config: Config, mesh: Mesh) -> None:
             f"{num_shards} devices cannot share without splitting one: {largest} or a "
             f"divisor of it would fit, or global"
         )
+
+
+def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
+    """Check that examples can be mixed in pairs, each of them on one device."""
+    augment = config.data.augment
+    if not augment.mixes:
+        return
+    fields = [f"data.augment.{n}" for n in ("mixup", "cutmix") if getattr(augment, n)]
+    if type(task).mix is Task.mix:
+        raise UserError(
+            f"{' and '.join(fields)}: task = {config.task!r} does not say what the "
+            "target of two mixed examples is; leave it out, or give the task a method "
+            "mix (docs/tasks.md)"
+        )
+    shards = sharding.num_batch_shards(mesh)
+    reason = "as examples are mixed in pairs, each pair on one device: 2 x data.repeats"
+    sharding.check_divisible(
+        "data.batch_size",
+        config.data.batch_size,
+        2 * config.data.repeats * shards,
+        f"{reason} x parallel.data x parallel.fsdp",
+    )
+
+
+def class_counts(config: Config, train: Source) -> np.ndarray:
+    """Return how often the classes come in training, relative to each other, (C,).
+
+    Raises:
+      UserError: the targets are not classes, or `train.class_weights` would change
+        nothing.
+    """
+    strata, ends = train.strata(), np.array([0, len(train) - 1])
+    if not np.array_equal(train.targets(ends), strata[ends]):
+        raise UserError(
+            f"train.class_weights = {config.train.class_weights!r}: {config.data.source}"
+            " does not group its examples by class"
+        )
+    counts = np.bincount(strata, minlength=train.facts.get("num_classes", 0))
+    if config.data.sampling != "balanced":
+        return counts
+    if config.train.class_weights == "balanced":
+        raise UserError(
+            "train.class_weights = 'balanced' has no effect with data.sampling = "
+            "'balanced', which takes all classes as often: leave one of them out"
+        )
+    return (counts > 0).astype(np.int64)
 
 
 def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
@@ -92,6 +138,12 @@ def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
         raise UserError(
             f"data.image_size = {config.image_size} resizes the images, which the "
             "targets of this task would have to follow: prepare the data in that size"
+        )
+    if config.augment.augmix and type(task).follow is not Task.follow:
+        raise UserError(
+            f"data.augment.augmix = {config.augment.augmix} mixes several copies of an "
+            "image that move apart: the targets of this task cannot follow all; leave "
+            "it out"
         )
     named = (
         (config.train_split, splits.train),

@@ -65,7 +65,8 @@ def _first_batch(setup: Setup, num_images: int) -> tuple[np.ndarray, np.ndarray,
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, 1)
     batch = next(batches)
     fit = {"follow": setup.task.follow, "size": splits.size, "fit": splits.fit}
-    augmenting = make_preprocess(mean, std, np.float32, data.augment, **fit)
+    mixing = {"join": setup.task.mix, "repeats": data.repeats}
+    augmenting = make_preprocess(mean, std, np.float32, data.augment, **fit, **mixing)
     plain = make_preprocess(mean, std, np.float32, **fit)
     stored = dict(batch)
     if dataset.source.takes_windows:

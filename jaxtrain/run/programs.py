@@ -66,7 +66,15 @@ def make_programs(setup: Setup) -> Programs:
     dtype = setup.policy.compute_dtype
     size, fit, follow = setup.splits.size, setup.splits.fit, setup.task.follow
     augmenting = make_preprocess(
-        mean, std, dtype, config.data.augment, follow, size=size, fit=fit
+        mean,
+        std,
+        dtype,
+        config.data.augment,
+        follow,
+        join=setup.task.mix,
+        repeats=config.data.repeats,
+        size=size,
+        fit=fit,
     )
     plain = make_preprocess(mean, std, dtype, follow=follow, size=size, fit=fit)
     make = _whole if setup.stages is None else _staged

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtrain import keys, tasks
 from jaxtrain.config import Config
 from jaxtrain.data import sources
-from jaxtrain.data.augment import check_own
+from jaxtrain.data.augment import check_augmentations
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import momenta
@@ -79,9 +79,13 @@ def build_setup(config: Config) -> Setup:
     splits = sources.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
     checks.check_statistics(config, shape[-1])
-    check_own(config.data.augment, shape)
-    task = tasks.build(config.task, shape, train.facts, config.train)
+    check_augmentations(config.data.augment, shape)
+    facts = train.facts
+    if config.train.class_weights is not None:
+        facts = {**facts, "class_counts": checks.class_counts(config, train)}
+    task = tasks.build(config.task, shape, facts, config.train)
     checks.check_targets(config.data, splits, task)
+    checks.check_mixing(config, meshes[0], task)
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None
     )

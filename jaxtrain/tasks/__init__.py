@@ -14,7 +14,7 @@ from jaxtrain.tasks.metrics import Metric
 
 # What makes the task, of the shape of the images and the facts of the data set.
 TASKS: dict[str, Row] = {
-    "classification": Row(Classification, ("label_smoothing",)),
+    "classification": Row(Classification, ("label_smoothing", "class_weights")),
 }
 
 # What records hold beside metrics of the user's own.
@@ -35,7 +35,10 @@ def build(
     """
     make, takes = find_call(TASKS, "task", name)
     # Without an effect where it is 0.
-    options = SimpleNamespace(label_smoothing=config.label_smoothing or None)
+    options = SimpleNamespace(
+        label_smoothing=config.label_smoothing or None,
+        class_weights=config.class_weights,
+    )
     given = given_options(options, "train", vars(options), name, takes)
     task = call_own("task", name, make, image_shape, facts, **given)
     if not isinstance(task, Task):

@@ -76,6 +76,19 @@ class Task:
         del move
         return target
 
+    def mix(self, target: Any, partner: Any, weight: jax.Array) -> Any:
+        """Return the stored targets of examples that are mixed with their partners.
+
+        A task that does not say so cannot be learnt with mixup and cutmix. One whose
+        target comes from the image alone returns its own.
+
+        Args:
+          target: of a batch.
+          partner: of the partners.
+          weight: share of the former in the images, (B,), float32.
+        """
+        raise NotImplementedError
+
     def loss(self, outputs: jax.Array, target: Any, *, training: bool) -> jax.Array:
         """Return the loss of each example, (B,), in at least float32.
 

@@ -4,7 +4,7 @@ To add a metric: write its function, and its row in `METRICS`.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import optax
 
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
+from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
@@ -21,17 +22,30 @@ from jaxtrain.tasks.pictures import draw_matrix
 MAX_MATRIX_CLASSES = 100
 
 
+class Mixed(NamedTuple):
+    """Targets of examples that are mixed in pairs; all (B,)."""
+
+    label: jax.Array
+    partner: jax.Array
+    weight: jax.Array
+
+
 class Classification(Task):
     """Targets are the numbers of classes, int32 (B,); outputs are logits.
+
+    In training they may be `Mixed`.
 
     Args:
       image_shape: of the images.
       facts: of the data set: `num_classes` and, if known, their `class_names`.
       label_smoothing: probability moved from the true class to all classes evenly, in
         training (Szegedy et al. 2016, arXiv:1512.00567).
+      class_weights: of the loss of each class in training, relative to each other, or
+        "balanced": as much for a class in all as for any other.
 
     Raises:
-      UserError: the data set does not tell its number of classes.
+      UserError: the data set does not tell its number of classes, or the weights do not
+        fit it.
     """
 
     best_metric = "accuracy"
@@ -43,6 +57,7 @@ class Classification(Task):
         facts: Mapping[str, Any],
         *,
         label_smoothing: float = 0.0,
+        class_weights: str | tuple[float, ...] | None = None,
     ):
         del image_shape
         if "num_classes" not in facts:
@@ -60,6 +75,9 @@ class Classification(Task):
                 f"{self.num_outputs}"
             )
         self._smoothing = label_smoothing
+        self._weights: np.ndarray | None = None
+        if class_weights is not None:
+            self._weights = relative_weights(class_weights, facts["class_counts"])
 
     def describe(self) -> str:
         return f"{self.num_outputs} classes"
@@ -71,15 +89,31 @@ class Classification(Task):
         if targets.min() < 0:
             raise UserError(f"{split} has no labels: choose another split")
 
+    def mix(self, target: jax.Array, partner: jax.Array, weight: jax.Array) -> Mixed:
+        return Mixed(target, partner, weight)
+
     def loss(
-        self, outputs: jax.Array, target: jax.Array, *, training: bool
+        self, outputs: jax.Array, target: jax.Array | Mixed, *, training: bool
     ) -> jax.Array:
-        return cross_entropy(outputs, target, self._smoothing if training else 0.0)
+        if isinstance(target, Mixed):
+            one, other = (
+                self.loss(outputs, label, training=training) for label in target[:2]
+            )
+            return target.weight * one + (1 - target.weight) * other
+        loss = cross_entropy(outputs, target, self._smoothing if training else 0.0)
+        if training and self._weights is not None:
+            loss *= jnp.asarray(self._weights, loss.dtype)[target]
+        return loss
 
     def train_metrics(
-        self, outputs: jax.Array, target: jax.Array
+        self, outputs: jax.Array, target: jax.Array | Mixed
     ) -> dict[str, jax.Array]:
-        hits = jnp.argmax(outputs, -1) == target
+        first = jnp.argmax(outputs, -1)
+        if isinstance(target, Mixed):
+            one, other = (first == label for label in target[:2])
+            hits = target.weight * one + (1 - target.weight) * other
+        else:
+            hits = first == target
         return {"accuracy": jnp.mean(hits, dtype=jnp.float32)}
 
     def metrics(self) -> Mapping[str, Metric]:

@@ -4,7 +4,8 @@ One that moves pixels to other places says how (a row with `move`, a function of
 user's own with the attribute `moves`): targets that have pixels then follow.
 
 To add one: write its function, add its field to `AugmentConfig` and its row to
-`AUGMENTATIONS`. Random windows come before them (`windows`).
+`AUGMENTATIONS`. Random windows (`windows`) and the flip that alternates (`alternate`)
+come before them.
 """
 
 import functools
@@ -17,13 +18,20 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import simple
+from jaxtrain.data.augment import jitter, policies, simple
 from jaxtrain.data.augment.apply import Follow, change, make_keys, stay
 from jaxtrain.data.augment.normalize import normalize
 from jaxtrain.errors import UserError
 from jaxtrain.registry import call_own
 
-__all__ = ["AUGMENTATIONS", "Follow", "augment", "check_own", "make_keys", "normalize"]
+__all__ = [
+    "AUGMENTATIONS",
+    "Follow",
+    "augment",
+    "check_augmentations",
+    "make_keys",
+    "normalize",
+]
 
 # (key, image (H, W, C), config) -> image (H, W, C).
 Move = Callable[[jax.Array, jax.Array, AugmentConfig], jax.Array]
@@ -45,12 +53,26 @@ class Row(NamedTuple):
     paint: Paint | None = None
 
 
-# Config field -> its row, applied in this order.
+# Config field, or property -> its row, applied in this order.
 AUGMENTATIONS: dict[str, Row] = {
     "crop_padding": Row(0, simple.random_crop),
     "horizontal_flip": Row(1, simple.horizontal_flip),
+    "vertical_flip": Row(4, simple.vertical_flip),
+    "rotation": Row(5, simple.rotation),
+    "colour_jitter": Row(6, paint=jitter.colour_jitter),
+    "randaugment": Row(7, policies.move_rand_augment, policies.rand_augment),
+    "trivialaugment": Row(8, policies.move_trivial_augment, policies.trivial_augment),
+    "augmix": Row(9, paint=policies.aug_mix),
     "cutout_size": Row(2, paint=simple.cutout),
+    "erasing": Row(10, paint=simple.erasing),
 }
+
+# Fields that need to know what the channels are; of grey images some change nothing.
+NOT_GREY = ("saturation", "hue")
+COLOURED = (
+    *("contrast", *NOT_GREY),
+    *("randaugment", "trivialaugment", "augmix"),
+)
 
 # The number of the first of the user's own, far behind those of the table.
 FIRST_OWN = 1000
@@ -115,12 +137,23 @@ def _call_own(
     return call_own("data.augment.own", name, function, key, image, colour)
 
 
-def check_own(config: AugmentConfig, image_shape: tuple[int, int, int]) -> None:
+def check_augmentations(
+    config: AugmentConfig, image_shape: tuple[int, int, int]
+) -> None:
     """Try the user's own augmentations on the shape of an image (H, W, C).
 
     Raises:
-      UserError: one cannot be found, or does not keep shape and dtype.
+      UserError: one cannot be found, or does not keep shape and dtype; or one of the
+        table takes colours that the images do not have.
     """
+    for field in COLOURED:
+        value, channels = getattr(config, field), image_shape[-1]
+        if value and (channels not in (1, 3) or (channels == 1 and field in NOT_GREY)):
+            raise UserError(
+                f"data.augment.{field} = {value!r} is for images of "
+                f"{'3' if field in NOT_GREY else '1 or 3'} channels; these have "
+                f"{channels}: leave it out, or set data.channels"
+            )
     if config.own:
         image = jax.ShapeDtypeStruct((1, *image_shape), np.uint8)
         colour = jax.ShapeDtypeStruct((image_shape[-1],), np.float32)

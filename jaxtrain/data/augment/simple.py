@@ -1,10 +1,13 @@
-"""Augmentations of a line or two: crops, flips, and squares painted over."""
+"""Augmentations of a few lines: crops, flips, turns, and squares painted over."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config import AugmentConfig
+from jaxtrain.data.augment import affine
+
+ERASING_TRIES = 10
 
 
 def random_crop(key: jax.Array, image: jax.Array, config: AugmentConfig) -> jax.Array:
@@ -42,3 +45,45 @@ def cutout(
     row, column = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
     inside = (row >= top) & (row < top + size) & (column >= left)
     return jnp.where(inside & (column < left + size), fill[None, None], image)
+
+
+def vertical_flip(key: jax.Array, image: jax.Array, config: AugmentConfig) -> jax.Array:
+    """Mirror top and bottom with probability one half."""
+    del config
+    return jnp.where(jax.random.bernoulli(key, np.float32(0.5)), image[::-1], image)
+
+
+def rotation(key: jax.Array, image: jax.Array, config: AugmentConfig) -> jax.Array:
+    """Turn by any angle up to the one given, either way; corners become black."""
+    turn = affine.random_rotation(key, config.rotation, *image.shape[:2])
+    return affine.nearest(image, turn)
+
+
+def erasing(
+    key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
+) -> jax.Array:
+    """Paint a random rectangle (Zhong et al. 2017, arXiv:1708.04896).
+
+    Of ten draws of its area and aspect, height / width, the first counts that is
+    smaller than the image; if none is, nothing is painted (as in torchvision).
+    """
+    height, width, _ = image.shape
+    shape_key, noise_key = jax.random.split(key)
+    draws = jax.random.uniform(shape_key, (2 * ERASING_TRIES + 3,), jnp.float32)
+    least, most = config.erasing_scale
+    area = height * width * (least + (most - least) * draws[3::2])
+    ratio = jnp.log(jnp.array(config.erasing_ratio, jnp.float32))
+    aspect = jnp.exp(ratio[0] + (ratio[1] - ratio[0]) * draws[4::2])
+    h, w = jnp.round(jnp.sqrt(area * aspect)), jnp.round(jnp.sqrt(area / aspect))
+    fits = (h < height) & (w < width)
+    first = jnp.argmax(fits)
+    h, w = h[first], w[first]
+    top = jnp.floor(draws[1] * (height - h + 1))
+    left = jnp.floor(draws[2] * (width - w + 1))
+    row, column = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
+    inside = (row >= top) & (row < top + h) & (column >= left) & (column < left + w)
+    paint = fill[None, None]
+    if config.erasing_value == "noise":
+        paint = jax.random.bits(noise_key, image.shape, jnp.uint8)
+    chosen = (draws[0] < config.erasing) & jnp.any(fits)
+    return jnp.where(inside & chosen, paint, image)

@@ -1,0 +1,97 @@
+"""Images sheared, moved and turned: one gather, by coordinates in fixed point.
+
+A map is what Pillow's `Image.transform` takes, from a pixel of the result back to the
+stored ones: (a, b, c, d, e, f) for x' = a x + b y + c and y' = d x + e y + f. It comes
+as six int32 in 1/65536 pixels, the arithmetic of Pillow itself.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+ONE = 65536
+IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+Map = tuple[float, float, float, float, float, float]
+
+
+def shear_x(slope: float) -> Map:
+    return 1.0, slope, 0.0, 0.0, 1.0, 0.0
+
+
+def shear_y(slope: float) -> Map:
+    return 1.0, 0.0, 0.0, slope, 1.0, 0.0
+
+
+def translate(right: float, down: float) -> Map:
+    """Return the map that moves an image by whole pixels."""
+    return 1.0, 0.0, -float(int(right)), 0.0, 1.0, -float(int(down))
+
+
+def rotate(degrees: float, height: int, width: int) -> Map:
+    """Return the map that turns an image counter-clockwise around its middle."""
+    angle = -math.radians(degrees)
+    # A right angle turns to what it is, as in Pillow's `rotate`.
+    cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
+    x, y = width / 2, height / 2
+    return cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y
+
+
+def fixed(maps: np.ndarray) -> np.ndarray:
+    """Return maps (..., 6) in fixed point, for numbers of pixels, not their middles."""
+    a, b, c, d, e, f = np.moveaxis(np.asarray(maps, np.float64), -1, 0)
+    middles = (a, b, c + (a + b) / 2, d, e, f + (d + e) / 2)
+    return np.floor(np.stack(middles, -1) * ONE + 0.5).astype(np.int32)
+
+
+def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
+    """Draw a map of `rotate`, in fixed point, of up to `degrees` either way."""
+    drawn = jax.random.uniform(key, (), jnp.float32, -degrees, degrees)
+    cos, sin = jnp.cos(jnp.deg2rad(drawn)), -jnp.sin(jnp.deg2rad(drawn))
+    # From the middle of the image, which is half a pixel less in numbers of pixels.
+    x, y = (width - 1) / 2, (height - 1) / 2
+    c, f = x - cos * x - sin * y + 0.5, y + sin * x - cos * y + 0.5
+    floats = jnp.stack([cos, sin, c, -sin, cos, f])
+    return jnp.floor(floats * ONE + 0.5).astype(jnp.int32)
+
+
+def nearest(image: jax.Array, coefficients: jax.Array) -> jax.Array:
+    """Take for each pixel the stored one (H, W, C) that its middle lies on, or 0."""
+    x, y = _places(image, coefficients)
+    return _take(image, x >> 16, y >> 16)
+
+
+def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
+    """Take for each pixel the mean of the four (H, W, C) around its middle, or 0."""
+    x, y = _places(image, coefficients)
+    height, width, _ = image.shape
+    inside = (x >= 0) & (x < width * ONE) & (y >= 0) & (y < height * ONE)
+    x, y = x - ONE // 2, y - ONE // 2
+    left, top = x >> 16, y >> 16
+    along, down = ((v & (ONE - 1)).astype(jnp.float32)[..., None] / ONE for v in (x, y))
+
+    def corner(rows: jax.Array, columns: jax.Array) -> jax.Array:
+        rows, columns = jnp.clip(rows, 0, height - 1), jnp.clip(columns, 0, width - 1)
+        return _take(image, columns, rows).astype(jnp.float32)
+
+    upper = corner(top, left) * (1 - along) + corner(top, left + 1) * along
+    lower = corner(top + 1, left) * (1 - along) + corner(top + 1, left + 1) * along
+    mean = upper * (1 - down) + lower * down
+    return jnp.where(inside[..., None], mean, 0).astype(image.dtype)
+
+
+def _places(image: jax.Array, coefficients: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return x and y of what each pixel shows, (H, W) each, in 1/65536 pixels."""
+    a, b, c, d, e, f = coefficients
+    rows = jnp.arange(image.shape[0], dtype=jnp.int32)[:, None]
+    columns = jnp.arange(image.shape[1], dtype=jnp.int32)
+    return a * columns + b * rows + c, d * columns + e * rows + f
+
+
+def _take(image: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    height, width, channels = image.shape
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    index = jnp.where(inside, y * width + x, 0)
+    taken = image.reshape(height * width, channels)[index]
+    return jnp.where(inside[..., None], taken, 0).astype(image.dtype)

@@ -1,0 +1,140 @@
+"""Changes of colour in the arithmetic of Pillow, on uint8 images (H, W, C).
+
+Most are a table of 256 values a channel, (C, 256); the others blend two images.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+VALUES = np.arange(256, dtype=np.int32)
+
+
+def to_grey(image: jax.Array) -> jax.Array:
+    """Return the luminance of ITU-R 601, int32 (H, W, 1), in Pillow's fixed point."""
+    if image.shape[-1] == 1:
+        return image.astype(jnp.int32)
+    weights = jnp.array([19595, 38470, 7471], jnp.int32)
+    return (jnp.sum(image * weights, -1, keepdims=True) + 0x8000) >> 16
+
+
+def mean_grey(image: jax.Array) -> jax.Array:
+    """Return the mean luminance, rounded, int32 ()."""
+    count = image.shape[0] * image.shape[1]
+    total = jnp.sum(to_grey(image).astype(jnp.uint32), dtype=jnp.uint32)
+    return ((2 * total + count) // (2 * count)).astype(jnp.int32)
+
+
+def blend(one: jax.Array, other: jax.Array, factor: jax.Array) -> jax.Array:
+    """Return uint8 one + factor x (other - one), cut to a level, as `Image.blend`."""
+    one, other = jnp.asarray(one, jnp.int32), jnp.asarray(other, jnp.int32)
+    mixed = one.astype(jnp.float32) + factor * (other - one).astype(jnp.float32)
+    return jnp.clip(mixed, 0, 255).astype(jnp.uint8)
+
+
+def smooth(image: jax.Array) -> jax.Array:
+    """Return Pillow's SMOOTH: 3x3, the middle counts 5 of 13; borders as they are."""
+    height, width, _ = image.shape
+    wide = image.astype(jnp.int32)
+    if height < 3 or width < 3:
+        return wide
+    rows = wide[:-2] + wide[1:-1] + wide[2:]
+    nine = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
+    inner = (2 * (nine + 4 * wide[1:-1, 1:-1]) + 13) // 26
+    return wide.at[1:-1, 1:-1].set(inner)
+
+
+def counts(image: jax.Array) -> jax.Array:
+    """Count the values of each channel, int32 (C, 256)."""
+    channels = image.shape[-1]
+    pixels = image.reshape(-1, channels).astype(jnp.int32)
+    if jax.default_backend() == "cpu":
+        places = pixels + 256 * jnp.arange(channels)
+        zeros = jnp.zeros(channels * 256, jnp.int32)
+        return zeros.at[places.reshape(-1)].add(1).reshape(channels, 256)
+    # On a GPU adding to the same few places one by one is slow; comparing is not, and
+    # nothing of it is stored.
+    return jnp.sum(pixels.T[:, None] == VALUES[None, :, None], -1, dtype=jnp.int32)
+
+
+def look_up(image: jax.Array, table: jax.Array) -> jax.Array:
+    """Replace each value by that of its channel's table (C, 256)."""
+    places = image.astype(jnp.int32) + 256 * jnp.arange(image.shape[-1])
+    return table.reshape(-1)[places].astype(jnp.uint8)
+
+
+def autocontrast(histogram: jax.Array) -> jax.Array:
+    """Return the tables that stretch each channel to 0..255."""
+    found = histogram > 0
+    low = jnp.argmax(found, -1, keepdims=True)
+    high = 255 - jnp.argmax(found[:, ::-1], -1, keepdims=True)
+    stretched = (VALUES - low) * 255 // jnp.maximum(high - low, 1)
+    return jnp.where(high > low, jnp.clip(stretched, 0, 255), VALUES)
+
+
+def equalize(histogram: jax.Array) -> jax.Array:
+    """Return the tables that make all values of each channel equally frequent."""
+    found = histogram > 0
+    last = 255 - jnp.argmax(found[:, ::-1], -1, keepdims=True)
+    of_last = jnp.take_along_axis(histogram, last, -1)
+    total = jnp.sum(histogram, -1, keepdims=True)
+    step = (total - of_last) // 255
+    before = jnp.cumsum(histogram, -1) - histogram
+    even = (step // 2 + before) // jnp.maximum(step, 1)
+    return jnp.where(step > 0, jnp.clip(even, 0, 255), VALUES)
+
+
+def shift_hue(image: jax.Array, shift: jax.Array) -> jax.Array:
+    """Add to the hue, in 1/256 of a circle, through Pillow's HSV of 8 bits.
+
+    Args:
+      image: of three channels; of one it has no hue.
+      shift: int32 (), 0 to 255.
+    """
+    if image.shape[-1] != 3:
+        return image
+    hue, saturation, value = _to_hsv(image)
+    return _from_hsv((hue + shift) & 255, saturation, value)
+
+
+def _to_hsv(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return hue, saturation and value, int32 (H, W) each, in 0..255."""
+    most, least = jnp.max(image, -1), jnp.min(image, -1)
+    spread = (most - least).astype(jnp.float32)
+    some = jnp.maximum(spread, 1)
+    red, green, blue = (
+        (most - image[..., c]).astype(jnp.float32) / some for c in range(3)
+    )
+    hue = jnp.where(
+        image[..., 0] == most,
+        blue - green,
+        jnp.where(image[..., 1] == most, 2 + red - blue, 4 + green - red),
+    )
+    turns = hue / 6 + 1
+    hue = (turns - jnp.floor(turns)) * 255
+    saturation = spread / jnp.maximum(most, 1).astype(jnp.float32) * 255
+    grey = spread == 0
+    return (
+        jnp.where(grey, 0, hue).astype(jnp.int32),
+        jnp.where(grey, 0, saturation).astype(jnp.int32),
+        most.astype(jnp.int32),
+    )
+
+
+def _from_hsv(hue: jax.Array, saturation: jax.Array, value: jax.Array) -> jax.Array:
+    sixths = hue.astype(jnp.float32) * 6 / 255
+    sector = jnp.floor(sixths)
+    part, pure = sixths - sector, saturation.astype(jnp.float32) / 255
+    bright = value.astype(jnp.float32)
+    low, falling, rising = (
+        jnp.floor(bright * (1 - pure * x) + 0.5).astype(jnp.int32)
+        for x in (1, part, 1 - part)
+    )
+    # Of red, green and blue in each sixth of the circle.
+    six = sector.astype(jnp.int32) % 6
+    red = jnp.choose(six, [value, falling, low, low, rising, value], mode="clip")
+    green = jnp.choose(six, [rising, value, value, falling, low, low], mode="clip")
+    blue = jnp.choose(six, [low, low, rising, value, value, falling], mode="clip")
+    coloured = jnp.stack([red, green, blue], -1)
+    grey = (saturation == 0)[..., None]
+    return jnp.where(grey, value[..., None], coloured).astype(jnp.uint8)

@@ -1,0 +1,131 @@
+"""Augmentations that draw operations: RandAugment, TrivialAugment and AugMix."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.config import AugmentConfig
+from jaxtrain.data.augment import operations
+from jaxtrain.data.augment.apply import fold_each
+from jaxtrain.data.augment.beta import BetaDraw
+from jaxtrain.data.augment.operations import Tables
+
+# Of a chain of AugMix whose depth is drawn (arXiv:1912.02781, figure 4).
+MAX_DEPTH = 3
+
+
+def rand_augment(
+    key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
+) -> jax.Array:
+    """Apply operations one after the other, all of one magnitude (arXiv:1909.13719)."""
+    del fill
+    tables = _rand_tables(image.shape)
+
+    def apply(image: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
+        drawn = operations.draw(key, tables, config.randaugment_magnitude)
+        return operations.apply(image, drawn, tables), None
+
+    # A loop, as copies of it take so many times as long to compile.
+    return jax.lax.scan(apply, image, _in_a_row(key, config.randaugment))[0]
+
+
+def move_rand_augment(
+    key: jax.Array, pixels: jax.Array, config: AugmentConfig
+) -> jax.Array:
+    """Do to pixels what `rand_augment` of the same key does to their places."""
+    tables = _rand_tables(pixels.shape)
+
+    def move(pixels: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
+        drawn = operations.draw(key, tables, config.randaugment_magnitude)
+        return operations.move(pixels, drawn, tables), None
+
+    return jax.lax.scan(move, pixels, _in_a_row(key, config.randaugment))[0]
+
+
+def _rand_tables(shape: tuple[int, ...]) -> Tables:
+    height, width, _ = shape
+    strengths = operations.rand_levels(height, width)
+    return operations.make_tables(strengths, height, width)
+
+
+def _in_a_row(key: jax.Array, number: int) -> jax.Array:
+    """Return a key for each of the operations of an image, (number,)."""
+    return fold_each(key, jnp.arange(number, dtype=jnp.int32))
+
+
+def trivial_augment(
+    key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
+) -> jax.Array:
+    """Apply one operation of any magnitude of the wide space (arXiv:2103.10158)."""
+    del config, fill
+    tables = _trivial_tables(image.shape)
+    return operations.apply(image, operations.draw(key, tables), tables)
+
+
+def move_trivial_augment(
+    key: jax.Array, pixels: jax.Array, config: AugmentConfig
+) -> jax.Array:
+    """Do to pixels what `trivial_augment` of the same key does to their places."""
+    del config
+    tables = _trivial_tables(pixels.shape)
+    return operations.move(pixels, operations.draw(key, tables), tables)
+
+
+def _trivial_tables(shape: tuple[int, ...]) -> Tables:
+    return operations.make_tables(operations.wide_levels(), *shape[:2])
+
+
+def aug_mix(
+    key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
+) -> jax.Array:
+    """Mix an image with chains of operations on it (arXiv:1912.02781).
+
+    The weights of the chains are drawn from Dirichlet(alpha), that of all of them from
+    Beta(alpha, alpha).
+    """
+    del fill
+    width, alpha = config.augmix_width, config.augmix_alpha
+    height, columns, _ = image.shape
+    strengths = operations.mix_levels(height, columns, config.augmix)
+    tables = operations.make_tables(strengths, height, columns)
+    chain_key, weight_key, part_key = jax.random.split(key, 3)
+
+    def chain(key: jax.Array) -> jax.Array:
+        return _chain(key, image, tables, config.augmix_depth)
+
+    chains = jax.vmap(chain)(jax.random.split(chain_key, width))
+    weights = _dirichlet(weight_key, alpha, width)
+    part = BetaDraw(alpha, alpha)(part_key)
+    # One after the other, in single precision, as torchvision does.
+    mixed = (1 - part) * image.astype(jnp.float32)
+    for weight, augmented in zip(weights, chains, strict=True):
+        mixed = mixed + part * weight * augmented.astype(jnp.float32)
+    return jnp.clip(mixed, 0, 255).astype(image.dtype)
+
+
+def _chain(
+    key: jax.Array, image: jax.Array, tables: Tables, depth: int | None
+) -> jax.Array:
+    depth_key, key = jax.random.split(key)
+    drawn_depth = jax.random.randint(depth_key, (), 1, MAX_DEPTH + 1, jnp.int32)
+
+    def apply(
+        image: jax.Array, step: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, None]:
+        number, key = step
+        drawn = operations.draw(key, tables)
+        after = operations.apply(image, drawn, tables, smooth=True)
+        return jnp.where((depth or drawn_depth) > number, after, image), None
+
+    numbers = jnp.arange(depth or MAX_DEPTH, dtype=jnp.int32)
+    return jax.lax.scan(apply, image, (numbers, fold_each(key, numbers)))[0]
+
+
+def _dirichlet(key: jax.Array, alpha: float, size: int) -> list[jax.Array]:
+    """Break a stick: each part is a beta share of what is left (Sethuraman 1994)."""
+    left, parts = jnp.float32(1), []
+    for number in range(size - 1):
+        share = BetaDraw(alpha, alpha * (size - 1 - number))
+        part = left * share(jax.random.fold_in(key, number))
+        parts.append(part)
+        left = left - part
+    return [*parts, left]
