@@ -60,8 +60,8 @@ class DataConfig(Section):
     channels: int | None = None
     # An image file of more pixels is unreadable: it could fill the memory.
     max_pixels: int = 2**26
-    # Part of a split's images, rounded up, that may be unreadable: in training others of
-    # their classes take their places, evaluations leave them out.
+    # Part of a split's images, rounded up, that may be unreadable: in training others
+    # of their classes take their places, evaluations leave them out.
     max_bad_fraction: float = 0.02
     # Mean of each channel, in 0..1, subtracted; None: computed from the training split.
     mean: tuple[float, ...] | None = None

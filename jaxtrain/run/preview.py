@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 from jaxtrain import keys
 from jaxtrain.console import printable
 from jaxtrain.data import loader, sources
-from jaxtrain.data.preprocess import make_preprocess
+from jaxtrain.run.programs import make_preprocesses
 from jaxtrain.run.setup import Setup
 
 # Side of an image in the picture, in pixels, at least: small ones are enlarged.
@@ -54,20 +54,15 @@ def draw_preview(setup: Setup, num_images: int, columns: int = 8) -> Image.Image
 def _first_batch(setup: Setup, num_images: int) -> tuple[np.ndarray, np.ndarray, Any]:
     """Return images before and after, uint8 (n, H, W, C) both, and their targets."""
     data = dataclasses.replace(setup.config.data, workers=0)
-    splits, seed = setup.splits, setup.config.seed
-    dataset, _, _ = loader.make_datasets(
-        splits, setup.mesh, False, data.max_bad_fraction
-    )
+    seed, fraction = setup.config.seed, data.max_bad_fraction
+    dataset, _, _ = loader.make_datasets(setup.splits, setup.mesh, False, fraction)
     mean, std = data.mean, data.std
     if mean is None or std is None:
         mean, std = sources.statistics(dataset.source)
     order = loader.make_order(data, dataset.source, seed)
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, 1)
     batch = next(batches)
-    fit = {"follow": setup.task.follow, "size": splits.size, "fit": splits.fit}
-    mixing = {"join": setup.task.mix, "repeats": data.repeats}
-    augmenting = make_preprocess(mean, std, np.float32, data.augment, **fit, **mixing)
-    plain = make_preprocess(mean, std, np.float32, **fit)
+    augmenting, plain = make_preprocesses(setup, mean, std, np.float32)
     stored = dict(batch)
     if dataset.source.takes_windows:
         stored["image"] = dataset.source.read(batch["index"], unreadable=[])["image"]

@@ -1,6 +1,7 @@
 """The compiled programs of a run, and the data that they read."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -64,19 +65,7 @@ def make_programs(setup: Setup) -> Programs:
     if mean is None or std is None:
         mean, std = sources.statistics(train_set.source)
     dtype = setup.policy.compute_dtype
-    size, fit, follow = setup.splits.size, setup.splits.fit, setup.task.follow
-    augmenting = make_preprocess(
-        mean,
-        std,
-        dtype,
-        config.data.augment,
-        follow,
-        join=setup.task.mix,
-        repeats=config.data.repeats,
-        size=size,
-        fit=fit,
-    )
-    plain = make_preprocess(mean, std, dtype, follow=follow, size=size, fit=fit)
+    augmenting, plain = make_preprocesses(setup, mean, std, dtype)
     make = _whole if setup.stages is None else _staged
     with jax.default_matmul_precision(setup.policy.products):
         weights, begin, train, evaluate = make(setup, augmenting, plain)
@@ -93,6 +82,28 @@ def make_programs(setup: Setup) -> Programs:
         mean=mean,
         std=std,
     )
+
+
+def make_preprocesses(
+    setup: Setup, mean: tuple[float, ...], std: tuple[float, ...], dtype: Any
+) -> tuple[Preprocess, Preprocess]:
+    """Return what prepares batches of training, and those of evaluations."""
+    splits, follow, data = setup.splits, setup.task.follow, setup.config.data
+    augmenting = make_preprocess(
+        mean,
+        std,
+        dtype,
+        data.augment,
+        follow,
+        join=setup.task.mix,
+        repeats=data.repeats,
+        size=splits.size,
+        fit=splits.fit,
+    )
+    plain = make_preprocess(
+        mean, std, dtype, follow=follow, size=splits.size, fit=splits.fit
+    )
+    return augmenting, plain
 
 
 def _zero_sums(setup: Setup, plain: Preprocess) -> Sums:
