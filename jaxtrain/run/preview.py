@@ -1,6 +1,7 @@
 """Training images before and after augmentation, in one picture."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -20,39 +21,40 @@ GAP, TEXT_HEIGHT = 8, 16
 LETTER = 6
 
 
-def draw_preview(setup: Setup, num_images: int, columns: int = 8) -> Image.Image:
+def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
     """Return a picture of the first training images: above as stored, below augmented.
 
     Args:
       setup: of the run.
-      num_images: at most; a batch may have fewer.
-      columns: of the picture.
+      num_steps: whose batches are shown, one in a row.
+      columns: images of each batch, if it has so many.
 
     Raises:
       UserError: too many images are unreadable.
     """
-    before, after, targets = _first_batch(setup, num_images)
-    side = max(SIDE, *after.shape[1:3])
-    cell = side + GAP, 2 * side + TEXT_HEIGHT + 2 * GAP
-    columns = min(columns, len(after))
-    rows = -(-len(after) // columns)
-    picture = Image.new("RGB", (columns * cell[0] + GAP, rows * cell[1] + GAP), "white")
+    rows = list(_first_batches(setup, num_steps, columns))
+    shape = rows[0][1].shape
+    side = max(SIDE, *shape[1:3])
+    width, height = side + GAP, 2 * side + TEXT_HEIGHT + 2 * GAP
+    size = shape[0] * width + GAP, num_steps * height + GAP
+    picture = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(picture)
-    for number, (old, new) in enumerate(zip(before, after, strict=True)):
-        row, column = divmod(number, columns)
-        left, top = GAP + column * cell[0], GAP + row * cell[1]
-        target = jax.tree.map(lambda x, n=number: x[n], targets)
-        text = printable(setup.task.label(target))[: side // LETTER]
-        # The font knows the letters of Latin-1.
-        text = text.encode("latin-1", "replace").decode("latin-1")
-        draw.text((left, top), text, fill="black")
-        picture.paste(_enlarged(old, side), (left, top + TEXT_HEIGHT))
-        picture.paste(_enlarged(new, side), (left, top + TEXT_HEIGHT + side + GAP // 2))
+    for row, (before, after, labels) in enumerate(rows):
+        for column, label in enumerate(labels):
+            left, top = GAP + column * width, GAP + row * height
+            # The font knows the letters of Latin-1.
+            text = printable(label)[: side // LETTER].encode("latin-1", "replace")
+            draw.text((left, top), text.decode("latin-1"), fill="black")
+            top += TEXT_HEIGHT
+            picture.paste(_enlarged(before[column], side), (left, top))
+            picture.paste(_enlarged(after[column], side), (left, top + side + GAP // 2))
     return picture
 
 
-def _first_batch(setup: Setup, num_images: int) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Return images before and after, uint8 (n, H, W, C) both, and their targets."""
+def _first_batches(
+    setup: Setup, num_steps: int, num_images: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
+    """Yield images before and after, uint8 (n, H, W, C) both, and their labels."""
     data = dataclasses.replace(setup.config.data, workers=0)
     seed, fraction = setup.config.seed, data.max_bad_fraction
     dataset, _, _ = loader.make_datasets(setup.splits, setup.mesh, False, fraction)
@@ -60,21 +62,24 @@ def _first_batch(setup: Setup, num_images: int) -> tuple[np.ndarray, np.ndarray,
     if mean is None or std is None:
         mean, std = sources.statistics(dataset.source)
     order = loader.make_order(data, dataset.source, seed)
-    batches = loader.train_batches(data, dataset, setup.mesh, order, 0, 1)
-    batch = next(batches)
-    augmenting, plain = make_preprocesses(setup, mean, std, np.float32)
-    stored = dict(batch)
-    if dataset.source.takes_windows:
-        stored["image"] = dataset.source.read(batch["index"], unreadable=[])["image"]
+    batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps)
+    augmenting, plain = map(jax.jit, make_preprocesses(setup, mean, std, np.float32))
 
-    def show(preprocess: Any, batch: dict[str, Any]) -> np.ndarray:
-        step = np.int32(0)
-        prepared = jax.jit(preprocess)({}, batch, keys.root_key(seed), step)
+    def show(preprocess: Any, batch: dict[str, Any], step: int) -> np.ndarray:
+        prepared = preprocess({}, batch, keys.root_key(seed), np.int32(step))
         pixels = np.asarray(prepared["image"]) * np.array(std) + np.array(mean)
         return np.clip(np.rint(255 * pixels), 0, 255).astype(np.uint8)[:num_images]
 
-    targets = jax.tree.map(lambda x: x[:num_images], batch["target"])
-    return show(plain, stored), show(augmenting, batch), targets
+    for step, batch in enumerate(batches):
+        stored = dict(batch)
+        if dataset.source.takes_windows:
+            stored |= dataset.source.read(batch["index"], unreadable=[])
+        targets = [
+            jax.tree.map(lambda x, n=n: x[n], batch["target"])
+            for n in range(min(num_images, len(batch["index"])))
+        ]
+        labels = [setup.task.label(target) for target in targets]
+        yield show(plain, stored, step), show(augmenting, batch, step), labels
 
 
 def _enlarged(pixels: np.ndarray, side: int) -> Image.Image:
