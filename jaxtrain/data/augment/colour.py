@@ -122,19 +122,12 @@ def _to_hsv(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def _from_hsv(hue: jax.Array, saturation: jax.Array, value: jax.Array) -> jax.Array:
-    sixths = hue.astype(jnp.float32) * 6 / 255
-    sector = jnp.floor(sixths)
-    part, pure = sixths - sector, saturation.astype(jnp.float32) / 255
-    bright = value.astype(jnp.float32)
-    low, falling, rising = (
-        jnp.floor(bright * (1 - pure * x) + 0.5).astype(jnp.int32)
-        for x in (1, part, 1 - part)
-    )
-    # Of red, green and blue in each sixth of the circle.
-    six = sector.astype(jnp.int32) % 6
-    red = jnp.choose(six, [value, falling, low, low, rising, value], mode="clip")
-    green = jnp.choose(six, [rising, value, value, falling, low, low], mode="clip")
-    blue = jnp.choose(six, [low, low, rising, value, value, falling], mode="clip")
-    coloured = jnp.stack([red, green, blue], -1)
-    grey = (saturation == 0)[..., None]
-    return jnp.where(grey, value[..., None], coloured).astype(jnp.uint8)
+    """Return uint8 (H, W, 3): each channel is darkest opposite of its own hue."""
+    sixths = hue.astype(jnp.float32)[..., None] * 6 / 255
+    # Red, green and blue lie at 0, 2 and 4 sixths of the circle.
+    place = sixths + jnp.array([5, 3, 1], jnp.float32)
+    place = jnp.where(place >= 6, place - 6, place)
+    darker = jnp.clip(jnp.minimum(place, 4 - place), 0, 1)
+    pure = saturation.astype(jnp.float32)[..., None] / 255
+    bright = value.astype(jnp.float32)[..., None]
+    return jnp.floor(bright * (1 - pure * darker) + 0.5).astype(jnp.uint8)
