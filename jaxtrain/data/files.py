@@ -8,6 +8,8 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
+from jaxtrain.data.quiet import keep_quiet
+
 # Tried in this order: PNG first reads small images a fifth faster than Pillow's own.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -24,8 +26,12 @@ UPRIGHT = {
 }
 # From here on rows and columns change places.
 FIRST_TURNED = 5
+# Tags of TIFF: the width and the height of a tile.
+TILE_SIDES = (322, 323)
 # A JPEG is decoded at one of these parts of its size; 3/4 takes longer than all of it.
 JPEG_FACTORS = (8, 4, 2)
+# What simplejpeg says of bytes that are too many, and nothing is lost.
+HARMLESS = "extraneous bytes"
 # What transparent pixels show.
 BACKGROUND = 255
 
@@ -82,7 +88,7 @@ class ImageFile:
             least = least[1], least[0]
         try:
             if self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4:
-                pixels = self._decode_jpeg(channels, least)
+                pixels = self._decode_jpeg_leniently(channels, least)
             else:
                 pixels = self._decode_any(channels)
         # Damaged files make Pillow raise all kinds of errors.
@@ -93,6 +99,18 @@ class ImageFile:
         picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
         upright = np.asarray(picture.transpose(UPRIGHT[self.orientation]))
         return upright.reshape(*upright.shape[:2], channels)
+
+    def _decode_jpeg_leniently(
+        self, channels: int, least: tuple[float, float] | None
+    ) -> np.ndarray:
+        """Decode a JPEG, also if there is something between its parts."""
+        try:
+            return self._decode_jpeg(channels, least)
+        except ValueError as error:
+            # Pillow skips them, as browsers do; some cameras write them.
+            if HARMLESS not in str(error):
+                raise
+            return self._decode_any(channels)
 
     def _decode_jpeg(
         self, channels: int, least: tuple[float, float] | None
@@ -105,7 +123,14 @@ class ImageFile:
             stored = stored[::-1]
         for factor in JPEG_FACTORS:
             if stored[0] >= factor * least[0] and stored[1] >= factor * least[1]:
-                return simplejpeg.decode_jpeg(self.data, colours, min_factor=factor)
+                # The factor alone has no effect.
+                return simplejpeg.decode_jpeg(
+                    self.data,
+                    colours,
+                    min_height=-(-stored[0] // factor),
+                    min_width=-(-stored[1] // factor),
+                    min_factor=factor,
+                )
         return simplejpeg.decode_jpeg(self.data, colours)
 
     def _decode_any(self, channels: int) -> np.ndarray:
@@ -128,23 +153,29 @@ def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
         raise UnreadableError(data.strerror or _reason(data)) from data
     if not data:
         raise UnreadableError("the file is empty")
+    keep_quiet()
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             (width, height), mode = image.size, image.mode
             # A photograph with pictures beside it, as telephones take, is a JPEG too.
             kind = "JPEG" if image.format == "MPO" else str(image.format)
             orientation = 1
-            if "exif" in image.info or kind == "TIFF":
+            # Pillow itself turns a TIFF upright.
+            if "exif" in image.info and kind != "TIFF":
                 orientation = image.getexif().get(ORIENTATION, 1)
+            # A tile is decoded whole, however small the image is.
+            tags = getattr(image, "tag_v2", {})
+            tile = [int(tags.get(tag, 0)) for tag in TILE_SIDES]
     except Image.UnidentifiedImageError:
         known = ", ".join(FORMATS)
         raise UnreadableError(f"it is no image of a known format ({known})") from None
     except Exception as error:
         raise UnreadableError(_reason(error)) from error
-    if width * height > max_pixels:
-        raise UnreadableError(
-            f"{width}x{height} are more pixels than data.max_pixels = {max_pixels}"
-        )
+    for columns, rows in ((width, height), tile):
+        if columns * rows > max_pixels:
+            raise UnreadableError(
+                f"{columns}x{rows} are more pixels than data.max_pixels = {max_pixels}"
+            )
     if orientation not in UPRIGHT:
         orientation = 1
     elif orientation >= FIRST_TURNED:
@@ -154,14 +185,15 @@ def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
 
 def _convert(image: Image.Image, channels: int) -> Image.Image:
     """Return a grey or colour image of 8 bits, over white where it is transparent."""
-    if image.mode == MODES[channels]:
+    transparent = channels != 4 and image.has_transparency_data
+    if image.mode == MODES[channels] and not transparent:
         return image
     if image.mode.startswith("I;16"):
         # Pillow's own conversion would cut off all that is above 255.
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise ValueError("its pixels have 32 bits: save it with 8 or 16")
-    if channels != 4 and image.has_transparency_data:
+    if transparent:
         image = image.convert("RGBA")
         background = Image.new("RGBA", image.size, (BACKGROUND,) * 4)
         image = Image.alpha_composite(background, image)

@@ -106,9 +106,8 @@ def open_digits(name: str, config: DataConfig) -> Opened:
     if name:
         raise UserError(f"data.source = {config.source!r}: expected digits")
     pixels, label = load_digits(return_X_y=True)
-    pixels = (
-        np.rint(np.asarray(pixels) * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
-    )
+    pixels = np.rint(np.asarray(pixels) * (255 / 16)).astype(np.uint8)
+    pixels = pixels.reshape(-1, 8, 8, 1)
     label = np.asarray(label, np.int32)
     store = ArrayStore(pixels, label, {"num_classes": 10})
     train, test = stratified_split(label, 360 / len(label), seed=0)

@@ -1,0 +1,372 @@
+"""Image files: every format and mode, orientation, parts of a JPEG's size, limits."""
+
+import io
+import resource
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import simplejpeg
+from PIL import Image, ImageOps
+
+from jaxtrain.data import images
+from jaxtrain.data.files import UnreadableError, open_file
+
+MAX_PIXELS = 2**20
+# 12 rows, 10 columns; the last of 4 channels is alpha.
+PIXELS = np.random.default_rng(0).integers(0, 256, (12, 10, 4), np.uint8)
+COLOUR, GREY = PIXELS[..., :3].copy(), PIXELS[..., 0].copy()
+LUMINANCE = np.array([19595, 38470, 7471])
+
+
+def encode(image: Image.Image, format: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format, **options)
+    return buffer.getvalue()
+
+
+def decode(data: bytes, channels: int, **options: Any) -> np.ndarray:
+    return open_file(data, MAX_PIXELS).decode(channels, **options)
+
+
+def smooth(height: int, width: int) -> np.ndarray:
+    """Return a colour image without details, which all ways of resizing agree on."""
+    rows, columns = np.mgrid[:height, :width]
+    waves = (np.sin(rows / height * 3), np.cos(columns / width * 2), rows / height)
+    return (127 + 100 * np.stack(waves, axis=-1)).astype(np.uint8)
+
+
+# --- formats and modes ---------------------------------------------------------------
+
+
+def over_white(colour: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    part = alpha[..., None] / 255
+    return colour * part + 255 * (1 - part)
+
+
+def luminance(colour: np.ndarray) -> np.ndarray:
+    return np.round(colour @ LUMINANCE / 2**16)
+
+
+# Mode -> an image in it, and the colours (H, W, 3) that it shows.
+INDEX = PIXELS[..., 0] % 7
+PALETTE = np.arange(21, dtype=np.uint8).reshape(7, 3) * 12
+IN_PALETTE = Image.frombytes("P", (10, 12), INDEX.tobytes())
+IN_PALETTE.putpalette(PALETTE.tobytes())
+DEEP = np.arange(120, dtype=np.uint16).reshape(12, 10) * 540
+MODES: dict[str, tuple[Image.Image, np.ndarray]] = {
+    "L": (Image.fromarray(GREY), np.repeat(GREY[..., None], 3, -1)),
+    "RGB": (Image.fromarray(COLOUR), COLOUR),
+    "RGBA": (Image.fromarray(PIXELS), over_white(COLOUR, PIXELS[..., 3])),
+    "LA": (
+        Image.fromarray(PIXELS[..., [0, 3]].copy(), "LA"),
+        over_white(np.repeat(GREY[..., None], 3, -1), PIXELS[..., 3]),
+    ),
+    "P": (IN_PALETTE, PALETTE[INDEX]),
+    "1": (
+        Image.fromarray(GREY > 99),
+        np.repeat((255 * (GREY > 99))[..., None], 3, -1),
+    ),
+    "I;16": (Image.fromarray(DEEP), np.repeat((DEEP >> 8)[..., None], 3, -1)),
+    "CMYK": (Image.fromarray(255 - PIXELS, "CMYK"), np.zeros(0)),
+}
+SAVED = [
+    *(("PNG", mode, {}) for mode in ("L", "RGB", "RGBA", "LA", "P", "1", "I;16")),
+    *(("BMP", mode, {}) for mode in ("L", "RGB", "P", "1")),
+    *(("GIF", mode, {}) for mode in ("L", "P", "1")),
+    *(("WEBP", mode, {"lossless": True}) for mode in ("L", "RGB")),
+    # Else WebP changes the colours of what cannot be seen.
+    ("WEBP", "RGBA", {"lossless": True, "exact": True}),
+    *(("TIFF", m, {}) for m in ("L", "RGB", "RGBA", "LA", "P", "1", "I;16")),
+    *(
+        ("TIFF", "RGB", {"compression": name})
+        for name in ("tiff_lzw", "tiff_adobe_deflate", "packbits")
+    ),
+    ("TIFF", "1", {"compression": "group4"}),
+]
+
+
+@pytest.mark.parametrize(("format", "mode", "options"), SAVED)
+def test_what_loses_nothing(format: str, mode: str, options: dict[str, Any]):
+    image, colours = MODES[mode]
+    data = encode(image, format, **options)
+    file = open_file(data, MAX_PIXELS)
+    assert (file.format, file.height, file.width) == (format, 12, 10)
+    shown = file.decode(3)
+    assert shown.dtype == np.uint8 and shown.shape == (12, 10, 3)
+    # Blending rounds.
+    assert np.abs(shown - colours).max() <= (mode in ("RGBA", "LA"))
+    grey = file.decode(1)
+    assert grey.shape == (12, 10, 1)
+    assert np.abs(grey[..., 0] - luminance(colours)).max() <= 1
+    if mode == "RGBA":
+        assert (file.decode(4) == PIXELS).all()
+    assert file.decode(4).shape == (12, 10, 4)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}])
+def test_jpeg_is_what_pillow_decodes(mode: str, options: dict[str, Any]):
+    """Two builds of libjpeg: they may round, and smooth colours, otherwise."""
+    whole = Image.fromarray(smooth(40, 56)).convert(mode)
+    data = encode(whole, "JPEG", quality=95, **options)
+    for channels, name in ((1, "L"), (3, "RGB"), (4, "RGBA")):
+        reference = np.asarray(Image.open(io.BytesIO(data)).convert(name))
+        found = decode(data, channels)
+        assert found.shape == (40, 56, channels)
+        reference = reference.reshape(found.shape).astype(int)
+        assert np.abs(found - reference).max() <= 4
+
+
+def test_transparent_colours_of_a_palette_show_white():
+    IN_PALETTE.info.pop("transparency", None)
+    for format in ("PNG", "GIF"):
+        shown = decode(encode(IN_PALETTE, format, transparency=3), 3)
+        assert (shown[INDEX == 3] == 255).all()
+        assert (shown[INDEX != 3] == PALETTE[INDEX][INDEX != 3]).all()
+
+
+def test_a_colour_that_is_transparent_shows_white():
+    image = Image.fromarray(COLOUR)
+    shown = decode(encode(image, "PNG", transparency=tuple(map(int, COLOUR[2, 3]))), 3)
+    assert (shown[2, 3] == 255).all() and (shown[0] == COLOUR[0]).all()
+
+
+def test_pixels_of_32_bits_are_told():
+    for image in (np.zeros((4, 4), np.int32), np.zeros((4, 4), np.float32)):
+        data = encode(Image.fromarray(image), "TIFF")
+        with pytest.raises(UnreadableError, match="pixels have 32 bits: save it with"):
+            decode(data, 1)
+
+
+@pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_of_several_frames_the_first(format: str):
+    frames = [Image.new("RGB", (6, 5), colour) for colour in ("red", "green", "blue")]
+    options = {} if format == "TIFF" else {"duration": 100}
+    options |= {"lossless": True} if format == "WEBP" else {}
+    data = encode(frames[0], format, save_all=True, append_images=frames[1:], **options)
+    assert Image.open(io.BytesIO(data)).n_frames == 3  # type: ignore[attr-defined]
+    assert (decode(data, 3) == [255, 0, 0]).all()
+
+
+def test_a_photograph_with_others_beside_it():
+    first, other = Image.fromarray(smooth(16, 24)), Image.new("RGB", (8, 8), "blue")
+    data = encode(first, "MPO", save_all=True, append_images=[other])
+    assert Image.open(io.BytesIO(data)).format == "MPO"
+    file = open_file(data, MAX_PIXELS)
+    assert (file.format, file.height, file.width) == ("JPEG", 16, 24)
+    alone = decode(encode(first, "JPEG"), 3)
+    assert (file.decode(3) == alone).all()
+
+
+# --- orientation ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(10))
+def test_images_are_upright(format: str, orientation: int):
+    image = Image.fromarray(smooth(24, 40))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encode(image, format, exif=exif)
+    with Image.open(io.BytesIO(data)) as stored:
+        reference = np.asarray(ImageOps.exif_transpose(stored)).astype(int)
+    file = open_file(data, MAX_PIXELS)
+    assert (file.height, file.width) == reference.shape[:2]
+    found = file.decode(3)
+    assert found.shape == reference.shape
+    assert np.abs(found - reference).max() <= 4 * (format == "JPEG")
+    assert file.decode(1).shape == (*reference.shape[:2], 1)
+
+
+# --- parts of a JPEG's size ----------------------------------------------------------
+
+
+@pytest.fixture
+def factors(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The parts of its size that each JPEG is decoded at."""
+    found: list[int] = []
+    whole = simplejpeg.decode_jpeg
+
+    def decode_jpeg(*args: Any, **options: Any) -> np.ndarray:
+        found.append(options.get("min_factor", 1))
+        return whole(*args, **options)
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", decode_jpeg)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("least", "factor"),
+    [
+        (None, 1),
+        ((160, 240), 1),
+        ((81, 100), 1),
+        ((80, 120), 2),
+        ((80, 121), 1),
+        ((40, 60), 4),
+        ((41, 60), 2),
+        ((20, 30), 8),
+        ((1, 1), 8),
+    ],
+)
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_jpeg_is_decoded_at_a_part_that_has_enough_pixels(
+    least: Any, factor: int, orientation: int, factors: list[int]
+):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encode(Image.fromarray(smooth(160, 240)), "JPEG", exif=exif)
+    turned = orientation == 6
+    found = decode(data, 3, least=least[::-1] if turned and least else least)
+    assert factors == [factor]
+    shape = (160 // factor, 240 // factor)
+    assert found.shape == (*(shape[::-1] if turned else shape), 3)
+
+
+@pytest.mark.parametrize("size", [20, 30, 60, 130, 200])
+@pytest.mark.parametrize("shape", [(250, 171), (171, 250), (160, 160)])
+def test_fitted_files_are_close_to_fitted_pixels(size: int, shape: tuple[int, int]):
+    """At a part of the size the same is shown; details would be smoothed otherwise."""
+    data = encode(Image.fromarray(smooth(*shape)), "JPEG", quality=95)
+    file = open_file(data, MAX_PIXELS)
+    whole = file.decode(3)
+    found = images.fit_file(file, size, 3)
+    expected = images.centre_fit(whole, size)
+    assert np.abs(found - expected.astype(int)).max() <= 4
+    left, top, right, bottom = images.random_window(*shape, (1, 2))
+    window = Image.fromarray(whole[top:bottom, left:right])
+    expected = np.asarray(window.resize((size, size), Image.Resampling.BILINEAR))
+    found = images.fit_file(file, size, 3, seed=(1, 2))
+    # A window may begin within a pixel of 8x8: half of these away, 1.2 levels each.
+    difference = np.abs(found - expected.astype(int))
+    assert difference.max() <= 4 + 4 * 1.2 and difference.mean() < 2
+
+
+# --- limits and damage ---------------------------------------------------------------
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    checksum = struct.pack(">I", zlib.crc32(kind + data))
+    return struct.pack(">I", len(data)) + kind + data + checksum
+
+
+def png(width: int, height: int, data: bytes = b"") -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts = (b"IHDR", header), (b"IDAT", zlib.compress(data)), (b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
+
+
+def with_size(format: str, width: int, height: int) -> bytes:
+    """Return a small file whose header tells of another size."""
+    if format == "PNG":
+        return png(width, height)
+    frames = {"append_images": [Image.new("L", (8, 8), 9)], "save_all": True}
+    options = frames if format == "WEBP" else {}
+    data = bytearray(encode(Image.new("L", (8, 8)), format, **options))
+    place, order = {
+        "JPEG": (data.find(b"\xff\xc0") + 5, ">HH"),
+        "GIF": (6, "<HH"),
+        "BMP": (18, "<II"),
+        "WEBP": (data.find(b"VP8X") + 12, "webp"),
+    }[format]
+    if order == "webp":
+        sides = [side.to_bytes(3, "little") for side in (width - 1, height - 1)]
+        packed = b"".join(sides)
+    else:
+        sides = (height, width) if format == "JPEG" else (width, height)
+        packed = struct.pack(order, *sides)
+    data[place : place + len(packed)] = packed
+    return bytes(data)
+
+
+def tiled_tiff(side: int, tile: int, data: bytes) -> bytes:
+    tags = [(256, side), (257, side), (258, 8), (259, 8), (262, 1), (277, 1)]
+    tags += [(322, tile), (323, tile), (324, 0), (325, len(data))]
+    start = 8 + 2 + 12 * len(tags) + 4
+    found = b"II*\0" + struct.pack("<IH", 8, len(tags))
+    for tag, value in tags:
+        found += struct.pack("<HHII", tag, 4, 1, start if tag == 324 else value)
+    return found + bytes(4) + data
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF", "BMP", "WEBP"])
+def test_too_many_pixels_are_refused_before_they_take_memory(format: str):
+    data = with_size(format, 16_000, 16_001)
+    before = peak_bytes()
+    with pytest.raises(UnreadableError, match="16000x16001 are more pixels than"):
+        open_file(data, MAX_PIXELS)
+    assert peak_bytes() - before < 2**24
+
+
+def test_a_tile_larger_than_its_image_is_refused():
+    packer = zlib.compressobj()
+    data = b"".join(packer.compress(bytes(2**20)) for _ in range(256)) + packer.flush()
+    before = peak_bytes()
+    with pytest.raises(UnreadableError, match="16000x16000 are more pixels"):
+        open_file(tiled_tiff(8, 16_000, data), MAX_PIXELS)
+    assert peak_bytes() - before < 2**24
+    assert decode(tiled_tiff(8, 16, zlib.compress(bytes(256))), 1).shape == (8, 8, 1)
+
+
+def test_the_limit_is_the_config_s_alone():
+    """Pillow's own is 179 million, and it warns from half of that on."""
+    assert open_file(with_size("PNG", 20_000, 20_000), 2**30).width == 20_000
+
+
+JPEG = encode(Image.fromarray(smooth(40, 56)), "JPEG")
+TIFF = encode(Image.fromarray(smooth(40, 56)), "TIFF", compression="tiff_lzw")
+DEFLATED = encode(
+    Image.fromarray(smooth(40, 56)), "TIFF", compression="tiff_adobe_deflate"
+)
+BAD: dict[str, tuple[bytes | OSError, str]] = {
+    "missing": (OSError(2, "No such file or directory"), "No such file or directory"),
+    "empty": (b"", "the file is empty"),
+    "text": (b"no image", "it is no image of a known format (PNG, JPEG"),
+    "most of a JPEG": (JPEG[:-20], "Premature end of JPEG file"),
+    "a header": (JPEG[:200], "Truncated File Read"),
+    "half a PNG": (png(40, 40, bytes(1640))[:50], "Truncated|truncated|broken"),
+    "a lying PNG": (png(500, 500, b"short"), "unrecognized data|truncated|not enough"),
+    "half a TIFF": (TIFF[: len(TIFF) // 2], ""),
+    "postscript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no image of"),
+    "SVG": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no image of"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_damage_is_told_in_one_line(case: str):
+    data, message = BAD[case]
+    with pytest.raises(UnreadableError) as caught:
+        open_file(data, MAX_PIXELS).decode(3)
+    told = str(caught.value)
+    assert told and "\n" not in told
+    assert any(part in told for part in message.split("|")), told
+
+
+def test_bytes_between_the_parts_of_a_jpeg_do_no_harm():
+    """Of a well-known set of cats and dogs one image in twenty has such."""
+    place = JPEG.index(b"\xff\xda")
+    data = JPEG[:place] + b"ab" + JPEG[place:]
+    for least in (None, (5, 7)):
+        assert (decode(data, 3, least=least) - decode(JPEG, 3) <= 4).all()
+
+
+NOISY: list[Callable[[], bytes]] = [
+    lambda: DEFLATED[:100] + bytes([DEFLATED[100] ^ 255]) + DEFLATED[101:],
+    lambda: TIFF[: len(TIFF) // 2],
+    lambda: b"II*\0" + struct.pack("<IHHHII", 8, 1, 277, 3, 1, 99) + bytes(4),
+]
+
+
+@pytest.mark.parametrize("number", range(len(NOISY)))
+def test_nothing_is_printed(number: int, capfd: pytest.CaptureFixture[str]):
+    with pytest.raises(UnreadableError):
+        decode(NOISY[number](), 3)
+    assert capfd.readouterr() == ("", "")
