@@ -1,4 +1,4 @@
-"""Files that chance has damaged: a named error at most, no crash, hang or large memory."""
+"""Files that chance has damaged: a named error at most, no crash, hang or bomb."""
 
 import faulthandler
 import gzip
@@ -24,7 +24,7 @@ from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.files import UnreadableError, open_file
 from jaxtrain.data.idx import open_idx
-from jaxtrain.data.images import fit_file
+from jaxtrain.data.images import WINDOW, Fit, fit_file
 from jaxtrain.errors import UserError
 from tests.helpers.images import write_folder
 
@@ -32,6 +32,7 @@ MAX_PIXELS = 2**16
 # Of one file; a hundred times what one takes.
 MAX_SECONDS = 2.0
 MAX_BYTES = 2**27
+FIT = Fit(window=WINDOW)
 
 RGB = np.random.default_rng(0).integers(0, 256, (20, 24, 3), np.uint8)
 IMAGES = {
@@ -112,7 +113,7 @@ def decode(data: bytes) -> None:
             assert pixels.dtype == np.uint8
             assert pixels.shape == (file.height, file.width, channels)
             assert fit_file(file, 5, channels).shape == (5, 5, channels)
-            assert fit_file(file, 5, channels, (1, 2)).shape == (5, 5, channels)
+            assert fit_file(file, 5, channels, (1, 2), FIT).shape == (5, 5, channels)
     except UnreadableError as error:
         assert str(error) and "\n" not in str(error)
 
