@@ -1,4 +1,4 @@
-"""Files that chance has damaged: a named error at most, no crash, hang or bomb."""
+"""Files damaged by chance: a named error at most, no crash, hang or large memory."""
 
 import faulthandler
 import gzip
