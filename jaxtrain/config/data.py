@@ -51,6 +51,9 @@ class DataConfig(Section):
     eval_batch_size: int | None = None
     # Height and width in pixels that images are resized to; None: as stored.
     image_size: int | None = None
+    # Height and width of the training images over the run, each for an equal part of
+    # its epochs, the last of them image_size; (): image_size throughout.
+    progressive_sizes: tuple[int, ...] = ()
     # Of the shorter side, what is kept of images that are made smaller, but for the
     # random windows of training.
     crop_pct: float = 0.875
@@ -80,6 +83,7 @@ class DataConfig(Section):
     def validate(self) -> None:
         self._positive("batch_size", "eval_batch_size", "image_size", "max_pixels")
         self._positive("repeats")
+        self._check_progressive_sizes()
         self._fraction("validation_fraction", "max_bad_fraction")
         part = self.test_fraction
         self._check("test_fraction", part is None or 0 < part < 1, "above 0, below 1")
@@ -115,4 +119,14 @@ class DataConfig(Section):
             raise UserError(
                 f"workers = {self.workers} has no effect with cache = 'device': "
                 "set data.workers to 0 or data.cache to stream"
+            )
+
+    def _check_progressive_sizes(self) -> None:
+        sizes = self.progressive_sizes
+        rising = list(sizes) == sorted(set(sizes)) and all(size > 0 for size in sizes)
+        self._check("progressive_sizes", rising and len(sizes) != 1, "rising sizes")
+        if sizes and sizes[-1] != self.image_size:
+            raise UserError(
+                f"progressive_sizes = {sizes} ends with another size than "
+                f"data.image_size = {self.image_size}: evaluations have that"
             )

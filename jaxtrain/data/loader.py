@@ -16,7 +16,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.order import DataOrder
-from jaxtrain.data.preprocess import Batch
+from jaxtrain.data.preprocess import IMAGE_SIZE, Batch, told_size
 from jaxtrain.data.sources import Source, Splits
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.data.workers import go_on, with_workers
@@ -184,16 +184,26 @@ def eval_batches(
 
 def feed(
     batches: Iterator[HostBatch],
-    sizes: Iterator[int],
+    calls: Iterator[tuple[int, int | None]],
     mesh: Mesh,
     batch_size: int,
 ) -> Generator[tuple[int, Batch], None, None]:
-    """Stack `size` batches for each call, and keep the next calls' on the device."""
+    """Stack the batches of each call, and keep the next calls' on the device.
+
+    Args:
+      batches: of each step.
+      calls: of each, how many steps it runs, and the size of the images that the model
+        is to see in it; None: that of the config.
+      mesh: of the devices.
+      batch_size: of the global batch.
+    """
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
-    for size in sizes:
-        stack = [next(batches) for _ in range(size)]
+    for num_steps, image_size in calls:
+        stack = [next(batches) for _ in range(num_steps)]
         stacked = jax.tree.map(_stack, *stack)
-        waiting.append((size, sharding.put_batch(mesh, stacked, batch_size)))
+        if image_size is not None:
+            stacked[IMAGE_SIZE] = told_size(image_size, *stacked["index"].shape)
+        waiting.append((num_steps, sharding.put_batch(mesh, stacked, batch_size)))
         if len(waiting) > PUT_AHEAD:
             yield waiting.popleft()
     yield from waiting

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
@@ -18,8 +19,21 @@ from jaxtrain.data.images import Fit
 # pytree), `index` and, to evaluate, `mask` (batch,); `epoch` (batch,) where a flip
 # alternates.
 Batch = dict[str, Any]
+# Of a batch: an empty array whose shape tells the size that the images are to have. A
+# program is compiled for each shape of a batch, and so for each size.
+IMAGE_SIZE = "image_size"
 # (data on the device, batch, root key, step) -> batch with normalised images.
 Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]
+
+
+def told_size(image_size: int, *leading: int) -> np.ndarray:
+    """Return the empty array that tells the size of the images of a batch.
+
+    Args:
+      image_size: height and width.
+      *leading: the shape of the batch.
+    """
+    return np.zeros((*leading, image_size, 0), np.uint8)
 
 
 def make_preprocess(
@@ -45,7 +59,7 @@ def make_preprocess(
       join: what becomes of the targets of examples that are mixed.
       repeats: times in a row that an example is in a batch.
       size: of the prepared images; None: that of the stored ones.
-      fit: how they get this size.
+      fit: how they get this size, or the one that the batch tells.
     """
 
     def preprocess(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
@@ -55,12 +69,15 @@ def make_preprocess(
             each = make_keys(
                 keys.stream(root, keys.AUGMENT), step, index, batch.get("repeat")
             )
-            if size is not None and fit is not None:
-                batch = windows.random_windows(batch, each, size, fit, follow)
+            told = batch[IMAGE_SIZE].shape[-2] if IMAGE_SIZE in batch else size
+            if size is not None and told is not None and fit is not None:
+                batch = windows.random_windows(batch, each, told, fit, follow)
             if config.alternating_flip:
                 batch = alternating_flip(batch, root, follow)
             fill = 255 * jnp.asarray(mean)
             batch = augment(batch, each, config, fill, follow)
+            if told is not None and fit is not None:
+                batch = windows.whole(batch, told, fit, follow)
             if config.mixes:
                 assert join is not None
                 key = keys.at_step(root, keys.MIX, step)

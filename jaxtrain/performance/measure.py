@@ -15,6 +15,7 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import Config
 from jaxtrain.data import loader
+from jaxtrain.data.preprocess import IMAGE_SIZE, told_size
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.performance import collectives
@@ -144,6 +145,10 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     numbers += ["epoch"] if config.augment.alternating_flip else []
     one = jax.ShapeDtypeStruct((1, size), np.int32, sharding=rows)
     batches = dict.fromkeys(numbers, one)
+    if config.progressive_sizes:
+        told = told_size(config.progressive_sizes[-1], 1, size)
+        empty = jax.ShapeDtypeStruct(told.shape, told.dtype, sharding=rows)
+        batches[IMAGE_SIZE] = empty
     if not loader.should_cache(config, splits):
         return {}, {**batches, **examples(rows, 1, size)}
     parts = (splits.train, splits.validation, splits.test)
@@ -187,7 +192,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     """Return what one step takes, on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
     train = setup.splits.train
-    bounds = {"image": 256, "index": len(train), "repeat": 1, "epoch": 2}
+    bounds = {"image": 256, "index": len(train), "repeat": 1, IMAGE_SIZE: 1, "epoch": 2}
     # Any other target may be one that there is not.
     target = train.targets(np.zeros(1, np.int64))
 

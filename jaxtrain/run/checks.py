@@ -169,9 +169,33 @@ def check_outputs(model: Model, images: jax.ShapeDtypeStruct, num_outputs: int) 
         )
 
 
+def check_progressive_sizes(
+    config: DataConfig, model: Model, images: jax.ShapeDtypeStruct, mesh: Mesh
+) -> None:
+    """Check that a model takes images (B, H, W, C) of each size of the run."""
+    graphdef, params, model_state = split_model(model)
+    for size in config.progressive_sizes:
+        shape = (size, size, images.shape[-1])
+        check_image_shape(shape, model, mesh)
+        smaller = jax.ShapeDtypeStruct((images.shape[0], *shape), images.dtype)
+        try:
+            jax.eval_shape(partial(predict, graphdef), params, model_state, smaller)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"data.progressive_sizes = {config.progressive_sizes}: the model takes "
+                f"images of {images.shape[1]}x{images.shape[2]} pixels only; choose "
+                "another model.name, or leave it out"
+            ) from error
+
+
 def check_stages(config: Config) -> None:
     """Refuse what a pipeline over several devices cannot do."""
     stages = f"parallel.pipeline_stages = {config.parallel.pipeline_stages}"
+    if config.data.progressive_sizes:
+        raise UserError(
+            f"{stages}: its programs are made for images of one size; leave "
+            "data.progressive_sizes out"
+        )
     if config.optimizer.name == LINE_SEARCH:
         raise UserError(
             f"{stages}: the line search of lbfgs needs the whole model in one place; "

@@ -109,8 +109,8 @@ class Run:
             position(step),
             position(self.timetable.total_steps),
         )
-        sizes = self.timetable.call_sizes(step, config.train.steps_per_call)
-        return loader.feed(batches, sizes, mesh, self.timetable.batch_size)
+        calls = self.timetable.calls(step, config.train.steps_per_call)
+        return loader.feed(batches, calls, mesh, self.timetable.batch_size)
 
 
 def _write(path: Path, summary: dict[str, Any]) -> None:

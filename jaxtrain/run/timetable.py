@@ -24,6 +24,8 @@ class Timetable:
     save_every_seconds: float | None
     log_every_steps: int
     stop_after_steps: int
+    # The size of the training images from a step on; none: always the same.
+    image_sizes: tuple[tuple[int, int], ...] = ()
 
     def epoch(self, step: int) -> float:
         """Return the number of epochs that `step` steps are."""
@@ -33,7 +35,22 @@ class Timetable:
         """Return the first step after `step` at which more than a step is due."""
         periods = (self.eval_every_steps, self.save_every_steps, self.log_every_steps)
         marks = [(step // every + 1) * every for every in periods if every]
-        return min([*marks, self.total_steps])
+        changes = [first for first, _ in self.image_sizes if first > step]
+        return min([*marks, *changes, self.total_steps])
+
+    def image_size(self, step: int) -> int | None:
+        """Return the size of the training images of the step after `step` steps."""
+        sizes = [size for first, size in self.image_sizes if first <= step]
+        return sizes[-1] if sizes else None
+
+    def calls(
+        self, start: int, steps_per_call: int
+    ) -> Iterator[tuple[int, int | None]]:
+        """Yield of each call how many steps it runs, and the size of its images."""
+        step = start
+        for size in self.call_sizes(start, steps_per_call):
+            yield size, self.image_size(step)
+            step += size
 
     def call_sizes(self, start: int, steps_per_call: int) -> Iterator[int]:
         """Yield how many steps each call runs: `steps_per_call`, or 1 up to a boundary.
@@ -100,10 +117,25 @@ def make_timetable(
         save_every_seconds=seconds,
         log_every_steps=config.logging.every_steps,
         stop_after_steps=min(total, train.stop_after_steps or total),
+        image_sizes=_image_sizes(data.progressive_sizes, total, per_epoch),
     )
     _check_length(config, timetable)
     _check_steps_per_call(config, timetable)
     return timetable
+
+
+def _image_sizes(
+    sizes: tuple[int, ...], total: int, per_epoch: int
+) -> tuple[tuple[int, int], ...]:
+    """Return from which step on the images have each size: from whole epochs on."""
+    epochs = total / per_epoch
+    starts = [round(i * epochs / len(sizes)) * per_epoch for i in range(len(sizes))]
+    if starts != sorted(set(starts)) or any(start >= total for start in starts):
+        raise UserError(
+            f"data.progressive_sizes = {sizes} are {len(sizes)} sizes for {epochs:g} "
+            "epochs: each takes one epoch at least; give fewer sizes"
+        )
+    return tuple(zip(starts, sizes, strict=True))
 
 
 def _check_batch_size(config: Config, num_examples: int) -> None:

@@ -84,7 +84,7 @@ def carry_out(config: Config) -> Outcome:
     key = jax.device_put(keys.root_key(0), everywhere)
     train_set, order = programs.train_set, programs.order
     batches = loader.train_batches(config.data, train_set, setup.mesh, order, 0, 1)
-    _, batch = next(loader.feed(batches, iter([1]), setup.mesh, BATCH_SIZE))
+    _, batch = next(loader.feed(batches, iter([(1, None)]), setup.mesh, BATCH_SIZE))
     state = programs.begin(programs.weights(keys.root_key(0)))
     state = dataclasses.replace(state, params=disturb(state.params))
     state, metrics = programs.train(state, key, programs.train_set.on_device, batch)

@@ -50,6 +50,20 @@ def centres(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
     return _each(one, batch)
 
 
+def whole(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
+    """Resize each image as a whole to (size, size)."""
+    height, width = batch["image"].shape[1:3]
+    if height == width == size:
+        return batch
+    box: Any = tuple(map(np.float32, (0, 0, width, height)))
+
+    def one(image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
+        small = resize(image, box, size, fit.interpolation)
+        return small, follow(target, _nearest_of(box, size))
+
+    return _each(one, batch)
+
+
 def random_window(key: jax.Array, height: int, width: int, window: Window) -> Box:
     """Draw a window; its distribution is that of `images.random_window`."""
     draws = jax.random.uniform(key, (2 * CROP_TRIES + 2,), jnp.float32)
