@@ -103,6 +103,12 @@ def test_a_clean_list_is_clean(zoo: Zoo, cli: Cli, write_config: Callable[..., P
     }
     assert everything - names == bad | again
     assert Path("train/cat", ODD_NAMES[2]) in names
+    # A run on the list alone has none of that left.
+    config = write_config(zoo.config(include=str(cli.directory / "clean")))
+    assert cli("data", "--check", "--config", config, "--out", "again").code == 0
+    kinds = set(found(read_report(cli.directory / "again")))
+    assert not [k for k in kinds if k.startswith(("unreadable", "duplicates"))]
+    assert "near_leak" in kinds
 
 
 def test_a_list_has_a_name_a_line(
