@@ -33,7 +33,8 @@ def parse(
     `--section.field=VALUE`.
 
     Args:
-      kind: a dataclass with the fields `config`, a path, and `overrides`, a Config.
+      kind: a dataclass with the fields `config`, a path or None, and `overrides`, a
+        Config.
       words: the command line.
       prog: what --help shows as the command.
       description: what --help says of it; None: the docstring of `kind`.
@@ -48,7 +49,8 @@ def parse(
     config = _clear_replaced(config, words)
     fields = dataclasses.fields(cast(Any, kind))
     values = {f.name: tyro.MISSING for f in fields if f.default is dataclasses.MISSING}
-    values |= {"config": path or tyro.MISSING, "overrides": config}
+    # A command that can do without a recipe has a default for it.
+    values |= {"overrides": config} | ({"config": path} if path else {})
     return tyro.cli(
         kind, args=words, default=kind(**values), prog=prog, description=description
     )
@@ -133,7 +135,7 @@ def _clear_replaced(config: Config, words: list[str]) -> Config:
 def _values(words: list[str]) -> dict[str, str]:
     """Return the first word that follows each option; given twice, the last counts."""
     values = {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         if word.startswith("--"):
             name, equals, value = word.partition("=")
             path = name.removeprefix("--").replace("-", "_")

@@ -10,6 +10,14 @@ from jaxtrain.errors import UserError
 NUM_NAMED = 5
 
 
+def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
+    """Tell whether a run ends for so many unreadable images of a split.
+
+    The fraction is rounded up: one file may be damaged in a small split, too.
+    """
+    return num_bad > math.ceil(max_fraction * num_examples)
+
+
 class Defects:
     """The unreadable images of a split.
 
@@ -35,8 +43,7 @@ class Defects:
             if bad.index not in self._found:
                 self._found[bad.index] = bad
                 self._new.append(bad)
-        # Rounded up: one file may be damaged in a small split, too.
-        if len(self._found) > math.ceil(self._max_fraction * self._num_examples):
+        if too_many(len(self._found), self._num_examples, self._max_fraction):
             first = "\n  ".join(str(b) for b in list(self._found.values())[:NUM_NAMED])
             raise UserError(
                 f"{len(self._found)} of the {self._num_examples} images of the "

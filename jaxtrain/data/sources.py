@@ -140,7 +140,13 @@ def load(config: DataConfig, seed: int) -> Splits:
       UserError: the source, a split or a conversion is not possible, or splits share
         examples.
     """
-    store, splits = open_store(config)
+    return load_splits(config, seed, *open_store(config))
+
+
+def load_splits(
+    config: DataConfig, seed: int, store: Store, splits: NamedSplits
+) -> Splits:
+    """Do what `load` does with a store that is open."""
     on_device = _fits_on_device(config, store)
     open_split = functools.partial(_open_split, config, store, splits, on_device)
     train = open_split(config.train_split)

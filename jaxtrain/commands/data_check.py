@@ -1,0 +1,130 @@
+"""`main.py data --check`: which data, how it went, and what to do."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from jaxtrain.config import Config, differences
+from jaxtrain.console import Console, printable
+from jaxtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from jaxtrain.commands.data import Arguments
+    from jaxtrain.data.doctor.diagnosis import Diagnosis
+
+OUT = Path("data_report")
+COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
+
+
+def run(arguments: "Arguments") -> None:
+    """Look the data over, write the reports, and print what was found.
+
+    Raises:
+      UserError: the data cannot be looked at, or a run on them would end.
+    """
+    from jaxtrain.data.doctor.check import JSON, PAGE, check
+
+    config = _config(arguments)
+    predicted = None
+    if arguments.workdir is not None:
+        from jaxtrain.run.predictions import predict_splits
+
+        predicted = predict_splits(config, arguments.workdir)
+    out = arguments.out or OUT
+    diagnosis = check(
+        config,
+        out,
+        sized=arguments.source is None,
+        predicted=predicted,
+        clean_list=arguments.write_clean,
+    )
+    _show(diagnosis)
+    print(f"{out / JSON} and {out / PAGE} have the details")
+    if diagnosis.errors:
+        told = "\n  ".join(
+            printable(f"{finding.title}. {finding.advice}")
+            for finding in diagnosis.errors
+        )
+        raise UserError(f"a run on {printable(diagnosis.source)} would fail:\n  {told}")
+
+
+def _config(arguments: "Arguments") -> Config:
+    """Return the config whose data are meant.
+
+    Raises:
+      UserError: none is named, or several are that differ.
+    """
+    config, source, workdir = arguments.config, arguments.source, arguments.workdir
+    given = arguments.overrides
+    if source is not None:
+        if config is not None or workdir is not None:
+            other = "--config" if config is not None else "--workdir"
+            raise UserError(
+                f"--source {source} with {other}: give one of them; --data.source "
+                "replaces that of a recipe"
+            )
+        changes: dict[str, Any] = {"source": source}
+        if arguments.data_dir is not None:
+            changes["data_dir"] = str(arguments.data_dir)
+        return dataclasses.replace(
+            given, data=dataclasses.replace(given.data, **changes)
+        )
+    if arguments.data_dir is not None:
+        raise UserError(
+            f"--data-dir {arguments.data_dir} has no effect without --source: give "
+            "--data.data-dir"
+        )
+    if workdir is None:
+        if config is None:
+            raise UserError("--check: give --config FILE, --source or --workdir DIR")
+        return given
+    return _config_of_run(workdir, given if config is not None else None, given)
+
+
+def _config_of_run(workdir: Path, recipe: Config | None, given: Config) -> Config:
+    """Return the config of a run, after a comparison with the recipe, if there is one.
+
+    Raises:
+      UserError: there is no run, or it has other data.
+    """
+    from jaxtrain.run.predictions import read_config
+
+    config = read_config(workdir)
+    if recipe is None:
+        if given != Config():
+            raise UserError(
+                f"--workdir {workdir}: its own config says which data; fields of a "
+                "config have no effect without --config"
+            )
+        return config
+    other = [text for text in differences(config, recipe) if text.startswith("data.")]
+    if other:
+        raise UserError(
+            f"--workdir {workdir} was trained on other data than --config says: "
+            f"{'; '.join(other)}"
+        )
+    return config
+
+
+def _show(diagnosis: "Diagnosis") -> None:
+    """Print what was looked at, and a line for each finding."""
+    counts = diagnosis.scan.count_examples()
+    speed = len(diagnosis.scan) / max(diagnosis.seconds, 1e-9)
+    table = Table(title="data", title_justify="left", show_header=False)
+    for name, text in {
+        "source": diagnosis.source,
+        "images": ", ".join(f"{num:,} {name}" for name, num in counts.items()),
+        "time": f"{diagnosis.seconds:.1f} s, {speed:,.0f} images/s",
+    }.items():
+        table.add_row(name, Text(printable(text)))
+    table.add_section()
+    for finding in diagnosis.findings:
+        # Names of classes may look like rich's markup: a Text has none.
+        level = Text(finding.level, COLOURS[finding.level])
+        table.add_row(level, Text(printable(finding.title)))
+    if not diagnosis.findings:
+        table.add_row(Text("good", "green"), "nothing was found")
+    Console().print(table)

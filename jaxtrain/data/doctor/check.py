@@ -1,0 +1,165 @@
+"""The check of a data set, top to bottom: open, look, find, write."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from jaxtrain.config import Config
+from jaxtrain.console import Console
+from jaxtrain.data import sources
+from jaxtrain.data.doctor import checks, clean, duplicates, page, report
+from jaxtrain.data.doctor.classes import Classes, check_classes, count
+from jaxtrain.data.doctor.diagnosis import Diagnosis
+from jaxtrain.data.doctor.doubts import check_labels
+from jaxtrain.data.doctor.finding import LEVELS, Finding
+from jaxtrain.data.doctor.look import Rules
+from jaxtrain.data.doctor.scan import Scan, scan
+from jaxtrain.data.image_source import ImageSource
+from jaxtrain.data.slices import NamedSplits
+from jaxtrain.data.stores import Store
+from jaxtrain.errors import UserError
+
+JSON, PAGE = "data_report.json", "data_report.html"
+# Stands for the size of the images where the config names none: nothing is resized.
+_ANY_SIZE = 1
+
+
+def check(
+    config: Config,
+    out: Path,
+    *,
+    sized: bool,
+    predicted: Mapping[str, np.ndarray] | None = None,
+    clean_list: Path | None = None,
+) -> Diagnosis:
+    """Look a data set over, and write `data_report.json` and `data_report.html`.
+
+    Args:
+      config: of the run that it is for.
+      out: folder of the reports.
+      sized: whether the config is a recipe, which must say what it needs.
+      predicted: split -> probabilities that a trained model predicts, (n, classes).
+      clean_list: file for the names of the images that are good.
+
+    Raises:
+      UserError: the set cannot be opened, or a file not be written.
+    """
+    start = time.perf_counter()
+    store, named = sources.open_store(config.data)
+    if clean_list is not None:
+        clean.check_names(store, config.data.source)
+    _make_folder(out)
+    loaded = _load(config, store, named)
+    splits = {name: source.indices for name, source in loaded.items()}
+    rules = _rules(config, store, loaded["train"])
+    scanned = _scan(store, splits, rules, config.data.source)
+    same = duplicates.exact(scanned)
+    classes = count(scanned, store.facts)
+    found = _find(scanned, config, sized, same, classes)
+    noise: dict[str, float] = {}
+    if classes is not None and predicted is not None:
+        doubtful, noise = check_labels(scanned, classes, splits, predicted)
+        found += doubtful
+    diagnosis = Diagnosis(
+        config=config,
+        store=store,
+        rules=rules,
+        scan=scanned,
+        classes=classes,
+        findings=sorted(found, key=lambda finding: LEVELS.index(finding.level)),
+        label_noise=noise,
+        seconds=time.perf_counter() - start,
+    )
+    _write(out / JSON, report.to_json(diagnosis))
+    _write(out / PAGE, page.render(diagnosis))
+    if clean_list is not None:
+        left_out = duplicates.to_leave_out(scanned, same)
+        _write(clean_list, clean.names(store, scanned, left_out))
+    return diagnosis
+
+
+def _find(
+    scanned: Scan,
+    config: Config,
+    sized: bool,
+    same: list[duplicates.Group],
+    classes: Classes | None,
+) -> list[Finding]:
+    """Return all findings that need no model."""
+    return [
+        *checks.check_files(scanned, config.data),
+        *checks.check_sizes(scanned, config.data, sized=sized),
+        *checks.check_blank(scanned),
+        *duplicates.check_duplicates(scanned, same),
+        *(check_classes(classes) if classes is not None else []),
+    ]
+
+
+def _load(config: Config, store: Store, named: NamedSplits) -> dict[str, ImageSource]:
+    """Return the splits as a run takes them.
+
+    Raises:
+      UserError: a run could not open them, either.
+    """
+    data = config.data
+    if None in store.image_shape[:2] and data.image_size is None:
+        data = dataclasses.replace(data, image_size=_ANY_SIZE)
+    splits = sources.load_splits(data, config.seed, store, named)
+    # What it makes of a store is the one kind of source there is.
+    return cast(dict[str, ImageSource], splits.named())
+
+
+def _rules(config: Config, store: Store, train: ImageSource) -> Rules:
+    """Return what a run wants of the images."""
+    stored, wanted = store.image_shape[:2], train.image_shape[:2]
+    shape = wanted if stored == wanted else None
+    channels = config.data.channels or store.image_shape[-1]
+    return Rules(channels, config.data.max_pixels, shape)
+
+
+def _scan(
+    store: Store, splits: Mapping[str, np.ndarray], rules: Rules, source: str
+) -> Scan:
+    """Look at all examples, with a progress bar on a terminal."""
+    console = Console()
+    if not console.is_terminal:
+        return scan(store, splits, rules, source)
+    total = len(np.unique(np.concatenate(list(splits.values()))))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("looking", total=total)
+        return scan(
+            store, splits, rules, source, lambda done: bar.update(task, completed=done)
+        )
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror}") from None
+
+
+def _write(path: Path, text: bytes) -> None:
+    """Replace a file in one move.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_bytes(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None

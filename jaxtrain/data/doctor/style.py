@@ -1,0 +1,84 @@
+"""The look of `data_report.html`: one column, quiet, by day and by night."""
+
+STYLE = """
+:root {
+  color-scheme: light dark;
+  --ink: #1d2129; --soft: #5b6472; --line: #dfe3e8; --back: #f6f7f9; --card: #fff;
+  --error: #c02f2f; --warning: #a86400; --note: #2f6fb3; --good: #2b7d46;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ink: #e6e8eb; --soft: #9aa4b1; --line: #323840; --back: #15181c; --card: #1d2126;
+    --error: #ff8a80; --warning: #f0b35a; --note: #82b7f2; --good: #7fd49b;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0; background: var(--back); color: var(--ink);
+  font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
+}
+main { max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .25rem; letter-spacing: -.01em; }
+h2 { font-size: 1.05rem; line-height: 1.35; margin: 0; overflow-wrap: anywhere; }
+p { margin: .35rem 0 0; max-width: 46rem; }
+a { color: inherit; text-underline-offset: .15em; }
+code { font: .92em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+.soft { color: var(--soft); }
+.verdict { font-weight: 600; margin-top: .75rem; }
+.facts {
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr));
+  gap: 1rem 1.5rem; margin: 1.75rem 0; padding: 1.1rem 1.25rem;
+  background: var(--card); border: 1px solid var(--line); border-radius: .6rem;
+}
+.facts dt { color: var(--soft); font-size: .82rem; }
+.facts dd { margin: 0; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+section {
+  margin-top: 1rem; padding: 1.1rem 1.25rem; background: var(--card);
+  border: 1px solid var(--line); border-left: .25rem solid var(--edge, var(--line));
+  border-radius: .6rem;
+}
+.error { --edge: var(--error); } .warning { --edge: var(--warning); }
+.note { --edge: var(--note); } .good { --edge: var(--good); }
+.level {
+  color: var(--edge); font-size: .75rem; font-weight: 600; letter-spacing: .06em;
+  text-transform: uppercase;
+}
+.verdict.error, .verdict.good, .verdict.warning, .verdict.note { color: var(--edge); }
+ul.contents { list-style: none; padding: 0; margin: 0 0 1.5rem; }
+ul.contents li { padding: .2rem 0; display: flex; gap: .75rem; }
+ul.contents .level { flex: 0 0 5rem; line-height: 1.9rem; }
+.pictures { display: flex; flex-wrap: wrap; gap: .9rem; margin-top: .9rem; }
+.group {
+  display: flex; flex-wrap: wrap; gap: .9rem; padding: .8rem;
+  border: 1px solid var(--line); border-radius: .5rem;
+}
+figure { margin: 0; width: 7.5rem; }
+figure .frame {
+  height: 7.5rem; display: grid; place-items: center; overflow: hidden;
+  background: var(--back); border: 1px solid var(--line); border-radius: .35rem;
+  color: var(--soft); font-size: .8rem;
+}
+figure img { max-width: 100%; max-height: 100%; min-width: 3.5rem; }
+figure img.tiny {
+  width: 100%; height: 100%; object-fit: contain; image-rendering: pixelated;
+}
+figcaption {
+  font-size: .76rem; line-height: 1.35; margin-top: .35rem; overflow-wrap: anywhere;
+}
+figcaption b { font-weight: 600; }
+table {
+  border-collapse: collapse; width: 100%; margin-top: .9rem;
+  font-variant-numeric: tabular-nums;
+}
+th { text-align: left; font-size: .82rem; font-weight: 500; color: var(--soft); }
+th, td {
+  padding: .22rem .75rem .22rem 0; border-bottom: 1px solid var(--line);
+  overflow-wrap: anywhere;
+}
+td.number, th.number { text-align: right; white-space: nowrap; }
+td.bar { width: 40%; }
+td.bar i {
+  display: block; height: .65rem; border-radius: .2rem; background: var(--note);
+  opacity: .75;
+}
+"""

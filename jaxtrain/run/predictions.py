@@ -1,0 +1,131 @@
+"""What a trained run predicts for the examples of its own splits."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain import config as config_lib
+from jaxtrain import keys
+from jaxtrain.checkpoints.store import Checkpoints
+from jaxtrain.config import Config, ParallelConfig
+from jaxtrain.data import loader, sources
+from jaxtrain.dtypes import widen
+from jaxtrain.errors import UserError
+from jaxtrain.parallel import devices, sharding
+from jaxtrain.records.workdir import CHECKPOINTS, CONFIG
+from jaxtrain.run.programs import make_preprocesses
+from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.tasks.classification import Classification
+from jaxtrain.training.evaluate import eval_batch_size
+from jaxtrain.training.state import TrainState, as_dict
+from jaxtrain.training.step import predict
+
+
+def read_config(workdir: Path) -> Config:
+    """Return the config of a run.
+
+    Raises:
+      UserError: there is none that can be read.
+    """
+    path = workdir / CONFIG
+    try:
+        return config_lib.from_json(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--workdir {workdir}: {path} cannot be read ({error}): give the folder of "
+            "a run"
+        ) from None
+
+
+def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
+    """Return the probabilities that the best checkpoint of a run gives each class.
+
+    Args:
+      config: of the run.
+      workdir: its folder.
+
+    Returns:
+      Split -> probabilities of its examples, float32 (n, classes), in their order; NaN
+      where an image cannot be read.
+
+    Raises:
+      UserError: it learns no classes, or has no checkpoint.
+      CheckpointError: the checkpoint is damaged.
+    """
+    devices.start("auto")
+    # What shares the work changes no result: here all devices share the batch.
+    parallel = ParallelConfig(batch_norm=config.parallel.batch_norm)
+    config = replace(config, parallel=parallel)
+    setup = build_setup(config)
+    if not isinstance(setup.task, Classification):
+        raise UserError(
+            f"--workdir {workdir}: task = {config.task!r} has no classes whose labels "
+            "could be judged"
+        )
+    state = _restore(setup, workdir)
+    function = _make_function(setup, state)
+    return {
+        name: _predict_split(setup, name, source, function)
+        for name, source in setup.splits.named().items()
+    }
+
+
+def _restore(setup: Setup, workdir: Path) -> TrainState:
+    """Load the best checkpoint, or the newest if none is known to be the best."""
+    folder = workdir / CHECKPOINTS
+    saved = Checkpoints(folder, setup.config.checkpoint, read_only=True)
+    with contextlib.closing(saved):
+        steps = saved.steps()
+        if not steps:
+            raise UserError(f"--workdir {workdir} holds no checkpoint in {folder}")
+        best = (saved.info(steps[-1])["progress"]["best"] or {}).get("step")
+        step = best if best in steps else steps[-1]
+        return TrainState(**saved.restore(step, as_dict(setup.abstract_state))[0])
+
+
+def _make_function(setup: Setup, state: TrainState) -> Callable[[Any], jax.Array]:
+    """Return `batches`, as an evaluation has them, -> probabilities of the classes."""
+    config = setup.config
+    mean, std = config.data.mean, config.data.std
+    if mean is None or std is None:
+        mean, std = sources.statistics(setup.splits.train)
+    _, plain = make_preprocesses(setup, mean, std, setup.policy.compute_dtype)
+
+    def function(params: Any, model_state: Any, batches: Any) -> jax.Array:
+        batch = jax.tree.map(lambda x: x[0], batches)
+        unused = jnp.zeros((), jnp.int32)
+        batch = plain({}, batch, keys.root_key(0), unused)
+        logits = predict(setup.graphdef, params, model_state, batch["image"])
+        return jax.nn.softmax(widen(logits), axis=-1)
+
+    jitted = jax.jit(function, out_shardings=sharding.replicated(setup.mesh))
+    params, model_state = state.eval_params, state.eval_model_state
+    return lambda batches: jitted(params, model_state, batches)
+
+
+def _predict_split(
+    setup: Setup,
+    name: str,
+    source: sources.Source,
+    function: Callable[[Any], jax.Array],
+) -> np.ndarray:
+    """Predict a split as an evaluation goes through it, streamed."""
+    config, num = setup.config.data, len(source)
+    size = eval_batch_size(config)
+    defects = loader.Defects(name, num, max_fraction=1.0)
+    dataset = loader.Dataset(source, {}, defects)
+    found = np.full((num, setup.task.num_outputs), np.nan, np.float32)
+    with jax.default_matmul_precision(setup.policy.products):
+        for batch in loader.eval_batches(config, dataset, setup.mesh, size):
+            local = jax.tree.map(lambda rows: rows[None], batch)
+            batches = sharding.put_batch(setup.mesh, local, size)
+            probabilities = np.asarray(function(batches))
+            known = batch["mask"] > 0
+            found[batch["index"][known]] = probabilities[known]
+    return found
