@@ -18,7 +18,6 @@ from jaxtrain.data import loader, sources
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.packed import shard, writer
 from jaxtrain.data.packed.convert import to_file
-from jaxtrain.data.packed.writer import pack
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
@@ -44,6 +43,11 @@ def tiny(tmp_path: Path) -> Path:
     splits = {"train": examples(40), "test": examples(12, 100), "extra": examples(3, 9)}
     write_tfds(tmp_path / "tfds", splits, (12, 10, 3))
     return tmp_path / "tfds"
+
+
+def pack(source: str, out: Path, data_dir: Path | None = None, **how: Any) -> None:
+    folder = None if data_dir is None else str(data_dir)
+    writer.pack(DataConfig(source=source, data_dir=folder), out, **how)
 
 
 @pytest.fixture(autouse=True)
@@ -213,7 +217,7 @@ def test_unreadable_images_are_left_out_and_told(
     out = tmp_path / "out"
     command = f"data --pack tfds:tiny --data-dir {tmp_path / 'tfds'} --out {out}"
     assert main(command.split()) == 2
-    assert "1 of the 40 images of the train split" in capsys.readouterr().err
+    assert "2 of the 40 images of the train split" in capsys.readouterr().err
     assert main([*command.split(), "--max-bad-fraction", "0.9"]) == 0
     told = capsys.readouterr().out
     assert f"is packed in {out}: train 37, test 4" in told
@@ -366,12 +370,17 @@ def test_a_hostile_index_is_refused(tiny: Path, tmp_path: Path):
     assert len(load_images(source=f"packed:{out}").test) == 12
 
 
+def packable(monkeypatch: pytest.MonkeyPatch, *opened: Any) -> None:
+    kind = sources.Kind(lambda name, config: opened, "own:")
+    monkeypatch.setitem(sources.SOURCES, "own", kind)
+
+
 def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     images = np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4, 1)
     target = {"box": np.arange(24.0).reshape(6, 4), "more": {"n": np.arange(6)}}
     store = ArrayStore(images, target, {"names": ("a", "b")})
     splits = {"train": [np.arange(4)], "test": [np.arange(4, 6)]}
-    monkeypatch.setitem(sources.SOURCES, "own", lambda name, config: (store, splits))
+    packable(monkeypatch, store, splits)
     pack("own:", tmp_path / "out", format="raw")
     packed, _ = sources.open_store(DataConfig(source=f"packed:{tmp_path / 'out'}"))
     assert packed.facts == {"names": ("a", "b")}
@@ -381,7 +390,7 @@ def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert (read["more"]["n"] == [5, 0]).all()
     assert (packed.strata(np.arange(6)) == 0).all()
     both = {"train": [np.arange(4)], "test": [np.arange(3, 6)]}
-    monkeypatch.setitem(sources.SOURCES, "own", lambda name, config: (store, both))
+    packable(monkeypatch, store, both)
     with pytest.raises(UserError, match="share examples"):
         pack("own:", tmp_path / "other", format="raw")
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
@@ -35,9 +35,11 @@ class Arguments:
     size: int | None = None
     # Image files (jpeg), or arrays of one size (raw); None: jpeg (--pack).
     format: Literal["jpeg", "raw"] | None = None
-    # Part of a split's images that may be unreadable, and are left out; None: 0.01
+    # Part of a split's images that may be unreadable, and are left out; None: 0.02
     # (--pack).
     max_bad_fraction: float | None = None
+    # A file that lists the images to keep, as data.include (--pack).
+    include: Path | None = None
 
 
 def run(arguments: Arguments, signals: StopSignals) -> None:
@@ -73,21 +75,23 @@ def _prepare(arguments: Arguments) -> None:
 
 
 def _pack(arguments: Arguments) -> None:
+    from jaxtrain.config import DataConfig, replace
     from jaxtrain.console import printable
     from jaxtrain.data.packed.writer import pack
 
     assert arguments.pack is not None
     if arguments.out is None:
         raise UserError("--pack: give the folder to pack into, --out DIR")
-    fraction = arguments.max_bad_fraction
-    index = pack(
-        arguments.pack,
-        arguments.out,
-        size=arguments.size,
-        format=arguments.format or "jpeg",
-        data_dir=arguments.data_dir,
-        **({} if fraction is None else {"max_bad_fraction": fraction}),
-    )
+    given: dict[str, Any] = {
+        name: str(path)
+        for name in ("data_dir", "include")
+        if (path := getattr(arguments, name)) is not None
+    }
+    config = DataConfig(source=arguments.pack, **given)
+    if arguments.max_bad_fraction is not None:
+        config = replace(config, "max_bad_fraction", arguments.max_bad_fraction)
+    form = arguments.format or "jpeg"
+    index = pack(config, arguments.out, size=arguments.size, format=form)
     print(f"{arguments.pack} is packed in {arguments.out}: {index.describe()}")
     for split, left_out in index.left_out.items():
         for _, name, reason in left_out:
@@ -105,6 +109,9 @@ def _verify(arguments: Arguments) -> None:
 # Action -> what does it, and the options that it takes.
 ACTIONS: dict[str, tuple[Callable[[Arguments], None], tuple[str, ...]]] = {
     "prepare": (_prepare, ("data_dir", "manual_dir")),
-    "pack": (_pack, ("out", "size", "format", "data_dir", "max_bad_fraction")),
+    "pack": (
+        _pack,
+        ("out", "size", "format", "data_dir", "max_bad_fraction", "include"),
+    ),
     "verify": (_verify, ()),
 }

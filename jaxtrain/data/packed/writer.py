@@ -43,46 +43,38 @@ Part = tuple[str, np.ndarray]
 
 
 def pack(
-    source: str,
+    config: DataConfig,
     out: Path,
     *,
     size: int | None = None,
     format: Literal["jpeg", "raw"] = "jpeg",
-    data_dir: Path | None = None,
-    max_bad_fraction: float = 0.01,
 ) -> Index:
     """Pack all splits of a source into a folder; go on where a killed one stopped.
 
     Args:
-      source: as `data.source` names it.
+      config: of the source, and which part of a split's images may be unreadable.
       out: the folder, made if need be.
       size: in pixels; see `Form`.
       format: image files (jpeg) or arrays (raw).
-      data_dir: where TFDS data sets lie.
-      max_bad_fraction: part of a split's images that may be unreadable.
 
     Raises:
       UserError: the source or the folder is wrong, or too many images are unreadable.
     """
-    config = DataConfig(
-        source=source,
-        data_dir=None if data_dir is None else str(data_dir),
-        max_bad_fraction=max_bad_fraction,
-    )
     store, splits = sources.open_store(config)
-    examples = _examples(splits, source)
+    examples = _examples(splits, config.source)
     form = make_form(store, format, size, config.max_pixels)
-    facts = _facts(store.facts, source)
+    facts = _facts(store.facts, config.source)
     parts = _cut(examples, form)
     plan = {
-        "source": source,
+        "source": config.source,
+        "include": config.include,
         "format": format,
         "size": size,
         "splits": {split: len(indices) for split, indices in examples.items()},
         "shards": len(parts),
     }
     defects = {
-        split: Defects(split, num, max_bad_fraction)
+        split: Defects(split, num, config.max_bad_fraction)
         for split, num in plan["splits"].items()
     }
     with _claim(out, plan) as packed, ThreadPoolExecutor(_num_threads()) as pool:
