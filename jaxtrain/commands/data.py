@@ -1,9 +1,10 @@
 """`main.py data`: chooses the action."""
 
 import dataclasses
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
@@ -13,36 +14,73 @@ from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--check --config configs/digits.py"
 
-# Action -> the options that it takes.
+
+class Action(NamedTuple):
+    """Where the function lies that does it, and the options that it takes."""
+
+    module: str
+    function: str
+    takes: tuple[str, ...]
+
+
 ACTIONS = {
-    "prepare": ("manual_dir", "data_dir"),
-    "check": ("config", "source", "data_dir", "workdir", "out", "write_clean"),
+    "prepare": Action("data_pack", "prepare", ("manual_dir", "data_dir")),
+    "check": Action(
+        "data_check",
+        "run",
+        ("config", "source", "data_dir", "workdir", "out", "write_clean"),
+    ),
+    "preview": Action("data_preview", "run", ("config", "out")),
+    "pack": Action(
+        "data_pack",
+        "pack",
+        ("out", "size", "format", "data_dir", "max_bad_fraction", "include"),
+    ),
+    "verify": Action("data_pack", "verify", ()),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Prepare a data set of TFDS, or look a data set over before training."""
+    """Look a data set over, preview what a model sees of it, prepare or pack it."""
 
-    # Prepare this set, such as tfds:mnist, for training without TensorFlow.
-    prepare: str | None = None
     # Look all images over, and write data_report.json and data_report.html.
     check: bool = False
-    # With --check: the recipe whose data are meant.
+    # Draw training images before and after augmentation.
+    preview: bool = False
+    # Prepare this set, such as tfds:mnist, for training without TensorFlow.
+    prepare: str | None = None
+    # Pack the splits of this data.source, to be trained on as packed:DIR.
+    pack: str | None = None
+    # Read all files of this packed folder, and compare them with their digests.
+    verify: Path | None = None
+
+    # With --check or --preview: the recipe whose data are meant.
     config: Path | None = None
     # With --check: the data, as data.source takes them; there is no recipe then.
     source: str | None = None
     # With --check: a trained run, whose predictions tell which labels may be wrong.
     workdir: Path | None = None
-    # With --check: folder of the reports; None: data_report.
+    # Where to write: --check the folder of its reports (None: data_report), --preview
+    # the picture (None: preview.png), --pack the folder to train on.
     out: Path | None = None
     # With --check: a file for the names of the good images, as data.include takes it.
     write_clean: Path | None = None
     # With --prepare: folder with files that TFDS cannot, or need not, download.
     manual_dir: Path | None = None
-    # With --prepare or --source: where TFDS data sets lie; None: $TFDS_DATA_DIR, else
-    # ~/tensorflow_datasets.
+    # With --prepare, --pack or --source: where TFDS data sets lie; None:
+    # $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: Path | None = None
+    # With --pack: pixels of the shorter side of larger images, of raw ones of both
+    # sides; None: as stored.
+    size: int | None = None
+    # With --pack: image files (jpeg), or arrays of one size (raw); None: jpeg.
+    format: Literal["jpeg", "raw"] | None = None
+    # With --pack: part of a split's images that may be unreadable, and are left out;
+    # None: 0.02.
+    max_bad_fraction: float | None = None
+    # With --pack: a file that lists the images to keep, as data.include.
+    include: Path | None = None
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
@@ -52,24 +90,12 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     Raises:
       UserError: it is not one thing, an option has no effect on it, or it failed.
     """
-    action = _action(arguments)
-    if action == "prepare":
-        from jaxtrain.data.tfds_prepare import prepare
-
-        assert arguments.prepare is not None
-        path = prepare(
-            arguments.prepare,
-            data_dir=arguments.data_dir,
-            manual_dir=arguments.manual_dir,
-        )
-        print(f"{arguments.prepare} is prepared in {path}")
-    else:
-        from jaxtrain.commands import data_check
-
-        data_check.run(arguments)
+    action = _choose(arguments)
+    module = importlib.import_module(f"jaxtrain.commands.{action.module}")
+    getattr(module, action.function)(arguments)
 
 
-def _action(arguments: Arguments) -> str:
+def _choose(arguments: Arguments) -> Action:
     """Return which action is asked for.
 
     Raises:
@@ -78,7 +104,8 @@ def _action(arguments: Arguments) -> str:
     asked = [action for action in ACTIONS if getattr(arguments, action)]
     if len(asked) != 1:
         raise UserError(f"give one of {', '.join(f'--{name}' for name in ACTIONS)}")
-    takes = (*ACTIONS, *ACTIONS[asked[0]], "overrides")
+    action = ACTIONS[asked[0]]
+    takes = (*ACTIONS, *action.takes, "overrides")
     for field in dataclasses.fields(arguments):
         value = getattr(arguments, field.name)
         if field.name not in takes and value is not None:
@@ -86,4 +113,4 @@ def _action(arguments: Arguments) -> str:
             raise UserError(f"--{option} {value} has no effect with --{asked[0]}")
     if "config" not in takes and arguments.overrides != Config():
         raise UserError(f"fields of a config have no effect with --{asked[0]}")
-    return asked[0]
+    return action

@@ -74,8 +74,9 @@ class DataConfig(Section):
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     # Keep the images on the device (device), stream them (stream), or decide by size.
     cache: Literal["auto", "device", "stream"] = "auto"
-    # Processes that decode streamed images; 0: threads of this process.
-    workers: int = 0
+    # Processes that decode streamed images; 0: threads of this process; None: 0 unless
+    # there are many files and more than four cores.
+    workers: int | None = None
 
     # Of a source of your own: what its function takes.
     options: Options = field(default_factory=dict)

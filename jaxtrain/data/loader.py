@@ -7,19 +7,18 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import grain
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from jaxtrain.config import DataConfig
+from jaxtrain.data import ahead
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import IMAGE_SIZE, Batch, told_size
 from jaxtrain.data.sources import Source, Splits
 from jaxtrain.data.stores import ArrayStore
-from jaxtrain.data.workers import go_on, with_workers
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
 
@@ -31,8 +30,6 @@ CACHE_FRACTION = 0.25
 ASSUMED_DEVICE_BYTES = 8 * 2**30
 # Of a batch on the host: those of its images that could not be read.
 UNREADABLE = "unreadable"
-READ_THREADS = 4
-READ_AHEAD = 8
 PUT_AHEAD = 2
 
 
@@ -266,25 +263,21 @@ def _eval_rows(
 
 
 def _run(
-    read: _Read, dataset: Dataset, start: int, stop: int, workers: int
+    read: _Read, dataset: Dataset, start: int, stop: int, workers: int | None
 ) -> Iterator[HostBatch]:
-    if read.source is None:
+    source = read.source
+    if source is None:
         yield from map(read, range(start, stop))
         return
-
-    def stream(start: int) -> Any:
-        positions = (
-            grain.MapDataset.range(start, stop)
-            .map(read)
-            .to_iter_dataset(
-                grain.ReadOptions(
-                    num_threads=READ_THREADS, prefetch_buffer_size=READ_AHEAD
-                )
-            )
-        )
-        return iter(with_workers(positions, workers) if workers else positions)
-
-    with contextlib.closing(go_on(stream, start)) as batches:
+    if workers is None:
+        workers = ahead.choose_workers(source.has_files, len(source))
+    if workers:
+        stream = ahead.by_workers(read, start, stop, workers)
+    else:
+        copied = source.in_memory and read.crop_seed is None
+        threads = 1 if copied else ahead.READ_THREADS
+        stream = ahead.by_threads(read, start, stop, threads)
+    with contextlib.closing(stream) as batches:
         for batch in batches:
             dataset.defects.add(batch.pop(UNREADABLE, ()))
             yield batch

@@ -23,6 +23,7 @@ from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import ImageSource, Unreadable
+from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.slices import NamedSplits, count_shared, select
 from jaxtrain.data.split import stratified_split
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
@@ -50,6 +51,16 @@ class Source(Protocol):
     def image_shape(self) -> tuple[int, int, int]: ...
     @property
     def takes_windows(self) -> bool: ...
+    @property
+    def has_files(self) -> bool:
+        """Whether images are files, which are decoded when they are read."""
+        ...
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether images lie there as they are read: no more than copying is done."""
+        ...
+
     def __len__(self) -> int: ...
     def strata(self) -> np.ndarray:
         """Return the group of each example, (N,) numbers."""
@@ -202,6 +213,11 @@ def _make_fit(config: DataConfig) -> images.Fit:
 
 
 def open_store(config: DataConfig) -> Opened:
+    """Open the store of `data.source`, with the examples of each of its splits.
+
+    Raises:
+      UserError: there is no such source, or it cannot be opened.
+    """
     if own.is_own(config.source):
         return _open_own(config)
     kind, _, name = config.source.partition(":")
@@ -335,6 +351,7 @@ SOURCES: dict[str, Kind] = {
     "arrays": Kind(open_arrays, "arrays:FILE.npz"),
     "idx": Kind(open_idx, "idx:DIR"),
     "hf": Kind(open_hf, "hf:NAME_OR_DIR"),
+    "packed": Kind(open_packed, "packed:DIR"),
     "tfds": Kind(open_tfds, "tfds:NAME"),
     "synthetic": Kind(open_synthetic, "synthetic:HxWxC/CLASSES[/EXAMPLES]"),
 }

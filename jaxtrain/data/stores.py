@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import numpy as np
@@ -19,6 +19,9 @@ Images = np.ndarray | Sequence[np.ndarray] | Sequence[StoredFile]
 
 class Store(Protocol):
     """A set as stored; height and width are None where images differ in size.
+
+    A store whose images lie in memory, or are mapped there, may say so, `in_memory`:
+    one thread then copies them faster than several.
 
     What its targets mean, and which facts there are to know of them, such as
     `num_classes` and `class_names`, is between the store and the task.
@@ -52,6 +55,7 @@ class ArrayStore:
     images: np.ndarray
     target: Any
     facts: Mapping[str, Any]
+    in_memory: ClassVar[bool] = True
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

@@ -1,0 +1,43 @@
+"""`main.py data --preview`: training images before and after augmentation."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxtrain.config import ParallelConfig
+from jaxtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from jaxtrain.commands.data import Arguments
+
+OUT = Path("preview.png")
+# Batches that are shown, one in a row: some augmentations are drawn for each.
+NUM_STEPS = 4
+
+
+def run(arguments: "Arguments") -> None:
+    """Draw the first training images of a recipe into a PNG file.
+
+    Raises:
+      UserError: there is no recipe, it does not fit its data, or the file cannot be
+        written.
+    """
+    from jaxtrain.parallel import devices
+    from jaxtrain.run.preview import draw_preview
+    from jaxtrain.run.setup import build_setup
+
+    if arguments.config is None:
+        raise UserError("--preview: give the recipe, --config FILE")
+    out = arguments.out or OUT
+    if out.suffix.lower() != ".png":
+        raise UserError(f"--out {out}: the picture is a PNG file, such as {OUT}")
+    devices.start("auto")
+    # What shares the work changes no image.
+    setup = build_setup(replace(arguments.overrides, parallel=ParallelConfig()))
+    picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(out)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror or error}") from error
+    print(f"{out} shows training images: above as stored, below as augmented")

@@ -1,0 +1,238 @@
+"""What a folder of packed data holds: its index, read with mistrust, and its files.
+
+A file is named by the number of its shard and by what it holds, such as
+`00003.image`: the index names no paths, so none can lead out of the folder.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.errors import UserError
+
+INDEX = "index.json"
+FORMAT, VERSION = "jaxtrain packed data", 1
+# A larger index would only fill the memory.
+MAX_INDEX_BYTES = 2**28
+# What a shard holds beside its targets, in files of these names.
+IMAGE, STRATA, TARGET = "image", "strata", "target"
+NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+SPLIT = re.compile(r"[^\[\]\s+]+")
+KINDS = "biuf"
+
+
+@dataclass(frozen=True)
+class Column:
+    """What each example has one of, in flat files: an array of this type and shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some examples of a split, and the size and SHA-256 of each of their files."""
+
+    number: int
+    split: str
+    num_examples: int
+    files: Mapping[str, tuple[int, str]]
+
+    def path(self, folder: Path, name: str) -> Path:
+        return folder / f"{self.number:05d}.{name}"
+
+
+@dataclass(frozen=True)
+class Index:
+    """All that is known of a packed set.
+
+    Attributes:
+      plan: what was packed, from where, and how.
+      image_shape: (H, W, C); H and W are None where images differ in size.
+      facts: as the store of the source told them.
+      columns: by name; without `image` where the images are files.
+      splits: all there are, also those without examples.
+      shards: in the order of their examples.
+      left_out: number in the split, name and reason of each unreadable image.
+    """
+
+    plan: Mapping[str, Any]
+    image_shape: tuple[int | None, int | None, int]
+    facts: Mapping[str, Any]
+    columns: Mapping[str, Column]
+    splits: tuple[str, ...]
+    shards: tuple[Shard, ...]
+    left_out: Mapping[str, list[tuple[int, str, str]]]
+
+    def describe(self) -> str:
+        """Return the number of examples of each split."""
+        counts = dict.fromkeys(self.splits, 0)
+        for shard in self.shards:
+            counts[shard.split] += shard.num_examples
+        return ", ".join(f"{split} {num}" for split, num in counts.items())
+
+    def to_json(self) -> str:
+        values = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+        return json.dumps(values, indent=1)
+
+
+def read_index(folder: Path) -> Index:
+    """Read the index of a packed set, and look at the size of every file.
+
+    Raises:
+      UserError: it is missing, says what cannot be, or the files are others.
+    """
+    path = folder / INDEX
+    try:
+        if path.stat().st_size > MAX_INDEX_BYTES:
+            raise ValueError(f"more than {MAX_INDEX_BYTES} bytes")
+        index = _parse(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder} holds no packed data: there is no {INDEX}. Pack with\n  "
+            f"python main.py data --pack SOURCE --out {folder}\nThe same command goes "
+            "on where it was stopped"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path} is no index of packed data ({reason})") from None
+    for shard in index.shards:
+        for name, (size, _) in shard.files.items():
+            check_file(shard.path(folder, name), size)
+    return index
+
+
+def check_file(path: Path, size: int) -> None:
+    """Raise UserError unless a path is a plain file of this size, and no link."""
+    try:
+        found = path.lstat()
+    except OSError as error:
+        raise _damaged(path, str(error.strerror)) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise _damaged(path, "it is no plain file")
+    if found.st_size != size:
+        raise _damaged(path, f"it has {found.st_size} bytes, expected {size}")
+
+
+def _damaged(path: Path, reason: str) -> UserError:
+    return UserError(
+        f"{path}: {reason}. The packed data are damaged or were not copied whole: copy "
+        f"them again, or remove {path.parent} and pack again"
+    )
+
+
+def tuples(value: Any) -> Any:
+    """Return a value of JSON with tuples for its lists, as stores give their facts."""
+    if isinstance(value, list):
+        return tuple(map(tuples, value))
+    if isinstance(value, dict):
+        return {key: tuples(v) for key, v in value.items()}
+    return value
+
+
+def _parse(values: Any) -> Index:
+    _expect(values["format"] == FORMAT, f"format {values['format']!r}")
+    _expect(values["version"] == VERSION, f"version {values['version']!r}")
+    columns = {
+        name: _parse_column(name, column) for name, column in values["columns"].items()
+    }
+    _expect(STRATA in columns, "no strata")
+    targets = [name for name in columns if is_target(name)]
+    _expect(targets, "no target")
+    nested = any(name.startswith(f"{other}.") for name in targets for other in targets)
+    _expect(not nested, "a target within another")
+    splits = tuple(values["splits"])
+    _expect(len(set(splits)) == len(splits), "a split twice")
+    for split in splits:
+        _expect(SPLIT.fullmatch(split), f"split {split!r}")
+    shards = [_parse_shard(shard, columns, splits) for shard in values["shards"]]
+    order = [(splits.index(shard.split), shard.number) for shard in shards]
+    numbers = {shard.number for shard in shards}
+    _expect(order == sorted(order) and len(numbers) == len(order), "shards in disorder")
+    _expect(shards, "no shards")
+    *size, channels = values["image_shape"]
+    _expect(len(size) == 2 and isinstance(channels, int), "image_shape")
+    for number in (*size, channels):
+        _expect(number is None or _is_count(number), "image_shape")
+    shape = (*size, channels)
+    if IMAGE in columns:
+        _expect(columns[IMAGE] == Column("|u1", shape), "images of another shape")
+    facts, left_out = tuples(values["facts"]), tuples(values["left_out"])
+    _expect(isinstance(left_out, dict), "left_out")
+    _expect(_is_count(facts.get("num_classes", 1)), "num_classes")
+    names = facts.get("class_names", ())
+    _expect(all(isinstance(name, str) for name in names), "class_names")
+    plan = dict(values["plan"])
+    return Index(plan, shape, facts, columns, splits, tuple(shards), left_out)
+
+
+def is_target(name: str) -> bool:
+    """Tell whether a column is a target, or a part of one: target, target.mask."""
+    return name.partition(".")[0] == TARGET
+
+
+def _parse_column(name: str, values: Any) -> Column:
+    _expect(NAME.fullmatch(name), f"column {name!r}")
+    _expect(name in (IMAGE, STRATA) or is_target(name), f"column {name!r}")
+    dtype, shape = values["dtype"], tuple(values["shape"])
+    _expect(isinstance(dtype, str) and len(dtype) <= 3, f"dtype {dtype!r}")
+    _expect(np.dtype(dtype).kind in KINDS, f"dtype {dtype!r}")
+    _expect(len(shape) <= 8 and all(map(_is_count, shape)), f"shape {shape}")
+    return Column(dtype, shape)
+
+
+def _parse_shard(
+    values: Any, columns: Mapping[str, Column], splits: tuple[str, ...]
+) -> Shard:
+    number, num, split = (values[key] for key in ("number", "num_examples", "split"))
+    _expect(number == 0 or _is_count(number), f"shard {number!r}")
+    _expect(_is_count(num), f"{num!r} examples")
+    _expect(split in splits, f"split {split!r}")
+    files = {name: (size, sha256) for name, (size, sha256) in values["files"].items()}
+    _expect(files.keys() == {IMAGE, *columns}, f"files {sorted(files)}")
+    for name, (size, sha256) in files.items():
+        _expect(_is_count(size) and isinstance(sha256, str), f"file {name}")
+        if name in columns:
+            _expect(size == num * columns[name].row_bytes, f"{size} bytes of {name}")
+    return Shard(number, split, num, files)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 < value < 2**53
+
+
+def _expect(good: Any, what: str) -> None:
+    if not good:
+        raise ValueError(what)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one move, once its text is on the disk."""
+    part = path.with_name(path.name + ".part")
+    with part.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

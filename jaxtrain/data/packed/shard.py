@@ -1,0 +1,188 @@
+"""Write one shard of packed data: whole under its names, or not at all."""
+
+import errno
+import json
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.packed.convert import Form
+from jaxtrain.data.packed.index import (
+    IMAGE,
+    KINDS,
+    NAME,
+    STRATA,
+    TARGET,
+    Column,
+    Shard,
+    check_file,
+    digest,
+    write_atomically,
+)
+from jaxtrain.data.stores import Store
+from jaxtrain.errors import UserError
+
+# Images that are in memory at once.
+CHUNK = 64
+# Read one by one; JPEGs do not get smaller, and zstd doubles the time of reading them.
+RECORD_OPTIONS = "group_size:1,uncompressed"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a shard that is whole holds, and which images it leaves out.
+
+    Attributes:
+      shard: its examples and files; no files if there are no examples.
+      left_out: place in the shard's part of the split, name and reason of each.
+    """
+
+    shard: Shard
+    left_out: list[tuple[int, str, str]]
+
+
+def note_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:05d}.json"
+
+
+def read_note(folder: Path, number: int) -> Note | None:
+    """Return the note of a shard, or None if that is not whole."""
+    try:
+        values = json.loads(note_path(folder, number).read_bytes())
+        shard = Shard(**values["shard"])
+        for name, (size, _) in shard.files.items():
+            check_file(shard.path(folder, name), size)
+        return Note(shard, [(place, n, why) for place, n, why in values["left_out"]])
+    except (OSError, ValueError, KeyError, TypeError, UserError):
+        return None
+
+
+@dataclass(frozen=True)
+class ShardWriter:
+    """Writes the shards of a store into a folder; the pool converts images."""
+
+    store: Store
+    form: Form
+    folder: Path
+    pool: Executor
+
+    def columns(self) -> dict[str, Column]:
+        """Describe what there is of each example, without images that are files."""
+        first = np.zeros(1, np.int64)
+        rows = self._rows(first, self.store.read(first)[1])
+        found = {n: Column(a.dtype.str, a.shape[1:]) for n, a in rows.items()}
+        image = self.form.column
+        return found if image is None else {IMAGE: image, **found}
+
+    def write(self, number: int, split: str, indices: np.ndarray) -> Note:
+        """Write a shard, then its note; what a killed process left is overwritten."""
+        names = [IMAGE, *(name for name in self.columns() if name != IMAGE)]
+        paths = {
+            name: Shard(number, split, 0, {}).path(self.folder, name) for name in names
+        }
+        parts = {
+            name: path.with_name(f"{path.name}.part") for name, path in paths.items()
+        }
+        writers: dict[str, Any] = {name: parts[name].open("wb") for name in names}
+        if self.form.column is None:
+            writers[IMAGE].close()
+            writers[IMAGE] = _Records(parts[IMAGE])
+        left_out: list[tuple[int, str, str]] = []
+        for start in range(0, len(indices), CHUNK):
+            for place, name, reason in self._add(
+                writers, indices[start : start + CHUNK]
+            ):
+                left_out.append((start + place, name, reason))
+        for writer in writers.values():
+            writer.close()
+        num = len(indices) - len(left_out)
+        files = {}
+        for name in names if num else ():
+            files[name] = _seal(parts[name])
+            os.replace(parts[name], paths[name])
+        note = Note(Shard(number, split, num, files), left_out)
+        write_atomically(note_path(self.folder, number), json.dumps(asdict(note)))
+        return note
+
+    def _add(
+        self, writers: Mapping[str, Any], some: np.ndarray
+    ) -> list[tuple[int, str, str]]:
+        """Write some examples; return the unreadable ones, which are left out."""
+        stored, targets = self.store.read(some)
+        left_out, readable = [], np.ones(len(some), bool)
+        for i, made in enumerate(self.pool.map(self._convert, stored)):
+            if isinstance(made, bytes):
+                writers[IMAGE].write(made)
+            else:
+                image = stored[i]
+                name = (
+                    image.name if isinstance(image, StoredFile) else f"image {some[i]}"
+                )
+                left_out.append((i, name, str(made)))
+                readable[i] = False
+        for name, rows in self._rows(some, targets).items():
+            writers[name].write(np.ascontiguousarray(rows[readable]).tobytes())
+        return left_out
+
+    def _convert(self, image: StoredFile | np.ndarray) -> bytes | UnreadableError:
+        try:
+            return self.form.convert(image)
+        except UnreadableError as error:
+            return error
+
+    def _rows(self, indices: np.ndarray, targets: Any) -> dict[str, np.ndarray]:
+        return {**_flatten(TARGET, targets), STRATA: self.store.strata(indices)}
+
+
+class _Records:
+    """A file of array_record that is written; what goes wrong is an OSError."""
+
+    def __init__(self, path: Path):
+        from array_record.python.array_record_module import ArrayRecordWriter
+
+        self._writer = ArrayRecordWriter(str(path), RECORD_OPTIONS)
+
+    def write(self, data: bytes) -> None:
+        self._call(self._writer.write, data)
+
+    def close(self) -> None:
+        self._call(self._writer.close)
+
+    def _call(self, method: Callable[..., None], *arguments: bytes) -> None:
+        try:
+            method(*arguments)
+        except RuntimeError as error:
+            raise OSError(errno.EIO, str(error)) from error
+
+
+def _flatten(name: str, target: Any) -> dict[str, np.ndarray]:
+    """Return the arrays of a target by name.
+
+    Raises:
+      UserError: it is no array of numbers, nor nested dicts of them.
+    """
+    if isinstance(target, dict):
+        found: dict[str, np.ndarray] = {}
+        for key, value in target.items():
+            found |= _flatten(f"{name}.{key}", value)
+        return found
+    good = isinstance(target, np.ndarray) and target.dtype.kind in KINDS
+    if not (good and NAME.fullmatch(name)):
+        raise UserError(
+            f"{name} is {type(target).__name__}: targets that are arrays of numbers "
+            "can be packed, and dicts of them whose keys are letters, digits and _"
+        )
+    return {name: target}
+
+
+def _seal(path: Path) -> tuple[int, str]:
+    """Bring a file to the disk; return its size and SHA-256."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return path.stat().st_size, digest(path)

@@ -1,0 +1,237 @@
+"""Pack a data set: any source into shards that are read at any place, fast.
+
+A shard is written under other names and renamed when it is whole; a note beside it, the
+last to be written, says so. The index, made of all notes, is written when all shards
+are there: a folder without one is no packed set.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.console import tell
+from jaxtrain.data import sources
+from jaxtrain.data.defects import Defects
+from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.packed.convert import Form, make_form
+from jaxtrain.data.packed.index import (
+    INDEX,
+    Index,
+    read_index,
+    tuples,
+    write_atomically,
+)
+from jaxtrain.data.packed.shard import Note, ShardWriter, note_path, read_note
+from jaxtrain.data.slices import NamedSplits
+from jaxtrain.errors import UserError
+
+PLAN = "plan.json"
+# Some 300 MB of photographs.
+FILES_A_SHARD = 4096
+RAW_SHARD_BYTES = 2**28
+
+# The split and the examples of a shard.
+Part = tuple[str, np.ndarray]
+
+
+def pack(
+    config: DataConfig,
+    out: Path,
+    *,
+    size: int | None = None,
+    format: Literal["jpeg", "raw"] = "jpeg",
+) -> Index:
+    """Pack all splits of a source into a folder; go on where a killed one stopped.
+
+    Args:
+      config: of the source, and which part of a split's images may be unreadable.
+      out: the folder, made if need be.
+      size: in pixels; see `Form`.
+      format: image files (jpeg) or arrays (raw).
+
+    Raises:
+      UserError: the source or the folder is wrong, or too many images are unreadable.
+    """
+    store, splits = sources.open_store(config)
+    examples = _examples(splits, config.source)
+    form = make_form(store, format, size, config.max_pixels)
+    facts = _facts(store.facts, config.source)
+    parts = _cut(examples, form)
+    plan = {
+        "source": config.source,
+        "include": config.include,
+        "format": format,
+        "size": size,
+        "splits": {split: len(indices) for split, indices in examples.items()},
+        "shards": len(parts),
+    }
+    defects = {
+        split: Defects(split, num, config.max_bad_fraction)
+        for split, num in plan["splits"].items()
+    }
+    with _claim(out, plan) as packed, ThreadPoolExecutor(_num_threads()) as pool:
+        if not packed:
+            writer = ShardWriter(store, form, out, pool)
+            notes = _write(writer, parts, defects)
+            index = _make_index(plan, form, facts, writer, notes)
+            write_atomically(out / INDEX, index.to_json())
+        for number in range(len(parts)):
+            note_path(out, number).unlink(missing_ok=True)
+        (out / PLAN).unlink(missing_ok=True)
+    return read_index(out)
+
+
+def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
+    """Return the examples of each split.
+
+    Raises:
+      UserError: there are none, or splits share some.
+    """
+    none = np.zeros(0, np.int64)
+    examples = {
+        name: np.concatenate([none, *shards]) for name, shards in splits.items()
+    }
+    everything = np.concatenate([none, *examples.values()])
+    if not len(everything):
+        raise UserError(f"{source} holds no examples")
+    if len(np.unique(everything)) < len(everything):
+        raise UserError(
+            f"splits of {source} share examples, or name one twice: they would be "
+            "packed twice, and nobody could tell any more"
+        )
+    return examples
+
+
+def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return what is known of a set, if JSON can hold it.
+
+    Raises:
+      UserError: it cannot.
+    """
+    try:
+        if tuples(json.loads(json.dumps(dict(facts)))) == tuples(dict(facts)):
+            return dict(facts)
+        reason = "it would come back as something else"
+    except (TypeError, ValueError) as error:
+        reason = str(error)
+    raise UserError(f"the facts of {source} cannot be written as JSON: {reason}")
+
+
+def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
+    """Cut the splits into shards."""
+    step = FILES_A_SHARD
+    if form.column is not None:
+        step = max(1, RAW_SHARD_BYTES // form.column.row_bytes)
+    return [
+        (split, indices[start : start + step])
+        for split, indices in examples.items()
+        for start in range(0, len(indices), step)
+    ]
+
+
+def _num_threads() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
+    """Hold the folder of a pack, and tell whether it is complete already.
+
+    The plan is what is locked; once there is an index, it is not needed any more.
+
+    Raises:
+      UserError: the folder holds something else, another process packs into it, or it
+        cannot be written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if (out / INDEX).exists():
+            _check_same(out, read_index(out).plan, plan)
+            yield True
+            return
+        if os.listdir(out) and not (out / PLAN).exists():
+            raise UserError(f"--out {out}: the folder holds other files")
+        with (out / PLAN).open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"--out {out}: another process packs there") from None
+            file.seek(0)
+            if text := file.read():
+                _check_same(out, _read_plan(out, text), plan)
+            else:
+                file.write(json.dumps(plan))
+                file.flush()
+            yield (out / INDEX).exists()
+    except OSError as error:
+        raise UserError(
+            f"--out {out}: {error.strerror}; the same command goes on where this ended"
+        ) from error
+
+
+def _read_plan(out: Path, text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError):
+        raise UserError(f"{out / PLAN} is damaged: remove {out}") from None
+
+
+def _check_same(out: Path, old: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+    different = [
+        f"{key}: {old.get(key)!r} -> {plan[key]!r}"
+        for key in plan
+        if old.get(key) != plan[key]
+    ]
+    if different:
+        raise UserError(
+            f"--out {out} holds something else packed ({', '.join(different)}): give "
+            "another folder, or remove it"
+        )
+
+
+def _write(
+    writer: ShardWriter, parts: list[Part], defects: Mapping[str, Defects]
+) -> list[Note]:
+    """Write the shards that are not there yet; return the notes of all."""
+    notes, before = [], dict.fromkeys(defects, 0)
+    for number, (split, indices) in enumerate(parts):
+        note = read_note(writer.folder, number)
+        if note is None:
+            note = writer.write(number, split, indices)
+            tell(f"shard {number + 1} of {len(parts)}: {len(indices)} images")
+        first = before[split]
+        before[split] += len(indices)
+        left_out = [(first + place, name, why) for place, name, why in note.left_out]
+        defects[split].add([Unreadable(*one) for one in left_out])
+        notes.append(Note(note.shard, left_out))
+    return notes
+
+
+def _make_index(
+    plan: Mapping[str, Any],
+    form: Form,
+    facts: Mapping[str, Any],
+    writer: ShardWriter,
+    notes: list[Note],
+) -> Index:
+    left_out: dict[str, list[tuple[int, str, str]]] = {}
+    for note in notes:
+        if note.left_out:
+            left_out.setdefault(note.shard.split, []).extend(note.left_out)
+    return Index(
+        plan=plan,
+        image_shape=form.image_shape,
+        facts=facts,
+        columns=writer.columns(),
+        splits=tuple(plan["splits"]),
+        shards=tuple(note.shard for note in notes if note.shard.num_examples),
+        left_out=left_out,
+    )

@@ -1,0 +1,89 @@
+"""Reading ahead: in order, so far and no further, and over when nobody takes any."""
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from jaxtrain.config import DataConfig, ParallelConfig
+from jaxtrain.data import ahead, loader, sources
+from jaxtrain.parallel.mesh import make_mesh
+from tests.helpers.waiting import wait_until
+
+
+@pytest.mark.parametrize("num_threads", [1, 4])
+def test_order_is_that_of_the_positions(num_threads: int):
+    """Also where the first take longest."""
+
+    def read(position: int) -> int:
+        time.sleep(0.002 * (position % 4 == 0))
+        return position
+
+    assert list(ahead.by_threads(read, 3, 40, num_threads)) == [*range(3, 40)]
+    assert list(ahead.by_threads(read, 5, 5, num_threads)) == []
+
+
+def test_who_takes_none_holds_the_reading_up():
+    started: list[int] = []
+
+    def read(position: int) -> int:
+        started.append(position)
+        return position
+
+    stream = ahead.by_threads(read, 0, 1000, 4)
+    taken = [next(stream) for _ in range(3)]
+    most = len(taken) + ahead.READ_AHEAD
+    wait_until(lambda: len(started) == most)
+    time.sleep(0.05)  # Would there be more, they came now.
+    assert len(started) == most
+    stream.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("read")]
+    assert len(started) == most
+
+
+def test_an_error_comes_in_its_place():
+    def read(position: int) -> int:
+        if position == 5:
+            raise ValueError("five")
+        return position
+
+    stream = ahead.by_threads(read, 0, 1000, 4)
+    assert [next(stream) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="five"):
+        next(stream)
+    assert not [t for t in threading.enumerate() if t.name.startswith("read")]
+
+
+def test_number_of_workers(monkeypatch: pytest.MonkeyPatch):
+    def chosen(cores: int, has_files: bool, num_examples: int) -> int:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+        return ahead.choose_workers(has_files, num_examples)
+
+    assert chosen(16, True, 1_000_000) == 15
+    assert chosen(64, True, 1_000_000) == 16
+    assert chosen(4, True, 1_000_000) == 0
+    assert chosen(16, True, 10_000) == 0
+    assert chosen(16, False, 1_000_000) == 0
+
+
+def test_what_takes_one_thread(monkeypatch: pytest.MonkeyPatch):
+    """Arrays that are only copied; those that are resized take several."""
+    seen: list[int] = []
+    by_threads = ahead.by_threads
+
+    def spy(*arguments):
+        seen.append(arguments[-1])
+        return by_threads(*arguments)
+
+    monkeypatch.setattr(ahead, "by_threads", spy)
+    mesh, images = make_mesh(ParallelConfig()), []
+    for size in (None, 8, 12):
+        config = DataConfig(source="digits", batch_size=8, image_size=size)
+        train, _, _ = loader.make_datasets(sources.load(config, 0), mesh, False, 0.0)
+        order = loader.make_order(config, train.source, 0)
+        batches = loader.train_batches(config, train, mesh, order, 0, 3)
+        images.append([batch["image"] for batch in batches])
+    assert seen == [1, 1, ahead.READ_THREADS]
+    assert np.array_equal(images[0], images[1])

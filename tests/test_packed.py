@@ -1,0 +1,417 @@
+"""Packed data: what is read is what was packed; nothing half, damaged or hostile."""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxtrain.cli import main
+from jaxtrain.config import DataConfig, ParallelConfig, replace
+from jaxtrain.data import loader, sources
+from jaxtrain.data.files import StoredFile
+from jaxtrain.data.packed import shard, writer
+from jaxtrain.data.packed.convert import to_file
+from jaxtrain.data.stores import ArrayStore
+from jaxtrain.errors import UserError
+from jaxtrain.parallel.mesh import make_mesh
+from tests.helpers.images import Example, encode, load_images, read_all, write_tfds
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines, read_summary
+
+
+def photograph(seed: int, height: int, width: int, format: str = "JPEG") -> bytes:
+    """Return an image file with structure, so that another filter would show."""
+    draws = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), np.uint8)
+    image = Image.fromarray(draws).resize((width, height), Image.Resampling.BICUBIC)
+    return encode(np.asarray(image), format)
+
+
+def examples(num: int, seed: int = 0) -> list[Example]:
+    return [(photograph(seed + i, 12, 10), i % 3) for i in range(num)]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A set whose images all have 12x10 pixels."""
+    splits = {"train": examples(40), "test": examples(12, 100), "extra": examples(3, 9)}
+    write_tfds(tmp_path / "tfds", splits, (12, 10, 3))
+    return tmp_path / "tfds"
+
+
+def pack(source: str, out: Path, data_dir: Path | None = None, **how: Any) -> None:
+    folder = None if data_dir is None else str(data_dir)
+    writer.pack(DataConfig(source=source, data_dir=folder), out, **how)
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "FILES_A_SHARD", 16)
+    monkeypatch.setattr(writer, "RAW_SHARD_BYTES", 16 * 12 * 10 * 3)
+    monkeypatch.setattr(shard, "CHUNK", 5)
+
+
+RUN = recipe(
+    data='DataConfig(source="tfds:tiny", batch_size=8, validation_fraction=0.2)',
+    model='ModelConfig(name="convnet", width=0.25)',
+    train="TrainConfig(steps=6)",
+    checkpoint="CheckpointConfig(every_steps=6)",
+    logging="LoggingConfig(every_steps=1, tensorboard=False)",
+)
+
+
+def test_a_run_on_packed_data_is_the_same_to_the_last_bit(tiny: Path, tmp_path: Path):
+    """Streamed with random crops, or at the stored size from the device."""
+    config = write_recipe(tmp_path / "run.py", RUN)
+    for format in ("jpeg", "raw"):
+        command = f"data --pack tfds:tiny --data-dir {tiny} --format {format}"
+        assert main([*command.split(), "--out", str(tmp_path / format)]) == 0
+    crop = "--data.image-size 8 --data.augment.random-resized-crop True"
+    for forms, words in ((("jpeg", "raw"), ""), (("jpeg",), crop)):
+        runs = {"original": f"--data.data-dir {tiny}"}
+        runs |= {form: f"--data.source packed:{tmp_path / form}" for form in forms}
+        lines, results = [], []
+        for name, source in runs.items():
+            workdir = tmp_path / f"{name} {bool(words)}"
+            command = f"--config {config} {source} {words} --workdir"
+            assert main([*command.split(), str(workdir)]) == 0
+            lines.append([line["loss"] for line in read_lines(workdir, "train")])
+            results.append(read_summary(workdir)["eval"])
+        assert len(lines[0]) == 6
+        assert all(other == lines[0] for other in lines)
+        assert all(other == results[0] for other in results)
+
+
+def test_splits_classes_and_names_are_those_of_the_source(tiny: Path, tmp_path: Path):
+    pack("tfds:tiny", tmp_path / "p", data_dir=tiny)
+    original: dict[str, Any] = {"source": "tfds:tiny", "data_dir": str(tiny)}
+    packed: dict[str, Any] = {"source": f"packed:{tmp_path / 'p'}"}
+    for split in ("train", "extra", "train[10:30]+extra", "test[-5:]", "all"):
+        fields: dict[str, Any] = {
+            "train_split": split,
+            "test_split": "test[:1]",
+            "validation_fraction": 0.0,
+            "allow_overlap": split == "all",
+        }
+        one = load_images(**original, **fields).train
+        other = load_images(**packed, **fields).train
+        assert one.facts == other.facts and one.image_shape == other.image_shape
+        assert (one.strata() == other.strata()).all()
+        assert one.strata().dtype == other.strata().dtype
+        for indices in (np.arange(len(one)), np.array([len(one) - 1, 0, 0])):
+            ours, theirs = one.read(indices), other.read(indices)
+            assert (ours["image"] == theirs["image"]).all()
+            assert (ours["target"] == theirs["target"]).all()
+    # 40 images in shards of 16, each a shard of TFDS's syntax.
+    assert len(load_images(**packed, train_split="train[2shard]").train) > 0
+    store, splits = sources.open_store(DataConfig(**packed))
+    assert [len(s) for s in splits["train"]] == [16, 16, 8]
+    (file,) = pickle.loads(pickle.dumps(store)).read(np.array([39]))[0]
+    assert file.name == f"split 'train' of packed:{tmp_path / 'p'}: image 39"
+
+
+def test_workers_read_the_same(tiny: Path, tmp_path: Path):
+    out = tmp_path / "raw"
+    pack("tfds:tiny", out, data_dir=tiny, format="raw")
+    config = DataConfig(source=f"packed:{out}", batch_size=8, validation_fraction=0)
+    mesh = make_mesh(ParallelConfig())
+    batches = []
+    for workers in (0, 1):
+        train, _, _ = loader.make_datasets(sources.load(config, 0), mesh, False, 0.0)
+        order = loader.make_order(config, train.source, 5)
+        some = replace(config, "workers", workers)
+        batches.append(list(loader.train_batches(some, train, mesh, order, 3, 9)))
+    for one, other in zip(*batches, strict=True):
+        assert (one["index"] == other["index"]).all()
+        assert (one["image"] == other["image"]).all()
+        assert (one["target"] == other["target"]).all()
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Images of several formats and sizes: 4 that are large, 2 that are not."""
+    train = [
+        (photograph(0, 40, 60), 0),
+        (photograph(1, 60, 40, "PNG"), 1),
+        (photograph(2, 16, 20), 2),
+        (photograph(3, 16, 20, "PNG"), 0),
+        (encode(np.full((50, 50), 80, np.uint8), "PNG"), 1),
+        (photograph(5, 33, 32), 2),
+    ]
+    write_tfds(tmp_path / "tfds", {"train": train, "test": train[:2]}, (-1, -1, 3))
+    return tmp_path / "tfds"
+
+
+def stored_files(**fields: Any) -> list[Any]:
+    store, splits = sources.open_store(DataConfig(**fields))
+    read: Any = store.read(splits["train"][0])[0]
+    return [file.data for file in read]
+
+
+def test_files_are_kept_or_made_smaller(mixed: Path, tmp_path: Path):
+    given = stored_files(source="tfds:tiny", data_dir=str(mixed))
+    pack("tfds:tiny", tmp_path / "same", data_dir=mixed)
+    assert stored_files(source=f"packed:{tmp_path / 'same'}") == given
+    pack("tfds:tiny", tmp_path / "small", data_dir=mixed, size=32)
+    small = stored_files(source=f"packed:{tmp_path / 'small'}")
+    opened = [Image.open(io.BytesIO(data)) for data in small]
+    assert [image.size for image in opened] == [
+        (48, 32), (32, 48), (20, 16), (20, 16), (32, 32), (32, 33)
+    ]  # fmt: skip
+    assert {image.format for image in opened} == {"JPEG"}
+    assert [i for i in range(6) if small[i] == given[i]] == [2, 5]
+    for i in (0, 1, 3, 4):
+        size = opened[i].size
+        before = Image.open(io.BytesIO(given[i])).convert("RGB")
+        expected = before.resize(size, Image.Resampling.BILINEAR).convert("L")
+        # In luminance, as colours have half the resolution: a JPEG of quality 95 has
+        # steps of 1 to 12 in its frequencies, so pixels are off by about 1.
+        grey = np.asarray(opened[i].convert("L")) - np.asarray(expected).astype(int)
+        assert np.abs(grey).mean() < 2
+
+
+def test_raw_squares_are_the_whole_centre(mixed: Path, tmp_path: Path):
+    pack("tfds:tiny", tmp_path / "raw", data_dir=mixed, format="raw", size=32)
+    source = load_images(
+        source=f"packed:{tmp_path / 'raw'}", validation_fraction=0
+    ).train
+    assert source.image_shape == (32, 32, 3)
+    image = read_all(source)["image"]
+    assert (image[4] == 80).all()
+    landscape = np.asarray(Image.open(io.BytesIO(photograph(1, 60, 40, "PNG"))))
+    square = Image.fromarray(landscape[10:50]).resize(
+        (32, 32), Image.Resampling.BILINEAR
+    )
+    # Pixels beyond the square count into its first and last rows; the others differ
+    # by the rounding of the filter's weights.
+    difference = image[1][2:-2] - np.asarray(square)[2:-2].astype(int)
+    assert np.abs(difference).max() <= 1
+    with pytest.raises(UserError, match="differ in size: give --size"):
+        pack("tfds:tiny", tmp_path / "no", data_dir=mixed, format="raw")
+
+
+def test_a_turned_photograph_is_packed_upright():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # To be turned to the right.
+    buffer = io.BytesIO()
+    picture = Image.fromarray(np.full((40, 80, 3), 128, np.uint8))
+    picture.save(buffer, "JPEG", exif=exif)
+    packed = to_file(StoredFile("one", buffer.getvalue()), 20, 3, 10**6)
+    assert Image.open(io.BytesIO(packed)).size == (20, 40)
+
+
+def test_unreadable_images_are_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    train = examples(40)
+    for bad in (3, 17, 39):
+        train[bad] = (train[bad][0][:200], train[bad][1])
+    splits = {"train": train, "test": [(b"no image", 0)] * 16 + examples(4)}
+    write_tfds(tmp_path / "tfds", splits, (12, 10, 3))
+    out = tmp_path / "out"
+    command = f"data --pack tfds:tiny --data-dir {tmp_path / 'tfds'} --out {out}"
+    assert main(command.split()) == 2
+    assert "2 of the 40 images of the train split" in capsys.readouterr().err
+    assert main([*command.split(), "--max-bad-fraction", "0.9"]) == 0
+    told = capsys.readouterr().out
+    assert f"is packed in {out}: train 37, test 4" in told
+    for bad in (3, 17, 39):
+        assert f"train: split 'train' of tfds:tiny: image {bad} is unreadable" in told
+    assert told.count("left out of test") == 16
+    fields: dict[str, Any] = {"source": f"packed:{out}", "validation_fraction": 0.0}
+    labels = read_all(load_images(**fields).train)["target"]
+    assert (labels == np.delete(np.arange(40) % 3, [3, 17, 39])).all()
+    index = json.loads((out / "index.json").read_text())
+    assert [entry[0] for entry in index["left_out"]["train"]] == [3, 17, 39]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.iterdir()
+    }
+
+
+class KilledError(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+@pytest.mark.parametrize("format", ["jpeg", "raw"])
+def test_a_killed_pack_goes_on(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Any
+):
+    """Killed at every file that is renamed: what is whole stays, the rest is redone."""
+    fields: dict[str, Any] = {"data_dir": tiny, "format": format}
+    pack("tfds:tiny", tmp_path / "whole", **fields)
+    expected = digests(tmp_path / "whole")
+    out, replace, kills = tmp_path / "killed", os.replace, 0
+    written: list[str] = []
+
+    def dies(old: Path, new: Path) -> None:
+        if len(written) == kills:
+            raise KilledError
+        written.append(Path(new).name)
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", dies)
+    while True:
+        written.clear()
+        try:
+            pack("tfds:tiny", out, **fields)
+            break
+        except KilledError:
+            with pytest.raises(UserError, match="goes on where it was stopped"):
+                load_images(source=f"packed:{out}")
+            # A shard needs four renames: with more each time, some are whole.
+            kills += 1
+            assert kills < 30
+    assert digests(out) == expected
+    assert "00000.image" not in written  # It was there from before.
+
+
+def test_a_pack_of_something_else_is_refused(tiny: Path, tmp_path: Path):
+    out = tmp_path / "out"
+    pack("tfds:tiny", out, data_dir=tiny)
+    before = digests(out)
+    pack("tfds:tiny", out, data_dir=tiny)
+    assert digests(out) == before
+    with pytest.raises(UserError, match="size: None -> 8"):
+        pack("tfds:tiny", out, data_dir=tiny, size=8)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(UserError, match="holds other files"):
+        pack("tfds:tiny", tmp_path / "mine", data_dir=tiny)
+
+
+def test_damage_is_found(tiny: Path, tmp_path: Path, capsys):
+    out = tmp_path / "out"
+    pack("tfds:tiny", out, data_dir=tiny)
+    assert main(["data", "--verify", str(out)]) == 0
+    assert "train 40, test 12, extra 3" in capsys.readouterr().out
+    path = out / "00001.target"
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + b"\x05")
+    load_images(source=f"packed:{out}")  # Of the right size.
+    assert main(["data", "--verify", str(out)]) == 2
+    assert str(path) in capsys.readouterr().err
+    for damaged in (good[:-1], good + b"\0"):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match="bytes, expected 64"):
+            load_images(source=f"packed:{out}")
+    path.unlink()
+    with pytest.raises(UserError, match="No such file"):
+        load_images(source=f"packed:{out}")
+    path.symlink_to("/dev/zero")
+    with pytest.raises(UserError, match="no plain file"):
+        load_images(source=f"packed:{out}")
+    path.unlink()
+    path.write_bytes(good)
+    # Of the same size, but not what array_record wrote.
+    image = out / "00000.image"
+    image.write_bytes(bytes(image.stat().st_size))
+    with pytest.raises(UserError, match="damaged"):
+        load_images(source=f"packed:{out}")
+
+
+HOSTILE: dict[str, Any] = {
+    "format": "other",
+    "version": 2,
+    "image_shape": [12, 10],
+    "shards": [],
+    "splits": ["train", "train", "test", "extra"],
+    "facts": {"num_classes": -1},
+    "columns": {},
+    "left_out": [],
+    "plan": 7,
+    "shards.0.number": "../../x",
+    "shards.1.number": -1,
+    "shards.2.number": 0,
+    "shards.0.num_examples": 10**30,
+    "shards.0.split": "/etc",
+    "shards.0.files": {"../image": [1, ""]},
+    "shards.0.files.image": [10**30, ""],
+    "shards.0.files.target": [4, ""],
+    "columns.strata.dtype": "|O8",
+    "columns.target.dtype": "<f999999",
+    "columns.target.shape": [2**60],
+    "columns.strata.shape": [-1],
+    "columns.target.a": {"dtype": "<i4", "shape": []},
+    "columns.a/b": {"dtype": "<i4", "shape": []},
+}
+
+
+def test_a_hostile_index_is_refused(tiny: Path, tmp_path: Path):
+    out = tmp_path / "out"
+    pack("tfds:tiny", out, data_dir=tiny)
+    text = (out / "index.json").read_text()
+    for place, value in HOSTILE.items():
+        values = json.loads(text)
+        *path, last = place.split(".") if place != "columns.target.a" else [
+            "columns", "target.a"
+        ]  # fmt: skip
+        inner = values
+        for key in path:
+            inner = inner[int(key) if key.isdigit() else key]
+        inner[last] = value
+        (out / "index.json").write_text(json.dumps(values))
+        with pytest.raises(UserError, match="no index of packed data"):
+            load_images(source=f"packed:{out}")
+    for broken in ("", "{", "[]", "null", "[" * 10**5, "\xff"):
+        (out / "index.json").write_text(broken, encoding="latin-1")
+        with pytest.raises(UserError, match="no index of packed data"):
+            load_images(source=f"packed:{out}")
+    (out / "index.json").write_text(text)
+    assert len(load_images(source=f"packed:{out}").test) == 12
+
+
+def packable(monkeypatch: pytest.MonkeyPatch, *opened: Any) -> None:
+    kind = sources.Kind(lambda name, config: opened, "own:")
+    monkeypatch.setitem(sources.SOURCES, "own", kind)
+
+
+def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    images = np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4, 1)
+    target = {"box": np.arange(24.0).reshape(6, 4), "more": {"n": np.arange(6)}}
+    store = ArrayStore(images, target, {"names": ("a", "b")})
+    splits = {"train": [np.arange(4)], "test": [np.arange(4, 6)]}
+    packable(monkeypatch, store, splits)
+    pack("own:", tmp_path / "out", format="raw")
+    packed, _ = sources.open_store(DataConfig(source=f"packed:{tmp_path / 'out'}"))
+    assert packed.facts == {"names": ("a", "b")}
+    image, read = packed.read(np.array([5, 0]))
+    assert (np.asarray(image) == images[[5, 0]]).all()
+    assert (read["box"] == target["box"][[5, 0]]).all()
+    assert (read["more"]["n"] == [5, 0]).all()
+    assert (packed.strata(np.arange(6)) == 0).all()
+    both = {"train": [np.arange(4)], "test": [np.arange(3, 6)]}
+    packable(monkeypatch, store, both)
+    with pytest.raises(UserError, match="share examples"):
+        pack("own:", tmp_path / "other", format="raw")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("", "give one of --prepare, --check, --preview"),
+        ("--verify x --pack digits", "give one of"),
+        ("--verify x --size 3", "--size 3 has no effect with --verify"),
+        ("--pack digits --manual-dir x", "--manual-dir x has no effect with --pack"),
+        ("--prepare tfds:mnist --max-bad-fraction 0.1", "--max-bad-fraction 0.1 has no"),
+        ("--pack digits", "--out DIR"),
+        ("--pack digits --out NEW", "these are arrays: use raw"),
+        ("--pack digits --out NEW --format raw --size 0", "--size 0: expected"),
+        ("--pack nothing --out NEW", "data.source = 'nothing'"),
+        ("--verify NEW", "holds no packed data"),
+    ],
+)
+def test_wrong_words(words: str, told: str, tmp_path: Path, capsys):
+    new = tmp_path / "new"
+    assert main(["data", *words.replace("NEW", str(new)).split()]) == 2
+    assert told in capsys.readouterr().err
+    assert not new.exists()
