@@ -402,7 +402,10 @@ def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ("--verify x --pack digits", "give one of"),
         ("--verify x --size 3", "--size 3 has no effect with --verify"),
         ("--pack digits --manual-dir x", "--manual-dir x has no effect with --pack"),
-        ("--prepare tfds:mnist --max-bad-fraction 0.1", "--max-bad-fraction 0.1 has no"),
+        (
+            "--prepare tfds:mnist --max-bad-fraction 0.1",
+            "--max-bad-fraction 0.1 has no",
+        ),
         ("--pack digits", "--out DIR"),
         ("--pack digits --out NEW", "these are arrays: use raw"),
         ("--pack digits --out NEW --format raw --size 0", "--size 0: expected"),

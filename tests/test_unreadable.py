@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.cli import main
+from jaxtrain.data import loader
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
@@ -51,6 +52,19 @@ def test_another_of_the_same_class_takes_the_place(tiny: str):
         assert (again["image"][0] == filled["image"][bad]).all()
     with pytest.raises(UserError, match="image 3 is unreadable"):
         read_all(source)
+
+
+def test_a_split_read_in_blocks_is_what_is_read_at_once(
+    tiny: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loader, "READ_BLOCK", 5)
+    source = load_images(source="tfds:tiny", data_dir=tiny, validation_fraction=0).train
+    at_once: list[Unreadable] = []
+    expected = read_all(source, unreadable=at_once)
+    batch, unreadable = loader.read_all(source)
+    assert unreadable == at_once and len(unreadable) == len(BAD_TRAIN)
+    assert batch.keys() == expected.keys()
+    assert all((batch[name] == expected[name]).all() for name in expected)
 
 
 def test_a_class_without_a_readable_image_is_told(tmp_path: Path):

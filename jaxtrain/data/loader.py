@@ -4,6 +4,7 @@ import collections
 import contextlib
 import functools
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,8 @@ CACHE_FRACTION = 0.25
 ASSUMED_DEVICE_BYTES = 8 * 2**30
 # Of a batch on the host: those of its images that could not be read.
 UNREADABLE = "unreadable"
+# Examples that are read at once of a set that goes to the device.
+READ_BLOCK = 512
 PUT_AHEAD = 2
 
 
@@ -114,11 +117,10 @@ def _cached(
 ) -> dict[str, Dataset]:
     read, blank = [], {}
     for name, source in named.items():
-        unreadable: list[Unreadable] = []
-        everything = np.arange(len(source))
-        batch = source.read(everything, unreadable=unreadable)
+        batch, unreadable = read_all(source)
         defects[name].add(unreadable)
         if name == "train" and unreadable:
+            everything = np.arange(len(source))
             batch, unreadable = source.fill_in(batch, everything, unreadable), []
         read.append(batch)
         blank[name] = tuple(bad.index for bad in unreadable)
@@ -131,6 +133,28 @@ def _cached(
         datasets[name] = Dataset(part, on_device, defects[name], first, blank[name])
         first += len(source)
     return datasets
+
+
+def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
+    """Return all examples of a split, and those that are unreadable.
+
+    They are read in blocks, by threads, so that no more files lie in memory than these.
+    """
+    blocks = np.array_split(np.arange(len(source)), -(-len(source) // READ_BLOCK))
+
+    def read(block: np.ndarray) -> tuple[dict[str, Any], list[Unreadable]]:
+        unreadable: list[Unreadable] = []
+        return source.read(block, unreadable=unreadable), unreadable
+
+    pool = ThreadPoolExecutor(ahead.READ_THREADS)
+    try:
+        parts = list(pool.map(read, blocks))
+    finally:
+        # An interrupted run does not wait for the rest.
+        pool.shutdown(wait=False, cancel_futures=True)
+    batches = [batch for batch, _ in parts]
+    whole = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
+    return whole, [bad for _, unreadable in parts for bad in unreadable]
 
 
 def _part(store: ArrayStore, source: Source, first: int) -> Source:
