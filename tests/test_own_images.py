@@ -1,0 +1,127 @@
+"""The way of a user with a folder of images: look, clean, train, pack, train again."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from jaxtrain.cli import main
+from tests.helpers.processes import ROOT
+from tests.helpers.runs import read_lines, read_summary
+
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+NAMES = ("shirt", "trouser", "pullover", "dress", "coat")
+INCLUDE = "--include clean.txt"
+FOLDER_RECIPE = ROOT / "configs" / "folder.py"
+
+
+def fashion_mnist(kind: str, num: int) -> dict[str, np.ndarray]:
+    """Return the first images of each of five classes, uint8 (num, 28, 28)."""
+    label, image = (
+        np.frombuffer(gzip.decompress((FASHION_MNIST / name).read_bytes()), np.uint8)
+        for name in (f"{kind}-labels-idx1-ubyte.gz", f"{kind}-images-idx3-ubyte.gz")
+    )
+    label, image = label[8:], image[16:].reshape(-1, 28, 28)
+    return {name: image[label == c][:num] for c, name in enumerate(NAMES)}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_scans(root: Path, num_train: int, num_test: int) -> None:
+    for split, kind, num in (
+        ("train", "train", num_train),
+        ("test", "t10k", num_test),
+    ):
+        for name, images in fashion_mnist(kind, num).items():
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for i, image in enumerate(images):
+                Image.fromarray(image).save(folder / f"{i:03d}.png")
+
+
+def losses(workdir: str, words: str) -> list[float]:
+    """Train by the recipe of folders; return the losses of each step, and the test."""
+    head = f"--config {FOLDER_RECIPE} --workdir {workdir} --train.epochs 2"
+    tail = "--optimizer.warmup-epochs 0 --data.batch-size 16 --logging.every-steps 1"
+    assert main(f"{head} {tail} {words}".split()) == 0
+    train = [line["loss"] for line in read_lines(Path(workdir), "train")]
+    return [*train, read_summary(Path(workdir))["eval"]["loss"]]
+
+
+def test_defects_are_found_and_the_rest_trains_the_same_in_every_form(here: Path):
+    write_scans(here / "scans", 16, 4)
+    train = here / "scans" / "train"
+    whole = (train / "coat" / "003.png").read_bytes()
+    (train / "coat" / "003.png").write_bytes(whole[:200])
+    (train / "dress" / "005.png").write_bytes(b"")
+    (train / "dress" / "twin.png").write_bytes((train / "dress/006.png").read_bytes())
+    check = "data --check --source folder:scans --write-clean clean.txt"
+    # Two of 81 are as many as may be unreadable, rounded up.
+    assert main(check.split()) == 0
+    report = json.loads(Path("data_report/data_report.json").read_text())
+    kinds = {finding["kind"] for finding in report["findings"]}
+    assert {"unreadable", "duplicates"} <= kinds
+    clean = Path("clean.txt").read_text().splitlines()
+    assert len(clean) == 81 + 20 - 3
+    assert not {"train/coat/003.png", "train/dress/005.png"} & set(clean)
+
+    expected = losses("run/folder", f"--data.source folder:scans --data.{INCLUDE[2:]}")
+    for form in ("jpeg", "raw --size 28"):
+        out = f"packed/{form[:4].strip()}"
+        pack = f"data --pack folder:scans --out {out} --format {form} {INCLUDE}"
+        assert main(pack.split()) == 0
+        assert losses(f"run/{out}", f"--data.source packed:{out}") == expected
+
+
+@pytest.mark.slow
+def test_a_recipe_that_new_wrote_trains_on_scans_with_damaged_files(here: Path):
+    """300x300 grey PNGs of two unbalanced classes; nothing of the recipe is edited."""
+    for name, num in (("pullover", 48), ("trouser", 12)):
+        folder = here / "scans" / name
+        folder.mkdir(parents=True)
+        for i, image in enumerate(fashion_mnist("train", num)[name]):
+            larger = Image.fromarray(image).resize((300, 300), Image.Resampling.BICUBIC)
+            larger.save(folder / f"{i:03d}.png")
+    damaged = here / "scans" / "pullover" / "007.png"
+    damaged.write_bytes(damaged.read_bytes()[:2000])
+    assert main(["new", "--data", "folder:scans", "--out", "mine.py"]) == 0
+    recipe = Path("mine.py").read_text()
+    assert "image_size=128" in recipe and 'sampling="balanced"' in recipe
+    # A smaller model, and fewer steps, for the time of the test.
+    words = "--model.width 0.125 --train.epochs 4 --optimizer.warmup-epochs 1"
+    command = f"--config mine.py --workdir run {words} --data.image-size 32"
+    assert main(command.split()) == 0
+    told = read_lines(Path("run"), "event")
+    names = [line["name"] for line in told if line["event"] == "unreadable image"]
+    assert [Path(name).name for name in names] == ["007.png"]
+    summary = read_summary(Path("run"))
+    assert summary["class_names"] == ["pullover", "trouser"]
+    assert summary["eval"]["num_examples"] == 12
+
+
+@pytest.mark.slow
+def test_tiles_of_photographs_train(here: Path):
+    """JPEGs of real photographs, whose windows the host cuts."""
+    for name, photo in zip(
+        ("china", "flower"), load_sample_images().images, strict=True
+    ):
+        folder = here / "tiles" / name
+        folder.mkdir(parents=True)
+        for i in range(30):
+            top, left = 60 * (i // 6), 90 * (i % 6)
+            tile = photo[top : top + 110 + i, left : left + 120]
+            Image.fromarray(tile).save(folder / f"{i}.jpg", quality=92)
+    assert main(["new", "--data", "folder:tiles", "--out", "mine.py"]) == 0
+    assert "random_resized_crop=True" in Path("mine.py").read_text()
+    words = "--model.width 0.125 --train.epochs 30 --optimizer.warmup-epochs 1"
+    command = f"--config mine.py --workdir run {words} --data.image-size 32"
+    assert main(command.split()) == 0
+    assert read_summary(Path("run"))["eval"]["accuracy"] >= 0.75
