@@ -174,7 +174,7 @@ def pillow(folder: Path) -> dict[str, Any]:
     """The same pipeline, over the same with Pillow as the decoder."""
     ours, theirs = crops(folder, "jpeg"), crops(folder, "jpeg")
 
-    def decode(self: ImageFile, channels: int, least: Any) -> np.ndarray:
+    def decode(self: ImageFile, channels: int, *_: Any) -> np.ndarray:
         with Image.open(io.BytesIO(self.data)) as image:
             return np.asarray(image.convert(MODES[channels]))
 

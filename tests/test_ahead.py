@@ -1,8 +1,11 @@
 """Reading ahead: in order, so far and no further, and over when nobody takes any."""
 
+import contextlib
+import functools
 import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +44,30 @@ def test_who_takes_none_holds_the_reading_up():
     stream.close()
     assert not [t for t in threading.enumerate() if t.name.startswith("read")]
     assert len(started) == most
+
+
+def note(path: Path, position: int) -> dict[str, int]:
+    with path.open("a") as file:
+        file.write(f"{position}\n")
+    return {"position": position}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_workers_are_so_many_batches_ahead(tmp_path: Path, num_workers: int):
+    path = tmp_path / "read"
+    read = functools.partial(note, path)
+    with contextlib.closing(ahead.by_workers(read, 0, 100, num_workers)) as stream:
+        taken = [next(stream)["position"] for _ in range(3)]
+        most = len(taken) + 6 * num_workers
+
+        def num_read() -> int:
+            return len(path.read_text().splitlines())
+
+        wait_until(lambda: num_read() == most)
+        time.sleep(0.5)
+        assert num_read() == most
+    assert taken == [0, 1, 2]
 
 
 def test_an_error_comes_in_its_place():

@@ -3,11 +3,13 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from jaxtrain.data import images
+from jaxtrain.data.files import open_file
 from jaxtrain.data.sources import ImageSource
-from tests.helpers.images import load_images, read_all
+from tests.helpers.images import encode, load_images, read_all
 
 
 def bilinear(image: np.ndarray, size: int) -> np.ndarray:
@@ -121,3 +123,20 @@ def test_random_crops_are_functions_of_seed_and_index():
     assert (
         np.asarray(window.resize((16, 16), Image.Resampling.BILINEAR)) == part[0]
     ).all()
+
+
+def test_memory_that_is_used_again_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+    """Files of several sizes one after the other, as each is in memory of its own."""
+    draws, files = np.random.default_rng(0), []
+    for height, width in ((40, 60), (90, 70), (20, 30), (41, 61), (16, 40)):
+        pixels = draws.integers(0, 256, (height, width, 3), np.uint8)
+        files.append(open_file(encode(pixels, "JPEG"), 10**6))
+    fit = images.Fit(window=images.WINDOW)
+
+    def fit_all() -> list[np.ndarray]:
+        centres = [images.fit_file(file, 16, 3) for file in files]
+        return centres + [images.fit_file(file, 16, 3, (0, 1), fit) for file in files]
+
+    fitted = fit_all()
+    monkeypatch.setattr(images, "MAX_SCRATCH_BYTES", 0)
+    assert np.array_equal(fitted, fit_all())

@@ -20,8 +20,8 @@ from jaxtrain.data.workers import go_on, with_workers
 READ_THREADS = 4
 # Batches that they are ahead.
 READ_AHEAD = 8
-# A worker has one thread, so that `data.workers` is the number of cores in use, and is
-# so many batches ahead; one more waits to be taken.
+# A worker has one thread, so that `data.workers` is the number of cores in use. So
+# many batches wait in it; with those that grain has on their way it is 6 ahead.
 WORKER_AHEAD = 2
 # Workers pay where there are more cores than the threads of one process can use, and
 # a pass takes longer than their start, some seconds.

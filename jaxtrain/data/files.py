@@ -1,5 +1,6 @@
 """Image files to pixels: upright, in the channels asked for, never too large."""
 
+import functools
 import io
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -72,7 +73,10 @@ class ImageFile:
     orientation: int
 
     def decode(
-        self, channels: int, least: tuple[float, float] | None = None
+        self,
+        channels: int,
+        least: tuple[float, float] | None = None,
+        scratch: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return the upright pixels, uint8 (h, w, channels).
 
@@ -80,6 +84,7 @@ class ImageFile:
           channels: 1 for grey, 3 for colour, 4 for colour with alpha.
           least: the height and width that are enough; a JPEG then has 1/2, 1/4 or 1/8
             of its size, if that is not less. None: all of it.
+          scratch: bytes that the pixels may lie in, at least as many as they have.
 
         Raises:
           UnreadableError: the file is damaged.
@@ -88,7 +93,7 @@ class ImageFile:
             least = least[1], least[0]
         try:
             if self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4:
-                pixels = self._decode_jpeg_leniently(channels, least)
+                pixels = self._decode_jpeg_leniently(channels, least, scratch)
             else:
                 pixels = self._decode_any(channels)
         # Damaged files make Pillow raise all kinds of errors.
@@ -101,11 +106,14 @@ class ImageFile:
         return upright.reshape(*upright.shape[:2], channels)
 
     def _decode_jpeg_leniently(
-        self, channels: int, least: tuple[float, float] | None
+        self,
+        channels: int,
+        least: tuple[float, float] | None,
+        scratch: np.ndarray | None,
     ) -> np.ndarray:
         """Decode a JPEG, also if there is something between its parts."""
         try:
-            return self._decode_jpeg(channels, least)
+            return self._decode_jpeg(channels, least, scratch)
         except ValueError as error:
             # Pillow skips them, as browsers do; some cameras write them.
             if HARMLESS not in str(error):
@@ -113,25 +121,31 @@ class ImageFile:
             return self._decode_any(channels)
 
     def _decode_jpeg(
-        self, channels: int, least: tuple[float, float] | None
+        self,
+        channels: int,
+        least: tuple[float, float] | None,
+        scratch: np.ndarray | None,
     ) -> np.ndarray:
-        colours = "GRAY" if channels == 1 else "RGB"
+        decode = functools.partial(
+            simplejpeg.decode_jpeg,
+            self.data,
+            "GRAY" if channels == 1 else "RGB",
+            buffer=scratch,
+        )
         if least is None:
-            return simplejpeg.decode_jpeg(self.data, colours)
+            return decode()
         stored = (self.height, self.width)
         if self.orientation >= FIRST_TURNED:
             stored = stored[::-1]
         for factor in JPEG_FACTORS:
             if stored[0] >= factor * least[0] and stored[1] >= factor * least[1]:
                 # The factor alone has no effect.
-                return simplejpeg.decode_jpeg(
-                    self.data,
-                    colours,
+                return decode(
                     min_height=-(-stored[0] // factor),
                     min_width=-(-stored[1] // factor),
                     min_factor=factor,
                 )
-        return simplejpeg.decode_jpeg(self.data, colours)
+        return decode()
 
     def _decode_any(self, channels: int) -> np.ndarray:
         with Image.open(io.BytesIO(self.data), formats=FORMATS) as image:

@@ -1,6 +1,7 @@
 """Stored images to the size and the channels that the config asks for."""
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +19,10 @@ FILTERS = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
 }
+
+# Decoded images up to this size go into memory that a thread keeps.
+MAX_SCRATCH_BYTES = 2**24
+_of_thread = threading.local()
 
 # Tries to find a window that lies in the image, as torchvision's RandomResizedCrop.
 CROP_TRIES = 10
@@ -153,7 +158,7 @@ def fit_file(
         assert fit.window is not None
         box = random_window(height, width, seed, fit.window)
     least = size * height / (box[3] - box[1]), size * width / (box[2] - box[0])
-    image = file.decode(channels, least)
+    image = file.decode(channels, least, _scratch(height * width * channels))
     rows, columns = image.shape[0] / height, image.shape[1] / width
     left, right = box[0] * columns, box[2] * columns
     top, bottom = box[1] * rows, box[3] * rows
@@ -164,6 +169,19 @@ def fit_file(
         left, right = left - first_column, right - first_column
         top, bottom = top - first_row, bottom - first_row
     return _resize(image, size, fit.interpolation, (left, top, right, bottom))
+
+
+def _scratch(size: int) -> np.ndarray | None:
+    """Return bytes of this thread to decode into, or None if they would be too many.
+
+    New memory for each image takes longer: the system clears it page by page.
+    """
+    if size > MAX_SCRATCH_BYTES:
+        return None
+    kept: np.ndarray | None = getattr(_of_thread, "scratch", None)
+    if kept is None or kept.size < size:
+        kept = _of_thread.scratch = np.empty(size, np.uint8)
+    return kept
 
 
 def random_window(
