@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import DataConfig
+from jaxtrain.data.files import StoredFile
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.image_files import ImageFileStore, Names
+from jaxtrain.data.image_source import ImageSource
 from jaxtrain.errors import UserError
 from tests.helpers.images import encode, grey, load_images, read_all, write_folder
 
@@ -43,8 +45,8 @@ def test_one_folder_a_class(tmp_path: Path):
         validation_fraction=0,
     ).train
     assert source.image_shape == (4, 4, 3)
-    assert read_all(source)["image"][:, 0, 0].tolist() == [
-        [v] * 3 for v in (10, 1, 2, 3)
+    assert sorted(read_all(source)["image"][:, 0, 0].tolist()) == [
+        [v] * 3 for v in (1, 2, 3, 10)
     ]
 
 
@@ -61,8 +63,8 @@ def test_splits_of_a_folder(tmp_path: Path):
         (splits.test, [5, 6], [0, 1]),
     ):
         batch = read_all(source)
-        assert batch["image"][:, 0, 0, 0].tolist() == values
-        assert batch["target"].tolist() == labels
+        found = zip(batch["image"][:, 0, 0, 0], batch["target"], strict=True)
+        assert sorted(found) == [*zip(values, labels, strict=True)]
 
 
 def test_a_class_may_be_called_train(tmp_path: Path):
@@ -303,3 +305,29 @@ def test_many_classes(tmp_path: Path):
         (tmp_path / f"c{i:05d}" / "1.png").write_bytes(data)
     store, _ = opened(tmp_path)
     assert store.facts["num_classes"] == 2000 and store.labels[-1] == 1999
+
+
+def test_slices_have_files_of_all_classes(tmp_path: Path):
+    write_folder(tmp_path, {f"{c}/{i}.png": i for c in "abc" for i in range(40)})
+    fields: dict[str, Any] = {"source": f"folder:{tmp_path}", "image_size": 8}
+    parts = {"train_split": "train[:70%]", "test_split": "train[70%:]"}
+    splits = load_images(**fields, **parts, validation_fraction=0)
+    counts = [np.bincount(s.strata()).tolist() for s in (splits.train, splits.test)]
+    assert np.sum(counts, axis=0).tolist() == [40, 40, 40]
+    assert min(map(min, counts)) >= 5
+    # Each label is that of its own image: the folder tells.
+    assert isinstance(splits.train, ImageSource)
+    files, label = splits.train.store.read(splits.train.indices)
+    folders = [Path(f.name).parent.name for f in files if isinstance(f, StoredFile)]
+    assert folders == ["abc"[n] for n in label]
+
+
+def test_slices_of_a_set_in_the_order_of_its_classes_are_refused(tmp_path: Path):
+    label = np.repeat(np.arange(4), 10)
+    np.savez(tmp_path / "set.npz", image=np.zeros((40, 8, 8), np.uint8), label=label)
+    with pytest.raises(UserError, match="no image of 1 classes that the test split"):
+        load_images(
+            source=f"arrays:{tmp_path}/set.npz",
+            train_split="train[:75%]",
+            test_split="train[75%:]",
+        )

@@ -185,6 +185,7 @@ def load_splits(
         held_out = f"data.validation_fraction = {config.validation_fraction}"
         shared += _describe_shared({train_name: train, held_out: validation})
     _check_shared(config, shared)
+    _check_classes(config, train, {"validation": validation, "test": test})
     size = config.image_size if on_device else None
     return Splits(train, validation, test, size, _make_fit(config))
 
@@ -291,6 +292,35 @@ def _describe_shared(named: dict[str, ImageSource]) -> list[str]:
         for (name, one), (other_name, other) in itertools.combinations(named.items(), 2)
         if (count := count_shared(one.indices, other.indices))
     ]
+
+
+def _check_classes(
+    config: DataConfig, train: ImageSource, others: dict[str, ImageSource | None]
+) -> None:
+    """Refuse slices of a set in the order of its classes: each would have a few only.
+
+    Not of TFDS's sets, which are mixed; to read their labels would take long.
+    """
+    texts = config.train_split, config.validation_split or "", config.test_split
+    sliced = any("[" in text for text in texts)
+    if not sliced or "num_classes" not in train.facts or _is_tfds(config):
+        return
+    trained = np.unique(train.strata())
+    for name, source in others.items():
+        lacking = [] if source is None else np.setdiff1d(source.strata(), trained)
+        if len(lacking):
+            names = train.facts.get("class_names")
+            first = lacking[0] if names is None else names[int(lacking[0])]
+            raise UserError(
+                f"data.train_split = {config.train_split!r} has no image of "
+                f"{len(lacking)} classes that the {name} split has, such as {first!r}: "
+                "the set is in the order of its classes; give data.test_fraction and "
+                "data.validation_fraction in place of slices"
+            )
+
+
+def _is_tfds(config: DataConfig) -> bool:
+    return config.source.startswith("tfds:")
 
 
 def _check_shared(config: DataConfig, shared: list[str]) -> None:
