@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,3 +69,9 @@ def fashion_mnist_dir() -> str:
             pytest.fail(message)
         pytest.skip(message)
     return str(directory)
+
+
+@pytest.fixture(autouse=True)
+def same_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the folders of a user's own parts, which stay on the path of a run."""
+    monkeypatch.setattr(sys, "path", sys.path[:])

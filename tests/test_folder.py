@@ -310,8 +310,8 @@ def test_many_classes(tmp_path: Path):
 def test_slices_have_files_of_all_classes(tmp_path: Path):
     write_folder(tmp_path, {f"{c}/{i}.png": i for c in "abc" for i in range(40)})
     fields: dict[str, Any] = {"source": f"folder:{tmp_path}", "image_size": 8}
-    parts = {"train_split": "train[:70%]", "test_split": "train[70%:]"}
-    splits = load_images(**fields, **parts, validation_fraction=0)
+    parts: dict[str, Any] = {"train_split": "train[:70%]", "test_split": "train[70%:]"}
+    splits = load_images(validation_fraction=0, **fields, **parts)
     counts = [np.bincount(s.strata()).tolist() for s in (splits.train, splits.test)]
     assert np.sum(counts, axis=0).tolist() == [40, 40, 40]
     assert min(map(min, counts)) >= 5
