@@ -65,6 +65,7 @@ def test_every_pair_is_in_a_triple():
     assert all(any(pair < set(mesh) for mesh in TRIPLES) for pair in pairs)
 
 
+@pytest.mark.slow
 def test_triples():
     assert_same("lenet", [{"meshes": TRIPLES}])
 

@@ -58,7 +58,10 @@ def test_first_bad_steps_are_told_with_their_examples(cli: Cli, write_config):
     assert ["note" in line for line in lines] == [False] * (MAX_TOLD - 1) + [True]
 
 
-@pytest.mark.parametrize(("policy", "rate"), [("fp32", 1e3), ("fp16", 1e4)])
+@pytest.mark.parametrize(
+    ("policy", "rate"),
+    [("fp32", 1e3), pytest.param("fp16", 1e4, marks=pytest.mark.slow)],
+)
 def test_every_checkpoint_of_a_run_that_goes_bad_is_finite(
     cli: Cli, write_config, policy: str, rate: float
 ):

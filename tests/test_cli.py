@@ -374,6 +374,7 @@ def homeless(code: str, **env: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow
 def test_a_user_without_a_home_trains_without_a_cache(tmp_path: Path, write_config):
     model = 'ModelConfig(name="lenet")'
     data = 'DataConfig(source="synthetic:16x16x1/4/96", batch_size=16)'

@@ -86,7 +86,7 @@ def test_a_browser_shows_every_defect_and_obeys_no_name(
     assert not re.search(r"(https?:)?//", re.sub(r"base64,[^\"]*", "", dom))
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_browser_paints_the_page(
     tmp_path: Path,
     cli: Cli,

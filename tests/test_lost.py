@@ -71,7 +71,7 @@ def finish(both: Both, run: Path) -> None:
     assert read_summary(run)["step"] == 48
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_process_ends_the_other_at_once(cli: Cli, start_both, lost: int):
     """Process 0, too, whose end JAX answers with SIGABRT."""
     both = start_both(lost, HANG)  # The other waits for it in a collective.

@@ -27,7 +27,7 @@ TINY = {name: ModelConfig(name=name, width=0.125) for name in MODELS}
 TINY |= {"lenet": ModelConfig(name="lenet")}
 TINY |= {name: ModelConfig(name=name, width=0.125, stem="cifar") for name in RESNETS}
 # Every class of layer and block; the deeper ResNets repeat these.
-SHALLOW = ["lenet", "convnet", "cnn4", "resnet18", "resnet50"]
+SHALLOW = ["lenet", "convnet", "cnn4", "resnet18"]
 DEEP = [
     pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name not in SHALLOW
 ]
@@ -470,7 +470,9 @@ def test_dropout_leaves_no_random_state(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["convnet", "cnn4", "resnet50"])
+@pytest.mark.parametrize(
+    "name", ["convnet", "cnn4", pytest.param("resnet50", marks=pytest.mark.slow)]
+)
 def test_width_scales_channels(name: str) -> None:
     full, half, least = (
         trace(abstract(ModelConfig(name=name, width=width), CIFAR), CIFAR)

@@ -111,7 +111,11 @@ CROP = "--data.augment.random-resized-crop True --data.image-size 6"
     [
         (BALANCED, ""),
         (f"--data.repeats 3 {PADDING}", PADDING),
-        (f"--data.repeats 2 {CROP} {BALANCED}", f"{CROP} {BALANCED}"),
+        pytest.param(
+            f"--data.repeats 2 {CROP} {BALANCED}",
+            f"{CROP} {BALANCED}",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_run_is_the_same_resumed_and_streamed(

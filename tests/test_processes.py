@@ -99,6 +99,7 @@ def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
     assert read_lines(folder, "train") == read_lines(pair.workdir, "train")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("signum", "code"),
     [

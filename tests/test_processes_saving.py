@@ -100,7 +100,9 @@ def steps(run: Path) -> set[str]:
     return {p.name for p in (run / "checkpoints").iterdir()}
 
 
-@pytest.mark.parametrize("preset", ["data_parallel", "fsdp"])
+@pytest.mark.parametrize(
+    "preset", [pytest.param("data_parallel", marks=pytest.mark.slow), "fsdp"]
+)
 def test_damaged_checkpoint_is_put_aside_once(
     finished: Path, tmp_path: Path, preset: str
 ):
@@ -151,6 +153,7 @@ def test_step_that_one_cannot_read_is_put_aside_by_both(finished: Path, cli: Cli
     assert [line["step"] for line in read_lines(run, "event")] == [20]
 
 
+@pytest.mark.slow
 def test_both_go_back_to_a_step(finished: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(finished / "run", run)

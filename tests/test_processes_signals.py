@@ -133,6 +133,7 @@ def test_whichever_gets_which_signal_both_stop_at_the_same_step(cli: Cli, start_
     assert [line["step"] for line in read_lines(run, "event")] == saved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_second_signal_to_one_ends_both_at_once(cli: Cli, start_both, to: int):
     """Though its main thread waits for the other, where Python calls no handlers."""

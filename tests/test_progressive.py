@@ -87,7 +87,13 @@ def test_one_program_a_size_is_compiled(
 
 @pytest.mark.parametrize(
     "words",
-    ["", "--data.cache stream --train.accumulate-steps 2 --train.steps-per-call 3"],
+    [
+        "",
+        pytest.param(
+            "--data.cache stream --train.accumulate-steps 2 --train.steps-per-call 3",
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_a_stopped_run_ends_like_an_undisturbed_one(
     words: str, config: Path, tmp_path: Path

@@ -39,6 +39,7 @@ def test_fashion_mnist(cli: Cli, tmp_path: Path, fashion_mnist_dir: str):
     assert summary["eval"]["accuracy"] >= 0.915
 
 
+@pytest.mark.slow
 def test_second_start_compiles_nothing_anew(cli: Cli, tmp_path: Path, write_config):
     """Every program of the first run is found in the persistent cache."""
     cache = tmp_path / "cache"

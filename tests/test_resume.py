@@ -34,7 +34,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("stop", [10, 23])
+@pytest.mark.parametrize("stop", [pytest.param(10, marks=pytest.mark.slow), 23])
 def test_stopped_run_ends_like_an_undisturbed_one(
     undisturbed: Path, cli: Cli, stop: int
 ):
@@ -49,6 +49,7 @@ def test_stopped_run_ends_like_an_undisturbed_one(
     assert_same_run(undisturbed / "run", cli.directory / "run", 47)
 
 
+@pytest.mark.slow
 def test_several_steps_a_call_end_the_same_wherever_they_stop(cli: Cli, write_config):
     """The limit of 11 lies within the call from 10 to 14: the run stops at its end."""
     config = write_config(
@@ -65,7 +66,11 @@ def test_several_steps_a_call_end_the_same_wherever_they_stop(cli: Cli, write_co
 
 @pytest.mark.parametrize(
     ("signum", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 143)],
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(signal.SIGUSR1, 143, marks=pytest.mark.slow),
+    ],
 )
 def test_signal_saves_and_the_same_command_goes_on(
     undisturbed: Path, cli: Cli, signum: int, code: int

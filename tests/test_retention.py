@@ -289,7 +289,14 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("committed, not read back", marks=pytest.mark.slow),
+        pytest.param("read back, none removed", marks=pytest.mark.slow),
+        "one half removed",
+    ],
+)
 def test_killed_between_the_new_and_the_old(
     cli: Cli, write_config: Callable[..., Path], moment: str
 ):

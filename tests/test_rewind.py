@@ -118,6 +118,7 @@ def test_going_back_alone_ends_like_an_undisturbed_run(
     assert not (workdir / "skips.json").exists()
 
 
+@pytest.mark.slow
 def test_same_commands_end_the_same(undisturbed: Path, tmp_path: Path):
     """Even if the run ends before it has saved what it leaves out."""
     words = ["--resume-step", 60, "--skip-steps", 3]

@@ -110,6 +110,7 @@ def test_run_whose_disk_is_freed_ends_well(
     assert [line["step"] for line in read_lines(disk / "run", "event")] == [step, 60]
 
 
+@pytest.mark.slow
 def test_run_whose_disk_is_read_only_for_a_while_ends_well(
     disk: Path, cli: Cli, write_config: Callable[..., Path]
 ):

@@ -57,6 +57,7 @@ def make_task(cache: Literal["device", "stream"] = "device") -> Setup:
     )
 
 
+@pytest.mark.slow
 def test_compile_only(cli: Cli, write_config):
     """The whole file: of SGD with an average of the weights, shared by fsdp."""
     config = write_config(recipe(model='ModelConfig(name="convnet")'))

@@ -110,6 +110,7 @@ def test_streamed_data_give_the_same_run(global_norm: Path, tmp_path: Path):
     check_same(global_norm, run(tmp_path, 1, "data.cache=stream"), 1)
 
 
+@pytest.mark.slow
 def test_float32_is_near_on_eight_devices(tmp_path: Path):
     """Loosely: a gradient may differ by 1e-3, and with it the small steps."""
     one, eight = (run(tmp_path / str(n), n, "precision=fp32") for n in (1, 8))

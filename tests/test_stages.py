@@ -104,9 +104,9 @@ def assert_same_training(workdir: Path, reference: Path) -> None:
 @pytest.mark.parametrize(
     ("devices", "stages", "words"),
     [
-        pytest.param(2, 2, [], marks=pytest.mark.slow),
+        (2, 2, []),
         pytest.param(4, 2, ["--parallel.preset", "fsdp"], marks=pytest.mark.slow),
-        (8, 4, ["--data.cache", "stream"]),
+        pytest.param(8, 4, ["--data.cache", "stream"], marks=pytest.mark.slow),
     ],
 )
 def test_training_is_that_of_one_device(
@@ -146,6 +146,7 @@ def test_loss_scale_and_muon_are_those_of_one_device(tmp_path: Path):
     assert list(scales) == list(values(one, "loss_scale")) == [2.0**15] * 6
 
 
+@pytest.mark.slow
 def test_narrow_parameters_round_alike_on_all_stages(tmp_path: Path):
     """The draws are a function of seed, step and path, not of the stage."""
     changes = {**SHALLOW, "precision": '"params=bfloat16,compute=float64"'}
@@ -174,6 +175,7 @@ def test_bad_step_changes_nothing_on_any_stage(tmp_path: Path):
     assert moved == {"step", "bad_steps.in_a_row", "bad_steps.total"}, moved
 
 
+@pytest.mark.slow
 def test_spikes_are_those_of_one_device(tmp_path: Path):
     """At a tenth of a standard deviation, so that there are some."""
     train = "TrainConfig(steps=20, ema_decay=0.9, accumulate_steps=2, "

@@ -126,6 +126,7 @@ def at_stages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return hook
 
 
+@pytest.mark.slow
 def test_second_run_is_refused_at_every_stage_of_the_first(
     undisturbed: Path,
     tmp_path: Path,
