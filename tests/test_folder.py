@@ -14,6 +14,7 @@ from jaxtrain.data.files import StoredFile
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.image_files import ImageFileStore, Names
 from jaxtrain.data.image_source import ImageSource
+from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
 from tests.helpers.images import encode, grey, load_images, read_all, write_folder
 
@@ -331,3 +332,24 @@ def test_slices_of_a_set_in_the_order_of_its_classes_are_refused(tmp_path: Path)
             train_split="train[:75%]",
             test_split="train[75%:]",
         )
+
+
+def test_a_file_that_goes_moves_no_other_into_another_split(tmp_path: Path):
+    write_folder(tmp_path, {f"{c}/{i}.png": i for c in "ab" for i in range(50)})
+    fields: dict[str, Any] = {"source": f"folder:{tmp_path}", "image_size": 8}
+    before = held_out(load_images(**fields))
+    (tmp_path / "a" / "7.png").unlink()
+    after = held_out(load_images(**fields))
+    for name in ("test", "validation"):
+        # At most one in, one out: the parts are of a round number.
+        assert len(before[name] - after[name]) <= 2
+        assert len(after[name] - before[name]) <= 2
+
+
+def held_out(splits: Splits) -> dict[str, set[str]]:
+    names = {}
+    for name, source in splits.named().items():
+        assert isinstance(source, ImageSource)
+        files, _ = source.store.read(source.indices)
+        names[name] = {f.name for f in files if isinstance(f, StoredFile)}
+    return names

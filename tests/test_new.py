@@ -10,6 +10,7 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.survey import Survey
+from jaxtrain.errors import UserError
 from jaxtrain.run.advice import advise
 from jaxtrain.run.setup import build_setup
 from tests.helpers.runs import read_summary
@@ -43,17 +44,26 @@ def test_a_recipe_grows_with_the_set():
     few = values(400, (300, 300), [320, 80], colour=False)
     assert (few["image_size"], few["channels"]) == (128, 1)
     assert few["test_fraction"] == few["validation_fraction"] == 0.2
-    assert few["sampling"] == "balanced" and few["batch_size"] == 16
+    assert few["sampling"] == "balanced" and few["batch_size"] == 8
     many = values(1_281_167, (375, 500), [1281] * 1000)
     assert (many["image_size"], many["name"]) == (224, "adamw")
     assert many["batch_size"] == 128 and many["label_smoothing"] == 0.1
     assert values(30_000, (100, 2000), [3000] * 10)["image_size"] == 96
 
 
-@pytest.mark.parametrize("num_train", [1, 7, 19, 160])
-def test_a_batch_never_exceeds_the_set(num_train: int):
+@pytest.mark.parametrize("num_train", [10, 11, 19, 160])
+def test_a_batch_never_exceeds_what_is_left_to_train_on(num_train: int):
     found = values(num_train, (64, 64), [num_train])
-    assert 1 <= int(str(found["batch_size"])) <= max(8, num_train)
+    assert 1 <= int(str(found["batch_size"])) <= 0.64 * num_train
+
+
+def test_a_handful_of_images_is_refused():
+    with pytest.raises(UserError, match="9 training images are too few"):
+        values(9, (64, 64), [5, 4])
+
+
+def test_tiny_images_are_enlarged():
+    assert values(100, (1, 1), [50, 50])["image_size"] == 8
 
 
 def test_the_recipe_trains_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -93,6 +93,15 @@ def test_repeated_examples_are_in_one_batch():
     assert not set(repeated.indices(8)) <= set(epoch.tolist())
 
 
+def test_copies_of_an_example_are_numbered():
+    assert DataOrder(4, 100, 12, repeats=3).copies(
+        np.array([7, 7, 7, 2, 2, 2])
+    ).tolist() == [0, 1, 2, 0, 1, 2]
+    order = balanced()
+    assert order.has_copies and not DataOrder(4, 100, 12).has_copies
+    assert order.copies(np.array([3, 9, 3, 3, 9, 1])).tolist() == [0, 0, 1, 2, 1, 0]
+
+
 RUN = recipe(
     data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=12)',
     model='ModelConfig(name="convnet", width=0.25)',

@@ -1,6 +1,8 @@
 """Unreadable images: others take their places, evaluations leave them out, all told."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.data import loader
 from jaxtrain.data.defects import Defects
-from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.files import StoredFile
+from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.errors import UserError
 from tests.helpers.images import Example, grey, load_images, read_all, write_tfds
 from tests.helpers.recipes import recipe, write_recipe
@@ -67,6 +70,41 @@ def test_a_split_read_in_blocks_is_what_is_read_at_once(
     assert all((batch[name] == expected[name]).all() for name in expected)
 
 
+def test_another_of_a_rare_class_is_found():
+    """Of 100,000 images three are of the class, and one of them can be read."""
+    label = np.zeros(100_000, np.int32)
+    label[[10, 20, 30]] = 1
+    pixels = np.arange(len(label)).astype(np.uint8).reshape(-1, 1, 1, 1)
+    image: list[Any] = [*pixels]
+    for bad in (10, 30):
+        image[bad] = StoredFile(f"{bad}.png", b"")
+    source = ImageSource(Listed(image, label), np.arange(len(label)), (1, 1, 1), 100)
+    unreadable: list[Unreadable] = []
+    one = np.array([10])
+    read = source.read(one, unreadable=unreadable)
+    filled = source.fill_in(read, one, unreadable)
+    assert filled["image"].item() == 20 and filled["target"].item() == 1
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A store of images and files, one by one."""
+
+    images: list[Any]
+    label: np.ndarray
+    image_shape = (None, None, 1)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"num_classes": 2}
+
+    def strata(self, indices: np.ndarray) -> np.ndarray:
+        return self.label[indices]
+
+    def read(self, indices: np.ndarray) -> tuple[list[Any], np.ndarray]:
+        return [self.images[i] for i in indices], self.label[indices]
+
+
 def test_a_class_without_a_readable_image_is_told(tmp_path: Path):
     train = [(grey(1), 0), (b"", 1), (grey(3), 0)]
     write_tfds(tmp_path, {"train": train, "test": train})
@@ -75,7 +113,7 @@ def test_a_class_without_a_readable_image_is_told(tmp_path: Path):
     ).train
     unreadable: list[Unreadable] = []
     read = read_all(source, unreadable=unreadable)
-    with pytest.raises(UserError, match="no readable image of the same class"):
+    with pytest.raises(UserError, match="no other image of its class"):
         source.fill_in(read, np.arange(3), unreadable)
 
 
@@ -85,6 +123,8 @@ def test_too_many_are_named():
     defects.add(bad[:2])
     defects.add(bad[:2])
     assert defects.take_new() == bad[:2] and not defects.take_new()
+    with pytest.raises(UserError, match="2 of the 2 images"):
+        Defects("test", 2, 1.0).add(bad[:2])
     with pytest.raises(UserError, match="3 of the 99 images of the train split"):
         defects.add(bad[2:])
 

@@ -28,6 +28,7 @@ def run(arguments: "Arguments") -> None:
     from jaxtrain.data.doctor.check import JSON, PAGE, check
 
     config = _config(arguments)
+    _check_clean_list(arguments, config)
     predicted = None
     if arguments.workdir is not None:
         from jaxtrain.run.predictions import predict_splits
@@ -49,6 +50,18 @@ def run(arguments: "Arguments") -> None:
             for finding in diagnosis.errors
         )
         raise UserError(f"a run on {printable(diagnosis.source)} would fail:\n  {told}")
+
+
+def _check_clean_list(arguments: "Arguments", config: Config) -> None:
+    """Refuse a list of the good images of slices: it would leave all others out."""
+    data = config.data
+    texts = (data.train_split, data.validation_split or "", data.test_split)
+    if arguments.write_clean is not None and any("[" in text for text in texts):
+        raise UserError(
+            f"--write-clean {arguments.write_clean}: the config names slices, such as "
+            f"{max(texts, key=len)}, and only their images are looked at; give "
+            f"--source {data.source} in place of the config"
+        )
 
 
 def _config(arguments: "Arguments") -> Config:

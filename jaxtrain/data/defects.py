@@ -13,9 +13,10 @@ NUM_NAMED = 5
 def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
     """Tell whether a run ends for so many unreadable images of a split.
 
-    The fraction is rounded up: one file may be damaged in a small split, too.
+    The fraction is rounded up: one file may be damaged in a small split, too. But one
+    has to be left.
     """
-    return num_bad > math.ceil(max_fraction * num_examples)
+    return num_bad > math.ceil(max_fraction * num_examples) or num_bad == num_examples
 
 
 class Defects:

@@ -17,6 +17,7 @@ from jaxtrain.data.image_files import (
     shown,
 )
 from jaxtrain.data.include import Include
+from jaxtrain.data.split import draws_of_names
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 
@@ -25,8 +26,6 @@ ENDINGS = (
     *(b".jpg", b".jpeg", b".jpe", b".png", b".apng", b".webp"),
     *(b".bmp", b".gif", b".tif", b".tiff"),
 )
-# Second half of the key that mixes the files.
-MIX_STREAM = 2**35
 LAYOUT = (
     "CLASS/image.jpg or, with splits, train/CLASS/image.jpg, validation/... , test/..."
 )
@@ -66,23 +65,16 @@ def open_folder(name: str, config: DataConfig) -> Opened:
         for class_folder, some in of_split.items():
             files += some
             labels.append(np.full(len(some), numbers.get(class_folder, -1), np.int32))
-        splits[split] = [start + _mixed(len(files) - start)]
+        # A slice of a split, such as train[:90%], then has files of all classes, as it
+        # has of TFDS's sets, which are mixed when they are prepared.
+        draws = draws_of_names((file.name for file in files[start:]), seed=0)
+        splits[split] = [start + np.argsort(draws, kind="stable")]
     label, class_names = np.concatenate(labels), [shown(c) for c in folders]
     classes.check(config.source, splits, label, class_names)
     whole = digest((f.name for f in files), (f.size for f in files))
     facts = classes.facts(class_names, whole)
     names = Names.join([file.name for file in files])
     return ImageFileStore(folder.root, names, label, facts), splits
-
-
-def _mixed(number: int) -> np.ndarray:
-    """Return a permutation that depends on the number alone.
-
-    A slice of a split, such as train[:90%], then has files of all classes, as it has of
-    TFDS's sets, which are mixed when they are prepared.
-    """
-    draws = np.random.Philox(key=[number, MIX_STREAM]).random_raw(number)
-    return np.argsort(draws, kind="stable")
 
 
 def _places(folder: Folder) -> dict[str, bytes]:

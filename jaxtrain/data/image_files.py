@@ -198,7 +198,12 @@ def read_file(path: bytes) -> bytes | OSError:
             if status.st_size > MAX_FILE_BYTES:
                 told = f"its {status.st_size} bytes are more than {MAX_FILE_BYTES}"
                 return OSError(errno.EFBIG, told)
-            return file.read(MAX_FILE_BYTES)
+            # No more than there is: the memory is taken before it is read.
+            parts, left = [], status.st_size + 1
+            while left > 0 and (part := file.read(left)):
+                parts.append(part)
+                left -= len(part)
+            return b"".join(parts)
     except OSError as error:
         # Pickled with the batch; only the reason is asked for.
         return OSError(error.errno, error.strerror)

@@ -1,7 +1,7 @@
 """Some examples of a store, in the size and channels of the config."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,17 +153,25 @@ class ImageSource:
         generator = np.random.Philox(key=[bad.index, REPLACE_STREAM])
         draws = (generator.random_raw(MAX_DRAWS) % len(self)).astype(np.int64)
         group = self.subset(np.array([bad.index])).strata()
+        for index in self._of_group(group, draws):
+            unreadable: list[Unreadable] = []
+            other = self.read(np.array([index]), crop_seeds, unreadable)
+            if not unreadable:
+                return other
+        raise UserError(
+            f"{bad}; and no other image of its class can be read in its place: mend "
+            "the files, or take the class out of the set"
+        )
+
+    def _of_group(self, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
+        """Yield examples of a group: those among the draws, then all.
+
+        To look at the groups of all may take long, where they lie in the files.
+        """
         for start in range(0, MAX_DRAWS, DRAWS):
             some = draws[start : start + DRAWS]
-            for index in some[self.subset(some).strata() == group]:
-                unreadable: list[Unreadable] = []
-                other = self.read(np.array([index]), crop_seeds, unreadable)
-                if not unreadable:
-                    return other
-        raise UserError(
-            f"{bad}; no readable image of the same class was found in its place, among "
-            f"{MAX_DRAWS} drawn: mend the files, or take the class out of the set"
-        )
+            yield from some[self.subset(some).strata() == group].tolist()
+        yield from np.flatnonzero(self.strata() == group).tolist()
 
 
 def _row(seeds: np.ndarray | None, number: int) -> Sequence[int] | None:

@@ -268,10 +268,11 @@ class _Read:
 
 
 def _train_rows(order: DataOrder, rows: slice, epochs: bool, step: int) -> HostBatch:
-    batch = {"index": order.indices(step)[rows].astype(np.int32)}
-    if order.repeats > 1:
-        place = np.arange(order.batch_size)[rows]
-        batch["repeat"] = (place % order.repeats).astype(np.int32)
+    indices = order.indices(step)
+    batch = {"index": indices[rows].astype(np.int32)}
+    if order.has_copies:
+        # Each copy is augmented otherwise.
+        batch["repeat"] = order.copies(indices)[rows].astype(np.int32)
     if epochs:
         batch["epoch"] = np.full_like(batch["index"], order.epoch(step))
     return batch

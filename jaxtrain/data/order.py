@@ -52,6 +52,21 @@ class DataOrder:
         size = self.batch_size // self.repeats
         return np.repeat(order[place * size : (place + 1) * size], self.repeats)
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether an example may be in its batch more than once."""
+        return self.repeats > 1 or self.groups is not None
+
+    def copies(self, indices: np.ndarray) -> np.ndarray:
+        """Return of each example of a batch how often it came before, (batch_size,)."""
+        sort = np.argsort(indices, kind="stable")
+        _, starts, counts = np.unique(
+            indices[sort], return_index=True, return_counts=True
+        )
+        before = np.empty_like(indices)
+        before[sort] = np.arange(len(indices)) - np.repeat(starts, counts)
+        return before
+
     def epoch(self, step: int) -> int:
         """Return the number of the epoch that a step is in, from 0."""
         return step // self._steps
@@ -65,10 +80,13 @@ class DataOrder:
 
         Those of a group come in cycles: each once before any comes again.
         """
-        if epoch not in self._cache:
+        # Several threads ask, and hold on to what they got.
+        order = self._cache.get(epoch)
+        if order is None:
+            order = self._make_balanced(epoch)
             self._cache.clear()
-            self._cache[epoch] = self._make_balanced(epoch)
-        return self._cache[epoch]
+            self._cache[epoch] = order
+        return order
 
     @functools.cached_property
     def _cache(self) -> dict[int, np.ndarray]:

@@ -50,6 +50,11 @@ def survey(config: DataConfig) -> Survey:
       UserError: the source cannot be opened, or no image can be read.
     """
     store, splits = open_store(config)
+    if store.image_shape[-1] not in (1, 3):
+        raise UserError(
+            f"{config.source} has images of {store.image_shape[-1]} channels, which a "
+            "recipe of your own can train on as they are; `new` knows grey and colour"
+        )
     if "train" not in splits:
         raise UserError(
             f"{config.source} has no split `train`, only {', '.join(splits)}"

@@ -141,7 +141,8 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
 
     rows = sharding.batch_sharding(mesh)
     numbers = ["index"]
-    numbers += ["repeat"] if config.repeats > 1 else []
+    copies = config.repeats > 1 or config.sampling == "balanced"
+    numbers += ["repeat"] if copies else []
     numbers += ["epoch"] if config.augment.alternating_flip else []
     one = jax.ShapeDtypeStruct((1, size), np.int32, sharding=rows)
     batches = dict.fromkeys(numbers, one)

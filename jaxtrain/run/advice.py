@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.data.survey import Survey
+from jaxtrain.errors import UserError
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 # Up to this size images are small: a small network, shifts of a few pixels.
 SMALL_SIZE = 48
+# Smaller ones are enlarged to this: the networks halve them a few times.
+SMALLEST_SIZE = 8
 # Sets up to so many images are trained on images of at most this size.
 SIZE_LIMITS = ((10_000, 128), (100_000, 160))
 LARGEST_SIZE = 224
@@ -26,7 +29,7 @@ TOTAL_STEPS = 4000
 EPOCHS = (20, 100)
 # Larger than the smallest class by this factor, the largest one would rule.
 UNBALANCED = 3
-FEW_EXAMPLES = 1000
+FEWEST_EXAMPLES, FEW_EXAMPLES = 10, 1000
 MANY_CLASSES = 10
 # Of the area of an image, the least and the most.
 SMALLEST_WINDOW = (0.35, 1.0)
@@ -49,9 +52,15 @@ def advise(found: Survey, source: str, data_dir: str | None) -> list[Advice]:
       found: what the data are like.
       source: `data.source`.
       data_dir: `data.data_dir`.
+
+    Raises:
+      UserError: there are too few images.
     """
     num_train = found.counts["train"]
     size = _image_size(found, num_train)
+    held_out = _splits(found, num_train)
+    for one in held_out:
+        num_train -= math.ceil(one.value * num_train)
     batch_size = _batch_size(num_train, size)
     epochs = _epochs(num_train // batch_size)
     advice = [Advice("data", "source", source, "")]
@@ -59,7 +68,7 @@ def advise(found: Survey, source: str, data_dir: str | None) -> list[Advice]:
         advice.append(Advice("data", "data_dir", data_dir, ""))
     return [
         *advice,
-        *_splits(found, num_train),
+        *held_out,
         *_images(found, size),
         *_batches(found, batch_size, num_train),
         *_augmentation(found, size),
@@ -70,6 +79,11 @@ def advise(found: Survey, source: str, data_dir: str | None) -> list[Advice]:
 
 
 def _splits(found: Survey, num_train: int) -> list[Advice]:
+    if num_train < FEWEST_EXAMPLES:
+        raise UserError(
+            f"{num_train} training images are too few to learn from, and to hold some "
+            f"out for evaluations: give {FEWEST_EXAMPLES} or more"
+        )
     fraction = 0.2 if num_train < FEW_EXAMPLES else 0.1
     part = f"{fraction:.0%} of the training images, every class in proportion"
     advice = []
@@ -85,7 +99,7 @@ def _splits(found: Survey, num_train: int) -> list[Advice]:
 def _image_size(found: Survey, num_train: int) -> int:
     shorter = int(np.median(found.sizes.min(axis=1)))
     if shorter <= SMALL_SIZE:
-        return shorter
+        return max(shorter, SMALLEST_SIZE)
     limits = [limit for number, limit in SIZE_LIMITS if num_train <= number]
     largest = min([LARGEST_SIZE, *limits])
     return max(size for size in SIZES if size <= min(shorter, largest))

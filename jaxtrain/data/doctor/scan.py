@@ -231,7 +231,9 @@ class _Rows:
         modes = collections.Counter(mode for mode in self.modes if mode)
         usual = modes.most_common(1)[0][0] if modes else ""
         odd = {i: m for i, m in enumerate(self.modes) if m not in (usual, "")}
-        mean, square = np.reshape(self.moments / max(self.num_train, 1), (2, -1))
+        # Where no training image can be read, of one channel.
+        moments = self.moments if self.num_train else np.zeros((2, 1))
+        mean, square = np.reshape(moments / max(self.num_train, 1), (2, -1))
         std = np.sqrt(np.maximum(square - mean**2, 0))
         return Scan(
             index=self.index,

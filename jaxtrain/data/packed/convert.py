@@ -133,12 +133,16 @@ def to_file(
     if shorter > size:
         height, width = shorter_side(file.height, file.width, size)
         pixels = _resize(pixels, (width, height))
-    return simplejpeg.encode_jpeg(
-        np.ascontiguousarray(pixels),
-        quality=JPEG_QUALITY,
-        colorspace="GRAY" if channels == 1 else "RGB",
-        colorsubsampling="Gray" if channels == 1 else "420",
-    )
+    try:
+        return simplejpeg.encode_jpeg(
+            np.ascontiguousarray(pixels),
+            quality=JPEG_QUALITY,
+            colorspace="GRAY" if channels == 1 else "RGB",
+            colorsubsampling="Gray" if channels == 1 else "420",
+        )
+    # A side of more than 65,500 pixels is none of a JPEG.
+    except ValueError as error:
+        raise UnreadableError(f"it cannot be a JPEG: {error}") from error
 
 
 def shorter_side(height: int, width: int, size: int) -> tuple[int, int]:

@@ -68,6 +68,9 @@ def pack(
     plan = {
         "source": config.source,
         "include": config.include,
+        # What the source was: labels, names and sizes of its files.
+        "digest": facts.get("digest"),
+        "max_pixels": config.max_pixels,
         "format": format,
         "size": size,
         "splits": {split: len(indices) for split, indices in examples.items()},
