@@ -72,7 +72,7 @@ def open_folder(name: str, config: DataConfig) -> Opened:
     label, class_names = np.concatenate(labels), [shown(c) for c in folders]
     classes.check(config.source, splits, label, class_names)
     whole = digest((f.name for f in files), (f.size for f in files))
-    facts = classes.facts(class_names, whole)
+    facts = {**classes.facts(class_names, whole), "mixed": True}
     names = Names.join([file.name for file in files])
     return ImageFileStore(folder.root, names, label, facts), splits
 

@@ -22,11 +22,10 @@ from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
-from jaxtrain.data.image_files import ImageFileStore
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.slices import NamedSplits, count_shared, select
-from jaxtrain.data.split import draws_of_names, stratified_split
+from jaxtrain.data.split import stratified_split
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
 from jaxtrain.errors import UserError, nearest
@@ -277,11 +276,9 @@ def _check_no_test_fraction(config: DataConfig) -> None:
 def _hold_out(
     field: str, fraction: float, train: ImageSource, seed: int
 ) -> tuple[ImageSource, ImageSource]:
-    draws = None
-    if isinstance(train.store, ImageFileStore):
-        # A file that comes or goes moves no other into another split.
-        names = train.store.names
-        draws = draws_of_names((names[i] for i in train.indices.tolist()), seed)
+    # Mixed by name, the first are taken: a file that comes or goes then moves no other
+    # into another split, and a packed set has the same ones.
+    draws = np.arange(len(train)) if train.facts.get("mixed") else None
     kept, held_out = stratified_split(train.strata(), fraction, seed, draws)
     if not len(held_out):
         raise UserError(
