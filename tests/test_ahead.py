@@ -24,8 +24,8 @@ def test_order_is_that_of_the_positions(num_threads: int):
         time.sleep(0.002 * (position % 4 == 0))
         return position
 
-    assert list(ahead.by_threads(read, 3, 40, num_threads)) == [*range(3, 40)]
-    assert list(ahead.by_threads(read, 5, 5, num_threads)) == []
+    assert list(ahead.by_threads(read, range(3, 40), num_threads)) == [*range(3, 40)]
+    assert list(ahead.by_threads(read, range(5, 5), num_threads)) == []
 
 
 def test_who_takes_none_holds_the_reading_up():
@@ -35,7 +35,7 @@ def test_who_takes_none_holds_the_reading_up():
         started.append(position)
         return position
 
-    stream = ahead.by_threads(read, 0, 1000, 4)
+    stream = ahead.by_threads(read, range(1000), 4)
     taken = [next(stream) for _ in range(3)]
     most = len(taken) + ahead.READ_AHEAD
     wait_until(lambda: len(started) == most)
@@ -76,7 +76,7 @@ def test_an_error_comes_in_its_place():
             raise ValueError("five")
         return position
 
-    stream = ahead.by_threads(read, 0, 1000, 4)
+    stream = ahead.by_threads(read, range(1000), 4)
     assert [next(stream) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="five"):
         next(stream)

@@ -15,6 +15,7 @@ from PIL import Image
 from rich.console import Console as RichConsole
 
 from jaxtrain.config import Config, DataConfig
+from jaxtrain.data import ahead
 from jaxtrain.data.doctor import near, scan
 from jaxtrain.data.doctor.check import check
 from jaxtrain.data.doctor.look import Rules, look_at
@@ -309,13 +310,12 @@ def test_pixels_are_hashed_whatever_the_file():
 
 def test_no_more_than_a_few_chunks_are_read_ahead():
     started: list[int] = []
-    results = scan._in_threads(
-        lambda start: started.append(start),  # type: ignore[arg-type, return-value]
-        range(10_000),
+    num_threads = len(os.sched_getaffinity(0))
+    results = ahead.by_threads(
+        started.append, range(10_000), num_threads, scan.IN_FLIGHT * num_threads
     )
     next(results)
-    results.close()  # type: ignore[attr-defined]
-    num_threads = len(os.sched_getaffinity(0))
+    results.close()
     assert len(started) <= scan.IN_FLIGHT * num_threads + 1
 
 

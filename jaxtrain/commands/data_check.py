@@ -54,13 +54,14 @@ def run(arguments: "Arguments") -> None:
 
 def _check_clean_list(arguments: "Arguments", config: Config) -> None:
     """Refuse a list of the good images of slices: it would leave all others out."""
-    data = config.data
-    texts = (data.train_split, data.validation_split or "", data.test_split)
-    if arguments.write_clean is not None and any("[" in text for text in texts):
+    from jaxtrain.data.sources import sliced_splits
+
+    found = sliced_splits(config.data)
+    if arguments.write_clean is not None and found:
         raise UserError(
             f"--write-clean {arguments.write_clean}: the config names slices, such as "
-            f"{max(texts, key=len)}, and only their images are looked at; give "
-            f"--source {data.source} in place of the config"
+            f"{found[0]}, and only their images are looked at; give --source "
+            f"{config.data.source} in place of the config"
         )
 
 

@@ -47,15 +47,15 @@ def choose_workers(has_files: bool, num_examples: int) -> int:
 
 
 def by_threads(
-    read: Read, start: int, stop: int, num_threads: int
+    read: Read, positions: range, num_threads: int, num_ahead: int = READ_AHEAD
 ) -> Generator[Any, None, None]:
-    """Yield what is read at positions `start` to `stop`, in order."""
+    """Yield what is read at the positions, in order; so many are read ahead."""
     waiting: collections.deque[Future[Any]] = collections.deque()
     pool = ThreadPoolExecutor(num_threads, "read")
     try:
-        for position in range(start, stop):
+        for position in positions:
             waiting.append(pool.submit(read, position))
-            if len(waiting) > READ_AHEAD:
+            if len(waiting) > num_ahead:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -67,7 +67,7 @@ def open_folder(name: str, config: DataConfig) -> Opened:
             labels.append(np.full(len(some), numbers.get(class_folder, -1), np.int32))
         # A slice of a split, such as train[:90%], then has files of all classes, as it
         # has of TFDS's sets, which are mixed when they are prepared.
-        draws = draws_of_names((file.name for file in files[start:]), seed=0)
+        draws = draws_of_names(file.name for file in files[start:])
         splits[split] = [start + np.argsort(draws, kind="stable")]
     label, class_names = np.concatenate(labels), [shown(c) for c in folders]
     classes.check(config.source, splits, label, class_names)

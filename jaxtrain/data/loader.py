@@ -4,7 +4,6 @@ import collections
 import contextlib
 import functools
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,21 +58,14 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
     """Return the order in which a training split is gone through.
 
     Raises:
-      UserError: the batch cannot hold every example so many times, or there are no
-        classes to balance.
+      UserError: there are no classes to balance.
     """
-    repeats = config.repeats
-    if config.batch_size % repeats:
-        raise UserError(
-            f"data.repeats = {repeats} does not divide data.batch_size = "
-            f"{config.batch_size}"
-        )
     groups = source.strata() if config.sampling == "balanced" else None
     if groups is not None and len(np.unique(groups)) < 2:
         raise UserError(
             "data.sampling = 'balanced' has no effect: the training split has one class"
         )
-    return DataOrder(seed, len(source), config.batch_size, groups, repeats)
+    return DataOrder(seed, len(source), config.batch_size, groups, config.repeats)
 
 
 def should_cache(config: DataConfig, splits: Splits) -> bool:
@@ -140,18 +132,14 @@ def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
 
     They are read in blocks, by threads, so that no more files lie in memory than these.
     """
-    blocks = np.array_split(np.arange(len(source)), -(-len(source) // READ_BLOCK))
+    starts = range(0, len(source), READ_BLOCK)
 
-    def read(block: np.ndarray) -> tuple[dict[str, Any], list[Unreadable]]:
+    def read(start: int) -> tuple[dict[str, Any], list[Unreadable]]:
         unreadable: list[Unreadable] = []
+        block = np.arange(start, min(start + READ_BLOCK, len(source)))
         return source.read(block, unreadable=unreadable), unreadable
 
-    pool = ThreadPoolExecutor(ahead.READ_THREADS)
-    try:
-        parts = list(pool.map(read, blocks))
-    finally:
-        # An interrupted run does not wait for the rest.
-        pool.shutdown(wait=False, cancel_futures=True)
+    parts = list(ahead.by_threads(read, starts, ahead.READ_THREADS))
     batches = [batch for batch, _ in parts]
     whole = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
     return whole, [bad for _, unreadable in parts for bad in unreadable]
@@ -301,7 +289,7 @@ def _run(
     else:
         copied = source.in_memory and read.crop_seed is None
         threads = 1 if copied else ahead.READ_THREADS
-        stream = ahead.by_threads(read, start, stop, threads)
+        stream = ahead.by_threads(read, range(start, stop), threads)
     with contextlib.closing(stream) as batches:
         for batch in batches:
             dataset.defects.add(batch.pop(UNREADABLE, ()))

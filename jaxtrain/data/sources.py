@@ -31,11 +31,11 @@ from jaxtrain.data.tfds import open_tfds
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.registry import call_own, check_no_options
 
-# Statistics are taken from all images of a set up to this size.
-STATISTICS_BYTES = 2**30
 # The split that is held out where a set has none of this name, and its part.
 TEST = "test"
 TEST_FRACTION = 0.1
+# Statistics are taken from all images of a set up to this size, so much at a time.
+STATISTICS_BYTES = 2**30
 CHUNK_BYTES = 2**24
 
 
@@ -304,9 +304,8 @@ def _check_classes(
 
     Not of TFDS's sets, which are mixed; to read their labels would take long.
     """
-    texts = config.train_split, config.validation_split or "", config.test_split
-    sliced = any("[" in text for text in texts)
-    if not sliced or "num_classes" not in train.facts or _is_tfds(config):
+    mixed = config.source.startswith("tfds:")
+    if mixed or not sliced_splits(config) or "num_classes" not in train.facts:
         return
     trained = np.unique(train.strata())
     for name, source in others.items():
@@ -322,8 +321,10 @@ def _check_classes(
             )
 
 
-def _is_tfds(config: DataConfig) -> bool:
-    return config.source.startswith("tfds:")
+def sliced_splits(config: DataConfig) -> list[str]:
+    """Return those of the splits that the config names which are slices."""
+    texts = config.train_split, config.validation_split, config.test_split
+    return [text for text in texts if text is not None and "[" in text]
 
 
 def _check_shared(config: DataConfig, shared: list[str]) -> None:
@@ -336,6 +337,15 @@ def _check_shared(config: DataConfig, shared: list[str]) -> None:
         raise UserError(
             "data.allow_overlap = True has no effect: the splits share no examples"
         )
+
+
+def mean_and_std(
+    config: DataConfig, source: Source
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return what images are normalised by: that of the config, or of the source."""
+    if config.mean is None or config.std is None:
+        return statistics(source)
+    return config.mean, config.std
 
 
 def statistics(

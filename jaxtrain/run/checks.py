@@ -30,6 +30,11 @@ def check_clocks(config: Config) -> None:
 
 def check_batches(config: Config, mesh: Mesh) -> None:
     """Check that the devices can share the batches, and the groups of batch norm."""
+    if config.data.batch_size % config.data.repeats:
+        raise UserError(
+            f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
+            f"{config.data.batch_size}"
+        )
     num_shards = sharding.num_batch_shards(mesh)
     reason = "the devices that share a batch (parallel.data x parallel.fsdp)"
     name = "data.batch_size"

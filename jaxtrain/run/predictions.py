@@ -15,6 +15,7 @@ from jaxtrain import keys
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, ParallelConfig
 from jaxtrain.data import loader, sources
+from jaxtrain.data.defects import Defects
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices, sharding
@@ -92,9 +93,7 @@ def _restore(setup: Setup, workdir: Path) -> TrainState:
 def _make_function(setup: Setup, state: TrainState) -> Callable[[Any], jax.Array]:
     """Return `batches`, as an evaluation has them, -> probabilities of the classes."""
     config = setup.config
-    mean, std = config.data.mean, config.data.std
-    if mean is None or std is None:
-        mean, std = sources.statistics(setup.splits.train)
+    mean, std = sources.mean_and_std(config.data, setup.splits.train)
     _, plain = make_preprocesses(setup, mean, std, setup.policy.compute_dtype)
 
     def function(params: Any, model_state: Any, batches: Any) -> jax.Array:
@@ -118,7 +117,7 @@ def _predict_split(
     """Predict a split as an evaluation goes through it, streamed."""
     config, num = setup.config.data, len(source)
     size = eval_batch_size(config)
-    defects = loader.Defects(name, num, max_fraction=1.0)
+    defects = Defects(name, num, max_fraction=1.0)
     dataset = loader.Dataset(source, {}, defects)
     found = np.full((num, setup.task.num_outputs), np.nan, np.float32)
     with jax.default_matmul_precision(setup.policy.products):

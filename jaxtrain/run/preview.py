@@ -58,9 +58,7 @@ def _first_batches(
     data = dataclasses.replace(setup.config.data, workers=0)
     seed, fraction = setup.config.seed, data.max_bad_fraction
     dataset, _, _ = loader.make_datasets(setup.splits, setup.mesh, False, fraction)
-    mean, std = data.mean, data.std
-    if mean is None or std is None:
-        mean, std = sources.statistics(dataset.source)
+    mean, std = sources.mean_and_std(data, dataset.source)
     order = loader.make_order(data, dataset.source, seed)
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps)
     augmenting, plain = map(jax.jit, make_preprocesses(setup, mean, std, np.float32))

@@ -61,9 +61,7 @@ def make_programs(setup: Setup) -> Programs:
     train_set, validation_set, test_set = loader.make_datasets(
         setup.splits, mesh, cache, config.data.max_bad_fraction
     )
-    mean, std = config.data.mean, config.data.std
-    if mean is None or std is None:
-        mean, std = sources.statistics(train_set.source)
+    mean, std = sources.mean_and_std(config.data, train_set.source)
     dtype = setup.policy.compute_dtype
     augmenting, plain = make_preprocesses(setup, mean, std, dtype)
     make = _whole if setup.stages is None else _staged

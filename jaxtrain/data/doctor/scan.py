@@ -6,13 +6,13 @@ import itertools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxtrain.data import ahead
 from jaxtrain.data.doctor.look import Look, Rules, look_at
 from jaxtrain.data.doctor.near import PRINT, fingerprints, perceptual_hashes
 from jaxtrain.data.files import StoredFile
@@ -135,31 +135,12 @@ def scan(
     with warnings.catch_warnings():
         # Of damaged files, which are told in a better way.
         warnings.simplefilter("ignore")
-        for chunk in _in_threads(read, starts):
+        # What takes the time, decoding and hashing, lets other threads go on.
+        threads = len(os.sched_getaffinity(0))
+        for chunk in ahead.by_threads(read, starts, threads, IN_FLIGHT * threads):
             rows.add(chunk)
             progress(len(rows.names))
     return rows.finish("num_classes" in store.facts)
-
-
-def _in_threads(
-    function: Callable[[int], _Chunk], arguments: range
-) -> Iterator[_Chunk]:
-    """Yield the results in order; few are computed ahead.
-
-    What takes the time, decoding and hashing, lets other threads go on.
-    """
-    num_threads = len(os.sched_getaffinity(0))
-    pool = ThreadPoolExecutor(num_threads)
-    waiting: collections.deque[Future[_Chunk]] = collections.deque()
-    try:
-        for argument in arguments:
-            waiting.append(pool.submit(function, argument))
-            if len(waiting) > IN_FLIGHT * num_threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _read(store: Store, index: np.ndarray, rules: Rules, source: str) -> _Chunk:
