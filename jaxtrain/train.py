@@ -10,6 +10,7 @@ from jaxtrain import keys
 from jaxtrain.checkpoints.saver import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
+from jaxtrain.inference.description import MODEL
 from jaxtrain.processes import peers
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
@@ -28,6 +29,7 @@ from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import (
     describe,
     describe_data,
+    describe_model,
     describe_result,
     versions,
 )
@@ -77,9 +79,13 @@ def train(
             rewinds = Rewinds(workdir, saved, setup.timetable)
             if resume_step is not None:
                 rewinds.to_step(resume_step, skip_steps)
+            programs = make_programs(setup)
+            if jax.process_index() == 0:
+                about = describe_model(setup, programs)
+                workdir_lib.write_json(workdir / MODEL, about.to_dict())
             job = Job(
                 setup=setup,
-                programs=make_programs(setup),
+                programs=programs,
                 workdir=workdir,
                 versions=versions(),
                 own_parts=own_parts(config),

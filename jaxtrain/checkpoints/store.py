@@ -240,10 +240,21 @@ class Checkpoints:
         Raises:
           DamagedError: it cannot be read, or is not what was saved.
         """
+        return self.read(step)[1]
+
+    def read(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read all of a step, without a device, whatever it was saved from.
+
+        Returns:
+          The state, NumPy arrays in nested dicts and lists, and the JSON saved with it.
+
+        Raises:
+          DamagedError: it cannot be read, or is not what was saved.
+        """
         info = self.info(step)
         state = self._load(step, None)
         manifest.check_digests(step, info["arrays"], state, digests_on_host(state))
-        return info
+        return state, info
 
     def info(self, step: int) -> dict[str, Any]:
         """Return the JSON saved with a step.

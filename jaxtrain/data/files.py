@@ -149,7 +149,7 @@ class ImageFile:
 
     def _decode_any(self, channels: int) -> np.ndarray:
         with Image.open(io.BytesIO(self.data), formats=FORMATS) as image:
-            pixels = np.asarray(_convert(image, channels))
+            pixels = np.asarray(convert(image, channels))
         return pixels.reshape(*pixels.shape[:2], channels)
 
 
@@ -197,7 +197,7 @@ def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
     return ImageFile(data, kind, height, width, mode, orientation)
 
 
-def _convert(image: Image.Image, channels: int) -> Image.Image:
+def convert(image: Image.Image, channels: int) -> Image.Image:
     """Return a grey or colour image of 8 bits, over white where it is transparent."""
     transparent = channels != 4 and image.has_transparency_data
     if image.mode == MODES[channels] and not transparent:

@@ -7,8 +7,10 @@ from typing import Any
 import jax
 
 import jaxtrain
+from jaxtrain.inference.description import Description
 from jaxtrain.parallel import sharding
 from jaxtrain.run.attempt import Attempt
+from jaxtrain.run.programs import Programs
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import formatted
@@ -42,6 +44,23 @@ def describe_data(setup: Setup) -> dict[str, Any]:
         "class_names": None if names is None else [str(name) for name in names],
         "digest": None if digest is None else str(digest),
     }
+
+
+def describe_model(setup: Setup, programs: Programs) -> Description:
+    """Return what there is to know of the model, to use it without its data."""
+    config, splits = setup.config, setup.splits
+    return Description(
+        task=config.task,
+        model=config.model,
+        precision=config.precision,
+        image_shape=splits.input_shape,
+        num_outputs=setup.task.num_outputs,
+        class_names=setup.task.class_names,
+        mean=programs.mean,
+        std=programs.std,
+        crop_pct=config.data.crop_pct,
+        interpolation=config.data.interpolation,
+    )
 
 
 def describe(setup: Setup, workdir: Path) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Task:
 
     Attributes:
       num_outputs: numbers that the model puts out for an image.
+      class_names: of the outputs, where each stands for a class; else None.
       best_metric: makes a checkpoint the best, unless the config names another.
       own_metrics: of the user's own, beside those of the task.
       shown: metrics, of training and of evaluations, that the screen shows beside the
@@ -34,6 +35,7 @@ class Task:
     """
 
     num_outputs: int
+    class_names: tuple[str, ...] | None = None
     best_metric: ClassVar[str] = "loss"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
     shown: ClassVar[tuple[str, ...]] = ()

@@ -68,7 +68,7 @@ class Classification(Task):
         self.num_outputs = facts["num_classes"]
         names = facts.get("class_names")
         names = range(self.num_outputs) if names is None else names
-        self.class_names = tuple(map(str, names))
+        self.class_names: tuple[str, ...] = tuple(map(str, names))
         if len(self.class_names) != self.num_outputs:
             raise UserError(
                 f"the data set names {len(self.class_names)} classes, and has "

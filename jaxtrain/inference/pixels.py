@@ -1,0 +1,106 @@
+"""Images of any kind that a user has, as the pixels that a model takes."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import files, images
+from jaxtrain.data.files import UnreadableError
+from jaxtrain.data.image_files import read_file
+from jaxtrain.data.images import Fit
+
+# A file by its path, its bytes, a picture of Pillow, or uint8 (H, W, C) or (H, W).
+AnyImage = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
+MAX_PIXELS = DataConfig.max_pixels
+
+
+def to_pixels(
+    image: AnyImage,
+    shape: tuple[int, int, int],
+    fit: Fit,
+    max_pixels: int = MAX_PIXELS,
+) -> np.ndarray:
+    """Return an image as an evaluation sees it, uint8 of `shape` (H, W, C).
+
+    Args:
+      image: whatever it is.
+      shape: that the model takes.
+      fit: how it gets this size.
+      max_pixels: a larger file is refused.
+
+    Raises:
+      UnreadableError: it is no image, or damaged, or cannot get this shape.
+    """
+    if isinstance(image, str | os.PathLike):
+        image = _read(os.fsencode(image))
+    if isinstance(image, bytes):
+        return _of_file(image, shape, fit, max_pixels)
+    if isinstance(image, Image.Image):
+        picture = files.convert(ImageOps.exif_transpose(image), shape[-1])
+        return _fit(_with_channels(np.asarray(picture)), shape, fit)
+    if isinstance(image, np.ndarray):
+        return _of_array(image, shape, fit)
+    raise UnreadableError(
+        f"a {type(image).__name__} is no image: give a path, bytes, a picture of "
+        "Pillow or a uint8 array"
+    )
+
+
+def _read(path: bytes) -> bytes:
+    found = read_file(path)
+    if isinstance(found, OSError):
+        raise UnreadableError(found.strerror or str(found))
+    return found
+
+
+def _of_file(
+    data: bytes, shape: tuple[int, int, int], fit: Fit, max_pixels: int
+) -> np.ndarray:
+    file = files.open_file(data, max_pixels)
+    height, width, channels = shape
+    if height == width:
+        return images.fit_file(file, height, channels, fit=fit)
+    return _fit(file.decode(channels), shape, fit)
+
+
+def _of_array(array: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.ndarray:
+    array = _with_channels(array)
+    if array.dtype != np.uint8 or array.ndim != 3:
+        raise UnreadableError(
+            f"an array {array.dtype.name}{list(array.shape)} is no image: give uint8 "
+            "(height, width, channels)"
+        )
+    if array.shape[-1] != shape[-1] and not {array.shape[-1], shape[-1]} <= {1, 3}:
+        raise UnreadableError(
+            f"it has {array.shape[-1]} channels, and the model takes {shape[-1]}"
+        )
+    return _fit(images.to_channels(array, shape[-1]), shape, fit)
+
+
+def _with_channels(array: np.ndarray) -> np.ndarray:
+    return array[..., None] if array.ndim == 2 else array
+
+
+def _fit(pixels: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.ndarray:
+    height, width, _ = shape
+    if pixels.shape == shape:
+        return pixels
+    if height != width:
+        raise UnreadableError(
+            f"it has {pixels.shape[1]}x{pixels.shape[0]} pixels, and the model takes "
+            f"{width}x{height}: resize it"
+        )
+    return images.centre_fit(pixels, height, fit)
+
+
+def as_sequence(given: Any) -> Sequence[AnyImage]:
+    """Return one or many images as a sequence; an array (N, H, W, C) is many."""
+    if isinstance(given, np.ndarray):
+        return list(given) if given.ndim == 4 else [given]
+    if isinstance(given, str | os.PathLike | bytes | Image.Image):
+        return [given]
+    return list(given)

@@ -1,0 +1,1 @@
+"""Weights of models by other names and in other layouts than ours."""
