@@ -68,10 +68,10 @@ class Classification(Task):
         self.num_outputs = facts["num_classes"]
         names = facts.get("class_names")
         names = range(self.num_outputs) if names is None else names
-        self.class_names: tuple[str, ...] = tuple(map(str, names))
-        if len(self.class_names) != self.num_outputs:
+        self._names = self.class_names = tuple(map(str, names))
+        if len(self._names) != self.num_outputs:
             raise UserError(
-                f"the data set names {len(self.class_names)} classes, and has "
+                f"the data set names {len(self._names)} classes, and has "
                 f"{self.num_outputs}"
             )
         self._smoothing = label_smoothing
@@ -83,7 +83,7 @@ class Classification(Task):
         return f"{self.num_outputs} classes"
 
     def label(self, target: np.ndarray) -> str:
-        return self.class_names[int(target)]
+        return self._names[int(target)]
 
     def check_targets(self, targets: np.ndarray, split: str) -> None:
         if targets.min() < 0:
@@ -125,7 +125,7 @@ class Classification(Task):
         matrix = values.get("confusion_matrix")
         if matrix is None:
             return {}
-        return {"confusion_matrix": draw_matrix(np.array(matrix), self.class_names)}
+        return {"confusion_matrix": draw_matrix(np.array(matrix), self._names)}
 
 
 def cross_entropy(
