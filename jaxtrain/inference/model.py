@@ -1,6 +1,7 @@
 """A trained model in use: images in; logits, probabilities or features out."""
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -186,8 +187,8 @@ class TrainedModel:
         try:
             return to_pixels(image, self.image_shape, self.description.fit)
         except UnreadableError as error:
-            known = isinstance(image, str | bytes) and len(image) < 4096
-            name = shown(image) if known else f"image {index}"
+            is_path = isinstance(image, str | os.PathLike)
+            name = shown(os.fspath(image)) if is_path else f"image {index}"
             raise UserError(f"{name} is unreadable: {error}") from None
 
     @functools.cached_property

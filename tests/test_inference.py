@@ -1,0 +1,336 @@
+"""A trained model in use: as the run evaluated it, whatever it is loaded from."""
+
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+import jaxtrain
+from jaxtrain import load_model
+from jaxtrain.cli import main
+from jaxtrain.config import DataConfig, ModelConfig
+from jaxtrain.data.stores import open_digits
+from jaxtrain.errors import UserError
+from jaxtrain.inference import folder
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_summary
+
+# Batch norm in groups, averaged weights, saves of which not the last is the best.
+RUN = recipe(
+    data='DataConfig(source="digits", batch_size=64)',
+    train="TrainConfig(steps=12, ema_decay=0.9, eval_every_steps=4)",
+    checkpoint="CheckpointConfig(every_steps=4)",
+    logging="LoggingConfig(every_steps=4, tensorboard=False)",
+    parallel="ParallelConfig(batch_norm=16)",
+)
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A short run on the digits."""
+    root = tmp_path_factory.mktemp("inference")
+    path = write_recipe(root / "recipe.py", RUN)
+    assert main(["--config", str(path), "--workdir", str(root / "run")]) == 0
+    yield root / "run"
+    shutil.rmtree(root)
+
+
+@pytest.fixture(scope="module")
+def model(workdir: Path) -> TrainedModel:
+    return load_model(workdir)
+
+
+def to_test() -> tuple[np.ndarray, np.ndarray]:
+    """Return images and labels of the split that the run is tested on."""
+    store, splits = open_digits("", DataConfig(source="digits"))
+    images, labels = store.read(splits["test"][0])
+    return np.asarray(images), labels
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
+    wide = logits.astype(np.float64)
+    log_sums = np.log(np.exp(wide).sum(axis=1))
+    return float(np.mean(log_sums - wide[np.arange(len(labels)), labels]))
+
+
+def test_it_predicts_what_the_run_evaluated(workdir: Path):
+    images, labels = to_test()
+    latest = load_model(workdir, "latest")
+    logits, probabilities = latest.logits(images), latest.predict(images)
+    evaluated = read_summary(workdir)["eval"]
+    assert logits.dtype == probabilities.dtype == np.float32
+    hits = probabilities.argmax(axis=1) == labels
+    assert hits.mean() == pytest.approx(evaluated["accuracy"], abs=1e-7)
+    assert cross_entropy(logits, labels) == pytest.approx(evaluated["loss"], rel=1e-5)
+    exponents = np.exp(logits)
+    expected = exponents / exponents.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-5)
+    assert latest.class_names == tuple("0123456789")
+
+
+def test_features_are_what_the_last_layer_gets(model: TrainedModel):
+    images, _ = to_test()
+    features, linear = model.features(images[:5]), model.params["head"]["linear"]
+    logits = features @ np.asarray(linear["kernel"]) + np.asarray(linear["bias"])
+    np.testing.assert_allclose(logits, model.logits(images[:5]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_checkpoint_is_chosen(workdir: Path):
+    steps = {c: load_model(workdir, c).origin["step"] for c in ("best", "latest", 4)}
+    best = read_summary(workdir)["best"]["step"]
+    assert steps == {"best": best, "latest": 12, 4: 4}
+
+
+def test_an_exported_folder_is_the_same_model(model: TrainedModel, tmp_path: Path):
+    images, _ = to_test()
+    folder.write(model, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert again.description == model.description
+    np.testing.assert_array_equal(again.logits(images), model.logits(images))
+    assert again.origin["step"] == model.origin["step"]
+    # And once more, from what was loaded.
+    folder.write(again, tmp_path / "copy")
+    names = {path.name for path in (tmp_path / "copy").iterdir()}
+    assert names == {"model.safetensors", "config.json"}
+    for name in names:
+        one, other = (tmp_path / at / name for at in ("model", "copy"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_images_of_any_kind(model: TrainedModel, tmp_path: Path):
+    image = to_test()[0][7]
+    picture = Image.fromarray(image[..., 0])
+    picture.save(tmp_path / "digit.png")
+    buffer = io.BytesIO()
+    picture.convert("RGB").save(buffer, "PNG")
+    path = tmp_path / "digit.png"
+    kinds = [image, image[..., 0], picture, path, str(path), buffer.getvalue()]
+    found = model.logits([*kinds, np.repeat(image, 3, axis=-1)])
+    np.testing.assert_array_equal(found, np.repeat(found[:1], len(found), axis=0))
+    for alone in (image, path, picture):
+        np.testing.assert_array_equal(model.logits(alone), model.logits([image]))
+
+
+def test_another_size_is_fitted_as_in_an_evaluation(model: TrainedModel):
+    small = to_test()[0][3]
+    large = np.asarray(Image.fromarray(small[..., 0]).resize((40, 30)))
+    # The shorter side times crop_pct, centred, then bilinear.
+    side = 30 * 0.875
+    box = (20 - side / 2, 15 - side / 2, 20 + side / 2, 15 + side / 2)
+    picture = Image.fromarray(large).resize((8, 8), Image.Resampling.BILINEAR, box)
+    cut = np.asarray(picture)[..., None]
+    np.testing.assert_array_equal(model.logits([large]), model.logits([cut]))
+
+
+@pytest.mark.parametrize("num", [0, 1, 3, 65, 130])
+def test_any_number_of_images(model: TrainedModel, num: int):
+    images = to_test()[0][:num]
+    found = model.predict(images)
+    assert found.shape == (num, 10)
+    if num:
+        # Programs of other batches may round otherwise.
+        one = model.predict(images[-1:])
+        np.testing.assert_allclose(found[-1:], one, atol=1e-6)
+
+
+WRONG_IMAGES = {
+    "no_such.png is unreadable: No such file": ["no_such.png"],
+    "image 0 is unreadable: a float is no image": [0.5],
+    "float32[8, 8, 1] is no image": [np.zeros((8, 8, 1), np.float32)],
+    "it has 4 channels, and the model takes 1": [np.zeros((8, 8, 4), np.uint8)],
+    "image 0 is unreadable: the file is empty": [b""],
+}
+
+
+@pytest.mark.parametrize("message", WRONG_IMAGES)
+def test_what_is_no_image_is_told(model: TrainedModel, message: str):
+    with pytest.raises(UserError) as error:
+        model.predict(WRONG_IMAGES[message])
+    assert message in str(error.value)
+
+
+def no_checkpoint(run: Path) -> dict[str, Any]:
+    shutil.rmtree(run / "checkpoints")
+    return {}
+
+
+def no_description(run: Path) -> dict[str, Any]:
+    (run / "model.json").unlink()
+    return {}
+
+
+def other_version(run: Path) -> dict[str, Any]:
+    values = json.loads((run / "model.json").read_text())
+    values = {**values, "jaxtrain": "9.9", "spectral": True}
+    (run / "model.json").write_text(json.dumps(values))
+    return {}
+
+
+def other_model(run: Path) -> dict[str, Any]:
+    text = (run / "model.json").read_text()
+    (run / "model.json").write_text(text.replace("0.125", "0.25"))
+    return {}
+
+
+def other_step(run: Path) -> dict[str, Any]:
+    return {"checkpoint": 5}
+
+
+BROKEN = {
+    "holds no checkpoint": no_checkpoint,
+    "model.json is not there": no_description,
+    "written by 9.9; differs in spectral": other_version,
+    "does not fit model.name = 'convnet'": other_model,
+    "has best, latest and the steps 4, 8, 12": other_step,
+}
+
+
+@pytest.mark.parametrize("message", BROKEN)
+def test_a_run_that_cannot_be_loaded_is_told(
+    workdir: Path, tmp_path: Path, message: str
+):
+    copy = tmp_path / "run"
+    shutil.copytree(workdir, copy)
+    options = BROKEN[message](copy)
+    with pytest.raises(UserError, match=message):
+        load_model(copy, **options)
+
+
+def flip_a_bit(exported: Path) -> None:
+    path = exported / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+
+
+def cut_off(exported: Path) -> None:
+    path = exported / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def of_others(exported: Path) -> None:
+    (exported / "config.json").write_text('{"architecture": "resnet18"}')
+
+
+def no_json(exported: Path) -> None:
+    (exported / "config.json").write_text("{")
+
+
+DAMAGED = {
+    "is not what .* was written with": flip_a_bit,
+    "not a whole model": cut_off,
+    "was not written by jaxtrain": of_others,
+    "not a whole model .*Expecting": no_json,
+}
+
+
+@pytest.mark.parametrize("message", DAMAGED)
+def test_a_damaged_folder_is_told(model: TrainedModel, tmp_path: Path, message: str):
+    folder.write(model, tmp_path / "model")
+    DAMAGED[message](tmp_path / "model")
+    with pytest.raises(UserError, match=message):
+        load_model(tmp_path / "model")
+
+
+def test_what_is_there_is_not_written_over(model: TrainedModel, tmp_path: Path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    with pytest.raises(UserError, match="is there already"):
+        folder.write(model, tmp_path / "kept")
+    with pytest.raises(UserError, match="cannot write there"):
+        folder.write(model, Path("/proc/none/model"))
+    with pytest.raises(UserError, match=r"checkpoint = 'latest' has no effect"):
+        folder.write(model, tmp_path / "model")
+        load_model(tmp_path / "model", "latest")
+    with pytest.raises(UserError, match="is no folder"):
+        load_model(tmp_path / "nothing")
+
+
+# Names and shapes as timm itself has them, written by tests/oracles/timm_names.py.
+TIMM_NAMES = Path(__file__).parent / "data" / "timm_names.json"
+
+
+def described(name: str, **options: Any) -> Description:
+    return Description(
+        task="classification",
+        model=ModelConfig(name=name, **options),
+        precision="fp32",
+        image_shape=(64, 64, 3),
+        num_outputs=10,
+        class_names=tuple("abcdefghij"),
+        mean=(0.5, 0.4, 0.3),
+        std=(0.2, 0.2, 0.2),
+        crop_pct=0.875,
+        interpolation="bicubic",
+    )
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_names_and_layouts_are_those_of_timm(name: str):
+    about = described(name)
+    params, model_state = jax.tree.map(
+        lambda x: np.zeros(x.shape, x.dtype), abstract_weights(about)
+    )
+    named = folder.to_named(TrainedModel(about, params, model_state, {}))
+    theirs = json.loads(TIMM_NAMES.read_text())[name]
+    assert {n: list(x.shape) for n, x in named.items()} == theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("resnet18", {}), ("resnet18", {"stem": "cifar", "width": 0.25}), ("lenet", {})],
+)
+def test_weights_come_back_from_their_names(name: str, options: dict[str, Any]):
+    about = described(name, **options)
+    draws = np.random.default_rng(0)
+    params, model_state = jax.tree.map(
+        lambda x: draws.normal(size=x.shape).astype(x.dtype), abstract_weights(about)
+    )
+    named = folder.to_named(TrainedModel(about, params, model_state, {}))
+    again = folder.from_named(about, named, "here")
+    jax.tree.map(np.testing.assert_array_equal, again, (params, model_state))
+    assert ("conv1.weight" in named) == (not options and name == "resnet18")
+    missing = {key: x for key, x in named.items() if "bias" not in key}
+    with pytest.raises(UserError, match="missing or unknown"):
+        folder.from_named(about, missing, "here")
+
+
+def test_statistics_of_groups_become_their_means():
+    about = described("convnet", width=0.125)
+    draws = np.random.default_rng(0)
+    params, model_state = jax.tree.map(
+        lambda x: draws.uniform(1, 2, x.shape).astype(x.dtype), abstract_weights(about)
+    )
+    in_groups = jax.tree.map(lambda x: np.stack([x - 0.5, x, x + 0.5]), model_state)
+    made = make_model(about, params, in_groups, {}, "here")
+    for one, other in zip(
+        *map(jax.tree.leaves, (made.model_state, model_state)), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_a_model_without_classes_has_no_probabilities():
+    about = described("lenet")
+    about = Description(**{**vars(about), "class_names": None})
+    params, model_state = jax.tree.map(
+        lambda x: np.zeros(x.shape, x.dtype), abstract_weights(about)
+    )
+    plain = TrainedModel(about, params, model_state, {})
+    with pytest.raises(UserError, match="has no classes"):
+        plain.predict(np.zeros((1, 64, 64, 3), np.uint8))
+    assert plain.logits(np.zeros((1, 64, 64, 3), np.uint8)).shape == (1, 10)
+
+
+def test_the_package_says_what_it_has():
+    assert jaxtrain.load_model is load_model
+    with pytest.raises(AttributeError, match="no attribute 'load_modle'"):
+        _ = jaxtrain.load_modle
