@@ -181,11 +181,12 @@ def test_help_of_a_name_lists_the_rows_of_its_table(field: str, table, show_help
 
 
 def test_parsing_does_not_wait_for_jax():
-    """Nor does a mistake in the words: JAX takes a second or two to import."""
+    """Nor do help and a mistake in the words: to import JAX takes a second or two."""
     program = (
         "import sys\nfrom jaxtrain import cli\n"
         f"cli.parse('train', ['--config', {DIGITS!r}])\n"
         "assert cli.main(['--config', 'none.py']) == 2\n"
+        "try:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
         "assert not {'jax', 'flax', 'orbax', 'grain'} & set(sys.modules)\n"
     )
     result = subprocess.run(

@@ -1,6 +1,8 @@
 """Fields that name a row of a table: their help lists the rows."""
 
-import importlib
+import ast
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -9,18 +11,42 @@ import tyro
 def row_of(table: str) -> Any:
     """Return the annotation of a field that names a row of a table.
 
-    The table is looked at when help is shown, and not before: the modules that hold
-    tables import JAX, which takes a second, and depend on the schema.
-
     Args:
-      table: MODULE:NAME of a mapping, whose keys are the names.
+      table: MODULE:NAME of a dict that is written out there; its keys are the names.
     """
-    module, _, name = table.partition(":")
 
     def hint(default: str) -> str:
-        rows = getattr(importlib.import_module(module), name)
-        # Some say in what form they are written.
-        names = ", ".join(getattr(row, "form", name) for name, row in rows.items())
-        return f"(one of: {names}; default: {default})"
+        return f"(one of: {', '.join(names_of_rows(table))}; default: {default})"
 
     return tyro.conf.arg(help_behavior_hint=hint)
+
+
+def names_of_rows(table: str) -> list[str]:
+    """Read the names of a table's rows from its source.
+
+    The modules that hold tables are not imported: they depend on the schema, and on
+    JAX, which takes a second that nobody wants to wait for help.
+
+    Args:
+      table: MODULE:NAME of a dict that is written out there. A row with an argument
+        `form` is named in this form.
+    """
+    module, _, name = table.partition(":")
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        is_table = any(isinstance(t, ast.Name) and t.id == name for t in targets)
+        if is_table and isinstance(value := getattr(node, "value", None), ast.Dict):
+            rows = zip(value.keys, value.values, strict=True)
+            return [_form(key, row) for key, row in rows]
+    raise AssertionError(f"{table} is no dict that is written out")
+
+
+def _form(key: ast.expr | None, row: ast.expr) -> str:
+    keywords = row.keywords if isinstance(row, ast.Call) else []
+    forms = [keyword.value for keyword in keywords if keyword.arg == "form"]
+    named = forms[0] if forms else key
+    assert isinstance(named, ast.Constant), "the names of rows are written out"
+    return str(named.value)

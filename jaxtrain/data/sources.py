@@ -388,13 +388,13 @@ class Kind(NamedTuple):
 
 # What stands before the colon -> the kind of source.
 SOURCES: dict[str, Kind] = {
-    "digits": Kind(open_digits, "digits"),
-    "csv": Kind(open_csv, "csv:FILE"),
-    "folder": Kind(open_folder, "folder:DIR"),
-    "arrays": Kind(open_arrays, "arrays:FILE.npz"),
-    "idx": Kind(open_idx, "idx:DIR"),
-    "hf": Kind(open_hf, "hf:NAME_OR_DIR"),
-    "packed": Kind(open_packed, "packed:DIR"),
-    "tfds": Kind(open_tfds, "tfds:NAME"),
-    "synthetic": Kind(open_synthetic, "synthetic:HxWxC/CLASSES[/EXAMPLES]"),
+    "digits": Kind(open_digits, form="digits"),
+    "csv": Kind(open_csv, form="csv:FILE"),
+    "folder": Kind(open_folder, form="folder:DIR"),
+    "arrays": Kind(open_arrays, form="arrays:FILE.npz"),
+    "idx": Kind(open_idx, form="idx:DIR"),
+    "hf": Kind(open_hf, form="hf:NAME_OR_DIR"),
+    "packed": Kind(open_packed, form="packed:DIR"),
+    "tfds": Kind(open_tfds, form="tfds:NAME"),
+    "synthetic": Kind(open_synthetic, form="synthetic:HxWxC/CLASSES[/EXAMPLES]"),
 }

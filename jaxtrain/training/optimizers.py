@@ -210,5 +210,5 @@ OPTIMIZERS = {
     "rmsprop": Row(_rmsprop, ("b2", "eps", "momentum", "nesterov")),
     "adagrad": Row(_adagrad, ("eps",)),
     "muon": Row(_muon, ("momentum", "nesterov")),
-    LINE_SEARCH: Row(_lbfgs),
+    "lbfgs": Row(_lbfgs),
 }
