@@ -38,7 +38,7 @@ from jaxtrain.config import (
 from jaxtrain.parallel import devices
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.run.summary import versions
-from jaxtrain.train import train
+from jaxtrain.run.train import train
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 

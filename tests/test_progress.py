@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxtrain import train as train_lib
 from jaxtrain.cli import main
+from jaxtrain.run import train as train_lib
 from jaxtrain.run.in_flight import InFlight
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Clock, Progress

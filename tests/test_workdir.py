@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from jaxtrain import train
 from jaxtrain.checkpoints import store
 from jaxtrain.checkpoints.orbax import committed_steps
 from jaxtrain.cli import main
@@ -23,7 +22,7 @@ from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import LOCK, follow, locked, open_workdir
-from jaxtrain.run import evaluations, loop
+from jaxtrain.run import evaluations, loop, train
 from tests.helpers.processes import Cli, run_two, two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_summary

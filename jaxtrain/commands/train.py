@@ -53,7 +53,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed, faults
     from jaxtrain.records.workdir import CHECKPOINTS, follow
-    from jaxtrain.train import train
+    from jaxtrain.run.train import train
 
     workdir = follow(arguments.workdir or Path("runs") / arguments.config.stem)
     grace_seconds = arguments.overrides.checkpoint.grace_seconds

@@ -21,7 +21,7 @@ from typing import Any
 
 PRELOADED = (
     "jaxtrain.__main__",
-    "jaxtrain.train",
+    "jaxtrain.run.train",
     "jaxtrain.commands.checkpoint",
     "jaxtrain.commands.train",
     "sklearn.datasets",
