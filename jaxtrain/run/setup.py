@@ -29,7 +29,7 @@ from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training import precision
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.precision import Policy
-from jaxtrain.training.schedules import make_schedule
+from jaxtrain.training.schedules import Schedule, make_schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
 from jaxtrain.training.state import CreateState, TrainState
 from jaxtrain.training.update import Update, make_update
@@ -66,8 +66,12 @@ class Setup:
         return jax.tree.map(lambda x: x.sharding, self.abstract_state)
 
 
-def build_setup(config: Config) -> Setup:
+def build_setup(config: Config, schedule: Schedule | None = None) -> Setup:
     """Load the sources and shape the run; nothing large is allocated yet.
+
+    Args:
+      config: of the run.
+      schedule: of the learning rate, in place of that of the config.
 
     Raises:
       UserError: a name is unknown, or data, model, batch and devices do not fit.
@@ -89,8 +93,7 @@ def build_setup(config: Config) -> Setup:
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None
     )
-    schedule = None
-    if config.optimizer.learning_rate is not None:
+    if schedule is None and config.optimizer.learning_rate is not None:
         schedule = make_schedule(
             config.optimizer,
             total_steps=timetable.total_steps,

@@ -1,0 +1,84 @@
+"""`main.py find-lr`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.processes.signals import StopSignals
+
+EXAMPLE = "--config configs/digits.py"
+PICTURE, VALUES = "find_lr.png", "find_lr.json"
+# Any rate above this is beyond all optimizers.
+LARGEST = 1e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Find a learning rate: train a little while it rises, and see when it helps."""
+
+    # The recipe: a Python file that defines get_config() -> Config.
+    config: Path
+    # Folder of find_lr.png and find_lr.json; None: runs/<name of the config>.
+    out: Path | None = None
+    # Learning rate of the first step.
+    start: float = 1e-7
+    # Learning rate of the last step.
+    end: float = 10.0
+    # Steps of the test, at most: it ends when the loss goes up.
+    steps: int = 100
+    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+
+def run(arguments: Arguments, signals: StopSignals) -> None:
+    """Print the learning rate; write the losses and their picture.
+
+    Raises:
+      UserError: the options or the config do not fit.
+    """
+    from jaxtrain.parallel import devices
+    from jaxtrain.records.run_log import show_table
+    from jaxtrain.records.workdir import write_json
+    from jaxtrain.run import find_lr, find_lr_plot
+
+    if not 0 < arguments.start < arguments.end <= LARGEST:
+        raise UserError(
+            f"--start {arguments.start:g} --end {arguments.end:g}: the learning rate "
+            f"rises from a number above 0 to one of at most {LARGEST:g}"
+        )
+    if arguments.steps < find_lr.MIN_STEPS:
+        raise UserError(
+            f"--steps {arguments.steps}: expected {find_lr.MIN_STEPS} or more"
+        )
+    out = arguments.out or Path("runs") / arguments.config.stem
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"--out {out}: cannot write there ({error.strerror}): choose another"
+        ) from None
+    devices.start(arguments.platform, flags=arguments.overrides.parallel.xla_flags)
+    test = find_lr.range_test(
+        arguments.overrides,
+        start=arguments.start,
+        end=arguments.end,
+        num_steps=arguments.steps,
+    )
+    suggested = find_lr.suggest(test)
+    best = next(iter(suggested.values()))
+    values = {
+        "suggested": suggested,
+        "learning_rate": test.rates.tolist(),
+        "loss": test.losses.tolist(),
+        "smoothed_loss": test.smoothed.tolist(),
+    }
+    write_json(out / VALUES, values)
+    find_lr_plot.plot(out / PICTURE, test, suggested)
+    rows = {rule: f"{rate:.2e}" for rule, rate in suggested.items()}
+    show_table("learning rate", {**rows, "picture": out / PICTURE})
+    print(f"use it with --optimizer.learning-rate {best:.2g}")

@@ -1,0 +1,112 @@
+"""The learning rate that a range test suggests."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxtrain.cli import main
+from jaxtrain.run.find_lr import RangeTest, Smoother, suggest, valley
+from tests.helpers.processes import ROOT
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines
+
+TINY = recipe(
+    checkpoint="CheckpointConfig()",
+    logging="LoggingConfig(every_steps=1, tensorboard=False)",
+    train="TrainConfig(steps=2)",
+)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recipe, and what the command found for it."""
+    folder = tmp_path_factory.mktemp("found")
+    write_recipe(folder / "recipe.py", TINY)
+    words = f"--config {folder}/recipe.py --out {folder} --start 1e-4 --end 1000"
+    assert main(["find-lr", *words.split(), "--steps", "60"]) == 0
+    return folder
+
+
+def test_it_rises_by_the_same_factor_until_the_loss_does(found: Path):
+    values = json.loads((found / "find_lr.json").read_text())
+    rates, smoothed = (np.array(values[n]) for n in ("learning_rate", "smoothed_loss"))
+    assert 20 <= len(rates) < 60
+    expected = 1e-4 * (1e7) ** (np.arange(len(rates)) / 59)
+    np.testing.assert_allclose(rates, expected, rtol=1e-5)
+    assert smoothed[-1] > 4 * smoothed.min() or not np.isfinite(values["loss"][-1])
+    # Where it falls, and before it does the contrary.
+    assert 1e-3 < values["suggested"]["valley"] < rates[np.argmin(smoothed)]
+    assert (found / "find_lr.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_first_step_is_that_of_the_run(found: Path, tmp_path: Path):
+    assert main(f"--config {found}/recipe.py --workdir {tmp_path}".split()) == 0
+    first = read_lines(tmp_path, "train")[0]["loss"]
+    values = json.loads((found / "find_lr.json").read_text())
+    assert values["loss"][0] == pytest.approx(first, rel=1e-6)
+
+
+def test_smoothed_losses_are_weighted_means():
+    losses = np.random.default_rng(0).uniform(1, 2, 30)
+    smoother = Smoother()
+    for i, loss in enumerate(losses):
+        weights = 0.98 ** np.arange(i, -1, -1)
+        mean = float(weights @ losses[: i + 1] / weights.sum())
+        assert smoother.add(float(loss)) == pytest.approx(mean)
+
+
+def made(smoothed: np.ndarray) -> RangeTest:
+    rates = np.geomspace(1e-6, 10, len(smoothed))
+    return RangeTest(rates=rates, losses=smoothed, smoothed=smoothed)
+
+
+def test_rules_on_a_curve_that_is_known():
+    # Flat to 1e-4, down to the least at 0.1, then up: steepest at 10**-2.5.
+    log = np.linspace(-6, 1, 701)
+    fall = 1 / (1 + np.exp(-4 * (log + 2.5)))
+    curve = made(2 - fall + np.maximum(0, log + 0.5) ** 2)
+    rules = suggest(curve)
+    assert np.log10(rules["steep"]) == pytest.approx(-2.5, abs=0.05)
+    part = slice(70, -5)
+    least = curve.rates[part][np.argmin(curve.smoothed[part])]
+    assert rules["minimum"] == pytest.approx(least / 10)
+    assert rules["steep"] * 0.1 < rules["valley"] < least
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_longest_valley_is_that_of_all_subsequences(seed: int):
+    losses = np.random.default_rng(seed).permutation(9).astype(float)
+    # Of all subsets that fall, in the order of their places, the longest.
+    best, end = 0, 0
+    for bits in range(1, 2**9):
+        places = [i for i in range(9) if bits >> i & 1]
+        falls = all(np.diff(losses[places]) < 0)
+        longer = len(places) > best or (len(places) == best and places[-1] < end)
+        if falls and longer:
+            best, end = len(places), places[-1]
+    index = max(0, end - best) + int(best / 3) + int(best / 6)
+    assert valley(np.arange(9.0), losses) == index
+
+
+WRONG = {
+    "--start 1 --end 0.1: the learning rate rises": "--start 1 --end 0.1",
+    "to one of at most 1e+06": "--end 1e30",
+    "--steps 5: expected 20 or more": "--steps 5",
+    "the loss was bad after": "--start 1e5 --end 1e6",
+    "there is no learning rate to find": "--optimizer.name lbfgs",
+    "cannot write there": "--out /proc/none",
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_does_not_fit_is_told(
+    found: Path, capsys: pytest.CaptureFixture[str], message: str
+):
+    words = f"find-lr --config {found}/recipe.py --out {found} {WRONG[message]}"
+    if "lbfgs" in words:
+        words = words.replace(f"{found}/recipe.py", f"{ROOT}/configs/digits.py")
+        words += " --optimizer.learning-rate None --optimizer.schedule constant"
+    assert main(words.split()) == 2
+    assert message in capsys.readouterr().err
