@@ -13,6 +13,9 @@ class ModelConfig(Section):
 
     # The model, or one of your own: path/to/file.py:name or package.module:name.
     name: Annotated[str, row_of("jaxtrain.models:MODELS")] = "convnet"
+    # Folder of a run, or of a model exported as safetensors, whose weights the run
+    # begins with; None: random ones. The last layer may have other outputs.
+    pretrained: str | None = None
     # Factor on the number of channels of every layer.
     width: float | None = None
     # Probability of dropping a feature before the last layer.

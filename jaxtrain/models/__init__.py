@@ -71,7 +71,7 @@ def build(
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
     """Return the options that are set, all of which the model's constructor takes."""
     names = [f.name for f in dataclasses.fields(config)]
-    options = [name for name in names if name not in ("name", "options")]
+    options = [n for n in names if n not in ("name", "pretrained", "options")]
     # Of __init__, as the signature of an nnx.Module itself is (*args, **kwargs).
     parameters = inspect.signature(model.__init__).parameters
     takes = [option for option in options if option in parameters]

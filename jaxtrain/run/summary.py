@@ -1,5 +1,6 @@
 """The table at the start of a run and the summary at its end."""
 
+import dataclasses
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
     config, splits = setup.config, setup.splits
     return Description(
         task=config.task,
-        model=config.model,
+        model=dataclasses.replace(config.model, pretrained=None),
         precision=config.precision,
         image_shape=splits.input_shape,
         num_outputs=setup.task.num_outputs,

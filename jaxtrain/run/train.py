@@ -22,6 +22,7 @@ from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.extended import describe_changed, describe_jump
 from jaxtrain.run.loop import Run
+from jaxtrain.run.pretrained import replace_weights
 from jaxtrain.run.programs import Programs, make_programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.rewind import Rewinds
@@ -138,9 +139,8 @@ def _carry_out(job: Job) -> dict[str, Any]:
 
 def _attempt(job: Job) -> dict[str, Any]:
     setup, programs = job.setup, job.programs
-    state, progress, info = restore_or_create(setup, programs, job.saved)
-    step = int(state.step)
-    news = []
+    state, progress, info, begun = restore_or_create(setup, programs, job.saved)
+    step, news = int(state.step), list[str]()
     if info is not None:
         taken = step - int(state.bad_steps["total"])
         news += describe_jump(setup, info["config"], step, taken)
@@ -158,6 +158,8 @@ def _attempt(job: Job) -> dict[str, Any]:
     with contextlib.closing(log), watchdog:
         if rewound is not None:
             log.write("event", step, **rewound)
+        if begun is not None:
+            log.write("event", step, event=begun)
         job.signals.defer = True
         attempt = Attempt(
             job=job,
@@ -177,16 +179,18 @@ def _attempt(job: Job) -> dict[str, Any]:
 
 def restore_or_create(
     setup: Setup, programs: Programs, saved: Checkpoints
-) -> tuple[TrainState, Progress, dict[str, Any] | None]:
+) -> tuple[TrainState, Progress, dict[str, Any] | None, str | None]:
     """Return the newest saved state, or a new one, sharded from the start.
 
     Returns:
-      The state, the progress, and all JSON that they were saved with, if they were.
+      The state, the progress, all JSON that they were saved with, if they were, and
+      what is to be told of how it begins.
     """
     restored = saved.restore_newest(as_dict(setup.abstract_state))
     if restored is not None:
         fields, info = restored
-        return TrainState(**fields), Progress(**info["progress"]), info
-    # What changes the first weights goes between.
-    weights = programs.weights(keys.root_key(setup.config.seed))
-    return programs.begin(weights), Progress(), None
+        return TrainState(**fields), Progress(**info["progress"]), info, None
+    weights, begun = programs.weights(keys.root_key(setup.config.seed)), None
+    if setup.config.model.pretrained is not None:
+        weights, begun = replace_weights(setup.config.model, weights)
+    return programs.begin(weights), Progress(), None, begun

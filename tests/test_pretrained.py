@@ -1,0 +1,95 @@
+"""A run that begins with the weights of another, or of an exported folder."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxtrain import load_model
+from jaxtrain.cli import main
+from jaxtrain.inference import folder
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines
+
+LOGGING = "LoggingConfig(every_steps=1, tensorboard=False)"
+# A learning rate so small that the weights stay what they are.
+STILL = 'OptimizerConfig(name="sgd", learning_rate=1e-12)'
+WORDS = "--checkpoint.every-steps 9 --train.steps 2"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, `run`, the same model exported, `model`, and recipes."""
+    root = tmp_path_factory.mktemp("trained")
+    write_recipe(root / "first.py", recipe(logging=LOGGING))
+    still = recipe(
+        logging=LOGGING,
+        optimizer=STILL,
+        train="TrainConfig(steps=2)",
+        checkpoint="CheckpointConfig()",
+    )
+    write_recipe(root / "still.py", still)
+    words = f"--config {root}/first.py --workdir {root}/run --train.steps 6"
+    assert main([*words.split(), "--checkpoint.every-steps", "6"]) == 0
+    folder.write(load_model(root / "run"), root / "model")
+    return root
+
+
+def begin(trained: Path, workdir: Path, source: str, words: str = "") -> Path:
+    given = f"--config {trained}/still.py --workdir {workdir} --model.pretrained"
+    assert main([*given.split(), str(trained / source), *words.split()]) == 0
+    return workdir
+
+
+@pytest.mark.parametrize("source", ["run", "model"])
+def test_it_begins_with_these_weights(trained: Path, tmp_path: Path, source: str):
+    workdir = begin(trained, tmp_path / "w", source)
+    images = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 1)).astype(np.uint8)
+    old, new = load_model(trained / "run"), load_model(workdir)
+    for one, other in zip(
+        (old.params["conv1"]["kernel"], old.params["head"]["linear"]["kernel"]),
+        (new.params["conv1"]["kernel"], new.params["head"]["linear"]["kernel"]),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    assert old.predict(images).shape == new.predict(images).shape
+    told = [line.get("event", "") for line in read_lines(workdir, "event")]
+    assert any(f"begins with the weights of {trained / source}" in t for t in told)
+
+
+def test_resumed_it_needs_the_folder_no_more(trained: Path, tmp_path: Path):
+    folder.write(load_model(trained / "run"), tmp_path / "model")
+    config = f"--config {trained}/still.py --workdir {tmp_path}/w"
+    words = f"{config} --model.pretrained {tmp_path}/model".split()
+    assert main([*words, "--train.stop-after-steps", "1"]) == 0
+    (tmp_path / "model").rename(tmp_path / "gone")
+    assert main(words) == 0
+
+
+def test_other_classes_get_a_new_last_layer(trained: Path, tmp_path: Path):
+    words = "--data.source synthetic:8x8x1/4/96 --data.batch-size 16"
+    workdir = begin(trained, tmp_path / "w", "run", words)
+    old, new = load_model(trained / "run"), load_model(workdir)
+    for layer in ("conv1", "conv2"):
+        np.testing.assert_allclose(
+            old.params[layer]["kernel"], new.params[layer]["kernel"], rtol=1e-6
+        )
+    assert new.params["head"]["linear"]["kernel"].shape[1] == 4
+    told = " ".join(line.get("event", "") for line in read_lines(workdir, "event"))
+    assert "but for the last layer, which had 10 outputs" in told
+
+
+WRONG = {
+    "does not fit model.name = 'convnet': conv1/kernel": "--model.width 0.25",
+    "none is no folder": "--model.pretrained none",
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_weights_of_another_model_are_refused(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], message: str
+):
+    words = f"--config {trained}/still.py --workdir {tmp_path}/w"
+    words += f" --model.pretrained {trained}/model {WRONG[message]}"
+    assert main(words.split()) == 2
+    assert message in capsys.readouterr().err
