@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from jaxtrain.config import LoggingConfig
 from jaxtrain.console import Console, printable
 from jaxtrain.errors import UserError
 from jaxtrain.records.appended import Appended
+from jaxtrain.records.progress_bar import make_bar
 from jaxtrain.records.tensorboard import EventFile
 from jaxtrain.records.workdir import METRICS, TENSORBOARD, finite, write_text
 from jaxtrain.tasks.base import Task, Values
@@ -229,26 +229,14 @@ class _Wandb:
 
 
 class _Screen:
-    """A progress bar on a terminal, plain lines elsewhere; `shown` names metrics."""
+    """A progress bar where there is room for one, else lines; with `shown` metrics."""
 
     def __init__(self, step: int, total_steps: int, shown: Sequence[str]):
         self._shown = shown
         self._start, self._total = step, total_steps
         self._began = time.perf_counter()
         self._console = Console()
-        self._bar: Progress | None = None
-        if self._console.is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=None),
-                TextColumn("{task.completed}/{task.total}"),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
-            self._task = self._bar.add_task(
-                "compiling", total=total_steps, completed=step
-            )
-            self._bar.start()
+        self._bar = make_bar(self._console, step, total_steps)
 
     def write(self, kind: str, step: int, values: Values) -> None:
         text = f"epoch {values['epoch']:.2f}  step {step}/{self._total}"
@@ -270,15 +258,12 @@ class _Screen:
         if self._bar is None:
             self._print("  ".join([text, *shown, f"{self._left(step)} left"]))
         else:
-            self._bar.update(
-                self._task,
-                completed=step,
-                description="  ".join([f"epoch {values['epoch']:.1f}", *shown]),
-            )
+            told = "  ".join([f"epoch {values['epoch']:.1f}", *shown])
+            self._bar.update(step, told)
 
     def close(self) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            self._bar.close()
 
     def _print(self, line: str) -> None:
         self._console.print(

@@ -1,0 +1,59 @@
+"""What scripts and notebooks call: a run, as the command line carries it out."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from jaxtrain.config import Config
+from jaxtrain.errors import Interrupted
+from jaxtrain.parallel import devices
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.run import train as run
+
+
+def train(
+    config: Config,
+    workdir: str | os.PathLike[str],
+    *,
+    fresh: bool = False,
+    resume_step: int | None = None,
+    skip_steps: int = 0,
+) -> dict[str, Any]:
+    """Train as `config` says, or go on where `workdir` stopped; return the summary.
+
+    It may be called as often as one likes in a process. A terminal and a notebook show
+    a progress bar. Ctrl-C, or a notebook's button to interrupt, stops the run in order:
+    the same call then goes on.
+
+    Args:
+      config: the run.
+      workdir: its folder; resumed if it holds a run of this config.
+      fresh: move an old run in `workdir` aside and start anew.
+      resume_step: go back to this checkpoint; None: the newest.
+      skip_steps: from there, leave out the data of so many steps.
+
+    Returns:
+      What `summary.json` holds; of a run that was asked to stop early, its `step`.
+
+    Raises:
+      UserError: config, data, devices or workdir do not fit.
+      BadNumbersError: too many non-finite steps in a row.
+      CheckpointError: a checkpoint could not be saved or read.
+      KeyboardInterrupt: it was interrupted; the state is saved.
+    """
+    devices.start("auto", flags=config.parallel.xla_flags)
+    try:
+        with StopSignals() as signals:
+            return run.train(
+                config,
+                Path(workdir),
+                fresh=fresh,
+                resume_step=resume_step,
+                skip_steps=skip_steps,
+                signals=signals,
+            )
+    except Interrupted as stopped:
+        if stopped.signum != signal.SIGINT:
+            raise
+        raise KeyboardInterrupt(str(stopped)) from None
