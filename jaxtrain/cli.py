@@ -31,6 +31,7 @@ from jaxtrain.processes.signals import StopSignals
 COMMANDS = {
     "train": "jaxtrain.commands.train",
     "new": "jaxtrain.commands.new",
+    "serve": "jaxtrain.commands.serve",
     "find-lr": "jaxtrain.commands.find_lr",
     "scale": "jaxtrain.commands.scale",
     "data": "jaxtrain.commands.data",

@@ -1,0 +1,94 @@
+"""`main.py serve`."""
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from jaxtrain.errors import UserError
+from jaxtrain.processes.signals import StopSignals
+
+EXAMPLE = "--workdir runs/digits --port 8000"
+NEEDED = ("starlette", "uvicorn", "python_multipart")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Answer requests with the predictions of a trained model."""
+
+    # Folder of the run, or of a model exported as safetensors.
+    workdir: Path
+    # Of a run: best, latest or a step.
+    checkpoint: str = "best"
+    # Address that is listened at; 0.0.0.0: all that this machine has.
+    host: str = "127.0.0.1"
+    # Port; 0: a free one.
+    port: int = 8000
+    # Images that are computed together, at most.
+    max_batch: int = 32
+    # Milliseconds that an image waits for others to go along with it.
+    max_wait_ms: float = 2.0
+    # Images that may wait; beyond them a request is answered with 503.
+    max_waiting: int = 512
+    # Bytes of a request, at most.
+    max_bytes: int = 2**24
+    # An image of more pixels is refused.
+    max_pixels: int = 2**26
+    # Seconds that a request may take.
+    timeout: float = 30.0
+    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+
+
+def run(arguments: Arguments, signals: StopSignals) -> None:
+    """Load the model, compile it for all sizes of batches, and serve until stopped.
+
+    Raises:
+      UserError: an option is wrong, there is no such model, or the port is taken.
+      CheckpointError: the checkpoint is damaged.
+    """
+    _check(arguments)
+    from jaxtrain.inference.load import load_model
+    from jaxtrain.parallel import devices
+    from jaxtrain.serving.app import Service
+    from jaxtrain.serving.batcher import Limits
+    from jaxtrain.serving.server import listen, serve
+
+    with listen(arguments.host, arguments.port) as socket:
+        devices.start(arguments.platform)
+        model = load_model(arguments.workdir, arguments.checkpoint)
+        if model.class_names is None:
+            raise UserError(
+                f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
+                "no classes to tell"
+            )
+        limits = Limits(
+            max_batch=arguments.max_batch,
+            max_wait_seconds=arguments.max_wait_ms / 1000,
+            max_waiting=arguments.max_waiting,
+        )
+        service = Service(
+            batches=limits,
+            max_bytes=arguments.max_bytes,
+            max_pixels=arguments.max_pixels,
+            timeout_seconds=arguments.timeout,
+        )
+        serve(model, service, socket)
+
+
+def _check(arguments: Arguments) -> None:
+    for name in NEEDED:
+        if importlib.util.find_spec(name) is None:
+            raise UserError(
+                "serve needs the extra serve: pip install -e '.[serve]' "
+                f"({name} is not installed)"
+            )
+    counts = ("max_batch", "max_waiting", "max_bytes", "max_pixels", "timeout")
+    for name in counts:
+        if getattr(arguments, name) <= 0:
+            option = "--" + name.replace("_", "-")
+            raise UserError(f"{option} {getattr(arguments, name)}: expected above 0")
+    if arguments.max_wait_ms < 0:
+        raise UserError(f"--max-wait-ms {arguments.max_wait_ms}: expected 0 or more")
+    if not 0 <= arguments.port < 2**16:
+        raise UserError(f"--port {arguments.port}: expected 0 to {2**16 - 1}")

@@ -1,0 +1,199 @@
+"""The web application: an image in, the probabilities of its classes out."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from jaxtrain.data.files import UnreadableError
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.serving.batcher import Batcher, FullError, Limits
+from jaxtrain.serving.page import PAGE
+
+# Threads that decode; images of a request at most.
+DECODERS, MAX_IMAGES = 4, 64
+# Seconds after which a client that found the server full may try again.
+RETRY_SECONDS = "1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """What the server takes.
+
+    Attributes:
+      batches: how images are put together.
+      max_bytes: of a request.
+      max_pixels: of an image.
+      timeout_seconds: for a request, from its first byte to its answer.
+    """
+
+    batches: Limits
+    max_bytes: int
+    max_pixels: int
+    timeout_seconds: float
+
+
+class RefusedError(Exception):
+    """A request that is answered with an error: the status, and why."""
+
+    def __init__(self, status: int, reason: str):
+        super().__init__(reason)
+        self.status = status
+
+
+def make_app(model: TrainedModel, service: Service) -> Starlette:
+    """Return the application, with a page at `/`.
+
+    `POST /predict` takes the bytes of an image, or several in a form; `?topk=K` asks
+    for more classes than five. `GET /health` tells that it works.
+    """
+    names = model.class_names
+    assert names is not None
+    batcher = Batcher(lambda pixels: _run(model, pixels), service.batches)
+    decoders = ThreadPoolExecutor(DECODERS, "decode")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with batcher.running():
+            yield
+        decoders.shutdown()
+
+    async def predict(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(service.timeout_seconds):
+                return JSONResponse(await answer(request))
+        except TimeoutError:
+            return _error(503, f"no answer in {service.timeout_seconds:g} seconds")
+        except FullError as error:
+            return _error(503, str(error))
+        except RefusedError as error:
+            return _error(error.status, str(error))
+        except ClientDisconnect:
+            return Response(status_code=400)
+
+    async def answer(request: Request) -> dict[str, Any]:
+        num_shown = _topk(request, len(names))
+        # A place before the first byte is read: so no more memory is taken than for
+        # those that may wait.
+        with batcher.reserve(1):
+            body = await _body(request, service.max_bytes)
+            images = await _images(request, body)
+            with batcher.reserve(len(images) - 1):
+                pixels = [await decode(name, data) for name, data in images.items()]
+                rows = await asyncio.gather(*map(batcher.submit, pixels))
+        shown = [
+            {"filename": name, "classes": _classes(row, names, num_shown)}
+            for name, row in zip(images, rows, strict=True)
+        ]
+        return {"predictions": shown}
+
+    async def decode(name: str, data: bytes) -> np.ndarray:
+        about = model.description
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(
+                decoders,
+                lambda: to_pixels(
+                    data, about.image_shape, about.fit, service.max_pixels
+                ),
+            )
+        except UnreadableError as error:
+            raise RefusedError(400, f"{name} is unreadable: {error}") from None
+
+    async def health(_: Request) -> Response:
+        about = model.description
+        values = {
+            "status": "ok" if batcher.alive else "failed",
+            "model": about.model.name,
+            "num_classes": len(names),
+            "image_shape": about.image_shape,
+            "num_waiting": batcher.num_waiting,
+            "origin": model.origin,
+        }
+        return JSONResponse(values, status_code=200 if batcher.alive else 500)
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse(PAGE)
+
+    routes = [
+        Route("/predict", predict, methods=["POST"]),
+        Route("/health", health, methods=["GET"]),
+        Route("/", page, methods=["GET"]),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+def _run(model: TrainedModel, pixels: np.ndarray) -> np.ndarray:
+    return np.asarray(model.run(pixels, "probabilities"))[: len(pixels)]
+
+
+async def _body(request: Request, max_bytes: int) -> bytes:
+    """Read a body, of which the header may say anything."""
+    too_large = RefusedError(413, f"a request has at most {max_bytes} bytes")
+    length = request.headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > max_bytes:
+        raise too_large
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > max_bytes:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _images(request: Request, body: bytes) -> dict[str, bytes]:
+    """Return the images of a request by their names."""
+    kind = request.headers.get("content-type", "")
+    if not kind.startswith("multipart/form-data"):
+        if not body:
+            raise RefusedError(400, "the request is empty: send the bytes of an image")
+        return {"image": body}
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield body
+
+    parser = MultiPartParser(request.headers, stream(), max_files=MAX_IMAGES)  # pyright: ignore[reportArgumentType]
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, ValueError) as error:
+        raise RefusedError(400, f"the form cannot be read: {error}") from None
+    found: dict[str, bytes] = {}
+    for field, value in form.multi_items():
+        if isinstance(value, UploadFile):
+            name = value.filename or field
+            found[
+                name if name not in found else f"{name} ({len(found)})"
+            ] = await value.read()
+    await form.close()
+    if not found:
+        raise RefusedError(400, "the form has no file: send images")
+    return found
+
+
+def _topk(request: Request, num_classes: int) -> int:
+    text = request.query_params.get("topk", "5")
+    if not text.isdigit() or not int(text):
+        raise RefusedError(400, f"topk = {text!r}: expected a number above 0")
+    return min(int(text), num_classes)
+
+
+def _classes(row: np.ndarray, names: tuple[str, ...], num: int) -> list[dict[str, Any]]:
+    best = np.argsort(-row, kind="stable")[:num]
+    return [{"index": int(i), "label": names[i], "prob": float(row[i])} for i in best]
+
+
+def _error(status: int, reason: str) -> Response:
+    headers = {"retry-after": RETRY_SECONDS} if status == 503 else {}
+    return JSONResponse({"error": reason}, status_code=status, headers=headers)

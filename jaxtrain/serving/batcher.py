@@ -1,0 +1,133 @@
+"""Requests of many clients, put together into batches for the device."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+# Runs a batch (n, H, W, C) and returns a row for each image.
+RunBatch = Callable[[np.ndarray], np.ndarray]
+
+# An image, and what its row is put into.
+Waiting = tuple[np.ndarray, asyncio.Future[np.ndarray]]
+
+
+class FullError(Exception):
+    """So many images wait already that another one is refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How images are put together, and how many may wait.
+
+    Attributes:
+      max_batch: images in a batch at most.
+      max_wait_seconds: that the first image of a batch waits for others.
+      max_waiting: images that are decoded, wait or are computed at once.
+    """
+
+    max_batch: int
+    max_wait_seconds: float
+    max_waiting: int
+
+
+class Batcher:
+    """Dynamic batching: an image waits a little for others to go along with it.
+
+    While a batch is computed, the next one fills: a busy server has full batches, an
+    idle one does not wait.
+
+    Args:
+      run_batch: called in a thread, one batch at a time.
+      limits: of batches and of what waits.
+    """
+
+    def __init__(self, run_batch: RunBatch, limits: Limits):
+        self._run_batch, self._limits = run_batch, limits
+        self._queue = asyncio.Queue[Waiting]()
+        self._device = ThreadPoolExecutor(1, "device")
+        self._task: asyncio.Task[None] | None = None
+        self.num_waiting = 0
+
+    @contextlib.contextmanager
+    def reserve(self, num: int) -> Iterator[None]:
+        """Hold places for so many images while entered.
+
+        Raises:
+          FullError: there are not as many.
+        """
+        if self.num_waiting + num > self._limits.max_waiting:
+            raise FullError(
+                f"{self.num_waiting} images are waiting, and {num} more would be above "
+                f"the {self._limits.max_waiting} that may"
+            )
+        self.num_waiting += num
+        try:
+            yield
+        finally:
+            self.num_waiting -= num
+
+    async def submit(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the row of an image, uint8 (H, W, C), for which a place is taken."""
+        result = asyncio.get_running_loop().create_future()
+        await self._queue.put((pixels, result))
+        return await result
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Compute batches while entered."""
+        self._task = asyncio.create_task(self._work())
+        try:
+            yield
+        finally:
+            self._task.cancel()
+            self._device.shutdown()
+
+    @property
+    def alive(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = await self._collect()
+            if not batch:
+                continue
+            images = np.stack([image for image, _ in batch])
+            results = [result for _, result in batch]
+            try:
+                rows = await loop.run_in_executor(self._device, self._run_batch, images)
+            except Exception as error:
+                for result in results:
+                    if not result.done():
+                        result.set_exception(error)
+                continue
+            for row, result in zip(rows, results, strict=True):
+                # Who has left does not wait for it any more.
+                if not result.done():
+                    result.set_result(row)
+
+    async def _collect(self) -> list[Waiting]:
+        """Wait for an image, then for others, until the batch is full or time is up.
+
+        Those whose clients have left are left out.
+        """
+        found = [await self._queue.get()]
+        loop = asyncio.get_running_loop()
+        stop = loop.time() + self._limits.max_wait_seconds
+        while len(found) < self._limits.max_batch:
+            left = stop - loop.time()
+            try:
+                # What is there already is taken even where no time is left.
+                found.append(self._queue.get_nowait())
+            except asyncio.QueueEmpty:
+                if left <= 0:
+                    break
+                try:
+                    found.append(await asyncio.wait_for(self._queue.get(), left))
+                except TimeoutError:
+                    break
+        return [(image, result) for image, result in found if not result.done()]

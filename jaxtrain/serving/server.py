@@ -1,0 +1,63 @@
+"""The server's process: its socket, the compiled programs, and how it ends."""
+
+import socket
+
+import numpy as np
+import uvicorn
+
+from jaxtrain.errors import UserError
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.serving.app import Service, make_app
+
+# Connections that the system keeps waiting.
+BACKLOG = 1024
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket, before anything else takes time.
+
+    Raises:
+      UserError: the address cannot be listened at.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host, port))
+        opened.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        opened.close()
+        raise UserError(
+            f"--host {host} --port {port}: cannot listen there "
+            f"({getattr(error, 'strerror', None) or error}): choose another"
+        ) from None
+    return opened
+
+
+def serve(model: TrainedModel, service: Service, opened: socket.socket) -> None:
+    """Serve until a signal comes; requests that are under way are answered first."""
+    _compile(model, service.batches.max_batch)
+    host, port = opened.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    print(
+        f"serving {model.description.model.name} at http://{shown}:{port}", flush=True
+    )
+    config = uvicorn.Config(
+        make_app(model, service),
+        log_level="warning",
+        timeout_graceful_shutdown=max(1, round(service.timeout_seconds)),
+        timeout_keep_alive=5,
+    )
+    uvicorn.Server(config).run(sockets=[opened])
+
+
+def _compile(model: TrainedModel, max_batch: int) -> None:
+    """Compile the programs of all sizes of batches, so that no request waits for it."""
+    size = 1
+    while True:
+        size = model.batch_size(size)
+        pixels = np.zeros((size, *model.image_shape), np.uint8)
+        np.asarray(model.run(pixels, "probabilities"))
+        if size >= max_batch:
+            return
+        size *= 2

@@ -1,0 +1,323 @@
+"""The server: answers, batches, limits, and what bad requests get."""
+
+import http.client
+import io
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvicorn
+from PIL import Image
+
+from jaxtrain import load_model
+from jaxtrain.cli import main
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.serving.app import Service, make_app
+from jaxtrain.serving.batcher import Limits
+from jaxtrain.serving.server import listen
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.waiting import wait_until
+
+RUN = recipe(
+    train="TrainConfig(steps=2)",
+    checkpoint="CheckpointConfig()",
+    logging="LoggingConfig(tensorboard=False)",
+)
+# Small, so that the tests come to them; nothing is ever late.
+SERVICE = Service(
+    batches=Limits(max_batch=8, max_wait_seconds=0.005, max_waiting=64),
+    max_bytes=100_000,
+    max_pixels=10_000,
+    timeout_seconds=300,
+)
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("serving")
+    path = write_recipe(root / "recipe.py", RUN)
+    assert main(["--config", str(path), "--workdir", str(root / "run")]) == 0
+    return root / "run"
+
+
+@pytest.fixture(scope="module")
+def model(workdir: Path) -> TrainedModel:
+    return load_model(workdir)
+
+
+class Running:
+    """A server in a thread of this process."""
+
+    def __init__(self, model: TrainedModel, service: Service):
+        self._socket = listen("127.0.0.1", 0)
+        self.port = self._socket.getsockname()[1]
+        config = uvicorn.Config(make_app(model, service), log_level="warning")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}
+        )
+        self._thread.start()
+        wait_until(lambda: self._server.started)
+
+    def ask(
+        self, body: bytes | None, path: str = "/predict", **headers: str
+    ) -> tuple[int, Any]:
+        url = f"http://127.0.0.1:{self.port}{path}"
+        kinds = {"content-type": "application/octet-stream", **headers}
+        request = urllib.request.Request(url, data=body, headers=kinds)
+        try:
+            with urllib.request.urlopen(request, timeout=300) as response:
+                return response.status, json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b"{}")
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.fixture(scope="module")
+def server(model: TrainedModel) -> Iterator[Running]:
+    running = Running(model, SERVICE)
+    yield running
+    running.stop()
+
+
+def png(value: int, size: int = 8) -> bytes:
+    draws = np.random.default_rng(value).integers(0, 256, (size, size))
+    buffer = io.BytesIO()
+    Image.fromarray(draws.astype(np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def form(**files: bytes) -> tuple[bytes, str]:
+    """Return the body of a form with these files, and its content type."""
+    parts = [
+        f'--edge\r\nContent-Disposition: form-data; name="file"; filename="{name}"'
+        f"\r\n\r\n".encode()
+        + data
+        + b"\r\n"
+        for name, data in files.items()
+    ]
+    return b"".join(parts) + b"--edge--\r\n", "multipart/form-data; boundary=edge"
+
+
+def test_an_image_gets_its_probabilities(server: Running, model: TrainedModel):
+    status, answer = server.ask(png(0), "/predict?topk=10")
+    assert status == 200
+    (found,) = answer["predictions"]
+    expected = model.predict([png(0)])[0]
+    assert [one["index"] for one in found["classes"]] == np.argsort(-expected).tolist()
+    for one in found["classes"]:
+        assert one["prob"] == pytest.approx(float(expected[one["index"]]), abs=1e-6)
+        assert one["label"] == str(one["index"])
+
+
+def test_several_images_in_a_form(server: Running, model: TrainedModel):
+    files = {f"{i}.png": png(i) for i in range(11)}
+    body, kind = form(**files)
+    status, answer = server.ask(body, "/predict?topk=1", **{"content-type": kind})
+    assert status == 200
+    expected = model.predict(list(files.values())).argmax(axis=1)
+    found = [
+        (one["filename"], one["classes"][0]["index"]) for one in answer["predictions"]
+    ]
+    assert found == list(zip(files, expected.tolist(), strict=True))
+
+
+def test_health_and_the_page(server: Running):
+    status, answer = server.ask(None, "/health")
+    assert (status, answer["status"], answer["num_waiting"]) == (200, "ok", 0)
+    assert answer["image_shape"] == [8, 8, 1]
+    url = f"http://127.0.0.1:{server.port}/"
+    page = urllib.request.urlopen(url, timeout=300).read().decode()
+    # It loads nothing from elsewhere.
+    assert "Drop an image" in page
+    assert "http" not in page
+
+
+BAD = {
+    "no image": (400, b"this is text", {}, "image is unreadable: it is no image of"),
+    "cut off": (400, png(0)[:60], {}, "image is unreadable"),
+    "empty": (400, b"", {}, "the request is empty"),
+    "too many bytes": (413, b"0" * 100_001, {}, "at most 100000 bytes"),
+    "too many pixels": (400, png(0, 101), {}, "more pixels than"),
+    "a form without a file": (
+        400,
+        b'--edge\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--edge--\r\n',
+        {"content-type": "multipart/form-data; boundary=edge"},
+        "the form has no file",
+    ),
+    "a form without an edge": (
+        400,
+        b"--edge",
+        {"content-type": "multipart/form-data"},
+        "the form cannot be read",
+    ),
+    "one bad image of two": (
+        400,
+        form(**{"good.png": png(1), "bad.png": b"bad"})[0],
+        {"content-type": "multipart/form-data; boundary=edge"},
+        "bad.png is unreadable",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_request_is_told_why(server: Running, name: str):
+    expected, body, headers, message = BAD[name]
+    status, answer = server.ask(body, **headers)
+    assert (status, message in answer["error"]) == (expected, True), answer
+    # And the next one is answered.
+    assert server.ask(png(2))[0] == 200
+    assert server.ask(None, "/health")[1]["num_waiting"] == 0
+
+
+def test_numbers_of_classes_are_checked(server: Running):
+    status, answer = server.ask(png(0), "/predict?topk=none")
+    assert (status, answer["error"]) == (
+        400,
+        "topk = 'none': expected a number above 0",
+    )
+
+
+def test_a_client_that_leaves_takes_no_place(server: Running):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    connection.putrequest("POST", "/predict")
+    connection.putheader("content-length", "5000")
+    connection.endheaders()
+    connection.send(b"a part of it")
+    wait_until(lambda: server.ask(None, "/health")[1]["num_waiting"] == 1)
+    connection.close()
+    wait_until(lambda: server.ask(None, "/health")[1]["num_waiting"] == 0)
+
+
+class Held:
+    """A model that computes only while it is let, and remembers its batches."""
+
+    def __init__(self, model: TrainedModel):
+        self._model = model
+        self.let, self.sizes = threading.Event(), list[int]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def run(self, pixels: np.ndarray, output: Any) -> Any:
+        self.sizes.append(len(pixels))
+        assert self.let.wait(300)
+        return self._model.run(pixels, output)
+
+
+def test_a_full_queue_refuses_and_waiting_images_share_batches(model: TrainedModel):
+    held = Held(model)
+    limits = Limits(max_batch=8, max_wait_seconds=0.0, max_waiting=17)
+    service = Service(
+        batches=limits, max_bytes=10**5, max_pixels=10**4, timeout_seconds=300
+    )
+    server: Any = Running(held, service)  # type: ignore[arg-type]
+    try:
+        with ThreadPoolExecutor(17) as pool:
+            first = pool.submit(server.ask, png(0))
+            wait_until(lambda: held.sizes)
+            others = [pool.submit(server.ask, png(i)) for i in range(1, 17)]
+            waiting = lambda: server.ask(None, "/health")[1]["num_waiting"]  # noqa: E731
+            wait_until(lambda: waiting() == 17)
+            status, answer = server.ask(png(0))
+            assert status == 503
+            assert "17 images are waiting" in answer["error"]
+            held.let.set()
+            assert {f.result()[0] for f in [first, *others]} == {200}
+        assert held.sizes[0] == 1
+        assert sum(held.sizes) == 17
+        assert max(held.sizes) == 8
+    finally:
+        held.let.set()
+        server.stop()
+
+
+def test_two_hundred_requests_in_flight(server: Running, model: TrainedModel):
+    """Of which as many are refused as find no place, and none fails otherwise."""
+    images = [png(i) for i in range(20)]
+    expected = model.predict(images).argmax(axis=1)
+
+    def ask(i: int) -> int:
+        while True:
+            status, answer = server.ask(images[i % 20], "/predict?topk=1")
+            if status == 200:
+                found = answer["predictions"][0]["classes"][0]["index"]
+                assert found == expected[i % 20]
+                return i
+            assert status == 503
+
+    with ThreadPoolExecutor(200) as pool:
+        assert sorted(pool.map(ask, range(400))) == list(range(400))
+
+
+WRONG = {
+    "--max-batch 0: expected above 0": "--max-batch 0",
+    "--port 70000: expected 0 to 65535": "--port 70000",
+    "cannot listen there": "--host 203.0.113.7",
+    "none is no folder": "--workdir none",
+    "--max-wait-ms -1.0: expected 0 or more": "--max-wait-ms -1",
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_wrong_is_told_before_it_starts(
+    workdir: Path, capsys: pytest.CaptureFixture[str], message: str
+):
+    words = f"serve --workdir {workdir} --port 0 {WRONG[message]}"
+    assert main(words.split()) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_serves_until_it_is_stopped(workdir: Path, cli: Cli):
+    process = cli.start("serve", "--workdir", str(workdir), "--port", "0")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    port = int(line.rsplit(":", 1)[1])
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("POST", "/predict", body=png(3))
+    assert connection.getresponse().status == 200
+    connection.close()
+    process.terminate()
+    process.communicate(timeout=300)
+    assert process.returncode == 143
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_thousands_of_requests(workdir: Path, cli: Cli):
+    process = cli.start("serve", "--workdir", str(workdir), "--port", "0", anew=True)
+    assert process.stdout is not None
+    port = int(process.stdout.readline().rsplit(":", 1)[1])
+    images = [png(i) for i in range(20)]
+
+    def ask(i: int) -> None:
+        url = f"http://127.0.0.1:{port}/predict"
+        request = urllib.request.Request(url, data=images[i % 20])
+        with urllib.request.urlopen(request, timeout=300) as response:
+            assert response.status == 200
+            response.read()
+
+    def resident() -> int:
+        text = Path(f"/proc/{process.pid}/status").read_text()
+        return int(text.partition("VmRSS:")[2].split()[0])
+
+    sizes = []
+    with ThreadPoolExecutor(200) as pool:
+        for _ in range(3):
+            list(pool.map(ask, range(2000)))
+            sizes.append(resident())
+    process.terminate()
+    process.communicate(timeout=300)
+    # The first thousands fill the pools of threads and of freed memory.
+    assert sizes[2] <= 1.02 * sizes[1], sizes
