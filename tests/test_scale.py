@@ -223,7 +223,8 @@ def test_stand_in_has_the_shape_of_a_set_that_is_not_prepared(tmp_path: Path):
     imagenet = replace(imagenet, data_dir=nowhere)
     mnist = DataConfig(source="tfds:mnist", data_dir=nowhere)
     assert stand_in(mnist).source == "synthetic:28x28x1/10/1048576"
-    assert stand_in(imagenet).source == "synthetic:224x224x3/1000/1048576"
+    # Canvases of twice the size of the images.
+    assert stand_in(imagenet).source == "synthetic:448x448x3/1000/1048576"
     digits = DataConfig(source="digits")
     assert stand_in(digits) is digits
     with pytest.raises(UserError, match=r"set data\.image_size"):

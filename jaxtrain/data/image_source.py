@@ -1,17 +1,17 @@
 """Some examples of a store, in the size and channels of the config."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxtrain.data import files, images
+from jaxtrain.data import canvas, files, images
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.images import FIT, Fit
-from jaxtrain.data.stores import Store
+from jaxtrain.data.stores import Images, Store
 from jaxtrain.errors import UserError
 
 # Second half of the key that chooses what takes the place of an unreadable image.
@@ -78,21 +78,18 @@ class ImageSource:
         crop_seeds: np.ndarray | None = None,
         unreadable: list[Unreadable] | None = None,
     ) -> dict[str, Any]:
-        """Return `image` and `target` of some examples, as `Source` describes."""
+        """Return images and `target` of some examples, as `Source` describes."""
         stored, targets = self.store.read(self.indices[indices])
-        fits = isinstance(stored, np.ndarray) and crop_seeds is None
-        if not fits or self.store.image_shape[:2] != self.image_shape[:2]:
-            found: list[Unreadable] = []
-            stored = [
-                self._fit(image, int(indices[i]), _row(crop_seeds, i), found)
-                for i, image in enumerate(stored)
-            ]
-            if found and unreadable is None:
-                raise UserError(f"{found[0]}; mend the file, or take it out of the set")
-            if unreadable is not None:
-                unreadable += found
-        image = images.to_channels(np.asarray(stored), self.image_shape[-1])
-        return {"image": image, "target": targets}
+        found: list[Unreadable] = []
+        if crop_seeds is not None:
+            batch = self._cut(stored, indices, crop_seeds, found)
+        else:
+            batch = {"image": self._fit(stored, indices, found)}
+        if found and unreadable is None:
+            raise UserError(f"{found[0]}; mend the file, or take it out of the set")
+        if unreadable is not None:
+            unreadable += found
+        return {**batch, "target": targets}
 
     def fill_in(
         self,
@@ -114,37 +111,69 @@ class ImageSource:
     def subset(self, indices: np.ndarray) -> "ImageSource":
         return dataclasses.replace(self, indices=self.indices[indices])
 
-    def _fit(
+    def _cut(
         self,
-        image: np.ndarray | StoredFile,
-        index: int,
-        seed: Sequence[int] | None,
+        stored: Images,
+        indices: np.ndarray,
+        seeds: np.ndarray,
         unreadable: list[Unreadable],
+    ) -> dict[str, np.ndarray]:
+        """Return random windows on canvases, black ones of what cannot be read."""
+        num, size = len(indices), self.image_shape[0]
+        # One piece of memory for all, never used again: others may still read it.
+        pixels = np.empty((num, *canvas.canvas_shape(self.image_shape)), np.uint8)
+        boxes = np.empty((num, 4), np.float32)
+        for i, (image, one) in enumerate(zip(stored, pixels, strict=True)):
+            seed = seeds[i].tolist()
+            if not isinstance(image, StoredFile):
+                boxes[i] = canvas.cut_array(image, size, seed, self.fit, one)
+                continue
+            try:
+                file = files.open_file(image.data, self.max_pixels)
+                boxes[i] = canvas.cut_file(file, size, seed, self.fit, one)
+            except UnreadableError as error:
+                unreadable.append(Unreadable(int(indices[i]), image.name, str(error)))
+                boxes[i] = canvas.black(size, one)
+        return {"image": pixels, canvas.BOX: boxes}
+
+    def _fit(
+        self, stored: Images, indices: np.ndarray, unreadable: list[Unreadable]
     ) -> np.ndarray:
-        """Return a stored image in its size, or a black one if it cannot be read."""
+        """Return stored images in their size, black ones of what cannot be read."""
+        same = self.store.image_shape[:2] == self.image_shape[:2]
+        if not same or not isinstance(stored, np.ndarray):
+            stored = np.asarray(
+                [
+                    self._fit_one(image, int(indices[i]), unreadable)
+                    for i, image in enumerate(stored)
+                ]
+            )
+        return images.to_channels(stored, self.image_shape[-1])
+
+    def _fit_one(
+        self, image: np.ndarray | StoredFile, index: int, unreadable: list[Unreadable]
+    ) -> np.ndarray:
         size, width, channels = self.image_shape
         if isinstance(image, StoredFile):
             try:
-                return self._fit_file(image, seed)
+                return self._fit_file(image)
             except UnreadableError as error:
                 unreadable.append(Unreadable(index, image.name, str(error)))
                 return np.zeros((size, width, channels), np.uint8)
-        if seed is not None:
-            return images.random_resized_crop(image, size, seed, self.fit)
         if image.shape[:2] == (size, width):
             return image
         return images.centre_fit(image, size, self.fit)
 
-    def _fit_file(self, stored: StoredFile, seed: Sequence[int] | None) -> np.ndarray:
+    def _fit_file(self, stored: StoredFile) -> np.ndarray:
         file = files.open_file(stored.data, self.max_pixels)
         size, width, channels = self.image_shape
-        if seed is None and self.store.image_shape[:2] == (size, width):
+        if self.store.image_shape[:2] == (size, width):
             if (file.height, file.width) != (size, width):
                 raise UnreadableError(
                     f"it has {file.width}x{file.height} pixels, expected {width}x{size}"
                 )
             return file.decode(channels)
-        return images.fit_file(file, size, channels, seed, self.fit)
+        return images.fit_file(file, size, channels, self.fit)
 
     def _another(
         self, bad: Unreadable, crop_seeds: np.ndarray | None
@@ -172,7 +201,3 @@ class ImageSource:
             some = draws[start : start + DRAWS]
             yield from some[self.subset(some).strata() == group].tolist()
         yield from np.flatnonzero(self.strata() == group).tolist()
-
-
-def _row(seeds: np.ndarray | None, number: int) -> Sequence[int] | None:
-    return None if seeds is None else seeds[number].tolist()

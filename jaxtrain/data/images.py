@@ -122,53 +122,41 @@ def centre_fit(image: np.ndarray, size: int, fit: Fit = FIT) -> np.ndarray:
         return image
     # As with resizing first, pixels beyond the square count into its border.
     box = fit.centre_box(height, width, size)
-    return _resize(image, size, fit.interpolation, box)
+    return resize(image, size, fit.interpolation, box)
 
 
-def random_resized_crop(
-    image: np.ndarray, size: int, seed: Sequence[int], fit: Fit
-) -> np.ndarray:
-    """Resize a random window of an image (H, W, C) to (size, size, C)."""
-    height, width, _ = image.shape
-    assert fit.window is not None
-    left, top, right, bottom = random_window(height, width, seed, fit.window)
-    return _resize(image[top:bottom, left:right], size, fit.interpolation)
+def fit_file(file: ImageFile, size: int, channels: int, fit: Fit = FIT) -> np.ndarray:
+    """Do to a file what `centre_fit` does.
+
+    Raises:
+      UnreadableError: the file is damaged.
+    """
+    if file.height == file.width == size:
+        return file.decode(channels)
+    box = fit.centre_box(file.height, file.width, size)
+    image, box = decode_box(file, size, channels, box)
+    return resize(image, size, fit.interpolation, box)
 
 
-def fit_file(
-    file: ImageFile,
-    size: int,
-    channels: int,
-    seed: Sequence[int] | None = None,
-    fit: Fit = FIT,
-) -> np.ndarray:
-    """Do to a file what `centre_fit` or, with a seed, `random_resized_crop` does.
+def decode_box(
+    file: ImageFile, size: int, channels: int, box: Box
+) -> tuple[np.ndarray, Box]:
+    """Decode a file of which a box is to be resized to `size`.
 
-    A large JPEG is decoded at a part of its size, if it has enough pixels then.
+    A large JPEG is decoded at a part of its size, if the box has enough pixels then.
+
+    Returns:
+      The whole image, in memory that the thread uses again, and the box in it.
 
     Raises:
       UnreadableError: the file is damaged.
     """
     height, width = file.height, file.width
-    if seed is None:
-        if (height, width) == (size, size):
-            return file.decode(channels)
-        box = fit.centre_box(height, width, size)
-    else:
-        assert fit.window is not None
-        box = random_window(height, width, seed, fit.window)
-    least = size * height / (box[3] - box[1]), size * width / (box[2] - box[0])
+    left, top, right, bottom = box
+    least = size * height / (bottom - top), size * width / (right - left)
     image = file.decode(channels, least, _scratch(height * width * channels))
     rows, columns = image.shape[0] / height, image.shape[1] / width
-    left, right = box[0] * columns, box[2] * columns
-    top, bottom = box[1] * rows, box[3] * rows
-    if seed is not None:
-        # Nothing from beyond the window.
-        first_column, first_row = math.floor(left), math.floor(top)
-        image = image[first_row : math.ceil(bottom), first_column : math.ceil(right)]
-        left, right = left - first_column, right - first_column
-        top, bottom = top - first_row, bottom - first_row
-    return _resize(image, size, fit.interpolation, (left, top, right, bottom))
+    return image, (left * columns, top * rows, right * columns, bottom * rows)
 
 
 def _scratch(size: int) -> np.ndarray | None:
@@ -227,10 +215,8 @@ def largest_window(height: int, width: int, window: Window) -> tuple[int, int]:
     return max(1, min(width, w)), max(1, min(height, h))
 
 
-def _resize(
-    image: np.ndarray, size: int, interpolation: str, box: Box | None = None
-) -> np.ndarray:
-    """Resample an image, or a box of it, antialiased."""
+def resize(image: np.ndarray, size: int, interpolation: str, box: Box) -> np.ndarray:
+    """Resample a box of an image to (size, size, C), antialiased."""
     channels = image.shape[-1]
     picture = Image.fromarray(image[..., 0] if channels == 1 else image)
     resized = picture.resize((size, size), FILTERS[interpolation], box)

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import ahead
+from jaxtrain.data.canvas import BOX, canvas_shape
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.order import DataOrder
@@ -151,10 +152,19 @@ def _part(store: ArrayStore, source: Source, first: int) -> Source:
     return ImageSource(store, indices, source.image_shape, max_pixels=0)
 
 
-def example(source: Source) -> dict[str, Any]:
-    """Return a batch of one example with a black image, for its shapes."""
-    image = np.zeros((1, *source.image_shape), np.uint8)
-    return {"image": image, "target": source.targets(np.zeros(1, np.int64))}
+def example(source: Source, *, windows: bool = False) -> dict[str, Any]:
+    """Return a batch of one example with a black image, for its shapes.
+
+    Args:
+      source: a split.
+      windows: whether it is one of training, where the source may cut windows.
+    """
+    batch = {"target": source.targets(np.zeros(1, np.int64))}
+    shape = source.image_shape
+    if windows and source.takes_windows:
+        batch[BOX] = np.array([[0, 0, *shape[1::-1]]], np.float32)
+        shape = canvas_shape(shape)
+    return {**batch, "image": np.zeros((1, *shape), np.uint8)}
 
 
 def train_batches(

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from jaxtrain.config import AugmentConfig, DataConfig
+from jaxtrain.config import DataConfig
 from jaxtrain.data import tfds
+from jaxtrain.data.canvas import canvas_shape
 from jaxtrain.errors import UserError
 
 # More than any batch; how many the set has is known only once it is prepared.
@@ -31,17 +32,12 @@ def stand_in(config: DataConfig) -> DataConfig:
             f"shape and classes ({error}): prepare it, or give --data.source "
             "synthetic:HxWxC/CLASSES and its splits, train and test"
         ) from error
-    augment = config.augment
-    if height is None:
-        # The host cuts such images: they come to the step in their size.
-        augment = replace(
-            augment,
-            random_resized_crop=False,
-            crop_scale=AugmentConfig.crop_scale,
-            crop_ratio=AugmentConfig.crop_ratio,
-        )
-    if config.image_size is not None and not augment.random_resized_crop:
-        height = width = config.image_size
+    size, windows = config.image_size, config.augment.random_resized_crop
+    if height is None and size is not None and windows:
+        # As large as the canvases on which such images come to the step.
+        height, width, _ = canvas_shape((size, size, channels))
+    elif size is not None and not windows:
+        height = width = size
     if height is None:
         raise UserError(f"{config.source}: images differ in size; set data.image_size")
     return replace(
@@ -55,7 +51,6 @@ def stand_in(config: DataConfig) -> DataConfig:
         test_split="test",
         allow_overlap=False,
         cache="stream",
-        augment=augment,
     )
 
 

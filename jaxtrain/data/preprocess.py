@@ -13,11 +13,12 @@ from jaxtrain.data.augment import Follow, augment, make_keys, normalize, windows
 from jaxtrain.data.augment.alternate import alternating_flip
 from jaxtrain.data.augment.apply import stay
 from jaxtrain.data.augment.mix import Join, mix_pairs
+from jaxtrain.data.canvas import BOX
 from jaxtrain.data.images import Fit
 
 # `image` (batch, height, width, channels), `target` (what the store has for each, any
 # pytree), `index` and, to evaluate, `mask` (batch,); `epoch` (batch,) where a flip
-# alternates.
+# alternates; `box` (batch, 4) where images are windows on canvases.
 Batch = dict[str, Any]
 # Of a batch: an empty array whose shape tells the size that the images are to have. A
 # program is compiled for each shape of a batch, and so for each size.
@@ -71,7 +72,10 @@ def make_preprocess(
             )
             told = batch[IMAGE_SIZE].shape[-2] if IMAGE_SIZE in batch else size
             if size is not None and told is not None and fit is not None:
-                batch = windows.random_windows(batch, each, told, fit, follow)
+                if BOX in batch:
+                    batch = windows.cut_windows(batch, told, fit)
+                else:
+                    batch = windows.random_windows(batch, each, told, fit, follow)
             if config.alternating_flip:
                 batch = alternating_flip(batch, root, follow)
             fill = 255 * jnp.asarray(mean)

@@ -42,7 +42,7 @@ CHUNK_BYTES = 2**24
 class Source(Protocol):
     """One split; `image_shape` is (H, W, C) of what `read` returns.
 
-    `takes_windows` says whether `read` may be given a crop_seed.
+    `takes_windows` says whether `read` may be given crop_seeds.
     """
 
     @property
@@ -81,7 +81,8 @@ class Source(Protocol):
         Args:
           indices: which examples, in which order, (n,).
           crop_seeds: numbers, 0 or more, (n, k); if given, each image is a random
-            window, a function of its row alone.
+            window, a function of its row alone, in the corner of a canvas (see
+            `canvas.py`), and `box` tells where.
           unreadable: takes those that cannot be read, whose images are black.
 
         Raises:
@@ -186,14 +187,15 @@ def load_splits(
         shared += _describe_shared({train_name: train, held_out: validation})
     _check_shared(config, shared)
     _check_classes(config, train, {"validation": validation, "test": test})
-    size = config.image_size if on_device else None
+    size = config.image_size if config.augment.random_resized_crop else None
     return Splits(train, validation, test, size, _make_fit(config))
 
 
 def _fits_on_device(config: DataConfig, store: Store) -> bool:
     """Tell whether the step makes the model's images of the stored ones.
 
-    It takes random windows of images that have one size; else the host does.
+    It cuts random windows of images that have one size; else the host cuts, and the
+    step only resizes.
     """
     if not config.augment.random_resized_crop:
         return False

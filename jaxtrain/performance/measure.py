@@ -15,6 +15,7 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import Config
 from jaxtrain.data import loader
+from jaxtrain.data.canvas import BOX
 from jaxtrain.data.preprocess import IMAGE_SIZE, told_size
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices, sharding
@@ -129,7 +130,7 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     """Return shapes and shardings of the `data` and `batches` of one step."""
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
     size = config.batch_size
-    example = loader.example(splits.train)
+    example = loader.example(splits.train, windows=True)
 
     def examples(sharding: Any, *leading: int) -> dict[str, Any]:
         return jax.tree.map(
@@ -194,12 +195,13 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     rng = np.random.default_rng(0)
     train = setup.splits.train
     bounds = {"image": 256, "index": len(train), "repeat": 1, IMAGE_SIZE: 1, "epoch": 2}
-    # Any other target may be one that there is not.
-    target = train.targets(np.zeros(1, np.int64))
+    example = loader.example(train, windows=True)
 
     def fill(name: str, abstract: Any) -> Any:
-        if name == "target":
-            return jax.tree.map(lambda x, one: put(x, one[0]), abstract, target)
+        # Any other target, or box, may be one that there is not.
+        if name in ("target", BOX):
+            one = example[name]
+            return jax.tree.map(lambda x, one: put(x, one[0]), abstract, one)
         noise = rng.integers(bounds[name], size=abstract.shape, dtype=abstract.dtype)
         return put(abstract, noise)
 

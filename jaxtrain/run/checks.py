@@ -136,10 +136,11 @@ def check_statistics(config: Config, channels: int) -> None:
 def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
     """Check that the task can learn what the splits hold.
 
-    The host resizes images with a smooth filter, and not what belongs to them; the step
-    resizes both.
+    The host cuts and resizes images, and not what belongs to them; the step does it to
+    both.
     """
-    resized = config.image_size is not None and splits.size is None
+    on_device = splits.size is not None and not splits.train.takes_windows
+    resized = config.image_size is not None and not on_device
     if resized and type(task).follow is not Task.follow:
         raise UserError(
             f"data.image_size = {config.image_size} resizes the images, which the "

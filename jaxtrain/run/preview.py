@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 from jaxtrain import keys
 from jaxtrain.console import printable
 from jaxtrain.data import loader, sources
+from jaxtrain.data.canvas import BOX
 from jaxtrain.run.programs import make_preprocesses
 from jaxtrain.run.setup import Setup
 
@@ -72,6 +73,7 @@ def _first_batches(
         stored = dict(batch)
         if dataset.source.takes_windows:
             stored |= dataset.source.read(batch["index"], unreadable=[])
+            del stored[BOX]
         targets = [
             jax.tree.map(lambda x, n=n: x[n], batch["target"])
             for n in range(min(num_images, len(batch["index"])))

@@ -43,7 +43,8 @@ def resize(
       size: of the result.
       method: bilinear or bicubic.
       within: whether pixels beyond the box count as little as those beyond the image,
-        as when the box is cut out first. Its bounds are then whole numbers.
+        as when the box is cut out first, with the pixels that are partly in it. What
+        is there is then never looked at.
 
     Returns:
       uint8 (size, size, C).
@@ -75,7 +76,8 @@ def weights(
     distance = (pixels - centres[:, None]) / jnp.maximum(scale, 1)
     raw = KERNELS[method](distance)
     if within:
-        raw = jnp.where((pixels > start) & (pixels < stop), raw, 0)
+        inside = (pixels > jnp.floor(start)) & (pixels < jnp.ceil(stop))
+        raw = jnp.where(inside, raw, 0)
     grains = jnp.round(raw / jnp.sum(raw, axis=1, keepdims=True) * GRAIN)
     # What rounding has taken goes to the largest, so that one colour stays as it is.
     missing = GRAIN - jnp.sum(grains, axis=1, keepdims=True)

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxtrain.data.augment.apply import Follow
 from jaxtrain.data.augment.resize import Box, resize, resize_nearest
+from jaxtrain.data.canvas import BOX
 from jaxtrain.data.images import CROP_TRIES, Fit, Window, largest_window
 
 # Of this augmentation, part of its keys (see `AUGMENTATIONS`).
@@ -33,6 +34,23 @@ def random_windows(
         return small, follow(target, _nearest_of(box, size))
 
     return _each(one, batch, keys)
+
+
+def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
+    """Resize the window on each canvas, which the host has cut, to (size, size).
+
+    Targets stay: those that have pixels are refused where the host cuts.
+    """
+
+    def one(canvas: jax.Array, box: jax.Array) -> jax.Array:
+        left, top, right, bottom = box
+        # Beyond the box a canvas holds anything.
+        return resize(
+            canvas, (left, top, right, bottom), size, fit.interpolation, within=True
+        )
+
+    rest = {name: value for name, value in batch.items() if name != BOX}
+    return {**rest, "image": jax.vmap(one)(batch["image"], batch[BOX])}
 
 
 def centres(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
