@@ -12,7 +12,7 @@ import pytest
 import simplejpeg
 from PIL import Image, ImageOps
 
-from jaxtrain.data import images
+from jaxtrain.data import canvas, images
 from jaxtrain.data.files import UnreadableError, open_file
 from tests.helpers.bad_images import png
 
@@ -242,7 +242,9 @@ def test_fitted_files_are_close_to_fitted_pixels(size: int, shape: tuple[int, in
     window = Image.fromarray(whole[top:bottom, left:right])
     expected = np.asarray(window.resize((size, size), Image.Resampling.BILINEAR))
     fit = images.Fit(window=images.WINDOW)
-    found = images.fit_file(file, size, 3, (1, 2), fit)
+    pixels = np.zeros((2 * size, 2 * size, 3), np.uint8)
+    box = canvas.cut(file, canvas.draw(file, (1, 2), fit), size, fit, pixels)
+    found = images.resize(pixels, size, "bilinear", box)
     # A window may begin within a pixel of 8x8: half of these away, 1.2 levels each.
     difference = np.abs(found - expected.astype(int))
     assert difference.max() <= 4 + 4 * 1.2 and difference.mean() < 2

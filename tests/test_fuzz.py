@@ -21,6 +21,7 @@ from PIL import Image
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.arrays import open_arrays
+from jaxtrain.data.canvas import cut, draw
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.files import UnreadableError, open_file
 from jaxtrain.data.idx import open_idx
@@ -113,7 +114,9 @@ def decode(data: bytes) -> None:
             assert pixels.dtype == np.uint8
             assert pixels.shape == (file.height, file.width, channels)
             assert fit_file(file, 5, channels).shape == (5, 5, channels)
-            assert fit_file(file, 5, channels, (1, 2), FIT).shape == (5, 5, channels)
+            pixels = np.zeros((10, 10, channels), np.uint8)
+            box = cut(file, draw(file, (1, 2), FIT), 5, FIT, pixels)
+            assert 0 <= min(box[:2]) < 1 <= max(box[2:]) <= 10
     except UnreadableError as error:
         assert str(error) and "\n" not in str(error)
 

@@ -1,10 +1,7 @@
 """Resizing on the device against Pillow, and random windows of images of one size."""
 
-import dataclasses
-import io
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -28,11 +25,10 @@ from jaxtrain.data.augment.apply import make_keys, stay
 from jaxtrain.data.augment.resize import GRAIN, resize, resize_nearest, weights
 from jaxtrain.data.images import Fit, Window
 from jaxtrain.data.preprocess import make_preprocess
-from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.performance.measure import compile_step
 from jaxtrain.run.setup import build_setup
-from tests.helpers.images import encode, load_images, read_all, write_tfds
+from tests.helpers.images import load_images
 
 # A weight is off by 1/2**16 at most: what differs is values that lie, but for that,
 # just between two levels. Where the sizes have a common factor they are not that rare.
@@ -248,34 +244,6 @@ def test_a_target_is_cut_like_its_image_and_not_smoothed():
     centre = make(batch, 10, Fit(centre_part=1.0), follow)
     assert centre["target"]["mask"].shape == (4, 10, 10, 1)
     assert set(np.unique(centre["target"]["mask"])) <= {0, 1, 2, 3}
-
-
-def test_images_that_differ_in_size_are_cut_on_the_host(tmp_path: Path):
-    examples = [(encode(noise(20 + i, 24, 3, seed=i)), i % 3) for i in range(8)]
-    write_tfds(tmp_path, {"train": examples, "test": examples[:2]}, (-1, -1, 3))
-    config = DataConfig(
-        source="tfds:tiny",
-        data_dir=str(tmp_path),
-        image_size=16,
-        batch_size=4,
-        validation_fraction=0.0,
-        augment=AugmentConfig(random_resized_crop=True, crop_scale=(0.25, 0.25)),
-    )
-    splits = sources.load(config, 0)
-    assert splits.size is None and splits.train.image_shape == (16, 16, 3)
-    assert splits.train.takes_windows and not loader.should_cache(config, splits)
-    seeds = np.array([[0, 0, index] for index in range(len(splits.train))])
-    cut = read_all(splits.train, crop_seeds=seeds)["image"]
-    stored = np.asarray(Image.open(io.BytesIO(examples[3][0])))
-    left, top, right, bottom = images.random_window(
-        23, 24, (0, 0, 3), Window((0.25, 0.25))
-    )
-    assert abs((right - left) * (bottom - top) / (23 * 24) - 0.25) < 0.05
-    window = Image.fromarray(stored[top:bottom, left:right])
-    expected = window.resize((16, 16), Image.Resampling.BILINEAR)
-    assert (cut[3] == np.asarray(expected)).all()
-    with pytest.raises(UserError, match="differ in size"):
-        sources.load(dataclasses.replace(config, cache="device"), 0)
 
 
 def costs(augment: AugmentConfig, source: str) -> tuple[float, float]:

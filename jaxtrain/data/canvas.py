@@ -22,6 +22,9 @@ BOX = "box"
 # decoded at 1/2, 1/4 or 1/8 of their size.
 SIDES = 2
 
+# Pixels (H, W, C), or a file of them.
+Image = np.ndarray | ImageFile
+
 
 def canvas_shape(image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
     """Return (H, W, C) of the canvas for images that are to have a shape."""
@@ -29,57 +32,50 @@ def canvas_shape(image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
     return SIDES * height, SIDES * width, channels
 
 
-def cut_file(
-    file: ImageFile, size: int, seed: Sequence[int], fit: Fit, canvas: np.ndarray
-) -> Box:
-    """Put a random window of a file into a canvas (K, K, C); return where it lies.
+def draw(image: Image, seed: Sequence[int], fit: Fit) -> Box:
+    """Draw the random window of an image, a function of the seed and of its size."""
+    assert fit.window is not None
+    if isinstance(image, ImageFile):
+        return images.random_window(image.height, image.width, seed, fit.window)
+    height, width, _ = image.shape
+    return images.random_window(height, width, seed, fit.window)
+
+
+def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> Box:
+    """Put a window of an image into a canvas (K, K, C); return where it lies there.
 
     Args:
-      file: of the image.
+      image: its pixels, or its file.
+      window: in whole pixels.
       size: that the step will resize it to.
-      seed: numbers, 0 or more, that draw the window.
-      fit: the ranges of the windows, and the filter.
+      fit: of what is too large for the canvas, and therefore resized here.
       canvas: takes the window.
 
     Raises:
       UnreadableError: the file is damaged.
     """
-    assert fit.window is not None
-    box = images.random_window(file.height, file.width, seed, fit.window)
-    image, box = images.decode_box(file, size, canvas.shape[-1], box)
-    return _cut(image, box, size, fit, canvas)
-
-
-def cut_array(
-    image: np.ndarray, size: int, seed: Sequence[int], fit: Fit, canvas: np.ndarray
-) -> Box:
-    """Do to pixels (H, W, C) what `cut_file` does to a file."""
-    assert fit.window is not None
-    height, width, _ = image.shape
-    box = images.random_window(height, width, seed, fit.window)
-    return _cut(image, box, size, fit, canvas)
-
-
-def black(size: int, canvas: np.ndarray) -> Box:
-    """Put a black image into a canvas."""
-    canvas[:size, :size] = 0
-    return 0, 0, size, size
-
-
-def _cut(image: np.ndarray, box: Box, size: int, fit: Fit, canvas: np.ndarray) -> Box:
-    """Copy a box of an image into a canvas; a larger one is resized to its size."""
-    left, top, right, bottom = box
+    if isinstance(image, ImageFile):
+        image, window = images.decode_box(image, size, canvas.shape[-1], window)
+    left, top, right, bottom = window
     # Nothing from beyond the window, but pixels that are partly in it: where a JPEG is
     # decoded at a part of its size, a window need not begin at a whole pixel.
     first_column, first_row = math.floor(left), math.floor(top)
-    image = image[first_row : math.ceil(bottom), first_column : math.ceil(right)]
+    pixels = image[first_row : math.ceil(bottom), first_column : math.ceil(right)]
     left, right = left - first_column, right - first_column
     top, bottom = top - first_row, bottom - first_row
-    if max(image.shape[:2]) > len(canvas):
+    if max(pixels.shape[:2]) > len(canvas):
         box = left, top, right, bottom
-        image = images.resize(image, size, fit.interpolation, box)
-        # To this box the step's own resizing does nothing.
+        pixels = images.resize(pixels, size, fit.interpolation, box)
+        # With this box the step's own resizing changes nothing.
         left, top, right, bottom = 0, 0, size, size
-    height, width, _ = image.shape
-    canvas[:height, :width] = images.to_channels(image, canvas.shape[-1])
+    height, width, channels = pixels.shape
+    if channels != canvas.shape[-1]:
+        pixels = images.to_channels(pixels, canvas.shape[-1])
+    canvas[:height, :width] = pixels
     return left, top, right, bottom
+
+
+def black(size: int, canvas: np.ndarray) -> Box:
+    """Put a black image into a canvas, of the size that the step makes of it."""
+    canvas[:size, :size] = 0
+    return 0, 0, size, size

@@ -102,7 +102,7 @@ class Source(Protocol):
         Which ones is a function of the numbers of the unreadable ones alone.
 
         Args:
-          batch: what `read` returned.
+          batch: what `read` returned; its images are replaced in place.
           indices: of its examples, (n,).
           unreadable: those of them that could not be read.
           crop_seeds: as `read` takes them.

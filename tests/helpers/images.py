@@ -25,6 +25,15 @@ def read_all(source: Source, **kwargs) -> dict[str, np.ndarray]:
     return source.read(np.arange(len(source)), **kwargs)
 
 
+def on_canvases(batch: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Return the windows of a batch, (h, w, C) each, without what is beyond them."""
+    sizes = np.ceil(batch["box"][:, 2:]).astype(int)
+    return [
+        image[:height, :width]
+        for image, (width, height) in zip(batch["image"], sizes, strict=True)
+    ]
+
+
 def encode(pixels: np.ndarray, format: str = "PNG") -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, format)

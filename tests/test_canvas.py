@@ -1,0 +1,318 @@
+"""Random windows of files of many sizes: cut on the host, resized by the step."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxtrain import keys
+from jaxtrain.cli import main
+from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
+from jaxtrain.config.recipe import load_config
+from jaxtrain.data import images, loader, sources
+from jaxtrain.data.canvas import BOX
+from jaxtrain.data.files import open_file
+from jaxtrain.data.image_source import ImageSource, Unreadable
+from jaxtrain.data.packed.writer import pack
+from jaxtrain.data.preprocess import IMAGE_SIZE, make_preprocess, told_size
+from jaxtrain.errors import UserError
+from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.performance.measure import abstract_inputs, create_inputs
+from jaxtrain.run.preview import draw_preview
+from jaxtrain.run.setup import build_setup
+from tests.helpers.images import encode, load_images, on_canvases, read_all
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import assert_same_run, read_lines, read_summary
+
+SIZE = 16
+# Height and width: smaller than the canvas of 32, larger, much larger.
+SHAPES = ((20, 24), (31, 32), (40, 30), (45, 61), (130, 97), (150, 260))
+CROP = AugmentConfig(random_resized_crop=True, crop_scale=(0.2, 1.0))
+FIELDS: dict[str, Any] = {
+    "source": "folder:photos",
+    "image_size": SIZE,
+    "batch_size": 12,
+    "validation_fraction": 0.0,
+    "test_fraction": 0.1,
+    "augment": CROP,
+}
+
+
+def photograph(height: int, width: int, seed: int) -> np.ndarray:
+    """Return a smooth picture with some noise, uint8 (height, width, 3)."""
+    draws = np.random.default_rng(seed)
+    few = Image.fromarray(draws.integers(0, 256, (5, 5, 3), np.uint8))
+    smooth = np.asarray(few.resize((width, height), Image.Resampling.BICUBIC))
+    noise = draws.integers(-20, 21, (height, width, 3))
+    return np.clip(smooth + noise, 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of JPEGs and PNGs, two classes of 24 images each."""
+    for i in range(48):
+        kind = ("JPEG", "PNG")[i % 2]
+        path = tmp_path / "photos" / "ab"[i // 2 % 2] / f"{i:02d}.{kind.lower()}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode(photograph(*SHAPES[i % 6], i), kind))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def in_the_step(batch: dict[str, Any], splits: Any, size: int = 0) -> np.ndarray:
+    """Return what the step makes of the images of a batch, float32 0..255."""
+    num, channels = len(batch["image"]), batch["image"].shape[-1]
+    told = {IMAGE_SIZE: told_size(size, num)} if size else {}
+    preprocess = make_preprocess(
+        (0.0,) * channels,
+        (1 / 255,) * channels,
+        np.float32,
+        AugmentConfig(random_resized_crop=True),
+        size=splits.size,
+        fit=splits.fit,
+    )
+    batch = {**batch, **told, "index": np.arange(num)}
+    prepared = jax.jit(preprocess)({}, batch, keys.root_key(0), jnp.int32(0))
+    assert BOX not in prepared
+    return np.asarray(prepared["image"]).round()
+
+
+def resized(pixels: np.ndarray, box: Any, size: int, method: str) -> np.ndarray:
+    """Resize a box by Pillow: columns first, then rows, as the step does."""
+    left, top, right, bottom = map(float, box)
+    kernel, picture = images.FILTERS[method], Image.fromarray(pixels)
+    narrow = picture.resize((size, len(pixels)), kernel, (left, 0, right, len(pixels)))
+    return np.asarray(narrow.resize((size, size), kernel, (0, top, size, bottom)))
+
+
+def seeds_of(num: int) -> np.ndarray:
+    return np.column_stack([np.full(num, 3), np.full(num, 7), np.arange(num)])
+
+
+@pytest.mark.parametrize("method", ["bilinear", "bicubic"])
+def test_windows_are_those_that_pillow_cuts_and_resizes(here: Path, method: str):
+    splits = load_images(**FIELDS, interpolation=method)
+    train = splits.train
+    assert isinstance(train, ImageSource) and train.takes_windows
+    assert splits.input_shape == train.image_shape == (SIZE, SIZE, 3)
+    num = len(train)
+    read = read_all(train, crop_seeds=seeds_of(num))
+    assert read["image"].shape == (num, 32, 32, 3) and read[BOX].shape == (num, 4)
+    found, kinds = in_the_step(read, splits), set()
+    stored, _ = train.store.read(train.indices)
+    for i, (one, seed) in enumerate(zip(stored, seeds_of(num).tolist(), strict=True)):
+        file = open_file(one.data, 10**6)
+        box = images.random_window(
+            file.height, file.width, seed, images.Window((0.2, 1.0))
+        )
+        # Decoded at a part of the size, a window begins within a pixel.
+        pixels, box = images.decode_box(file, SIZE, 3, box)
+        left, top = int(box[0]), int(box[1])
+        right, bottom = np.ceil(box[2:]).astype(int)
+        inside = np.subtract(box, [left, top, left, top])
+        window = pixels[top:bottom, left:right]
+        expected = resized(window, inside, SIZE, method)
+        off = np.abs(found[i] - expected)
+        if max(window.shape) > 32:
+            kinds.add("on the host")
+            picture = Image.fromarray(window)
+            whole = picture.resize((SIZE, SIZE), images.FILTERS[method], tuple(inside))
+            # The step changes nothing of it, to the last bit.
+            assert (found[i] == np.asarray(whole)).all()
+        else:
+            kinds.add("by the step")
+            kinds.add("within a pixel" if inside[0] % 1 else "at a pixel")
+            np.testing.assert_array_equal(read[BOX][i], inside.astype(np.float32))
+            assert off.max() <= 1 and off.mean() < 0.06
+    assert kinds == {"on the host", "by the step", "within a pixel", "at a pixel"}
+
+
+def test_what_lies_beyond_a_window_counts_for_nothing(here: Path):
+    splits = load_images(**FIELDS)
+    read = read_all(splits.train, crop_seeds=seeds_of(len(splits.train)))
+    shape = read["image"].shape
+    noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    for size in (SIZE, 8):
+        seen = []
+        for beyond in (np.zeros_like(noise), np.full_like(noise, 255), noise):
+            image = beyond.copy()
+            for one, window in zip(image, on_canvases(read), strict=True):
+                one[: len(window), : window.shape[1]] = window
+            seen.append(in_the_step({**read, "image": image}, splits, size))
+        assert seen[0].shape == (len(noise), size, size, 3)
+        assert all(np.array_equal(one, seen[0]) for one in seen[1:])
+
+
+def test_a_told_size_is_resized_to_from_the_window(here: Path):
+    splits = load_images(**FIELDS)
+    read = read_all(splits.train, crop_seeds=seeds_of(len(splits.train)))
+    found = in_the_step(read, splits, size=8)
+    for window, box, one in zip(on_canvases(read), read[BOX], found, strict=True):
+        assert np.abs(one - resized(window, box, 8, "bilinear")).max() <= 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrays:
+    """A store of grey arrays of several sizes."""
+
+    image_shape = (None, None, 1)
+    facts = {"num_classes": 2}
+
+    def strata(self, indices: np.ndarray) -> np.ndarray:
+        return (indices % 2).astype(np.int32)
+
+    def read(self, indices: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        shapes = [SHAPES[i % 6] for i in indices]
+        arrays = [photograph(*s, 0)[..., :1] for s in shapes]
+        return arrays, self.strata(indices)
+
+
+def test_arrays_are_cut_too_and_grey_turns_to_colour():
+    fit = images.Fit(window=images.WINDOW)
+    source = ImageSource(Arrays(), np.arange(6), (SIZE, SIZE, 3), 0, fit)  # pyright: ignore
+    read = read_all(source, crop_seeds=seeds_of(6))
+    for i, window in enumerate(on_canvases(read)):
+        assert (window == window[..., :1]).all()
+        left, top, right, bottom = images.random_window(*SHAPES[i], (3, 7, i))
+        stored = photograph(*SHAPES[i], 0)[top:bottom, left:right, :1]
+        if max(stored.shape) <= 32:
+            assert (window == stored).all()
+        else:
+            assert window.shape == (SIZE, SIZE, 3)
+
+
+def test_unreadable_images_are_black_and_replaced(here: Path):
+    for name in ("a/00.jpeg", "b/06.jpeg", "b/47.png"):
+        path = here / "photos" / name
+        path.write_bytes(path.read_bytes()[:90])
+    source = load_images(**FIELDS).train
+    indices, unreadable = np.arange(len(source)), list[Unreadable]()
+    read = read_all(source, crop_seeds=seeds_of(len(source)), unreadable=unreadable)
+    assert {Path(bad.name).name for bad in unreadable} <= {
+        "00.jpeg",
+        "06.jpeg",
+        "47.png",
+    }
+    bad = [one.index for one in unreadable]
+    assert len(bad) > 1
+    good = np.setdiff1d(indices, bad)
+    for i in bad:
+        window = on_canvases(read)[i]
+        assert window.shape == (SIZE, SIZE, 3) and not window.any()
+    before = [window.copy() for window in on_canvases(read)]
+    filled = source.fill_in(read, indices, unreadable, seeds_of(len(source)))
+    after = on_canvases(filled)
+    assert all(np.array_equal(before[i], after[i]) for i in good)
+    assert (filled["target"] == read["target"]).all()
+    for i in bad:
+        # A window of another image, by the seed of this place.
+        candidates = source.read(
+            good, np.tile(seeds_of(len(source))[i], (len(good), 1))
+        )
+        assert any(np.array_equal(after[i], one) for one in on_canvases(candidates))
+
+
+def batches(**changes: Any) -> list[dict[str, Any]]:
+    config = DataConfig(**{**FIELDS, **changes})
+    splits, mesh = sources.load(config, 0), make_mesh(ParallelConfig())
+    assert not loader.should_cache(config, splits)
+    train, _, _ = loader.make_datasets(splits, mesh, False, 0.0)
+    order = loader.make_order(config, train.source, 5)
+    return list(loader.train_batches(config, train, mesh, order, 2, 5))
+
+
+def assert_same_batches(some: list[Any], others: list[Any]) -> None:
+    for one, other in zip(some, others, strict=True):
+        assert one.keys() == other.keys()
+        for name in one.keys() - {"image"}:
+            assert np.array_equal(one[name], other[name])
+        assert all(map(np.array_equal, on_canvases(one), on_canvases(other)))
+
+
+def test_packed_files_give_the_same_and_so_do_workers(here: Path):
+    expected = batches()
+    pack(DataConfig(source="folder:photos"), here / "packed")
+    assert_same_batches(batches(source="packed:packed"), expected)
+    assert_same_batches(batches(workers=1), expected)
+
+
+def test_they_cannot_be_kept_on_the_device(here: Path):
+    with pytest.raises(UserError, match="differ in size"):
+        load_images(**FIELDS, cache="device")
+
+
+RUN = recipe(
+    data='DataConfig(source="folder:photos", image_size=16, batch_size=16, '
+    "test_fraction=0.2, validation_fraction=0.2, progressive_sizes=(8, 16), "
+    "augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True))",
+    model='ModelConfig(name="tests.helpers.pooled:Pooled")',
+    train="TrainConfig(epochs=4, accumulate_steps=2, steps_per_call=2)",
+    checkpoint="CheckpointConfig(every_steps=2)",
+    logging="LoggingConfig(every_steps=1, tensorboard=False)",
+)
+
+
+def test_a_run_stops_and_goes_on(here: Path):
+    """With accumulation, several steps a call and images that grow."""
+    write_recipe(here / "run.py", RUN)
+    assert main(["--config", "run.py", "--workdir", "whole"]) == 0
+    last = read_summary(here / "whole")["step"]
+    for stop in ("--train.stop-after-steps 1", ""):
+        assert main(f"--config run.py --workdir parts {stop}".split()) == 0
+    assert_same_run(here / "parts", here / "whole", step=last)
+
+
+def test_shapes_of_a_step_are_those_of_its_batches(here: Path):
+    """What `scale` compiles and times, and what `data --preview` shows."""
+    write_recipe(here / "run.py", RUN)
+    setup = build_setup(load_config(here / "run.py"))
+    _, shapes = abstract_inputs(setup)
+    (batch, *_) = batches(batch_size=16)
+    for name, array in batch.items():
+        assert shapes[name].shape == (1, *array.shape)
+        assert shapes[name].dtype == array.dtype
+    _, _, _, noise = create_inputs(setup)
+    assert np.asarray(noise[BOX]).tolist() == [[[0, 0, SIZE, SIZE]] * 16]
+    picture = np.asarray(draw_preview(setup, num_steps=1, columns=4))
+    assert picture.std() > 0
+
+
+# Words of a run, its devices.
+OTHERS = {
+    "packed": ("--data.source packed:packed", 1),
+    "workers": ("--data.workers 2", 1),
+    "data": ("--parallel.preset data_parallel", 8),
+    "stages": ("--parallel.pipeline-stages 2", 8),
+}
+# A pipeline takes images of one size, and one step a call.
+ONE_SIZE = RUN.replace("progressive_sizes=(8, 16), ", "").replace(
+    ", steps_per_call=2", ""
+)
+
+
+@pytest.mark.slow
+def test_on_any_devices_and_by_workers_a_run_is_the_same(here: Path):
+    write_recipe(here / "run.py", ONE_SIZE)
+    pack(DataConfig(source="folder:photos"), here / "packed")
+
+    def losses(name: str, words: str, devices: int) -> list[float]:
+        command = f"--config run.py --workdir {name} --precision fp64 {words}"
+        env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
+        result = Cli(here)(*command.split(), **env)
+        assert result.code == 0, result.stderr
+        assert read_summary(here / name)["num_devices"] == devices
+        train = [line["loss"] for line in read_lines(here / name, "train")]
+        return [*train, read_summary(here / name)["eval"]["loss"]]
+
+    expected = losses("one", "", 1)
+    assert len(expected) > 4
+    for name, (words, devices) in OTHERS.items():
+        found = losses(name, words, devices)
+        np.testing.assert_allclose(found, expected, rtol=TOLERANCE)
