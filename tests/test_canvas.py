@@ -1,8 +1,9 @@
 """Random windows of files of many sizes: cut on the host, resized by the step."""
 
 import dataclasses
+import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -68,20 +69,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def in_the_step(batch: dict[str, Any], splits: Any, size: int = 0) -> np.ndarray:
     """Return what the step makes of the images of a batch, float32 0..255."""
-    num, channels = len(batch["image"]), batch["image"].shape[-1]
+    num = len(batch["image"])
     told = {IMAGE_SIZE: told_size(size, num)} if size else {}
-    preprocess = make_preprocess(
-        (0.0,) * channels,
-        (1 / 255,) * channels,
-        np.float32,
-        AugmentConfig(random_resized_crop=True),
-        size=splits.size,
-        fit=splits.fit,
-    )
     batch = {**batch, **told, "index": np.arange(num)}
-    prepared = jax.jit(preprocess)({}, batch, keys.root_key(0), jnp.int32(0))
+    step = compiled_step(splits.size, splits.fit)
+    prepared = step({}, batch, keys.root_key(0), jnp.int32(0))
     assert BOX not in prepared
     return np.asarray(prepared["image"]).round()
+
+
+@functools.cache
+def compiled_step(size: int, fit: images.Fit) -> Any:
+    constants = (0.0,) * 3, (1 / 255,) * 3, np.float32
+    return jax.jit(make_preprocess(*constants, CROP, size=size, fit=fit))
 
 
 def resized(pixels: np.ndarray, box: Any, size: int, method: str) -> np.ndarray:
@@ -105,7 +105,7 @@ def test_windows_are_those_that_pillow_cuts_and_resizes(here: Path, method: str)
     num = len(train)
     read = read_all(train, crop_seeds=seeds_of(num))
     assert read["image"].shape == (num, 32, 32, 3) and read[BOX].shape == (num, 4)
-    found, kinds = in_the_step(read, splits), set()
+    found, kinds, ties = in_the_step(read, splits), set(), []
     stored, _ = train.store.read(train.indices)
     for i, (one, seed) in enumerate(zip(stored, seeds_of(num).tolist(), strict=True)):
         file = open_file(one.data, 10**6)
@@ -122,6 +122,7 @@ def test_windows_are_those_that_pillow_cuts_and_resizes(here: Path, method: str)
         off = np.abs(found[i] - expected)
         if max(window.shape) > 32:
             kinds.add("on the host")
+            assert read[BOX][i].tolist() == [0, 0, SIZE, SIZE]
             picture = Image.fromarray(window)
             whole = picture.resize((SIZE, SIZE), images.FILTERS[method], tuple(inside))
             # The step changes nothing of it, to the last bit.
@@ -130,7 +131,10 @@ def test_windows_are_those_that_pillow_cuts_and_resizes(here: Path, method: str)
             kinds.add("by the step")
             kinds.add("within a pixel" if inside[0] % 1 else "at a pixel")
             np.testing.assert_array_equal(read[BOX][i], inside.astype(np.float32))
-            assert off.max() <= 1 and off.mean() < 0.06
+            assert off.max() <= 1
+            ties.append(off.mean())
+    # Values between two levels, as in `tests/test_resize.py`.
+    assert np.mean(ties) < 0.06
     assert kinds == {"on the host", "by the step", "within a pixel", "at a pixel"}
 
 
@@ -163,7 +167,7 @@ class Arrays:
     """A store of grey arrays of several sizes."""
 
     image_shape = (None, None, 1)
-    facts = {"num_classes": 2}
+    facts: ClassVar = {"num_classes": 2}
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
         return (indices % 2).astype(np.int32)
@@ -213,10 +217,9 @@ def test_unreadable_images_are_black_and_replaced(here: Path):
     assert (filled["target"] == read["target"]).all()
     for i in bad:
         # A window of another image, by the seed of this place.
-        candidates = source.read(
-            good, np.tile(seeds_of(len(source))[i], (len(good), 1))
-        )
-        assert any(np.array_equal(after[i], one) for one in on_canvases(candidates))
+        seeds = np.tile(seeds_of(len(source))[i], (len(good), 1))
+        others = on_canvases(source.read(good, seeds))
+        assert any(np.array_equal(after[i], one) for one in others)
 
 
 def batches(**changes: Any) -> list[dict[str, Any]]:
@@ -236,11 +239,14 @@ def assert_same_batches(some: list[Any], others: list[Any]) -> None:
         assert all(map(np.array_equal, on_canvases(one), on_canvases(other)))
 
 
-def test_packed_files_give_the_same_and_so_do_workers(here: Path):
-    expected = batches()
+def test_packed_files_give_the_same(here: Path):
     pack(DataConfig(source="folder:photos"), here / "packed")
-    assert_same_batches(batches(source="packed:packed"), expected)
-    assert_same_batches(batches(workers=1), expected)
+    assert_same_batches(batches(source="packed:packed"), batches())
+
+
+@pytest.mark.slow
+def test_workers_give_the_same(here: Path):
+    assert_same_batches(batches(workers=2), batches())
 
 
 def test_they_cannot_be_kept_on_the_device(here: Path):
@@ -249,22 +255,24 @@ def test_they_cannot_be_kept_on_the_device(here: Path):
 
 
 RUN = recipe(
-    data='DataConfig(source="folder:photos", image_size=16, batch_size=16, '
+    data='DataConfig(source="folder:photos", image_size=16, batch_size=8, '
     "test_fraction=0.2, validation_fraction=0.2, progressive_sizes=(8, 16), "
     "augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True))",
     model='ModelConfig(name="tests.helpers.pooled:Pooled")',
-    train="TrainConfig(epochs=4, accumulate_steps=2, steps_per_call=2)",
-    checkpoint="CheckpointConfig(every_steps=2)",
-    logging="LoggingConfig(every_steps=1, tensorboard=False)",
+    train="TrainConfig(epochs=2, eval_every_steps=4, accumulate_steps=2, "
+    "steps_per_call=2)",
+    checkpoint="CheckpointConfig(every_steps=6)",
+    logging="LoggingConfig(every_steps=2, tensorboard=False)",
 )
 
 
+@pytest.mark.slow
 def test_a_run_stops_and_goes_on(here: Path):
     """With accumulation, several steps a call and images that grow."""
     write_recipe(here / "run.py", RUN)
     assert main(["--config", "run.py", "--workdir", "whole"]) == 0
     last = read_summary(here / "whole")["step"]
-    for stop in ("--train.stop-after-steps 1", ""):
+    for stop in ("--train.stop-after-steps 4", ""):
         assert main(f"--config run.py --workdir parts {stop}".split()) == 0
     assert_same_run(here / "parts", here / "whole", step=last)
 
@@ -274,12 +282,12 @@ def test_shapes_of_a_step_are_those_of_its_batches(here: Path):
     write_recipe(here / "run.py", RUN)
     setup = build_setup(load_config(here / "run.py"))
     _, shapes = abstract_inputs(setup)
-    (batch, *_) = batches(batch_size=16)
+    (batch, *_) = batches(batch_size=8)
     for name, array in batch.items():
         assert shapes[name].shape == (1, *array.shape)
         assert shapes[name].dtype == array.dtype
     _, _, _, noise = create_inputs(setup)
-    assert np.asarray(noise[BOX]).tolist() == [[[0, 0, SIZE, SIZE]] * 16]
+    assert np.asarray(noise[BOX]).tolist() == [[[0, 0, SIZE, SIZE]] * 8]
     picture = np.asarray(draw_preview(setup, num_steps=1, columns=4))
     assert picture.std() > 0
 
@@ -292,8 +300,10 @@ OTHERS = {
     "stages": ("--parallel.pipeline-stages 2", 8),
 }
 # A pipeline takes images of one size, and one step a call.
-ONE_SIZE = RUN.replace("progressive_sizes=(8, 16), ", "").replace(
-    ", steps_per_call=2", ""
+ONE_SIZE = (
+    RUN.replace("progressive_sizes=(8, 16), ", "")
+    .replace(", steps_per_call=2", "")
+    .replace("batch_size=8", "batch_size=16")
 )
 
 
