@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtrain.data import canvas, files, images
+from jaxtrain.data import canvas, files, images, memory
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.images import FIT, Box, Fit
 from jaxtrain.data.stores import Images, Store
@@ -121,9 +121,7 @@ class ImageSource:
     ) -> dict[str, np.ndarray]:
         """Return random windows on canvases, black ones of what cannot be read."""
         num, size = len(indices), self.image_shape[0]
-        # New memory each time, as others may still read what was returned before. One
-        # piece: the system then clears its pages faster.
-        pixels = np.empty((num, *canvas.canvas_shape(self.image_shape)), np.uint8)
+        pixels = memory.empty((num, *canvas.canvas_shape(self.image_shape)))
         boxes = np.empty((num, 4), np.float32)
         # First what Python does, for all: after a decoding, which fills the processor's
         # cache, the same takes three times as long.

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import ahead
-from jaxtrain.data.canvas import BOX, canvas_shape
+from jaxtrain.data.canvas import BOX, canvas_shape, flatten, unflatten
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.order import DataOrder
@@ -239,8 +240,13 @@ class _Read:
     indices: Callable[[int], HostBatch]
     source: Source | None
     crop_seed: int | None = None
+    in_worker: bool = False
 
     def __call__(self, position: int) -> HostBatch:
+        batch = self._read(position)
+        return flatten(batch) if self.in_worker and BOX in batch else batch
+
+    def _read(self, position: int) -> HostBatch:
         batch = self.indices(position)
         if self.source is None:
             return batch
@@ -295,7 +301,8 @@ def _run(
     if workers is None:
         workers = ahead.choose_workers(source.has_files, len(source))
     if workers:
-        stream = ahead.by_workers(read, start, stop, workers)
+        shared = dataclasses.replace(read, in_worker=True)
+        stream = ahead.by_workers(shared, start, stop, workers)
     else:
         copied = source.in_memory and read.crop_seed is None
         threads = 1 if copied else ahead.READ_THREADS
@@ -303,4 +310,6 @@ def _run(
     with contextlib.closing(stream) as batches:
         for batch in batches:
             dataset.defects.add(batch.pop(UNREADABLE, ()))
+            if workers and BOX in batch:
+                batch = unflatten(batch, canvas_shape(source.image_shape))
             yield batch
