@@ -29,8 +29,9 @@ import simplejpeg
 from PIL import Image
 
 from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig, replace
-from jaxtrain.data import ahead, loader, sources
+from jaxtrain.data import ahead, canvas, images, loader, sources
 from jaxtrain.data.files import MODES, ImageFile, StoredFile
+from jaxtrain.data.images import Fit
 from jaxtrain.data.packed.writer import pack
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.parallel.mesh import make_mesh
@@ -159,7 +160,7 @@ def summarize(rates: list[tuple[float, float]]) -> dict[str, Any]:
 
 
 def jpeg(folder: Path) -> dict[str, Any]:
-    """A random crop of 224 of JPEGs, over decoding them and nothing else."""
+    """Random windows of JPEGs for the step, over decoding them and nothing else."""
     files = make_photographs()
 
     def decode() -> int:
@@ -174,19 +175,41 @@ def pillow(folder: Path) -> dict[str, Any]:
     """The same pipeline, over the same with Pillow as the decoder."""
     ours, theirs = crops(folder, "jpeg"), crops(folder, "jpeg")
 
-    def decode(self: ImageFile, channels: int, *_: Any) -> np.ndarray:
-        with Image.open(io.BytesIO(self.data)) as image:
-            return np.asarray(image.convert(MODES[channels]))
-
     def peer() -> int:
-        with mock.patch.object(ImageFile, "_decode_jpeg", decode):
+        with mock.patch.object(ImageFile, "_decode_jpeg", decode_by_pillow):
             return theirs()
 
     return compare(ours, peer)
 
 
+def host(folder: Path) -> dict[str, Any]:
+    """The same pipeline, over one where Pillow decodes and resizes on the host."""
+    ours, theirs = crops(folder, "jpeg"), crops(folder, "jpeg")
+
+    def cut(
+        file: ImageFile, window: Any, size: int, fit: Fit, pixels: np.ndarray
+    ) -> tuple[int, int, int, int]:
+        decoded = file.decode(pixels.shape[-1])
+        pixels[:size, :size] = images.resize(decoded, size, fit.interpolation, window)
+        return 0, 0, size, size
+
+    def peer() -> int:
+        with (
+            mock.patch.object(ImageFile, "_decode_jpeg", decode_by_pillow),
+            mock.patch.object(canvas, "cut", cut),
+        ):
+            return theirs()
+
+    return compare(ours, peer)
+
+
+def decode_by_pillow(file: ImageFile, channels: int, *_: Any) -> np.ndarray:
+    with Image.open(io.BytesIO(file.data)) as image:
+        return np.asarray(image.convert(MODES[channels]))
+
+
 def raw(folder: Path) -> dict[str, Any]:
-    """Packed arrays of 256, which the step cuts to 224, over cutting JPEGs here."""
+    """Packed arrays of 256, which the step cuts to 224, over those JPEGs."""
     return compare(crops(folder, "raw"), crops(folder, "jpeg"))
 
 
@@ -277,7 +300,7 @@ def resident() -> int:
 
 QUESTIONS = {
     function.__name__: function
-    for function in (jpeg, pillow, raw, arrays, records, workers, memory)
+    for function in (jpeg, pillow, host, raw, arrays, records, workers, memory)
 }
 
 

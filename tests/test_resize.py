@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.performance.measure import compile_step
 from jaxtrain.run.setup import build_setup
-from tests.helpers.images import load_images
+from tests.helpers.images import load_images, write_folder
 
 # A weight is off by 1/2**16 at most: what differs is values that lie, but for that,
 # just between two levels. Where the sizes have a common factor they are not that rare.
@@ -259,6 +260,7 @@ def costs(augment: AugmentConfig, source: str) -> tuple[float, float]:
             augment=augment,
             cache="stream",
             validation_fraction=0.0,
+            test_fraction=0.25 if source.startswith("folder:") else None,
         ),
         model=ModelConfig(name="resnet50"),
         optimizer=OptimizerConfig(learning_rate=0.1),
@@ -278,3 +280,16 @@ def test_augmentations_of_the_imagenet_recipe_are_cheap():
     print(f"FLOPs {flops / plain_flops:.4f}, bytes {num_bytes / plain_bytes:.4f}")
     assert flops < 1.05 * plain_flops
     assert num_bytes < 1.1 * plain_bytes
+
+
+@pytest.mark.slow
+def test_so_they_are_where_the_host_cuts_windows_of_files(tmp_path: Path):
+    """The same of canvases of 448 pixels, which are larger than most windows."""
+    write_folder(tmp_path, {f"{name}/{i}.png": i for name in "ab" for i in range(4)})
+    source = f"folder:{tmp_path}"
+    recipe = AugmentConfig(random_resized_crop=True, horizontal_flip=True)
+    flops, num_bytes = costs(recipe, source)
+    plain_flops, plain_bytes = costs(AugmentConfig(), source)
+    print(f"FLOPs {flops / plain_flops:.4f}, bytes {num_bytes / plain_bytes:.4f}")
+    assert plain_flops < flops < 1.05 * plain_flops
+    assert plain_bytes < num_bytes < 1.1 * plain_bytes

@@ -11,7 +11,7 @@ import numpy as np
 
 # Pieces that lie ready for new arrays, at most; in a stream each new batch takes the
 # memory of one that a step has used.
-MAX_READY = 4
+MAX_READY = 2
 _ready: deque[np.ndarray] = deque(maxlen=MAX_READY)
 
 
