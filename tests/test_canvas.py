@@ -17,7 +17,7 @@ from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import images, loader, sources
 from jaxtrain.data.canvas import BOX
-from jaxtrain.data.files import open_file
+from jaxtrain.data.files import StoredFile, open_file
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.packed.writer import pack
 from jaxtrain.data.preprocess import IMAGE_SIZE, make_preprocess, told_size
@@ -108,6 +108,7 @@ def test_windows_are_those_that_pillow_cuts_and_resizes(here: Path, method: str)
     found, kinds, ties = in_the_step(read, splits), set(), []
     stored, _ = train.store.read(train.indices)
     for i, (one, seed) in enumerate(zip(stored, seeds_of(num).tolist(), strict=True)):
+        assert isinstance(one, StoredFile)
         file = open_file(one.data, 10**6)
         box = images.random_window(
             file.height, file.width, seed, images.Window((0.2, 1.0))
@@ -184,8 +185,9 @@ def test_arrays_are_cut_too_and_grey_turns_to_colour():
     read = read_all(source, crop_seeds=seeds_of(6))
     for i, window in enumerate(on_canvases(read)):
         assert (window == window[..., :1]).all()
-        left, top, right, bottom = images.random_window(*SHAPES[i], (3, 7, i))
-        stored = photograph(*SHAPES[i], 0)[top:bottom, left:right, :1]
+        height, width = SHAPES[i]
+        left, top, right, bottom = images.random_window(height, width, (3, 7, i))
+        stored = photograph(height, width, 0)[top:bottom, left:right, :1]
         if max(stored.shape) <= 32:
             assert (window == stored).all()
         else:

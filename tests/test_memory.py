@@ -26,9 +26,10 @@ def test_memory_of_an_array_that_is_gone_is_used_again():
     place = address(array)
     del array
     assert address(memory.empty(SHAPE)) == place
-    # Not for another size, which takes new memory.
-    assert memory.empty((7,)).shape == (7,)
-    assert not memory._ready or memory._ready[0].size == 7
+    # One of another size takes new memory, and leaves this to the next.
+    other = memory.empty((7,))
+    assert other.shape == (7,) and address(other) != place
+    assert address(memory.empty(SHAPE)) == place
 
 
 @pytest.mark.parametrize(

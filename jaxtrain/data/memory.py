@@ -37,5 +37,5 @@ def _take(size: int) -> np.ndarray:
             break
         if memory.size == size:
             return memory
-        # Of another size: dropped, as batches of a stream have one.
+        _ready.append(memory)
     return np.empty(size, np.uint8)
