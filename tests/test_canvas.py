@@ -175,7 +175,7 @@ class Arrays:
 
     def read(self, indices: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         shapes = [SHAPES[i % 6] for i in indices]
-        arrays = [photograph(*s, 0)[..., :1] for s in shapes]
+        arrays = [photograph(h, w, 0)[..., :1] for h, w in shapes]
         return arrays, self.strata(indices)
 
 
