@@ -19,8 +19,12 @@ os.environ.setdefault("XDG_CACHE_HOME", tempfile.gettempdir() + "/jaxtrain-tests
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
+from jaxtrain.parallel import devices  # noqa: E402
 from tests.helpers.processes import ROOT, Cli, end_all  # noqa: E402
 from tests.helpers.recipes import write_recipe  # noqa: E402
+
+# Also for what runs before the first command, and for single operations.
+devices._enable_compilation_cache()
 
 DISK_BYTES = 12_000_000
 

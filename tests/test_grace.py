@@ -1,21 +1,18 @@
 """A stop that cannot save ends within its time, whatever hangs."""
 
-import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from jaxtrain.checkpoints.orbax import COMMITTED
-from tests.helpers.processes import HANG_TOLD, ROOT, Cli, two
+from tests.helpers.processes import HANG_TOLD, Cli, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import PATIENCE, signal_until_end, wait_until
 
-GRACE = 3
+GRACE = 1
 CONFIG = recipe(
     train="TrainConfig(steps=24, eval_every_steps=100)",
     checkpoint=f"CheckpointConfig(every_steps=8, grace_seconds={GRACE})",
@@ -24,6 +21,19 @@ MESSAGE = (
     f"stopped: not saved within checkpoint.grace_seconds = {GRACE}: the same command "
     "goes on from step 16\n"
 )
+
+# A process whose main thread waits in C, and which is given some seconds to save.
+LOCKED = """
+import ctypes
+from jaxtrain.processes.signals import StopSignals
+with StopSignals() as signals:
+    signals.grace.limit({seconds}, lambda: 0)
+    signals.defer = True
+    print("ready", flush=True)
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
 
 
 def wait_for_hang(cli: Cli, *processes: "subprocess.Popen[str]") -> None:
@@ -74,29 +84,10 @@ def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     ],
 )
 def test_main_thread_in_c_does_not_matter(
-    tmp_path: Path, seconds: int, num_signals: int, code: int, told: str
+    cli: Cli, seconds: int, num_signals: int, code: int, told: str
 ):
     """A mutex that is locked twice is no call that a signal interrupts."""
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import ctypes\n"
-            "from jaxtrain.processes.signals import StopSignals\n"
-            "with StopSignals() as signals:\n"
-            f"    signals.grace.limit({seconds}, lambda: 0)\n"
-            "    signals.defer = True\n"
-            "    print('ready', flush=True)\n"
-            "    mutex = ctypes.create_string_buffer(64)\n"
-            "    for _ in range(2):\n"
-            "        ctypes.CDLL(None).pthread_mutex_lock(mutex)\n",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = cli.start(program=LOCKED.format(seconds=seconds))
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     if num_signals == 1:

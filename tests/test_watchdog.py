@@ -4,28 +4,42 @@ import threading
 
 import pytest
 
+from jaxtrain.checkpoints.orbax import COMMITTED
 from jaxtrain.processes import watchdog as watchdog_lib
 from jaxtrain.processes.watchdog import Watchdog
-from tests.helpers.processes import Cli
+from tests.helpers.processes import HANG_TOLD, Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import PATIENCE, wait_until
 
 CONFIG = recipe(
-    train="TrainConfig(steps=24, eval_every_steps=100, step_timeout_seconds=8)",
+    train="TrainConfig(steps=24, eval_every_steps=100, step_timeout_seconds=600)",
     checkpoint="CheckpointConfig(every_steps=8)",
     logging="LoggingConfig(every_steps=1)",
 )
+# The command line, whose watchdog sees time pass when the test says so.
+PROGRAM = f"""
+import pathlib, time, types
+from jaxtrain.processes import watchdog
+
+def monotonic():
+    return time.monotonic() + 1000 * pathlib.Path("late").exists()
+
+watchdog.time = types.SimpleNamespace(monotonic=monotonic)
+{HANG_TOLD}"""
 
 
 def test_hang_ends_with_75_and_the_stacks(cli: Cli, write_config):
     """The same command then goes on."""
     words = ["--config", write_config(CONFIG), "--workdir", "run"]
-    process = cli.start(*words, JAXTRAIN_FAULT="hang@step:20")
+    process = cli.start(*words, program=PROGRAM, JAXTRAIN_FAULT="hang@step:20")
     run = cli.directory / "run"
+    saved, hangs = run / "checkpoints" / "16" / COMMITTED, cli.directory / "hangs"
+    wait_until(lambda: saved.exists() and hangs.exists(), process)
+    (cli.directory / "late").touch()
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 75, stderr
-    assert "error: no step was done for 8 s (train.step_timeout_seconds)" in stderr
+    assert "error: no step was done for 600 s (train.step_timeout_seconds)" in stderr
     assert "the same command goes on from the last checkpoint" in stderr
     assert 'faults.py", line' in stderr
     assert "before_call" in stderr
@@ -82,13 +96,13 @@ def test_silence_ends_the_run(ends: list[float], clock: FakeClock):
 
 def test_steps_compilation_and_saves_do_not(ends: list[float], clock: FakeClock):
     compiling = True
-    with Watchdog(0.4, lambda: compiling) as watchdog:
+    with Watchdog(0.04, lambda: compiling) as watchdog:
         clock.move_on(100.0)
         compiling = False
         with watchdog.saving():
             clock.move_on(1000.0)
         for _ in range(4):
-            clock.move_on(0.3)
+            clock.move_on(0.03)
             watchdog.beat()
     assert ends == []
 

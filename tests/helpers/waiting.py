@@ -1,5 +1,6 @@
 """Waiting for a state, never for a time."""
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable
@@ -36,4 +37,5 @@ def signal_until_end(process: "subprocess.Popen[str]", signum: int) -> None:
     while process.poll() is None:
         assert time.monotonic() < limit, "no signal ends it"
         process.send_signal(signum)
-        time.sleep(1.5)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1.5)
