@@ -145,7 +145,7 @@ def test_a_target_goes_where_the_pixels_of_its_image_go():
     def follow(target, move):
         return {**target, "mask": move(target["mask"])}
 
-    found = augment(batch, keys, EVERYTHING, jnp.asarray(FILL), follow)
+    found = jax.jit(lambda: augment(batch, keys, EVERYTHING, FILL, follow))()
     moves = dataclasses.replace(EVERYTHING, cutout_size=0)
     assert (found["target"]["mask"] == run(moves, images)).all()
     assert (found["image"] == run(EVERYTHING, images)).all()

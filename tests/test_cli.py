@@ -24,7 +24,7 @@ from jaxtrain.training.schedules import SCHEDULES
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
-from tests.helpers.waiting import PATIENCE, wait_for_lines
+from tests.helpers.waiting import PATIENCE, wait_for_lines, wait_until
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 
@@ -330,7 +330,7 @@ def test_bad_config_file_is_named_with_its_line(
 def test_workdir_that_cannot_be_written(cli: Cli, tmp_path: Path):
     file = tmp_path / "file"
     file.write_text("kept")
-    result = cli.process("--config", DIGITS, "--workdir", file / "run")
+    result = cli("--config", DIGITS, "--workdir", file / "run")
     assert result.code == 2, result.stderr
     assert str(file / "run") in result.stderr and "Traceback" not in result.stderr
     assert file.read_text() == "kept"
@@ -441,14 +441,17 @@ def test_bad_numbers_are_seen_between_lines_of_metrics(
     assert result.code == 0, result.stderr
 
 
-@pytest.mark.parametrize("name", ["config.json", "summary.json"])
-def test_damaged_file_of_a_workdir_is_named(cli: Cli, write_config, name: str):
+def test_damaged_file_of_a_workdir_is_named(cli: Cli, write_config):
     config = write_config(recipe(train="TrainConfig(steps=2)"))
     assert cli("--config", config, "--workdir", "run").code == 0
-    (cli.directory / "run" / name).write_bytes(b"\xff{")
-    result = cli("--config", config, "--workdir", "run")
-    assert result.code == 2, result.stderr
-    assert f"run/{name}" in result.stderr and "Traceback" not in result.stderr
+    for name in ("config.json", "summary.json"):
+        path = cli.directory / "run" / name
+        good = path.read_bytes()
+        path.write_bytes(b"\xff{")
+        result = cli("--config", config, "--workdir", "run")
+        assert result.code == 2, result.stderr
+        assert f"run/{name}" in result.stderr and "Traceback" not in result.stderr
+        path.write_bytes(good)
 
 
 def test_two_runs_in_one_workdir_are_refused(cli: Cli, write_config):
@@ -463,13 +466,27 @@ def test_two_runs_in_one_workdir_are_refused(cli: Cli, write_config):
     assert "another process trains in run" in second.stderr
 
 
+# The command line, which reads one image after the other, for minutes.
+READS = """
+import pathlib, time
+from jaxtrain.__main__ import run
+from jaxtrain.data import image_source, loader
+
+def read_slowly(*args, **kwargs):
+    pathlib.Path("reads").touch()
+    time.sleep(0.5)
+    return read(*args, **kwargs)
+
+read = image_source.ImageSource.read
+image_source.ImageSource.read, loader.READ_BLOCK = read_slowly, 1
+run()
+"""
+
+
 def test_signal_before_there_is_anything_to_save(cli: Cli, write_config):
-    """While a large set is read, which takes minutes here."""
-    data = 'DataConfig(source="synthetic:8x8x1/10/9000000", cache="device")'
-    config = write_config(recipe(data=data))
-    process = cli.start("--config", config, "--workdir", "run")
-    path = cli.directory / "run" / "metrics.jsonl"
-    wait_for_lines(path, 0, process)
+    words = ["--config", write_config(recipe()), "--workdir", "run"]
+    process = cli.start(*words, program=READS)
+    wait_until((cli.directory / "reads").exists, process)
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, stderr

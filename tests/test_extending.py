@@ -51,14 +51,16 @@ def test_every_part_has_an_example_under_30_lines():
 
 @pytest.mark.parametrize("name", FILES)
 def test_example_trains_and_resumes(name: str, folder: Path):
-    words = [*COMMANDS[name], *SHORT.split()]
-    assert main([*words, "--workdir", "whole"]) == 0
-    assert main([*words, "--workdir", "run", "--train.stop-after-steps", "3"]) == 0
-    assert main([*words, "--workdir", "run"]) == 0
+    words = [*COMMANDS[name], *SHORT.split(), "--workdir", "run"]
+    assert main(words) == 0
+    assert read_summary(Path("run"))["step"] == 6
+    whole = read_lines(Path("run"))
+    assert main([*words, "--resume-step", "3"]) == 0
+    again = read_lines(Path("run"))
     for kind in ("train", "eval"):
-        ours, theirs = (read_lines(Path(w), kind) for w in ("run", "whole"))
-        assert ours == theirs
-    assert read_summary(Path("whole"))["step"] == 6
+        ours, theirs = ([x for x in w if x["kind"] == kind] for w in (again, whole))
+        assert ours == theirs and theirs
+    assert {x["step"] for x in again if x["kind"] == "event"} == {3}
 
 
 def test_changed_file_is_told_at_resuming(

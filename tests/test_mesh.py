@@ -1,5 +1,6 @@
 """Sizes of the mesh's axes, where arrays lie on it, and what does not fit."""
 
+import functools
 import math
 from typing import Any
 
@@ -79,16 +80,25 @@ RESNET50 = make_blueprint(
 )
 
 
+ADAMW, SGD = optax.adamw(1e-3), optax.sgd(0.1)
+
+
+@functools.cache
 def abstract_state(optimizer: optax.GradientTransformation) -> Any:
     """Return the state of the ResNet-50, without allocating it."""
     create = CreateState(RESNET50, TrainConfig(steps=1), optimizer)
     return jax.eval_shape(create, keys.root_key(0))
 
 
+@functools.cache
+def split() -> Any:
+    return split_dims(RESNET50.abstract())
+
+
 def layout(shard_params: bool = True, **sizes: int) -> Layout:
     shape = tuple(sizes.get(axis, 1) for axis in MESH_AXES)
     mesh: Any = AbstractMesh(shape, MESH_AXES)
-    return Layout(mesh, split_dims(RESNET50.abstract()), shard_params)
+    return Layout(mesh, split(), shard_params)
 
 
 def bytes_per_device(state: Any, layout: Layout) -> int:
@@ -104,7 +114,7 @@ def bytes_per_device(state: Any, layout: Layout) -> int:
 
 
 def test_fully_sharded_state_is_shared_by_all_devices():
-    state = abstract_state(optax.adamw(1e-3))
+    state = abstract_state(ADAMW)
     whole = bytes_per_device(state, layout())
     # Three copies of 25,557,032 float32 numbers, and the statistics.
     assert whole > 12 * 25_557_032
@@ -116,7 +126,7 @@ def test_fully_sharded_state_is_shared_by_all_devices():
 
 
 def test_rules_catch_kernels_moments_and_statistics():
-    state = abstract_state(optax.adamw(1e-3))
+    state = abstract_state(ADAMW)
     specs = jax.tree.map(lambda s: s.spec, layout(fsdp=4, model=2).state(state))
     block = specs.params["stage2_block2"]
     assert block["conv1"]["kernel"] == P(None, None, "fsdp", "model")
@@ -154,7 +164,7 @@ def test_longest_path_counts():
     ],
 )
 def test_layers_left_whole_are_named(size: int, names: list[str]):
-    params = abstract_state(optax.sgd(0.1)).params
+    params = abstract_state(SGD).params
     placed = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
         params,

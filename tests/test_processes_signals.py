@@ -152,7 +152,7 @@ def test_second_signal_to_one_ends_both_at_once(cli: Cli, start_both, to: int):
 def test_signal_between_the_meeting_and_the_run(cli: Cli, start_both, goes_on: bool):
     """Process 0 waits inside of JAX for the other, which comes late or never."""
     program = PROGRAM.format(act="wait()", place="jax.default_backend", index=1)
-    seconds = 60 if goes_on else 4
+    seconds = 60 if goes_on else 1
     both = start_both("--checkpoint.grace-seconds", seconds, program=program)
     wait_for(cli.directory / "there", both)
     time.sleep(1)  # Process 0 comes there, too; if not, the end is the same.
@@ -160,7 +160,7 @@ def test_signal_between_the_meeting_and_the_run(cli: Cli, start_both, goes_on: b
     if goes_on:
         (cli.directory / "go").touch()
     errors = end(both, 130)
-    told = NOTHING if goes_on else "not saved within checkpoint.grace_seconds = 4"
+    told = NOTHING if goes_on else "not saved within checkpoint.grace_seconds = 1"
     assert f"stopped: {told}" in errors[0]
     assert f"process 0 ended, so this one does: {told}" in errors[1]
 

@@ -11,7 +11,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
 
-STEPS = 16
+STEPS = 8
 CONFIG = recipe(
     precision='"fp64"',
     data='DataConfig(source="digits", batch_size=64, eval_batch_size=64, '
@@ -22,7 +22,7 @@ CONFIG = recipe(
     # Small steps: at a rate of 0.1 a difference of rounding grows tenfold in a step,
     # whatever the devices.
     optimizer='OptimizerConfig(name="sgd", learning_rate=0.001)',
-    train=f"TrainConfig(steps={STEPS}, ema_decay=0.9, eval_every_steps=8)",
+    train=f"TrainConfig(steps={STEPS}, ema_decay=0.9, eval_every_steps=4)",
     logging="LoggingConfig(every_steps=1)",
 )
 GROUPS = "parallel.batch_norm=8"
@@ -94,7 +94,7 @@ def test_losses_with_batch_norm_groups_are_those_of_one_device(
 
 
 def test_run_goes_on_with_another_number_of_devices(global_norm: Path, tmp_path: Path):
-    run(tmp_path, 4, "parallel.preset=fsdp train.stop-after-steps=8")
+    run(tmp_path, 4, "parallel.preset=fsdp train.stop-after-steps=4")
     check_same(global_norm, run(tmp_path, 2, "parallel.preset=tensor"), 2)
 
 

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 PRELOADED = (
@@ -95,10 +95,25 @@ def set_jax_up() -> None:
             jax.config.update(name.lower(), JAX_VARIABLES[name](value))
 
 
+def cache_of_every_process() -> None:
+    """Let all processes of a run write the programs that they compile.
+
+    JAX leaves that to process 0, whose programs are not those of the others on CPUs:
+    they would compile theirs in every run.
+    """
+    from jax._src import compiler
+
+    write: Any = getattr(compiler, "_cache_write")  # noqa: B009
+    first = SimpleNamespace(global_state=SimpleNamespace(process_id=0))
+    seen = {**vars(compiler), "distributed": first}
+    setattr(compiler, write.__name__, FunctionType(write.__code__, seen))
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # It goes to the tests.
     for name in PRELOADED:
         importlib.import_module(name)
+    cache_of_every_process()
     gc.freeze()
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
 

@@ -39,10 +39,25 @@ def as_given(data: Any, batch: Any, root: jax.Array, step: jax.Array) -> Any:
     return batch
 
 
-class Trial:
-    """A tiny model with its jitted step, and the state that calling it moves."""
+# What trials of the same choices start with, by these: nothing that a call changes.
+MADE: dict[str, dict[str, Any]] = {}
 
-    def __init__(
+
+class Trial:
+    """A tiny model with its jitted step, and the state that calling it moves.
+
+    Trials of the same choices share the compiled step, and the state they begin with.
+    """
+
+    def __init__(self, *, anew: bool = False, **choices: Any):
+        # The width of floating point is no choice of a trial, but of JAX.
+        key = repr((jax.dtypes.canonicalize_dtype(np.float64), choices))
+        if anew or key not in MADE:
+            self._make(**choices)
+            MADE[key] = dict(vars(self))
+        vars(self).update(MADE[key])
+
+    def _make(
         self,
         *,
         name: str = "convnet",
