@@ -145,7 +145,8 @@ def test_a_target_goes_where_the_pixels_of_its_image_go():
     def follow(target, move):
         return {**target, "mask": move(target["mask"])}
 
-    found = jax.jit(lambda: augment(batch, keys, EVERYTHING, FILL, follow))()
+    fill = jnp.asarray(FILL)
+    found = jax.jit(lambda: augment(batch, keys, EVERYTHING, fill, follow))()
     moves = dataclasses.replace(EVERYTHING, cutout_size=0)
     assert (found["target"]["mask"] == run(moves, images)).all()
     assert (found["image"] == run(EVERYTHING, images)).all()

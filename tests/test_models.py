@@ -272,8 +272,8 @@ def test_two_steps_of_training(name: str) -> None:
 
 def test_residual_blocks_start_as_their_shortcut() -> None:
     for name, last in ("resnet18", "norm2"), ("resnet50", "norm3"):
-        block: Any = abstract(TINY[name], (16, 16, 3)).stage1_block2  # type: ignore[attr]
-        x = random_images(2, 8, 8, block.conv1.in_features)
+        shapes: Any = abstract(TINY[name], (16, 16, 3))
+        x = random_images(2, 8, 8, shapes.stage1_block2.conv1.in_features)
 
         @jax.jit
         def start(x: jax.Array) -> tuple[jax.Array, Any]:
