@@ -1,8 +1,9 @@
 """A trained model in use: images in; logits, probabilities or features out."""
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,14 +13,14 @@ from flax import nnx
 
 from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ParallelConfig
-from jaxtrain.data import ahead
 from jaxtrain.data.augment.normalize import normalize
-from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import shown
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
+from jaxtrain.inference import stream
 from jaxtrain.inference.description import Description
-from jaxtrain.inference.pixels import as_sequence, to_pixels
+from jaxtrain.inference.pixels import AnyImage, as_sequence
+from jaxtrain.inference.stream import Loaded
 from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
@@ -141,55 +142,63 @@ class TrainedModel:
         Returns:
           float32 (n or more, ...): rows beyond n are of padding.
         """
-        size = self.batch_size(len(pixels))
+        return self.start(self._jitted[output], pixels, self.batch_size(len(pixels)))
+
+    def start(self, program: Any, pixels: np.ndarray, size: int) -> Any:
+        """Start one of the `compiled` programs on a batch.
+
+        Args:
+          program: that `compiled` returned.
+          pixels: uint8 (n, H, W, C).
+          size: of the batch that the program gets, n or more, which the devices can
+            share (see `share`).
+
+        Returns:
+          What the program makes of the batch, with rows of padding beyond n.
+        """
         padded = np.zeros((1, size, *pixels.shape[1:]), np.uint8)
         padded[0, : len(pixels)] = pixels
-        placed = sharding.put_batch(self.mesh, padded, size)
-        params, model_state = self._placed
-        return self._jitted[output](params, model_state, placed)
+        return program(*self._placed, sharding.put_batch(self.mesh, padded, size))
+
+    def compiled(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
+        """Return the program of `(params, model_state, normalised images) -> arrays`.
+
+        It is compiled for each size of a batch that it is started with.
+        """
+
+        def run(params: Any, model_state: Any, pixels: jax.Array) -> Any:
+            return function(params, model_state, self.prepare(pixels[0]))
+
+        return jax.jit(run, out_shardings=sharding.replicated(self.mesh))
+
+    def shapes(self, function: Callable[[Any, Any, jax.Array], Any], num: int) -> Any:
+        """Return the shapes of what a function makes of so many normalised images."""
+        pixels = jax.ShapeDtypeStruct((num, *self.image_shape), np.uint8)
+        images = jax.eval_shape(self.prepare, pixels)
+        return jax.eval_shape(function, self.params, self.model_state, images)
+
+    def share(self, num: int) -> int:
+        """Return the smallest size of a batch from `num` on that the devices share."""
+        devices = sharding.num_batch_shards(self.mesh)
+        return -(-num // devices) * devices
 
     def batch_size(self, num: int) -> int:
         """Return the size of the batch that a program is compiled for."""
-        size = 1 << max(0, num - 1).bit_length()
-        devices = sharding.num_batch_shards(self.mesh)
-        return -(-size // devices) * devices
+        return self.share(1 << max(0, num - 1).bit_length())
 
     def _all(self, output: Output, given: Any) -> np.ndarray:
         images = as_sequence(given)
         if not len(images):
-            width = jax.eval_shape(self._jitted[output], *self._example()).shape[1:]
+            width = self.shapes(self._functions[output], 1).shape[1:]
             return np.zeros((0, *width), np.float32)
-        found = []
-        for num, result in self._started(output, images):
-            found.append(np.asarray(result)[:num])
+        about, num = self.description, len(images)
+        loaded = _readable(
+            stream.load(images.__getitem__, num, about, MAX_BATCH), images
+        )
+        started = stream.compute(loaded, lambda pixels: self.run(pixels, output))
+        with contextlib.closing(started):
+            found = [np.asarray(x)[: len(batch.pixels)] for batch, x in started]
         return np.concatenate(found)
-
-    def _started(self, output: Output, images: Any) -> Iterator[tuple[int, jax.Array]]:
-        """Yield the sizes and the outputs of batches; images are read ahead."""
-        about = self.description
-
-        def read(start: int) -> np.ndarray:
-            some = images[start : start + MAX_BATCH]
-            return np.stack([self._pixels(start + i, x) for i, x in enumerate(some)])
-
-        starts = range(0, len(images), MAX_BATCH)
-        last = None
-        for pixels in ahead.by_threads(read, starts, ahead.READ_THREADS):
-            assert pixels.shape[1:] == about.image_shape
-            result = self.run(pixels, output)
-            if last is not None:
-                yield last
-            last = len(pixels), result
-        if last is not None:
-            yield last
-
-    def _pixels(self, index: int, image: Any) -> np.ndarray:
-        try:
-            return to_pixels(image, self.image_shape, self.description.fit)
-        except UnreadableError as error:
-            is_path = isinstance(image, str | os.PathLike)
-            name = shown(os.fspath(image)) if is_path else f"image {index}"
-            raise UserError(f"{name} is unreadable: {error}") from None
 
     @functools.cached_property
     def _placed(self) -> tuple[Any, Any]:
@@ -197,26 +206,38 @@ class TrainedModel:
         return jax.device_put((self.params, self.model_state), where)
 
     @functools.cached_property
-    def _jitted(self) -> dict[str, Callable[..., jax.Array]]:
-        def over_pixels(function: Any) -> Any:
-            def run(params: Any, model_state: Any, pixels: jax.Array) -> jax.Array:
-                return function(params, model_state, self.prepare(pixels[0]))
-
-            return jax.jit(run, out_shardings=sharding.replicated(self.mesh))
-
+    def _functions(self) -> dict[str, Callable[..., jax.Array]]:
         def probabilities(*arguments: Any) -> jax.Array:
             return jax.nn.softmax(self.forward(*arguments), axis=-1)
 
-        functions = {
+        return {
             "logits": self.forward,
             "probabilities": probabilities,
             "features": self.features_of,
         }
-        return {name: over_pixels(function) for name, function in functions.items()}
 
-    def _example(self) -> tuple[Any, Any, Any]:
-        pixels = jax.ShapeDtypeStruct((1, 1, *self.image_shape), np.uint8)
-        return self.params, self.model_state, pixels
+    @functools.cached_property
+    def _jitted(self) -> dict[str, Any]:
+        return {name: self.compiled(f) for name, f in self._functions.items()}
+
+
+def _readable(
+    batches: Generator[Loaded, None, None], images: Sequence[AnyImage]
+) -> Generator[Loaded, None, None]:
+    """Let batches through.
+
+    Raises:
+      UserError: an image could not be read.
+    """
+    with contextlib.closing(batches):
+        for batch in batches:
+            for place, error in batch.errors.items():
+                index = batch.start + place
+                image = images[index]
+                known = isinstance(image, str | os.PathLike)
+                name = shown(os.fsencode(image)) if known else f"image {index}"
+                raise UserError(f"{name} is unreadable: {error}")
+            yield batch
 
 
 def abstract_weights(description: Description) -> tuple[Any, Any]:
