@@ -19,6 +19,7 @@ from jaxtrain.errors import (
     START_AGAIN,
     BadNumbersError,
     CheckpointError,
+    IncompleteError,
     Interrupted,
     StartAgainError,
     UserError,
@@ -36,6 +37,7 @@ COMMANDS = {
     "scale": "jaxtrain.commands.scale",
     "data": "jaxtrain.commands.data",
     "checkpoint": "jaxtrain.commands.checkpoint",
+    "predict": "jaxtrain.commands.predict",
 }
 DEFAULT = "train"
 
@@ -44,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     0: done; 2: the input is wrong; 5: the numbers went bad; 128 + the signal's number:
-    stopped, and saved; 1: a checkpoint could not be written or read; 75: start again,
-    as the run hung or lost a process. An exception is a bug. Several processes end
-    together, with the code of the one that failed.
+    stopped, and saved; 1: a checkpoint could not be written or read, or an image with
+    --strict; 75: start again, as the run hung or lost a process. An exception is a bug.
+    Several processes end together, with the code of the one that failed.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with StopSignals() as signals:
@@ -110,7 +112,7 @@ def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
         return 2, error
     except BadNumbersError as error:
         return 5, error
-    except CheckpointError as error:
+    except (CheckpointError, IncompleteError) as error:
         _ask_others()
         return 1, error
     except StartAgainError as error:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Iterator
 
 import rich.console
 
@@ -34,3 +35,24 @@ class Console(rich.console.Console):
 def discard() -> None:
     """Let standard output lead nowhere from now on."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar, on a terminal alone; hand out what advances it."""
+    # Here, as few commands need it, and all import this module.
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console()
+    if not console.is_terminal:
+        yield lambda num: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(name, total=total)
+        yield lambda num: bar.advance(task, num)

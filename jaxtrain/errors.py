@@ -23,6 +23,10 @@ class DamagedError(CheckpointError):
     """A checkpoint cannot be read, or is not what was saved; an older one may be."""
 
 
+class IncompleteError(RuntimeError):
+    """It was done, but for a part that could not be (exit 1)."""
+
+
 class StartAgainError(RuntimeError):
     """Something was lost that a new start brings back (exit 75)."""
 

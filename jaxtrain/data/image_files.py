@@ -48,6 +48,11 @@ class Names:
     def join(cls, names: list[bytes]) -> "Names":
         return cls(b"".join(names), np.cumsum([len(n) for n in names], dtype=np.int64))
 
+    def first(self, num: int) -> "Names":
+        """Return the first names, at most so many."""
+        ends = self.ends[:num]
+        return Names(self.text[: ends[-1] if len(ends) else 0], ends)
+
     def __len__(self) -> int:
         return len(self.ends)
 

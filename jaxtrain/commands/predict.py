@@ -1,0 +1,218 @@
+"""`main.py predict`: what a trained model finds in image files."""
+
+import contextlib
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from jaxtrain.errors import IncompleteError, UserError
+from jaxtrain.processes.signals import StopSignals
+
+if TYPE_CHECKING:
+    from jaxtrain.data.image_files import Names
+    from jaxtrain.inference.model import TrainedModel
+    from jaxtrain.inference.predict import Layout, Predicted, Wanted
+    from jaxtrain.inference.sinks import Sink
+    from jaxtrain.inference.tables import Row
+
+EXAMPLE = "--workdir runs/digits --out predictions.csv photos more/*.png"
+
+# Rows of the table on the screen.
+NUM_SHOWN = 20
+# Outputs of a row there, of a model that knows no classes.
+NUM_OUTPUTS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Classify your own images by a trained model: a table, features, explanations."""
+
+    # Files, folders (with those below), patterns, or - for names on standard input.
+    images: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    # Folder of a run, or of a model exported as safetensors.
+    workdir: Path
+    # Of a run: the best by its validation, the latest, or that of a step.
+    checkpoint: str = "best"
+    # Table to write, .csv, .jsonl or .parquet; None: the first rows, on the screen.
+    out: Path | None = None
+    # So many of the likeliest classes.
+    topk: int = 1
+    # Images that the devices compute at once.
+    batch_size: int = 64
+    # End with exit code 1 if an image could not be read.
+    strict: bool = False
+    # New folder for pictures of what the likeliest class was seen by (Grad-CAM).
+    explain: Path | None = None
+    # File, .npy, for what the last layer gets of each image, float32 (N, F).
+    features: Path | None = None
+    # Divide the logits by the temperature that evaluate --calibrate has fitted.
+    calibrated: bool = False
+    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+
+
+def run(arguments: Arguments, signals: StopSignals) -> None:
+    """Predict all images, or as many as the screen shows if nothing else is asked for.
+
+    Raises:
+      UserError: an option, the model or the images do not fit, or a file cannot be
+        written.
+      IncompleteError: with --strict, images could not be read.
+    """
+    _check(arguments)
+    from jaxtrain.inference import predict
+    from jaxtrain.inference.found import find
+    from jaxtrain.inference.load import load_model
+    from jaxtrain.parallel import devices
+
+    found = find(arguments.images)
+    devices.start(arguments.platform)
+    model = load_model(arguments.workdir, arguments.checkpoint)
+    wanted = _wanted(arguments, model)
+    predict.check(model, wanted)
+    names = found if _all_wanted(arguments) else found.first(NUM_SHOWN)
+    layout = predict.Layout.of(model, wanted)
+    start, shown, unreadable = time.perf_counter(), [], 0
+    batches = predict.predict(model, names, wanted, arguments.batch_size)
+    with _sinks(arguments, model, names, layout) as sinks:
+        for batch in _with_bar(batches, len(names)):
+            for write in sinks:
+                write(batch)
+            if len(shown) < NUM_SHOWN:
+                shown += list(layout.rows(names, batch))[: NUM_SHOWN - len(shown)]
+            unreadable += sum(error is not None for error in batch.errors)
+    seconds = time.perf_counter() - start
+    if arguments.out is None:
+        _show(shown, model.class_names is not None)
+    left = len(found) - len(shown)
+    _tell(arguments, len(names), left, unreadable, seconds)
+    if arguments.strict and unreadable:
+        raise IncompleteError(
+            f"--strict: {unreadable:,} of {len(names):,} images could not be read"
+        )
+
+
+def _check(arguments: Arguments) -> None:
+    """Check what needs neither the model nor the images."""
+    from jaxtrain.inference import tables
+
+    for option in ("topk", "batch_size"):
+        value = getattr(arguments, option)
+        if value < 1:
+            raise UserError(f"--{option.replace('_', '-')} {value}: give 1 or more")
+    if arguments.out is not None:
+        tables.check("--out", arguments.out)
+    if arguments.features is not None and arguments.features.suffix != ".npy":
+        raise UserError(
+            f"--features {arguments.features}: it is a file of NumPy, such as "
+            "features.npy"
+        )
+
+
+def _all_wanted(arguments: Arguments) -> bool:
+    """Tell whether images are of use beyond the rows that the screen shows."""
+    written = arguments.out, arguments.explain, arguments.features
+    return arguments.strict or any(path is not None for path in written)
+
+
+def _wanted(arguments: Arguments, model: "TrainedModel") -> "Wanted":
+    from jaxtrain.inference import temperature
+    from jaxtrain.inference.predict import Wanted
+
+    fitted = None
+    if arguments.calibrated:
+        fitted = temperature.read(arguments.workdir, model.origin)
+    return Wanted(
+        topk=arguments.topk,
+        temperature=fitted,
+        features=arguments.features is not None,
+        maps=arguments.explain is not None,
+    )
+
+
+@contextlib.contextmanager
+def _sinks(
+    arguments: Arguments, model: "TrainedModel", names: "Names", layout: "Layout"
+) -> "Iterator[list[Sink]]":
+    """Open all that is to be written: all of it is there at the end, or nothing."""
+    from jaxtrain.inference import predict, sinks
+
+    with contextlib.ExitStack() as stack:
+        opened = []
+        if arguments.out is not None:
+            opened.append(sinks.table(arguments.out, names, layout))
+        if arguments.features is not None:
+            width = predict.num_features(model)
+            opened.append(sinks.features(arguments.features, len(names), width))
+        if arguments.explain is not None:
+            opened.append(sinks.overlays(arguments.explain, names))
+        yield [stack.enter_context(one) for one in opened]
+
+
+def _with_bar(
+    batches: "Generator[Predicted, None, None]", total: int
+) -> "Iterator[Predicted]":
+    """Let batches through, with a progress bar on a terminal."""
+    from jaxtrain.console import progress
+
+    with contextlib.closing(batches), progress("predicting", total) as advance:
+        for batch in batches:
+            yield batch
+            advance(len(batch.errors))
+
+
+def _show(rows: "list[Row]", classes: bool) -> None:
+    """Print rows as a table: a row of a table for each image."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from jaxtrain.console import Console
+    from jaxtrain.data.image_files import shown
+
+    heads = ("filename", "label", "prob") if classes else ("filename", "outputs")
+    table = Table(*heads)
+    for row in rows:
+        name, cells = shown(row["filename"]), _cells(row, classes)
+        # Names of files and classes may look like rich's markup: a Text has none.
+        table.add_row(*(Text(cell) for cell in (name, *cells)))
+    Console().print(table)
+
+
+def _cells(row: "Row", classes: bool) -> tuple[str, ...]:
+    from jaxtrain.console import printable
+
+    def values(name: str) -> list[Any]:
+        return [x for key, x in row.items() if key.partition("_")[0] == name]
+
+    if row["error"] is not None:
+        return (printable(f"unreadable: {row['error']}"),)
+    if classes:
+        probs = "\n".join(f"{x:.4f}" for x in values("prob"))
+        return printable("\n".join(values("label"))), probs
+    outputs = values("output")
+    more = "" if len(outputs) <= NUM_OUTPUTS else " ..."
+    return (" ".join(f"{x:.4g}" for x in outputs[:NUM_OUTPUTS]) + more,)
+
+
+def _tell(
+    arguments: Arguments, num: int, left: int, unreadable: int, seconds: float
+) -> None:
+    """Print what was written, what was left out, and how long it took."""
+    written = arguments.out, arguments.features, arguments.explain
+    names = ", ".join(str(path) for path in written if path is not None)
+    lines = []
+    if names:
+        lines.append(f"{names}: {num:,} images in {seconds:.1f} s")
+    if unreadable:
+        lines.append(f"{unreadable:,} of {num:,} images could not be read")
+    if arguments.out is None and left:
+        looked_at = "are not shown" if num > NUM_SHOWN else "were not looked at"
+        lines.append(
+            f"{left:,} more {looked_at}: --out predictions.csv takes all of them"
+        )
+    for line in lines:
+        print(line)

@@ -1,0 +1,122 @@
+"""The image files that words of the command line stand for."""
+
+import glob
+import os
+import sys
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from jaxtrain.data.folder import ENDINGS
+from jaxtrain.data.image_files import Names, shown
+from jaxtrain.errors import UserError
+
+# Stands for the names that standard input has.
+STDIN = "-"
+
+
+def find(words: Sequence[str], stdin: BinaryIO | None = None) -> Names:
+    """Return the names of image files, in the order of the words, sorted within each.
+
+    Args:
+      words: files, which are taken whatever they are called; folders, of which image
+        files are taken by their endings, also from folders below, but none that are
+        hidden; patterns such as `photos/**/*.jpg`; and `-`.
+      stdin: standard input: names one a line, or as `find -print0` writes them. They
+        are taken as they are: whether the files are there is seen when they are read.
+
+    Raises:
+      UserError: a word stands for no image, or two for the same.
+    """
+    if not words:
+        raise UserError(
+            "give images: files, folders, patterns such as 'photos/*.jpg', or - for "
+            "names from standard input"
+        )
+    if words.count(STDIN) > 1:
+        raise UserError("- is given twice: standard input is read once")
+    found: list[bytes] = []
+    for word in words:
+        found += _of_stdin(stdin) if word == STDIN else _of_word(word)
+    _check_distinct(found)
+    return Names.join(found)
+
+
+def _of_stdin(stdin: BinaryIO | None) -> list[bytes]:
+    text = (stdin or sys.stdin.buffer).read()
+    names = [name for name in text.split(b"\0" if b"\0" in text else b"\n") if name]
+    if not names:
+        raise UserError("- : standard input has no names of images, one a line")
+    return names
+
+
+def _of_word(word: str) -> list[bytes]:
+    # A file may be called like a pattern.
+    if os.path.lexists(word):
+        path = os.fsencode(word)
+        return _of_folder(path) if os.path.isdir(path) else [path]
+    if not glob.has_magic(word):
+        raise UserError(
+            f"{shown(word)}: no such file or folder, seen from {shown(os.getcwd())}"
+        )
+    matches = sorted(os.fsencode(path) for path in glob.iglob(word, recursive=True))
+    if not matches:
+        raise UserError(
+            f"{shown(word)} matches nothing, seen from {shown(os.getcwd())}"
+        )
+    found = []
+    for path in matches:
+        if not os.path.isdir(path):
+            found.append(path)
+        # `**` matches folders and what lies in them: once is enough.
+        elif "**" not in word:
+            found += _images_below(path)
+    if not found:
+        raise UserError(f"{shown(word)} matches folders without images alone")
+    return found
+
+
+def _of_folder(path: bytes) -> list[bytes]:
+    found = _images_below(path)
+    if not found:
+        known = " ".join(ending.decode() for ending in ENDINGS)
+        raise UserError(f"{shown(path)} holds no image: no file ends with {known}")
+    return found
+
+
+def _images_below(path: bytes) -> list[bytes]:
+    found = []
+    for folder, folders, names in os.walk(path, onerror=_refuse):
+        folders[:] = [name for name in folders if not name.startswith(b".")]
+        found += [
+            os.path.join(folder, name)
+            for name in names
+            if not name.startswith(b".") and name.lower().endswith(ENDINGS)
+        ]
+    return sorted(found)
+
+
+def _refuse(error: OSError) -> None:
+    raise UserError(f"cannot read {shown(error.filename)}: {error.strerror}")
+
+
+def _check_distinct(names: Sequence[bytes]) -> None:
+    """Check that no file is given twice, by one spelling or by several."""
+    # Hashes first, as a million paths take much memory.
+    if len({hash(os.path.abspath(name)) for name in names}) == len(names):
+        return
+    known: dict[bytes, bytes] = {}
+    for name in names:
+        other = known.setdefault(os.path.abspath(name), name)
+        if other is not name:
+            also = "" if other == name else f", also as {shown(other)}"
+            raise UserError(f"{shown(name)} is given twice{also}: give it once")
+
+
+def common_folder(names: Names) -> bytes:
+    """Return the folder that all files lie in, or below."""
+    common = os.path.dirname(os.path.abspath(names[0]))
+    for i in range(1, len(names)):
+        path = os.path.abspath(names[i])
+        if not path.startswith(os.path.join(common, b"")):
+            common = os.path.commonpath([common, os.path.dirname(path)])
+    return common

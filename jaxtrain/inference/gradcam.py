@@ -1,0 +1,81 @@
+"""Grad-CAM (Selvaraju et al. 2017, arXiv:1610.02391): what a class is seen by.
+
+Of the last activations A that have rows and columns, and the logit y of a class:
+
+    weights_k = mean over rows and columns of dy / dA_k
+    map       = relu(sum over channels k of weights_k A_k)
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.dtypes import widen
+from jaxtrain.errors import UserError
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.training import step
+
+
+def last_piece(model: TrainedModel) -> int:
+    """Return the place of the last piece that leaves more than one row or column.
+
+    Raises:
+      UserError: there is none.
+    """
+    num = len(model.description.blueprint().abstract().pieces)
+
+    def activations(params: Any, model_state: Any, images: jax.Array) -> list[Any]:
+        found = [images]
+        for i in range(num):
+            part = slice(i, i + 1)
+            x = step.predict(model.graphdef, params, model_state, found[-1], part)
+            found.append(x)
+        return found[1:]
+
+    shapes = model.shapes(activations, 1)
+    for index in reversed(range(num)):
+        x = shapes[index]
+        known = isinstance(x, jax.ShapeDtypeStruct) and len(x.shape) == 4
+        if known and x.shape[1] * x.shape[2] > 1:
+            return index
+    raise UserError(
+        f"--explain: no piece of model.name = {model.description.model.name!r} leaves "
+        "rows and columns, so there is nothing to draw"
+    )
+
+
+def maps(
+    model: TrainedModel,
+    last: int,
+    params: Any,
+    model_state: Any,
+    images: jax.Array,
+    classes: jax.Array,
+) -> jax.Array:
+    """Return the maps of one class of each image, float32 (B, rows, columns).
+
+    May be traced.
+
+    Args:
+      model: that is explained.
+      last: place of the piece whose activations are weighed (`last_piece`).
+      params: of the model.
+      model_state: of the model.
+      images: normalised (B, H, W, C).
+      classes: (B,).
+    """
+
+    def apply(x: Any, part: slice) -> Any:
+        return step.predict(model.graphdef, params, model_state, x, part)
+
+    def sum_of_logits(activations: jax.Array) -> jax.Array:
+        logits = widen(apply(activations, slice(last + 1, None)))
+        return jnp.take_along_axis(logits, classes[:, None], axis=1).sum()
+
+    with jax.default_matmul_precision(model.policy.products):
+        activations = apply(images, slice(last + 1))
+        # No image has an effect on the logits of another.
+        grads = widen(jax.grad(sum_of_logits)(activations))
+    weights = grads.mean((1, 2), keepdims=True)
+    return jax.nn.relu((weights * widen(activations)).sum(-1))

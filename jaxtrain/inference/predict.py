@@ -1,0 +1,211 @@
+"""What a model finds in many image files: rows of a table, features, maps."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.data.files import MODES
+from jaxtrain.data.image_files import Names
+from jaxtrain.errors import UserError
+from jaxtrain.inference import gradcam, stream
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.inference.tables import Columns, Row
+
+NAME, ERROR = "filename", "error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is asked of each image.
+
+    Attributes:
+      topk: the likeliest classes; of a model without classes, 1: all its outputs.
+      temperature: that logits are divided by; None: they are not.
+      features: what the last layer gets.
+      maps: Grad-CAM of the likeliest class.
+    """
+
+    topk: int = 1
+    temperature: float | None = None
+    features: bool = False
+    maps: bool = False
+
+
+class Predicted(NamedTuple):
+    """A batch of images, and what was found in them.
+
+    Attributes:
+      start: place of the first image among all.
+      pixels: as the model saw them, uint8 (n, H, W, C).
+      errors: why an image could not be read, or None, for each.
+      found: by name, (n, ...): `output`, or `index` and `prob` of the likeliest
+        classes; `features`; `map`.
+    """
+
+    start: int
+    pixels: np.ndarray
+    errors: list[str | None]
+    found: dict[str, np.ndarray]
+
+
+def check(model: TrainedModel, wanted: Wanted) -> None:
+    """Check that a model can be asked for it.
+
+    Raises:
+      UserError: it cannot.
+    """
+    names, about = model.class_names, model.description
+    channels = model.image_shape[-1]
+    if channels not in MODES:
+        raise UserError(
+            f"the model takes images of {channels} channels, which no image file has: "
+            "give arrays to load_model(...).predict in Python"
+        )
+    if names is None:
+        asked = {
+            "--topk": wanted.topk != 1,
+            "--calibrated": wanted.temperature is not None,
+            "--explain": wanted.maps,
+        }
+        for option in (option for option, given in asked.items() if given):
+            raise UserError(f"{option}: task = {about.task!r} has no classes")
+    elif wanted.topk > len(names):
+        raise UserError(f"--topk {wanted.topk}: the model knows {len(names)} classes")
+
+
+def predict(
+    model: TrainedModel, names: Names, wanted: Wanted, batch_size: int
+) -> Generator[Predicted, None, None]:
+    """Yield what a model finds in image files, batch by batch, in their order.
+
+    Files are read ahead, and the device computes a batch while the caller has the one
+    before. No more than a few batches are in memory.
+    """
+    program = model.compiled(_function(model, wanted))
+    # A last batch that is smaller would need a program of its own.
+    size = min(model.share(batch_size), model.batch_size(len(names)))
+    loaded = stream.load(
+        lambda i: os.fsdecode(names[i]), len(names), model.description, batch_size
+    )
+    started = stream.compute(loaded, lambda x: model.start(program, x, size))
+    with contextlib.closing(started):
+        for batch, result in started:
+            num = len(batch.pixels)
+            errors = [batch.errors.get(i) for i in range(num)]
+            yield Predicted(
+                batch.start,
+                batch.pixels,
+                [None if error is None else str(error) for error in errors],
+                {name: np.asarray(x)[:num] for name, x in result.items()},
+            )
+
+
+def _function(model: TrainedModel, wanted: Wanted) -> Any:
+    """Return `(params, model_state, images) -> arrays by name`.
+
+    What it needs twice, such as the convolutions, XLA computes once.
+    """
+    last = gradcam.last_piece(model) if wanted.maps else 0
+
+    def function(
+        params: Any, model_state: Any, images: jax.Array
+    ) -> dict[str, jax.Array]:
+        arguments = params, model_state, images
+        logits = model.forward(*arguments)
+        if model.class_names is None:
+            found = {"output": logits}
+        else:
+            # Probabilities may be equal where logits are not.
+            _, index = jax.lax.top_k(logits, wanted.topk)
+            if wanted.temperature is not None:
+                logits = logits / wanted.temperature
+            probabilities = jax.nn.softmax(logits, axis=-1)
+            prob = jnp.take_along_axis(probabilities, index, axis=1)
+            found = {"index": index, "prob": prob}
+        if wanted.features:
+            found["features"] = model.features_of(*arguments)
+        if wanted.maps:
+            found["map"] = gradcam.maps(model, last, *arguments, found["index"][:, 0])
+        return found
+
+    return function
+
+
+def num_features(model: TrainedModel) -> int:
+    """Return how many numbers the last layer gets of an image.
+
+    Raises:
+      UserError: the last layer is no `Head`, or gets no row of numbers.
+    """
+    shape = model.shapes(model.features_of, 1).shape
+    if len(shape) != 2:
+        raise UserError(
+            f"--features: the last layer gets {list(shape[1:])} of an image, and not a "
+            "row of numbers"
+        )
+    return shape[1]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of the table, named as timm's inference script names them.
+
+    Attributes:
+      class_names: None: there are no classes.
+      topk: the likeliest classes.
+      num_outputs: of a model without classes.
+    """
+
+    class_names: tuple[str, ...] | None
+    topk: int
+    num_outputs: int
+
+    @classmethod
+    def of(cls, model: TrainedModel, wanted: Wanted) -> "Layout":
+        return cls(model.class_names, wanted.topk, model.description.num_outputs)
+
+    @functools.cached_property
+    def columns(self) -> Columns:
+        kinds: Columns = {NAME: str}
+        if self.class_names is None:
+            kinds |= {f"output_{i}": float for i in range(self.num_outputs)}
+        else:
+            values = ("index", int), ("label", str), ("prob", float)
+            for name, kind in values:
+                kinds |= {f"{name}{end}": kind for end in self._endings}
+        return {**kinds, ERROR: str}
+
+    @property
+    def _endings(self) -> list[str]:
+        return [""] if self.topk == 1 else [f"_{i}" for i in range(self.topk)]
+
+    def rows(self, names: Names, batch: Predicted) -> Iterator[Row]:
+        """Yield the rows of a batch; of an image that cannot be read, None and why."""
+        for i, error in enumerate(batch.errors):
+            name = names[batch.start + i].decode("utf-8", "backslashreplace")
+            values = {} if error is not None else self._values(batch.found, i)
+            yield {**dict.fromkeys(self.columns), NAME: name, **values, ERROR: error}
+
+    def _values(self, found: dict[str, np.ndarray], i: int) -> Row:
+        if self.class_names is None:
+            return {f"output_{j}": plain(x) for j, x in enumerate(found["output"][i])}
+        values: Row = {}
+        for end, index, prob in zip(
+            self._endings, found["index"][i], found["prob"][i], strict=True
+        ):
+            values[f"index{end}"] = int(index)
+            values[f"label{end}"] = self.class_names[index]
+            values[f"prob{end}"] = plain(prob)
+        return values
+
+
+def plain(x: np.floating[Any]) -> float:
+    """Return the shortest number that is this one in its own dtype."""
+    return float(str(x))

@@ -1,0 +1,89 @@
+"""Where predictions go, batch by batch: each target is written whole or not at all."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.data.image_files import Names
+from jaxtrain.inference.feature_file import FeatureFile
+from jaxtrain.inference.overlay import Overlays
+from jaxtrain.inference.predict import Layout, Predicted
+from jaxtrain.inference.tables import open_table
+from jaxtrain.records.whole import reported, whole
+
+Sink = Callable[[Predicted], None]
+
+
+@contextlib.contextmanager
+def table(path: Path, names: Names, layout: Layout) -> Iterator[Sink]:
+    """Write rows into the file of `--out`."""
+
+    def make(partial: Path) -> Any:
+        return open_table(partial, path.suffix, layout.columns)
+
+    with _opened("--out", path, make) as rows:
+        yield lambda batch: rows.write(list(layout.rows(names, batch)))
+
+
+@contextlib.contextmanager
+def features(path: Path, num: int, width: int) -> Iterator[Sink]:
+    """Write features into the file of `--features`; NaN where there is no image."""
+
+    def make(partial: Path) -> Any:
+        return FeatureFile(partial, (num, width))
+
+    with _opened("--features", path, make) as file:
+
+        def write(batch: Predicted) -> None:
+            rows = batch.found["features"].astype(np.float32)
+            rows[[error is not None for error in batch.errors]] = np.nan
+            file.write(rows)
+
+        yield write
+
+
+@contextlib.contextmanager
+def overlays(path: Path, names: Names) -> Iterator[Sink]:
+    """Write pictures into the folder of `--explain`."""
+    with whole("--explain", path, folder=True) as partial:
+        drawn = Overlays(partial, names)
+
+        def write(batch: Predicted) -> None:
+            with reported("--explain", path):
+                for i, heat in enumerate(batch.found["map"]):
+                    if batch.errors[i] is None:
+                        drawn.write(batch.start + i, batch.pixels[i], heat)
+
+        yield write
+
+
+class _Reported:
+    """Passes on to a file, whose errors name the option."""
+
+    def __init__(self, file: Any, option: str, path: Path):
+        self._file, self._of = file, (option, path)
+
+    def write(self, rows: Any) -> None:
+        with reported(*self._of):
+            self._file.write(rows)
+
+
+@contextlib.contextmanager
+def _opened(
+    option: str, path: Path, make: Callable[[Path], Any]
+) -> Iterator[_Reported]:
+    """Open what has `write` and `close`, under another name until all is well."""
+    with whole(option, path) as partial:
+        with reported(option, path):
+            file = make(partial)
+        try:
+            yield _Reported(file, option, path)
+        except BaseException:  # A signal, too.
+            with contextlib.suppress(OSError):
+                file.close()
+            raise
+        with reported(option, path):
+            file.close()

@@ -1,0 +1,71 @@
+"""Files and folders that a user asked for, whole or not at all."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxtrain.errors import UserError
+
+
+@contextlib.contextmanager
+def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Hand out another name beside a path, which becomes the path at the end.
+
+    If anything goes wrong, a signal too, what was written is removed. A file that was
+    there is replaced; a folder must be new, or empty.
+
+    Args:
+      option: that named the path, for messages.
+      path: to be written.
+      folder: it is a folder, which is made.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with reported(option, path):
+        _check(option, path, folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if folder:
+            partial.mkdir()
+        else:
+            partial.touch()
+    try:
+        yield partial
+        with reported(option, path):
+            os.replace(partial, path)
+    except BaseException:  # A signal, too.
+        if folder:
+            shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def reported(option: str, path: Path) -> Iterator[None]:
+    """Make a mistake of the user out of an error of the system.
+
+    Raises:
+      UserError: there was one.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{option} {path}: cannot write there ({error.strerror or error}): choose "
+            "another place"
+        ) from None
+
+
+def _check(option: str, path: Path, folder: bool) -> None:
+    if folder and os.path.lexists(path) and not path.is_dir():
+        raise UserError(f"{option} {path} is a file: give a folder")
+    if folder and path.is_dir() and any(path.iterdir()):
+        raise UserError(
+            f"{option} {path} holds something already: remove it, or choose another"
+        )
+    if not folder and path.is_dir():
+        raise UserError(f"{option} {path} is a folder: give the name of a file")
