@@ -216,8 +216,9 @@ def test_a_few_batches_are_in_memory_however_many_files_there_are(
 
     monkeypatch.setattr(stream, "to_pixels", quick)
     names = Names.join([b"%d" % i for i in range(num)])
+    program = predict.make_program(model, predict.Wanted())
     most, done = 0, 0
-    for batch in predict.predict(model, names, predict.Wanted(), size):
+    for batch in predict.predict(model, program, names, size):
         most = max(most, len(read) - done)
         done += len(batch.errors)
     assert done == len(read) == num

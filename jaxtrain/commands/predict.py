@@ -77,7 +77,8 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     names = found if _all_wanted(arguments) else found.first(NUM_SHOWN)
     layout = predict.Layout.of(model, wanted)
     start, shown, unreadable = time.perf_counter(), [], 0
-    batches = predict.predict(model, names, wanted, arguments.batch_size)
+    program = predict.make_program(model, wanted)
+    batches = predict.predict(model, program, names, arguments.batch_size)
     with _sinks(arguments, model, names, layout) as sinks:
         for batch in _with_bar(batches, len(names)):
             for write in sinks:

@@ -81,14 +81,19 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
 
 
 def predict(
-    model: TrainedModel, names: Names, wanted: Wanted, batch_size: int
+    model: TrainedModel, program: Any, names: Names, batch_size: int
 ) -> Generator[Predicted, None, None]:
     """Yield what a model finds in image files, batch by batch, in their order.
 
     Files are read ahead, and the device computes a batch while the caller has the one
     before. No more than a few batches are in memory.
+
+    Args:
+      model: that finds it.
+      program: of `make_program`.
+      names: of the files.
+      batch_size: images that the device gets at once.
     """
-    program = model.compiled(_function(model, wanted))
     # A last batch that is smaller would need a program of its own.
     size = min(model.share(batch_size), model.batch_size(len(names)))
     loaded = stream.load(
@@ -107,10 +112,13 @@ def predict(
             )
 
 
-def _function(model: TrainedModel, wanted: Wanted) -> Any:
-    """Return `(params, model_state, images) -> arrays by name`.
+def make_program(model: TrainedModel, wanted: Wanted) -> Any:
+    """Return the program that makes arrays by name of images (`TrainedModel.compiled`).
 
     What it needs twice, such as the convolutions, XLA computes once.
+
+    Raises:
+      UserError: there is nothing that maps could be drawn of.
     """
     last = gradcam.last_piece(model) if wanted.maps else 0
 
@@ -135,7 +143,7 @@ def _function(model: TrainedModel, wanted: Wanted) -> Any:
             found["map"] = gradcam.maps(model, last, *arguments, found["index"][:, 0])
         return found
 
-    return function
+    return model.compiled(function)
 
 
 def num_features(model: TrainedModel) -> int:

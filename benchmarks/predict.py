@@ -1,0 +1,154 @@
+"""How fast `predict` is, against decoding and computing one after the other.
+
+    python benchmarks/predict.py [--images N]
+
+The photographs are those of `input.py`, JPEGs of 500x375 pixels and 70 KB, as files;
+the model is a ResNet-18 of a quarter of the width, at 224 pixels. Ours is what the
+command does, from the names of the files to predictions.csv. The peer decodes all files
+first, by as many threads, and then calls the bare jitted model batch by batch: no
+padding, no rows, nothing written. Both run in turn, by the clock, and the median of the
+pairs' ratios counts; the target is 0.8. `one_thread` is the same against one thread
+that decodes.
+"""
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from input import make_photographs
+from pairs import Seconds, compare
+
+from jaxtrain.config import ModelConfig
+from jaxtrain.data import ahead
+from jaxtrain.inference import predict, sinks
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.found import find
+from jaxtrain.inference.model import (
+    TrainedModel,
+    abstract_weights,
+    make_model,
+)
+from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.run.summary import versions
+
+SIDE, BATCH, NUM_CLASSES = 224, 64, 1000
+TARGET = 0.8
+PAIRS = 3
+
+
+def make() -> TrainedModel:
+    about = Description(
+        task="classification",
+        model=ModelConfig(name="resnet18", width=0.25),
+        precision="fp32",
+        image_shape=(SIDE, SIDE, 3),
+        num_outputs=NUM_CLASSES,
+        class_names=tuple(map(str, range(NUM_CLASSES))),
+        mean=(0.5, 0.5, 0.5),
+        std=(0.25, 0.25, 0.25),
+        crop_pct=0.875,
+        interpolation="bilinear",
+    )
+    draws = np.random.default_rng(0)
+    params, model_state = jax.tree.map(
+        lambda x: np.abs(draws.normal(0.0, 0.05, x.shape)).astype(x.dtype),
+        abstract_weights(about),
+    )
+    return make_model(about, params, model_state, {}, "here")
+
+
+def command(model: TrainedModel, folder: Path) -> Callable[[], None]:
+    """Return what `predict --out` does once the model is loaded."""
+
+    wanted = predict.Wanted()
+    program = predict.make_program(model, wanted)
+
+    def turn() -> None:
+        names = find([str(folder / "photos")])
+        layout = predict.Layout.of(model, wanted)
+        with sinks.table(folder / "predictions.csv", names, layout) as write:
+            for batch in predict.predict(model, program, names, BATCH):
+                write(batch)
+
+    return turn
+
+
+def one_after_the_other(
+    model: TrainedModel, folder: Path, num_threads: int
+) -> Callable[[], None]:
+    """Return the peer: decode everything, then compute everything."""
+    paths = sorted((folder / "photos").iterdir())
+    about, weights = model.description, (model.params, model.model_state)
+    weights = jax.device_put(weights)
+
+    @jax.jit
+    def bare(params: Any, model_state: Any, pixels: jax.Array) -> jax.Array:
+        logits = model.forward(params, model_state, model.prepare(pixels))
+        return jax.nn.softmax(logits)
+
+    def turn() -> None:
+        with ThreadPoolExecutor(num_threads) as pool:
+            images = list(
+                pool.map(lambda p: to_pixels(p, about.image_shape, about.fit), paths)
+            )
+        for i in range(0, len(images), BATCH):
+            np.asarray(bare(*weights, np.stack(images[i : i + BATCH])))
+
+    return turn
+
+
+def measure(
+    ours: Callable[[], None], peer: Callable[[], None], num: int
+) -> dict[str, Any]:
+    """Run both in turn, and compare."""
+    seconds: tuple[list[Seconds], list[Seconds]] = [], []
+    for _ in range(PAIRS + 1):
+        for turn, taken in zip((ours, peer), seconds, strict=True):
+            wall, cpu = time.perf_counter(), time.process_time()
+            turn()
+            taken.append((time.perf_counter() - wall, time.process_time() - cpu))
+        print(json.dumps([taken[-1] for taken in seconds]), flush=True)
+    # The first compiles.
+    return compare(seconds[0][1:], seconds[1][1:], num)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=int, default=2000)
+    num = parser.parse_args().images
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
+        (folder / "photos").mkdir()
+        photographs = make_photographs()
+        for i in range(num):
+            data = photographs[i % len(photographs)]
+            (folder / "photos" / f"{i:05d}.jpg").write_bytes(data)
+        model = make()
+        ours = command(model, folder)
+        results = {}
+        for name, threads in (("threads", ahead.READ_THREADS), ("one_thread", 1)):
+            peer = one_after_the_other(model, folder, threads)
+            results[name] = measure(ours, peer, num)
+    result = {
+        "name": "predict",
+        **results["threads"],
+        "target": TARGET,
+        "one_thread": results["one_thread"],
+        "device": f"{os.cpu_count()} x {platform.processor() or platform.machine()}",
+        "backend": jax.default_backend(),
+        "versions": versions(),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
