@@ -397,6 +397,7 @@ def test_a_temperature_divides_the_logits(
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     for values, message in (
         ({"temperature": 2.5, "step": 3}, "was fitted to the checkpoint of step 3"),
+        ({"temperature": 2.5, "tta": "flip"}, "several views (flip)"),
         ({"temperature": 0.0}, "temperature = 0.0 is not above 0"),
         ({"temperature": None}, "cannot be read"),
         ({}, "cannot be read"),

@@ -2,8 +2,7 @@
 
 import contextlib
 import functools
-import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,13 +13,11 @@ from flax import nnx
 from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ParallelConfig
 from jaxtrain.data.augment.normalize import normalize
-from jaxtrain.data.image_files import shown
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.inference import stream
 from jaxtrain.inference.description import Description
-from jaxtrain.inference.pixels import AnyImage, as_sequence
-from jaxtrain.inference.stream import Loaded
+from jaxtrain.inference.pixels import as_sequence
 from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
@@ -192,7 +189,7 @@ class TrainedModel:
             width = self.shapes(self._functions[output], 1).shape[1:]
             return np.zeros((0, *width), np.float32)
         about, num = self.description, len(images)
-        loaded = _readable(
+        loaded = stream.refuse(
             stream.load(images.__getitem__, num, about, MAX_BATCH), images
         )
         started = stream.compute(loaded, lambda pixels: self.run(pixels, output))
@@ -219,25 +216,6 @@ class TrainedModel:
     @functools.cached_property
     def _jitted(self) -> dict[str, Any]:
         return {name: self.compiled(f) for name, f in self._functions.items()}
-
-
-def _readable(
-    batches: Generator[Loaded, None, None], images: Sequence[AnyImage]
-) -> Generator[Loaded, None, None]:
-    """Let batches through.
-
-    Raises:
-      UserError: an image could not be read.
-    """
-    with contextlib.closing(batches):
-        for batch in batches:
-            for place, error in batch.errors.items():
-                index = batch.start + place
-                image = images[index]
-                known = isinstance(image, str | os.PathLike)
-                name = shown(os.fsencode(image)) if known else f"image {index}"
-                raise UserError(f"{name} is unreadable: {error}")
-            yield batch
 
 
 def abstract_weights(description: Description) -> tuple[Any, Any]:

@@ -2,13 +2,16 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator
+import os
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxtrain.data import ahead
 from jaxtrain.data.files import UnreadableError
+from jaxtrain.data.image_files import shown
+from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.pixels import AnyImage, to_pixels
 
@@ -81,6 +84,25 @@ def _read(
 def _join(start: int, parts: list[Loaded]) -> Loaded:
     errors = {place: error for part in parts for place, error in part.errors.items()}
     return Loaded(start, np.concatenate([part.pixels for part in parts]), errors)
+
+
+def refuse(
+    batches: Generator[Loaded, None, None], images: Sequence[AnyImage]
+) -> Generator[Loaded, None, None]:
+    """Let batches through whose images could all be read.
+
+    Raises:
+      UserError: an image could not be read.
+    """
+    with contextlib.closing(batches):
+        for batch in batches:
+            for place, error in batch.errors.items():
+                index = batch.start + place
+                image = images[index]
+                known = isinstance(image, str | os.PathLike)
+                name = shown(os.fsencode(image)) if known else f"image {index}"
+                raise UserError(f"{name} is unreadable: {error}")
+            yield batch
 
 
 def compute(

@@ -43,4 +43,10 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
             f"this is that of step {origin['step']}: give --checkpoint {step}, or "
             f"{fit} --checkpoint {origin['step']}"
         )
+    if values.get("tta") is not None:
+        raise UserError(
+            f"--calibrated: {path} was fitted to the mean of several views "
+            f"({values['tta']}), and predict shows the model one: make it anew with "
+            f"{fit}"
+        )
     return temperature
