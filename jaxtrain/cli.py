@@ -32,12 +32,12 @@ from jaxtrain.processes.signals import StopSignals
 COMMANDS = {
     "train": "jaxtrain.commands.train",
     "new": "jaxtrain.commands.new",
+    "predict": "jaxtrain.commands.predict",
     "serve": "jaxtrain.commands.serve",
     "find-lr": "jaxtrain.commands.find_lr",
     "scale": "jaxtrain.commands.scale",
     "data": "jaxtrain.commands.data",
     "checkpoint": "jaxtrain.commands.checkpoint",
-    "predict": "jaxtrain.commands.predict",
 }
 DEFAULT = "train"
 
