@@ -42,7 +42,7 @@ from jaxtrain.run.summary import versions
 
 SIDE, BATCH, NUM_CLASSES = 224, 64, 1000
 TARGET = 0.8
-PAIRS = 3
+PAIRS = 5
 
 
 def make() -> TrainedModel:
