@@ -315,7 +315,8 @@ def test_on_any_devices_and_by_workers_a_run_is_the_same(here: Path):
     pack(DataConfig(source="folder:photos"), here / "packed")
 
     def losses(name: str, words: str, devices: int) -> list[float]:
-        command = f"--config run.py --workdir {name} --precision fp64 {words}"
+        length = "--train.epochs 4 --logging.every-steps 1"
+        command = f"--config run.py --workdir {name} --precision fp64 {length} {words}"
         env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
         result = Cli(here)(*command.split(), **env)
         assert result.code == 0, result.stderr
