@@ -4,6 +4,7 @@ import gzip
 import io
 import itertools
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console as RichConsole
+from scipy.sparse.csgraph import connected_components
 
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data import ahead
@@ -336,7 +338,7 @@ def test_the_bar_is_shown_on_a_terminal_alone(tmp_path: Path):
 # --- pairs ---------------------------------------------------------------------------
 
 
-def test_near_pairs_are_those_that_comparing_all_with_all_finds():
+def test_near_images_are_those_that_comparing_all_with_all_finds():
     generator = np.random.default_rng(0)
     base = np.stack(
         [np.asarray(Image.fromarray(texture(i, 32)).convert("L")) for i in range(60)]
@@ -345,15 +347,23 @@ def test_near_pairs_are_those_that_comparing_all_with_all_finds():
     small = np.clip(base + noise, 0, 255).astype(np.uint8).reshape(-1, 32, 32)
     hashes, prints = near.perceptual_hashes(small), near.fingerprints(small)
     bits = np.bitwise_count(hashes[:, None] ^ hashes)
-    correlation = np.corrcoef(prints.reshape(len(prints), -1).astype(float))
+    flat = prints.reshape(len(prints), -1)
+    correlation = np.corrcoef(flat.astype(float))
+    one, other = np.triu_indices(len(prints), 1)
+    alike = near._look_alike(flat, np.stack([one, other], axis=1)[::5])
+    assert (alike == (correlation >= near.MIN_CORRELATION)[one, other][::5]).all()
     close = (bits <= near.MAX_BITS) & (correlation >= near.MIN_CORRELATION)
-    one, other = np.nonzero(np.triu(close, 1))
-    expected = set(zip(one.tolist(), other.tolist(), strict=True))
     # Neither all nor none of the copies of a picture are so near.
-    assert 50 < len(expected) < 60 * 15
-    pairs = near.find_near(hashes, prints)
-    assert len(pairs) == len(expected)
-    assert {tuple(pair) for pair in pairs.tolist()} == expected
+    assert 50 < np.triu(close, 1).sum() < 60 * 15
+    groups = [group.tolist() for group in near.find_near(hashes, prints)]
+    assert groups == connected(close) and len({len(group) for group in groups}) > 2
+
+
+def connected(joined: np.ndarray) -> list[list[int]]:
+    """Group numbers by a matrix (n, n) of which are joined, with SciPy."""
+    num, group = connected_components(joined, directed=False)
+    members = [np.flatnonzero(group == number).tolist() for number in range(num)]
+    return sorted(some for some in members if len(some) > 1)
 
 
 def test_hashes_that_share_a_part_are_compared_once_each():
@@ -371,11 +381,54 @@ def test_hashes_that_share_a_part_are_compared_once_each():
     assert len(pairs) == len(np.unique(pairs, axis=0)) == expected > 2000
 
 
-def test_pairs_that_share_a_member_are_a_group():
-    pairs = np.array([[7, 9], [1, 2], [2, 5], [5, 8], [3, 9]])
-    groups = [group.tolist() for group in near.groups(pairs)]
-    assert sorted(groups) == [[1, 2, 5, 8], [3, 7, 9]]
-    assert near.groups(np.zeros((0, 2), np.int64)) == []
+@pytest.mark.parametrize("chunk", [1, 7, 400])
+def test_pairs_that_share_a_member_are_a_group(chunk: int):
+    pairs = np.random.default_rng(2).permuted(
+        np.concatenate(
+            [
+                np.random.default_rng(3).integers(0, 300, (100, 2)),
+                np.stack([np.full(99, 399), np.arange(300, 399)], axis=1),  # A star,
+                np.stack([np.arange(400, 499), np.arange(401, 500)], axis=1),  # a row.
+            ]
+        ),
+        axis=1,
+    )
+    matrix = np.zeros((500, 500), bool)
+    matrix[*pairs.T] = True
+    joined = near.Joined(500)
+    for start in range(0, len(pairs), chunk):
+        some = pairs[start : start + chunk]
+        joined.join(joined.apart(some))
+        assert not len(joined.apart(some))
+    roots = joined.roots(np.arange(500))
+    groups = [group.tolist() for group in near.equal_ones(roots)]
+    assert groups == connected(matrix) and max(map(len, groups)) == 100
+
+
+def test_places_of_equal_values():
+    places = near.equal_ones(np.array([5, 2, 9, 2, 5, 7, 5]))
+    assert [some.tolist() for some in places] == [[1, 3], [0, 4, 6]]
+    assert near.equal_ones(np.zeros(0, np.int64)) == near.equal_ones(np.arange(3)) == []
+
+
+def test_memory_of_a_long_film_is_that_of_its_frames():
+    num = 2000
+    noise = np.random.default_rng(0).normal(0, 0.3, (num, 32, 32))
+    frame = np.asarray(Image.fromarray(texture(0, 32)).convert("L"))
+    small = np.clip(frame + noise, 0, 255).astype(np.uint8)
+    hashes, prints = near.perceptual_hashes(small), near.fingerprints(small)
+    with mock.patch.object(near, "_CHUNK", 512):
+        tracemalloc.start()
+        try:
+            (group,) = near.find_near(hashes, prints)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert group.tolist() == list(range(num))
+    # So many pairs are compared at a time, as five arrays of float32; all pairs, two
+    # numbers of 8 bytes each, would take 32 MB.
+    compared = 512 * near.PRINT**2 * 4
+    assert most < 5 * compared + 1000 * num, most
 
 
 @pytest.mark.parametrize("quality", [60, 75, 90])
@@ -388,10 +441,10 @@ def test_a_photograph_saved_again_is_near(quality: int):
             data = save(image, "JPEG", quality=quality)
             looks.append(look_at(StoredFile("x", data), Rules(3, 2**26, None)))
     small = np.stack([look.small for look in looks])
-    pairs = near.find_near(near.perceptual_hashes(small), near.fingerprints(small))
-    assert {tuple(pair) for pair in pairs.tolist()} == {
-        (2 * i, 2 * i + 1) for i in range(20)
-    }
+    groups = near.find_near(near.perceptual_hashes(small), near.fingerprints(small))
+    assert [group.tolist() for group in groups] == [
+        [2 * i, 2 * i + 1] for i in range(20)
+    ]
 
 
 def test_blank_images_are_no_near_duplicates(tmp_path: Path):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxtrain.data.doctor.finding import Finding, Level
-from jaxtrain.data.doctor.near import find_near, groups
+from jaxtrain.data.doctor.near import equal_ones, find_near
 from jaxtrain.data.doctor.scan import Scan
 
 # Of the pixels, in 0..255, the least standard deviation of an image that shows
@@ -31,10 +31,8 @@ class Group:
 def exact(scan: Scan) -> list[Group]:
     """Group the images whose decoded pixels are the same, in whatever files."""
     rows = np.flatnonzero(scan.readable)
-    order = rows[np.argsort(scan.pixel_hash[rows], kind="stable")]
-    starts = np.flatnonzero(np.diff(scan.pixel_hash[order])) + 1
-    parts = np.split(order, starts)
-    return _describe(scan, [part for part in parts if len(part) > 1])
+    same = equal_ones(scan.pixel_hash[rows])
+    return _describe(scan, [rows[places] for places in same])
 
 
 def nearly(scan: Scan) -> list[Group]:
@@ -42,8 +40,8 @@ def nearly(scan: Scan) -> list[Group]:
     shows = np.flatnonzero(scan.readable & (scan.contrast >= MIN_CONTRAST))
     _, first = np.unique(scan.pixel_hash[shows], return_index=True)
     rows = np.sort(shows[first])
-    pairs = find_near(scan.perceptual[rows], scan.prints[rows])
-    return _describe(scan, [rows[members] for members in groups(pairs)])
+    near = find_near(scan.perceptual[rows], scan.prints[rows])
+    return _describe(scan, [rows[places] for places in near])
 
 
 def check_duplicates(scan: Scan, same: list[Group]) -> list[Finding]:

@@ -48,19 +48,81 @@ def fingerprints(small: np.ndarray) -> np.ndarray:
     return np.rint(parts.mean(axis=(2, 4))).astype(np.uint8)
 
 
-def find_near(hashes: np.ndarray, prints: np.ndarray) -> np.ndarray:
-    """Return the pairs that look nearly the same, (n, 2) numbers of images.
+def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
+    """Return groups of images that look nearly the same: the numbers of each, rising.
+
+    A series of n frames has n^2 / 2 pairs: they are joined as they are found, none is
+    kept, and two that a third has joined are not compared.
 
     Args:
       hashes: pHash of each image, (N,).
       prints: its small picture, (N, PRINT, PRINT); none of one colour.
     """
     flat = prints.reshape(len(prints), PRINT * PRINT)
-    found = [np.zeros((0, 2), np.int64)]
-    for pairs in _in_chunks(_candidates(hashes)):
-        one, other = (_unit(flat[side]) for side in pairs.T)
-        found.append(pairs[(one * other).sum(axis=1) >= MIN_CORRELATION])
-    return np.sort(np.concatenate(found), axis=1)
+    joined = Joined(len(hashes))
+    for pairs in _in_chunks(map(joined.apart, _candidates(hashes))):
+        # Those that waited in the chunk may have been joined meanwhile.
+        pairs = joined.apart(pairs)
+        joined.join(pairs[_look_alike(flat, pairs)])
+    return equal_ones(joined.roots(np.arange(len(hashes))))
+
+
+class Joined:
+    """Numbers 0 to N - 1, joined by pairs; takes memory for each number, not each pair.
+
+    Args:
+      num: N.
+    """
+
+    def __init__(self, num: int):
+        # Another of the same group, a lesser one; the least stands for it.
+        self._lesser = np.arange(num)
+
+    def roots(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the least number of the group of each."""
+        roots = self._lesser[numbers]
+        while True:
+            lesser = self._lesser[roots]
+            if (lesser == roots).all():
+                break
+            roots = lesser
+        self._lesser[numbers] = roots
+        return roots
+
+    def apart(self, pairs: np.ndarray) -> np.ndarray:
+        """Return those of the pairs (n, 2) that are in different groups."""
+        one, other = self.roots(pairs.T)
+        return pairs[one != other]
+
+    def join(self, pairs: np.ndarray) -> None:
+        """Make one group of those of each pair, (n, 2)."""
+        roots, places = np.unique(self.roots(pairs), return_inverse=True)
+        one, other = places.reshape(-1, 2).T
+        group = np.arange(len(roots))
+        while True:  # Each takes the least number among its neighbours.
+            least = group.copy()
+            np.minimum.at(least, one, group[other])
+            np.minimum.at(least, other, group[one])
+            least = least[least]
+            if (least == group).all():
+                break
+            group = least
+        self._lesser[roots] = roots[group]
+
+
+def equal_ones(values: np.ndarray) -> list[np.ndarray]:
+    """Return the places of each value that occurs more than once, rising."""
+    _, kinds, counts = np.unique(values, return_inverse=True, return_counts=True)
+    places = np.flatnonzero(counts[kinds] > 1)
+    order = places[np.argsort(kinds[places], kind="stable")]
+    starts = np.flatnonzero(np.diff(kinds[order])) + 1
+    return [part for part in np.split(order, starts) if len(part)]
+
+
+def _look_alike(flat: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Tell of each pair (n, 2) whether its small pictures are correlated, (n,)."""
+    one, other = (_unit(flat[side]) for side in pairs.T)
+    return (one * other).sum(axis=1) >= MIN_CORRELATION
 
 
 def _unit(flat: np.ndarray) -> np.ndarray:
@@ -109,21 +171,3 @@ def _in_chunks(pairs: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
             waiting = [joined[stop:]]
     if waiting:
         yield np.concatenate(waiting)
-
-
-def groups(pairs: np.ndarray) -> list[np.ndarray]:
-    """Join pairs that share a member; return the members of each group, rising."""
-    members, places = np.unique(pairs, return_inverse=True)
-    one, other = places.reshape(-1, 2).T
-    group = np.arange(len(members))
-    while True:  # Each member takes the least number among its neighbours.
-        least = group.copy()
-        np.minimum.at(least, one, group[other])
-        np.minimum.at(least, other, group[one])
-        least = least[least]
-        if (least == group).all():
-            break
-        group = least
-    order = np.argsort(group, kind="stable")
-    starts = np.flatnonzero(np.diff(group[order])) + 1
-    return [members[part] for part in np.split(order, starts) if len(part)]
