@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +396,39 @@ def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         pack("own:", tmp_path / "other", format="raw")
 
 
+def test_a_source_of_ones_own_takes_its_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    page = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
+    (example,) = re.findall(r"```python\n# my_source.py\n(.*?)```", page, re.DOTALL)
+    source, out = tmp_path / "my_source.py", tmp_path / "out"
+    source.write_text(example.replace("num=512", "num=512, dark=0"))
+
+    def packs(*options: str) -> int:
+        own = ["--pack", f"{source}:stripes", "--out", str(out), "--format", "raw"]
+        return main(["data", *own, *options])
+
+    few = ["--data.options", "num", "64"]
+    assert packs(*few) == 0
+    assert "train 48, test 16" in capsys.readouterr().out
+    options: dict[str, Any] = {"source": f"{source}:stripes", "options": {"num": 64}}
+    given, _ = sources.open_store(DataConfig(**options))
+    packed, _ = sources.open_store(DataConfig(source=f"packed:{out}"))
+    everything = np.arange(64)
+    for one, other in zip(packed.read(everything), given.read(everything), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert packs(*few) == 0
+    # Others, or none, are something else, be there as many images or not.
+    assert packs(*few, "dark", "1") == packs() == 2
+    told = capsys.readouterr().err
+    assert "options: {'num': 64} -> {'num': 64, 'dark': 1}" in told
+    assert "options: {'num': 64} -> None" in told
+    assert packs(*few, "--data.max-pixels", "99") == 2
+    assert "max_pixels: 67108864 -> 99" in capsys.readouterr().err
+    assert packs("--data.options", "number", "3") == 2
+    assert "does not take what it is given" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -410,6 +444,12 @@ def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ("--pack digits --out NEW", "these are arrays: use raw"),
         ("--pack digits --out NEW --format raw --size 0", "--size 0: expected"),
         ("--pack nothing --out NEW", "data.source = 'nothing'"),
+        ("--pack digits --out NEW --data.options num 3", "is for parts of your own"),
+        (
+            "--pack digits --out NEW --data.image-size 8",
+            "data.image_size = 8 has no effect with --pack, only data.options and",
+        ),
+        ("--verify x --data.options num 3", "has no effect with --verify"),
         ("--verify NEW", "holds no packed data"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
-from jaxtrain.config import Config
+from jaxtrain.config import Config, get, paths
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
@@ -16,11 +16,15 @@ EXAMPLE = "--check --config configs/digits.py"
 
 
 class Action(NamedTuple):
-    """Where the function lies that does it, and the options that it takes."""
+    """Where the function lies that does it, and the options that it takes.
+
+    Of the fields of the config those that it needs, if it takes no whole recipe.
+    """
 
     module: str
     function: str
     takes: tuple[str, ...]
+    fields: tuple[str, ...] = ()
 
 
 ACTIONS = {
@@ -35,6 +39,7 @@ ACTIONS = {
         "data_pack",
         "pack",
         ("out", "size", "format", "data_dir", "max_bad_fraction", "include"),
+        ("data.options", "data.max_pixels"),
     ),
     "verify": Action("data_pack", "verify", ()),
 }
@@ -111,6 +116,17 @@ def _choose(arguments: Arguments) -> Action:
         if field.name not in takes and value is not None:
             option = field.name.replace("_", "-")
             raise UserError(f"--{option} {value} has no effect with --{asked[0]}")
-    if "config" not in takes and arguments.overrides != Config():
-        raise UserError(f"fields of a config have no effect with --{asked[0]}")
+    if "config" not in takes:
+        _check_fields(arguments.overrides, asked[0], action.fields)
     return action
+
+
+def _check_fields(given: Config, action: str, takes: tuple[str, ...]) -> None:
+    """Refuse fields of the config that an action does not look at."""
+    plain = Config()
+    for path in paths():
+        if path not in takes and get(given, path) != get(plain, path):
+            known = f", only {' and '.join(takes)}" if takes else ""
+            raise UserError(
+                f"{path} = {get(given, path)!r} has no effect with --{action}{known}"
+            )

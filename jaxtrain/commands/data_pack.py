@@ -1,8 +1,9 @@
 """`main.py data --prepare`, `--pack` and `--verify`: other forms of a data set."""
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from jaxtrain.config import DataConfig, replace
+from jaxtrain.config import replace
 from jaxtrain.console import printable
 from jaxtrain.data.packed.store import verify as verify_packed
 from jaxtrain.data.packed.writer import pack as pack_data
@@ -43,7 +44,9 @@ def pack(arguments: "Arguments") -> None:
         for name in ("data_dir", "include")
         if (path := getattr(arguments, name)) is not None
     }
-    config = DataConfig(source=arguments.pack, **given)
+    # The fields that the action takes; the others are as they were.
+    fields = arguments.overrides.data
+    config = dataclasses.replace(fields, source=arguments.pack, **given)
     if arguments.max_bad_fraction is not None:
         config = replace(config, "max_bad_fraction", arguments.max_bad_fraction)
     form = arguments.format or "jpeg"

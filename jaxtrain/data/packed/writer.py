@@ -68,6 +68,7 @@ def pack(
     plan = {
         "source": config.source,
         "include": config.include,
+        **({"options": config.options} if config.options else {}),
         # What the source was: labels, names and sizes of its files.
         "digest": facts.get("digest"),
         "max_pixels": config.max_pixels,
@@ -189,9 +190,9 @@ def _read_plan(out: Path, text: str) -> dict[str, Any]:
 
 def _check_same(out: Path, old: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
     different = [
-        f"{key}: {old.get(key)!r} -> {plan[key]!r}"
-        for key in plan
-        if old.get(key) != plan[key]
+        f"{key}: {old.get(key)!r} -> {plan.get(key)!r}"
+        for key in {**old, **plan}
+        if old.get(key) != plan.get(key)
     ]
     if different:
         raise UserError(
