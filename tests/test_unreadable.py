@@ -1,19 +1,27 @@
 """Unreadable images: others take their places, evaluations leave them out, all told."""
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from jaxtrain.cli import main
-from jaxtrain.data import loader
+from jaxtrain.config import DataConfig
+from jaxtrain.data import loader, sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.errors import UserError
+from jaxtrain.processes import peers
+from jaxtrain.processes.peers import Peers
+from jaxtrain.run.attempt import Attempt
 from tests.helpers.images import Example, grey, load_images, read_all, write_tfds
+from tests.helpers.processes import run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
 
@@ -174,3 +182,95 @@ def test_a_run_with_too_many_is_refused(
         told = capsys.readouterr().err
         assert "2 of the 32 images of the train split are unreadable" in told
         assert "split 'train' of tfds:tiny: image 3 is unreadable" in told
+
+
+# --- two processes -------------------------------------------------------------------
+
+
+def test_reports_have_come_with_what_is_gathered_after_them():
+    one, other = socket.socketpair()
+    both = Peers(0, {1: one}, heartbeat=30), Peers(1, {0: other}, heartbeat=30)
+    for value in ("a", ["b", 2]):
+        both[1].report(value)
+    with ThreadPoolExecutor(2) as pool:
+        gathered = [*pool.map(lambda peer: peer.gather(None), both)]
+        assert gathered == [[None, None]] * 2
+        assert both[0].reports() == ["a", ["b", 2]]
+        assert both[0].reports() == both[1].reports() == []
+        list(pool.map(lambda peer: peer.farewell(30), both))
+
+
+def test_process_0_counts_what_the_others_report(monkeypatch: pytest.MonkeyPatch):
+    named: list[tuple[str, str]] = []
+
+    def write(kind: str, step: int, *, split: str, name: str, **_: Any) -> None:
+        named.append((split, name))
+
+    train, test = (Defects(split, 99, 0.02) for split in ("train", "test"))
+    sets = [loader.Dataset(mock.Mock(), {}, defects) for defects in (train, test)]
+    attempt = Attempt(
+        job=mock.Mock(**{"programs.datasets.return_value": sets}),
+        log=mock.Mock(write=write),
+        watchdog=mock.Mock(),
+        step=3,
+        state=mock.Mock(),
+        progress=mock.Mock(),
+        clock=mock.Mock(),
+    )
+
+    def tell(*reports: Any) -> None:
+        monkeypatch.setattr(peers, "reports", lambda: reports)
+        attempt.tell_unreadable()
+
+    train.add([Unreadable(4, "mine", "it is empty")])
+    both = [[4, "mine", "it is empty"], [5, "another's", "it is empty"]]
+    tell(["train", both], ["test", both])
+    tell(["train", both])
+    expected = [(split, name) for split in ("train", "test") for _, name, _ in both]
+    assert named == expected
+    with pytest.raises(UserError, match="3 of the 99 images of the train split"):
+        tell(["train", [[6, "a third", "it is empty"]]])
+
+
+@pytest.fixture
+def shared(tiny: str, tmp_path: Path) -> list[object]:
+    """Words of a run of two processes, of which each meets one of the bad images."""
+    config = DataConfig(
+        source="tfds:tiny", data_dir=tiny, validation_fraction=0, batch_size=8
+    )
+    order = loader.make_order(config, sources.load(config, 0).train, seed=0)
+    indices = np.stack([order.indices(step) for step in range(4)])
+    halves = [int(np.nonzero(indices == bad)[1][0]) // 4 for bad in BAD_TRAIN]
+    assert sorted(halves) == [0, 1]
+    run = write_recipe(tmp_path / "run.py", RUN)
+    words = ["--config", run, "--data.data-dir", tiny, "--train.steps", 4]
+    return [*words, "--data.cache", "stream", "--data.validation-fraction", 0]
+
+
+@pytest.mark.slow
+def test_what_two_processes_meet_is_counted_together(
+    shared: list[object], tmp_path: Path
+):
+    words = [*shared, "--data.max-bad-fraction", 0.03, "--workdir", tmp_path / "run"]
+    result = run_two(tmp_path, *words)
+    assert result.code == 2
+    assert "2 of the 32 images of the train split are unreadable" in result.stderr
+    for name in ("image 3", "image 20"):
+        assert f"split 'train' of tfds:tiny: {name} is unreadable" in result.stderr
+
+
+@pytest.mark.slow
+def test_process_0_names_what_the_other_meets(shared: list[object], tmp_path: Path):
+    told = {}
+    for num in (1, 2):
+        words = [*shared, "--workdir", tmp_path / str(num)]
+        if num == 1:
+            assert main([str(word) for word in words]) == 0
+        else:
+            assert run_two(tmp_path, *words).code == 0
+        told[num] = sorted(
+            (line["split"], line["name"], line["reason"])
+            for line in read_lines(tmp_path / str(num), "event")
+            if line["event"] == "unreadable image"
+        )
+    assert len(told[1]) == 3 and told[1] == told[2]

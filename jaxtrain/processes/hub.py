@@ -60,6 +60,8 @@ class Hub:
             if all(self._values):
                 gathered = [told.popleft() for told in self._values]
                 self._links.send("gathered", values=gathered)
+        elif kind == "report":
+            self._links.send("reported", to=0, **values)
         elif kind == "done":
             self._done.add(index)
             if len(self._done) == self._num:

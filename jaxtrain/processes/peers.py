@@ -54,6 +54,7 @@ class Peers:
         self._leaving, self._over = threading.Event(), threading.Event()
         self._done = threading.Event()
         self._gathered: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
@@ -79,6 +80,15 @@ class Peers:
         """See the function of this name."""
         self._links.send("gather", value=value)
         return self._gathered.get()
+
+    def report(self, value: Any) -> None:
+        """See the function of this name."""
+        self._links.send("report", value=value)
+
+    def reports(self) -> list[Any]:
+        """See the function of this name."""
+        # Nobody else takes any, and more may come meanwhile.
+        return [self._reports.get() for _ in range(self._reports.qsize())]
 
     def leave(self, code: int, message: str) -> NoReturn:
         """End this process now, and the others soon, which could only wait for it."""
@@ -128,6 +138,8 @@ class Peers:
             self._lock.release()
         elif kind == "gathered":
             self._gathered.put(values["values"])
+        elif kind == "reported":
+            self._reports.put(values["value"])
         elif kind == "done":
             self._links.close(0)
             self._done.set()
@@ -183,3 +195,20 @@ def gather(value: Any) -> list[Any]:
       value: JSON.
     """
     return [value] if _current is None else _current.gather(value)
+
+
+def report(value: Any) -> None:
+    """Send something to process 0, and wait for nothing.
+
+    It has come there once both have called `gather` after this.
+
+    Args:
+      value: JSON.
+    """
+    if _current is not None:
+        _current.report(value)
+
+
+def reports() -> list[Any]:
+    """Return, in process 0, what was sent to it since the last call."""
+    return [] if _current is None else _current.reports()

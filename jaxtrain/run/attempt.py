@@ -7,7 +7,8 @@ import jax
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.console import tell
-from jaxtrain.data.loader import Dataset
+from jaxtrain.data.image_source import Unreadable
+from jaxtrain.processes import peers
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
@@ -57,19 +58,36 @@ class Attempt:
     progress: Progress
     clock: Clock
 
-    def tell_unreadable(self, dataset: Dataset) -> None:
-        """Name the images of a split that were newly found to be unreadable."""
-        for bad in dataset.defects.take_new():
+    def tell_unreadable(self) -> None:
+        """Name the images that were newly found to be unreadable.
+
+        Process 0 names and counts those of all: the others report theirs, without
+        waiting.
+
+        Raises:
+          UserError: there are too many.
+        """
+        found = {one.defects.split: one for one in self.job.programs.datasets()}
+        for split, images in peers.reports():
+            found[split].defects.add([Unreadable(*image) for image in images])
+        for split, dataset in found.items():
+            new = dataset.defects.take_new()
+            if jax.process_index() == 0:
+                self._name(split, new)
+            elif new and not dataset.on_device:  # There all have read all.
+                images = [(bad.index, bad.name, bad.reason) for bad in new]
+                peers.report((split, images))
+
+    def _name(self, split: str, unreadable: list[Unreadable]) -> None:
+        for bad in unreadable:
             self.log.write(
                 "event",
                 self.step,
                 event="unreadable image",
-                split=dataset.defects.split,
+                split=split,
                 name=bad.name,
                 reason=bad.reason,
             )
-            if jax.process_index() > 0:
-                tell(f"warning: {bad}")
 
     def tell(self, message: str) -> None:
         """Tell of trouble that the run goes on with."""

@@ -1,6 +1,7 @@
 """The evaluations of a run: when, on which split, and what follows from them."""
 
 from jaxtrain.data.loader import Dataset
+from jaxtrain.processes import peers
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.tasks.base import Values
 from jaxtrain.training.evaluate import evaluate
@@ -69,5 +70,8 @@ class Evaluations:
                 setup.task,
                 should_stop,
             )
-        attempt.tell_unreadable(dataset)
+            attempt.tell_unreadable()
+            peers.gather(None)
+        # What the others reported before has come.
+        attempt.tell_unreadable()
         return values

@@ -35,6 +35,8 @@ class Run:
         with contextlib.closing(self._feed()) as feed:
             self._take_steps(feed)
         self.saves.finish()
+        # The others have waited for the last save, too, and reported theirs before.
+        self.attempt.tell_unreadable()
 
     def _take_steps(self, feed: Iterator[tuple[int, Any]]) -> None:
         attempt, hooks, programs = self.attempt, self.job.hooks, self.job.programs
@@ -53,7 +55,7 @@ class Run:
             if self._ended():
                 break
             num_steps, batches = next(feed)
-            attempt.tell_unreadable(programs.train_set)
+            attempt.tell_unreadable()
             start, on_device = attempt.step, programs.train_set.on_device
             data, batches = hooks.before_call(start, num_steps, on_device, batches)
             with jax.transfer_guard("disallow"):

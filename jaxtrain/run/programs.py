@@ -44,6 +44,11 @@ class Programs:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    def datasets(self) -> list[Dataset]:
+        """Return the splits that there are."""
+        parts = (self.train_set, self.validation_set, self.test_set)
+        return [part for part in parts if part is not None]
+
     def compile_seconds(self) -> float:
         return sum(program.seconds for program in self._all())
 
