@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli
+from tests.helpers.processes import Cli, run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 
@@ -52,9 +52,23 @@ def test_cached_streamed_and_on_many_devices_it_is_the_same(
     words, devices = OTHERS[other]
     many = run(tmp_path, "many", words, devices)
     assert read_summary(many)["num_devices"] == devices
+    assert_like(one, many)
+
+
+@pytest.mark.slow
+def test_two_processes_mix_the_pairs_of_one(one: Path, tmp_path: Path):
+    config = write_recipe(tmp_path / "recipe.py", CONFIG)
+    words = ["--config", config, "--workdir", tmp_path / "two", "--precision", "fp64"]
+    result = run_two(tmp_path, *words, "--data.cache", "stream", **FP64)
+    assert result.code == 0, result.stderr
+    assert read_summary(tmp_path / "two")["num_processes"] == 2
+    assert_like(one, tmp_path / "two")
+
+
+def assert_like(one: Path, other: Path) -> None:
     for kind, name in (("train", "loss"), ("train", "grad_norm"), ("eval", "loss")):
         expected = [line[name] for line in read_lines(one, kind)]
-        found = [line[name] for line in read_lines(many, kind)]
+        found = [line[name] for line in read_lines(other, kind)]
         assert len(found) == len(expected) > 1
         np.testing.assert_allclose(found, expected, rtol=TOLERANCE)
 

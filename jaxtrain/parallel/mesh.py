@@ -27,14 +27,21 @@ PRESETS: dict[Preset, dict[str, int]] = {
 }
 
 
-def make_stage_meshes(config: ParallelConfig) -> list[Mesh]:
+def make_stage_meshes(
+    config: ParallelConfig, devices: Sequence[Any] | None = None
+) -> list[Mesh]:
     """Make a mesh of consecutive devices for each pipeline stage: mostly, just one.
+
+    Args:
+      config: how many stages, and the axes of each mesh.
+      devices: None: all.
 
     Raises:
       UserError: the stages do not divide the devices, or these are of several
         processes.
     """
-    devices, num_stages = jax.devices(), config.pipeline_stages
+    devices = jax.devices() if devices is None else devices
+    num_stages = config.pipeline_stages
     if num_stages > 1 and jax.process_count() > 1:
         raise UserError(
             f"parallel.pipeline_stages = {num_stages}: a pipeline takes the devices of "

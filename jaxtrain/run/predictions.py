@@ -1,6 +1,7 @@
 """What a trained run predicts for the examples of its own splits."""
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -60,10 +61,10 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
       CheckpointError: the checkpoint is damaged.
     """
     devices.start("auto")
-    # What shares the work changes no result: here all devices share the batch.
+    # What shares the work changes no result: here devices share the batch.
     parallel = ParallelConfig(batch_norm=config.parallel.batch_norm)
     config = replace(config, parallel=parallel)
-    setup = build_setup(config)
+    setup = build_setup(config, devices=jax.devices()[: _num_devices(config)])
     if not isinstance(setup.task, Classification):
         raise UserError(
             f"--workdir {workdir}: task = {config.task!r} has no classes whose labels "
@@ -75,6 +76,17 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
         name: _predict_split(setup, name, source, function)
         for name, source in setup.splits.named().items()
     }
+
+
+def _num_devices(config: Config) -> int:
+    """Return how many devices can share the batches of a run of any number of them."""
+    sizes = [config.micro_batch_size, eval_batch_size(config.data)]
+    if config.norm_groups > 1:
+        sizes.append(config.norm_groups)
+    if config.data.augment.mixes:
+        sizes.append(config.data.batch_size // (2 * config.data.repeats))
+    shares = math.gcd(*sizes)
+    return max(n for n in range(1, len(jax.devices()) + 1) if shares % n == 0)
 
 
 def _restore(setup: Setup, workdir: Path) -> TrainState:

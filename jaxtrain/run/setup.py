@@ -3,6 +3,7 @@
 The one place where a whole config is opened: what lies below takes its own section.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,17 +67,23 @@ class Setup:
         return jax.tree.map(lambda x: x.sharding, self.abstract_state)
 
 
-def build_setup(config: Config, schedule: Schedule | None = None) -> Setup:
+def build_setup(
+    config: Config,
+    schedule: Schedule | None = None,
+    *,
+    devices: Sequence[Any] | None = None,
+) -> Setup:
     """Load the sources and shape the run; nothing large is allocated yet.
 
     Args:
       config: of the run.
       schedule: of the learning rate, in place of that of the config.
+      devices: that share the work; None: all.
 
     Raises:
       UserError: a name is unknown, or data, model, batch and devices do not fit.
     """
-    meshes = make_stage_meshes(config.parallel)
+    meshes = make_stage_meshes(config.parallel, devices)
     checks.check_batches(config, meshes[0])
     checks.check_clocks(config)
     policy = precision.parse(config.precision)
