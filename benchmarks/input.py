@@ -13,6 +13,7 @@ is measured by the clock. `ratio` is that of the first comparison.
 import argparse
 import io
 import json
+import multiprocessing
 import os
 import platform
 import statistics
@@ -42,6 +43,7 @@ NUM_SMALL, SMALL_BATCH, BATCH = 60_000, 512, 64
 PAIRS = 7
 MEMORY_BATCHES = 20_000
 WORKER_BATCHES = 40
+BARE_SECONDS = 3.0
 
 
 class Photographs:
@@ -255,33 +257,89 @@ def small_batches(folder: Path, **fields: Any) -> Pipeline:
 
 
 def workers(folder: Path) -> dict[str, Any]:
-    """Two data workers over one, for random crops of JPEGs; by the clock."""
+    """Two data workers over one, for random crops of JPEGs; by the clock.
+
+    Beside it, of the same minutes: two processes over one that only decode. More than
+    that the machine does not give.
+    """
     pipelines = {}
     for num in (2, 1):
         pipelines[num] = crops(folder, "jpeg")
         pipelines[num].num = WORKER_BATCHES
         pipelines[num].config = replace(pipelines[num].config, "workers", num)
-    rates = []
+    rates: dict[str, list[tuple[float, float]]] = {"ours": [], "bare": []}
     for _ in range(PAIRS):
         two, one = (rate_by_clock(pipelines[num], num) for num in (2, 1))
-        rates.append((two, one))
-    return summarize(rates)
+        rates["ours"].append((two, one))
+        two, one = (rate_of_processes(num) for num in (2, 1))
+        rates["bare"].append((two, one))
+    return {**summarize(rates["ours"]), "bare": summarize(rates["bare"])}
 
 
 def rate_by_clock(pipeline: Pipeline, num_first: int) -> float:
-    """Return images a second, once so many batches have shown that all workers run."""
-    start, count = 0.0, 0
+    """Return images a second, once so many batches have shown that all workers run.
+
+    The clock stops with the last batch: the workers then take half a second to end.
+    """
+    start = now = 0.0
+    count = 0
     for place, batch in enumerate(pipeline.stream(), 1):
+        now = time.perf_counter()
         if place > num_first:
             count += len(batch["image"])
         elif place == num_first:
-            start = time.perf_counter()
-    return count / (time.perf_counter() - start)
+            start = now
+    return count / (now - start)
+
+
+def rate_of_processes(num: int) -> float:
+    """Return images a second of so many processes that only decode."""
+    context = multiprocessing.get_context("spawn")
+    together, told = context.Barrier(num), context.SimpleQueue()
+    arguments = (make_photographs(), together, told)
+    processes = [
+        context.Process(target=decode_alone, args=arguments) for _ in range(num)
+    ]
+    for process in processes:
+        process.start()
+    rates = [told.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return sum(rates)
+
+
+def decode_alone(files: list[bytes], together: Any, told: Any) -> None:
+    """Decode for some seconds, from when all others do so, too."""
+    together.wait()
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() - start < BARE_SECONDS:
+        simplejpeg.decode_jpeg(files[count % len(files)], "RGB")
+        count += 1
+    told.put(count / (time.perf_counter() - start))
 
 
 def memory(folder: Path) -> dict[str, Any]:
     """The memory of the process after a tenth of many batches, over that after all."""
-    pipeline = small_batches(folder)
+    return watch(small_batches(folder))
+
+
+def jpeg_memory(folder: Path) -> dict[str, Any]:
+    """The same of random crops of JPEGs, small ones in small batches, by threads."""
+    path = folder / "few_pixels"
+    pack(DataConfig(source=f"{__file__}:photographs"), path, size=128)
+    return watch(
+        Pipeline(
+            0,
+            source=f"packed:{path}",
+            batch_size=8,
+            image_size=112,
+            augment=AugmentConfig(random_resized_crop=True),
+            workers=0,
+        )
+    )
+
+
+def watch(pipeline: Pipeline) -> dict[str, Any]:
     pipeline.num = MEMORY_BATCHES
     sizes = []
     for place, _ in enumerate(pipeline.stream()):
@@ -300,7 +358,17 @@ def resident() -> int:
 
 QUESTIONS = {
     function.__name__: function
-    for function in (jpeg, pillow, host, raw, arrays, records, workers, memory)
+    for function in (
+        jpeg,
+        pillow,
+        host,
+        raw,
+        arrays,
+        records,
+        workers,
+        memory,
+        jpeg_memory,
+    )
 }
 
 

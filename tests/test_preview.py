@@ -9,6 +9,7 @@ from PIL import Image
 from jaxtrain.cli import main
 from jaxtrain.run.preview import GAP, SIDE, TEXT_HEIGHT
 from tests.helpers.images import write_folder
+from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 
 RUN = recipe(
@@ -57,6 +58,16 @@ def test_stored_images_stand_above_augmented_ones(
     # A picture is the same each time.
     assert main(["data", "--preview", "--config", "run.py"]) == 0
     assert (np.asarray(Image.open("preview.png")) == picture).all()
+
+
+@pytest.mark.slow
+def test_devices_that_cannot_share_a_batch_show_it(here: Path):
+    words = ["data", "--preview", "--config", "run.py", "--out"]
+    assert Cli(here)(*words, "one.png").code == 0
+    result = Cli(here)(*words, "eight.png", JAX_NUM_CPU_DEVICES="8")
+    assert result.code == 0, result.stderr
+    one, eight = (np.asarray(Image.open(f"{n}.png")) for n in ("one", "eight"))
+    assert (one == eight).all()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ def run(arguments: "Arguments") -> None:
       UserError: there is no recipe, it does not fit its data, or the file cannot be
         written.
     """
+    import jax
+
     from jaxtrain.parallel import devices
     from jaxtrain.run.preview import draw_preview
     from jaxtrain.run.setup import build_setup
@@ -32,8 +34,9 @@ def run(arguments: "Arguments") -> None:
     if out.suffix.lower() != ".png":
         raise UserError(f"--out {out}: the picture is a PNG file, such as {OUT}")
     devices.start("auto")
-    # What shares the work changes no image.
-    setup = build_setup(replace(arguments.overrides, parallel=ParallelConfig()))
+    # What shares the work changes no image, and several may not be able to.
+    plain = replace(arguments.overrides, parallel=ParallelConfig())
+    setup = build_setup(plain, jax.devices()[:1])
     picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
