@@ -36,7 +36,7 @@ def run(arguments: "Arguments") -> None:
     devices.start("auto")
     # What shares the work changes no image, and several may not be able to.
     plain = replace(arguments.overrides, parallel=ParallelConfig())
-    setup = build_setup(plain, jax.devices()[:1])
+    setup = build_setup(plain, devices=jax.devices()[:1])
     picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
