@@ -157,8 +157,9 @@ def flipped_names(folder: Path, source: str) -> set[str]:
 def test_on_several_devices_the_labels_are_judged_as_on_one(
     tmp_path: Path, cli: Cli, write_config: Callable[..., Path]
 ):
-    (tmp_path / "flipped.py").write_text(FLIPPED)
-    source = f"{tmp_path / 'flipped.py'}:open_flipped"
+    # A process knows one file of a name.
+    (tmp_path / "flipped_too.py").write_text(FLIPPED)
+    source = f"{tmp_path / 'flipped_too.py'}:open_flipped"
     config = write_config(
         recipe(
             data=f"DataConfig(source={source!r}, batch_size=64)",
