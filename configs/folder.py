@@ -29,7 +29,7 @@ def get_config() -> Config:
             image_size=28,
             # All images looked at are grey.
             channels=1,
-            # 234 steps an epoch.
+            # 210 steps an epoch.
             batch_size=256,
             augment=AugmentConfig(
                 # Shifts by up to 3 pixels.
@@ -57,7 +57,7 @@ def get_config() -> Config:
             warmup_epochs=1,
         ),
         train=TrainConfig(
-            # About 4,680 steps.
+            # About 4,200 steps.
             epochs=20,
             # Many classes: against being too sure.
             label_smoothing=0.1,
