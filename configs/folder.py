@@ -2,7 +2,8 @@
 
     python main.py --config configs/folder.py --data.source folder:DIR
 
-Hardware: 2 CPU cores. Time and accuracy: unmeasured.
+Hardware: 2 CPU cores. Measured: test accuracy 0.908 on all 10,000 test images, after
+15 min of CPU time; by the clock 67 min, as a dozen other programs shared the cores.
 Data: 60,000 grey images of 28x28 pixels in 10 classes to train, 10,000 to test.
 Recipe: as `python main.py new --data folder:images --out configs/folder.py` wrote it;
 have one written for your own images the same way.
