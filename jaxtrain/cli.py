@@ -19,6 +19,7 @@ from jaxtrain.errors import (
     START_AGAIN,
     BadNumbersError,
     CheckpointError,
+    ExportError,
     IncompleteError,
     Interrupted,
     StartAgainError,
@@ -38,6 +39,7 @@ COMMANDS = {
     "scale": "jaxtrain.commands.scale",
     "data": "jaxtrain.commands.data",
     "checkpoint": "jaxtrain.commands.checkpoint",
+    "export": "jaxtrain.commands.export",
 }
 DEFAULT = "train"
 
@@ -47,8 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0: done; 2: the input is wrong; 5: the numbers went bad; 128 + the signal's number:
     stopped, and saved; 1: a checkpoint could not be written or read, or an image with
-    --strict; 75: start again, as the run hung or lost a process. An exception is a bug.
-    Several processes end together, with the code of the one that failed.
+    --strict, or an exported file is not the model; 75: start again, as the run hung or
+    lost a process. An exception is a bug. Several processes end together, with the code
+    of the one that failed.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with StopSignals() as signals:
@@ -114,6 +117,8 @@ def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
         return 5, error
     except (CheckpointError, IncompleteError) as error:
         _ask_others()
+        return 1, error
+    except ExportError as error:
         return 1, error
     except StartAgainError as error:
         return START_AGAIN, error

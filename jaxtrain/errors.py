@@ -27,6 +27,10 @@ class IncompleteError(RuntimeError):
     """It was done, but for a part that could not be (exit 1)."""
 
 
+class ExportError(RuntimeError):
+    """An exported file does not compute what the model does (exit 1)."""
+
+
 class StartAgainError(RuntimeError):
     """Something was lost that a new start brings back (exit 75)."""
 

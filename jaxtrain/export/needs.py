@@ -5,6 +5,8 @@ from typing import Any
 
 from jaxtrain.errors import UserError
 
+INSTALL = "pip install 'jaxtrain[export]'"
+
 
 def need(module: str) -> Any:
     """Import a library of the extra `export`.
@@ -12,12 +14,12 @@ def need(module: str) -> Any:
     Raises:
       UserError: it is not installed.
     """
+    name = module.partition(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module.split(".")[0]:
+        if (error.name or "").partition(".")[0] != name:
             raise
         raise UserError(
-            f"--format onnx needs {error.name}, which is not installed: "
-            "pip install 'jaxtrain[export]'"
+            f"--format onnx needs {name}, which is not installed: {INSTALL}"
         ) from None

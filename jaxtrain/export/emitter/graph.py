@@ -40,6 +40,9 @@ class Node:
     value: np.ndarray | None = None
     uses: int = 1
 
+    def __post_init__(self):
+        self.shape = tuple(plain(size) for size in self.shape)
+
     @property
     def array(self) -> np.ndarray:
         """The value of a constant."""
@@ -53,6 +56,11 @@ class Node:
     @property
     def is_float(self) -> bool:
         return bool(jnp.issubdtype(self.dtype, jnp.floating))
+
+
+def plain(size: Any) -> Any:
+    """Return a size as an int of Python, but for a symbolic one."""
+    return int(size) if isinstance(size, np.integer) else size
 
 
 def constant(value: Any, dtype: Any = None) -> Node:
@@ -133,6 +141,6 @@ def count_uses(output: Node) -> None:
 def unknown(what: str) -> UserError:
     """Return the error of a model that does something for which there is no rule."""
     return UserError(
-        f"--format onnx: the model uses {what}, which the export to ONNX does not know; "
-        "--format stablehlo takes every model"
+        f"--format onnx: the model uses {what}, which the export to ONNX does not "
+        "know; --format stablehlo takes every model"
     )

@@ -246,7 +246,9 @@ def _layer_norm(to: "Lowering", node: Node) -> Written:
 
 def _arg(to: "Lowering", node: Node) -> Written:
     (x,), (axis,) = node.inputs, node.attributes["axes"]
-    return to.add(node.op, [to.get(x)], axis=axis, keepdims=0), straight(len(node.shape))
+    return to.add(node.op, [to.get(x)], axis=axis, keepdims=0), straight(
+        len(node.shape)
+    )
 
 
 def _extreme(to: "Lowering", node: Node) -> Written:

@@ -96,17 +96,19 @@ def _window_of_blocks(node: Node) -> Node | None:
     if node.attributes["axes"] != (2, 4) or tuple(images.shape) != blocks:
         return None
     size = (height, width)
-    # What a slice leaves out at the end is less than a window, which a pool leaves out.
-    if images.op == "Slice" and images.uses == 1:
-        whole = images.inputs[0]
-        rest = [
-            n - m for n, m in zip(whole.shape[1:3], images.shape[1:3], strict=True)
-        ]
-        cut = images.attributes["cut"]
-        if all(d in (1, 2) and start == 0 and stride == 1 for d, start, _, stride in cut):
-            if all(r < k for r, k in zip(rest, size, strict=True)):
-                images = whole
+    if images.op == "Slice" and images.uses == 1 and _cuts_ends(images, size):
+        images = images.inputs[0]
     return window("MaxPool", images, size, size, ((0, 0), (0, 0)))
+
+
+def _cuts_ends(node: Node, size: tuple[int, int]) -> bool:
+    """Return whether a slice leaves less than a window out: so does a pool."""
+    whole = node.inputs[0].shape[1:3]
+    rest = [n - m for n, m in zip(whole, node.shape[1:3], strict=True)]
+    cut = node.attributes["cut"]
+    return all(
+        d in (1, 2) and start == 0 and stride == 1 for d, start, _, stride in cut
+    ) and all(r < k for r, k in zip(rest, size, strict=True))
 
 
 def _padding_left_out(node: Node) -> Node | None:
@@ -163,7 +165,11 @@ def _layer_norm(node: Node) -> Node | None:
 
 def _normalised(centred: Node, factor: Node) -> tuple[Node, float] | None:
     """Return x and epsilon of `(x - mean)` and `rsqrt(variance + epsilon)`."""
-    if factor.op != "Reciprocal" or factor.inputs[0].op != "Sqrt" or centred.op != "Sub":
+    if (
+        factor.op != "Reciprocal"
+        or factor.inputs[0].op != "Sqrt"
+        or centred.op != "Sub"
+    ):
         return None
     shifted = factor.inputs[0].inputs[0]
     x, mean = centred.inputs

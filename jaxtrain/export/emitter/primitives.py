@@ -12,6 +12,7 @@ from jaxtrain.export.emitter.graph import (
     constant,
     elementwise,
     full,
+    plain,
     reshape,
     transpose,
     unknown,
@@ -99,8 +100,9 @@ def _square(eqn: Any, x: Node) -> Node:
 
 def _integer_pow(eqn: Any, x: Node) -> Node:
     power = eqn.params["y"]
-    if power == 2:
-        return elementwise("Mul", x, x)
+    if power in (2, 3):
+        square = elementwise("Mul", x, x)
+        return square if power == 2 else elementwise("Mul", square, x)
     if power == -1:
         return elementwise("Reciprocal", x)
     return elementwise("Pow", x, _like(x, power))
@@ -189,8 +191,10 @@ def slice_of(
     """Return a part of `x`; dims that are whole may be symbolic."""
     strides = tuple(strides or (1,) * len(x.shape))
     cut = [
-        (d, start, stop, stride)
-        for d, (start, stop, stride) in enumerate(zip(starts, stops, strides, strict=True))
+        (d, int(start), plain(stop), int(stride))
+        for d, (start, stop, stride) in enumerate(
+            zip(starts, stops, strides, strict=True)
+        )
         if (start, stride) != (0, 1) or stop != x.shape[d]
     ]
     if not cut:
@@ -205,6 +209,36 @@ def _slice(eqn: Any, x: Node) -> Node:
     p = eqn.params
     x = full(x, eqn.invars[0].aval.shape)
     return slice_of(x, p["start_indices"], p["limit_indices"], p["strides"])
+
+
+def _gather(eqn: Any, x: Node, indices: Node) -> Node:
+    """Read what `x[:, a:b:c]` is where the batch may be any: parts at known places."""
+    p, numbers = eqn.params, eqn.params["dimension_numbers"]
+    x = full(x, eqn.invars[0].aval.shape)
+    out = eqn.outvars[0].aval.shape
+    if not indices.is_constant or numbers.operand_batching_dims:
+        raise unknown("'gather' by indices that are computed")
+    starts, stops, strides = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
+    rows = indices.array.reshape(-1, indices.shape[-1])
+    several = None
+    for dim, places in zip(numbers.start_index_map, rows.T, strict=True):
+        size = p["slice_sizes"][dim]
+        starts[dim], stops[dim] = int(places[0]), int(places[0]) + size
+        if len(places) > 1 and (places != places[0]).any():
+            steps = np.unique(np.diff(places))
+            if several is not None or size != 1 or len(steps) != 1 or steps[0] < 1:
+                raise unknown("'gather' of what does not lie in a row")
+            several, strides[dim] = dim, int(steps[0])
+            stops[dim] = int(places[-1]) + 1
+    part = slice_of(x, tuple(starts), tuple(stops), strides)
+    if several is not None:
+        (place,) = (d for d in range(len(out)) if d not in numbers.offset_dims)
+        order = [d for d in range(len(x.shape)) if d != several]
+        gone = [d for d in numbers.collapsed_slice_dims if d != several]
+        order = [d for d in order if d not in gone]
+        order.insert(place, several)
+        part = transpose(part, (*order, *gone))
+    return reshape(part, out)
 
 
 def split(eqn: Any, x: Node) -> list[Node]:
@@ -242,7 +276,8 @@ def _pad(eqn: Any, x: Node, value: Node) -> Node:
     if any(interior for _, _, interior in config) or not value.is_constant:
         raise unknown("'pad' between elements")
     x = full(x, eqn.invars[0].aval.shape)
-    return pad(x, [(low, high) for low, high, _ in config], float(value.array))
+    sides = [(int(low), int(high)) for low, high, _ in config]
+    return pad(x, sides, float(value.array))
 
 
 def _dot(eqn: Any, x: Node, y: Node) -> Node:
@@ -280,6 +315,7 @@ RULES: dict[str, Callable[..., Node]] = {
     "dot_general": _dot,
     "erfc": _erfc,
     "expm1": _expm1,
+    "gather": _gather,
     "integer_pow": _integer_pow,
     "log1p": _log1p,
     "ne": _not_equal,

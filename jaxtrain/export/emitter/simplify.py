@@ -22,6 +22,8 @@ Rule = Callable[[Node], Node | None]
 PRODUCTS = ("Conv", "MatMul")
 # Constants of so many numbers are compared, to find what is computed twice.
 SMALL = 64
+# What changes no number.
+NEUTRAL = {"Add": 0.0, "Mul": 1.0, "Max": -math.inf, "Min": math.inf}
 
 
 def simplify(output: Node) -> Node:
@@ -128,7 +130,8 @@ def _nothing(node: Node) -> Node | None:
     if node.op == "Reshape" and _is(node.inputs[0], "Reshape"):
         return reshape(node.inputs[0].inputs[0], node.shape)
     if node.op in ("Reshape", "Expand", "Transpose") and (
-        node.op != "Transpose" or node.attributes["order"] == tuple(range(len(node.shape)))
+        node.op != "Transpose"
+        or node.attributes["order"] == tuple(range(len(node.shape)))
     ):
         x = node.inputs[0]
         return x if tuple(x.shape) == tuple(node.shape) else None
@@ -140,9 +143,9 @@ def _nothing(node: Node) -> Node | None:
         if x.op == "Cast" and x.is_float and x.inputs[0].dtype == node.dtype:
             return x.inputs[0] if x.dtype.itemsize > node.dtype.itemsize else None
         return None
-    if node.op in ("Add", "Mul") and node.is_float and node.inputs[1].is_constant:
+    if node.op in NEUTRAL and node.is_float and node.inputs[1].is_constant:
         x, y = node.inputs
-        neutral = 0.0 if node.op == "Add" else 1.0
+        neutral = NEUTRAL[node.op]
         same = tuple(x.shape) == tuple(node.shape)
         # As it is written in the end.
         return x if same and (y.array.astype(y.dtype) == neutral).all() else None
@@ -185,7 +188,9 @@ def _mean(node: Node) -> Node | None:
     y = node.inputs[1]
     if not y.is_constant or not all(isinstance(n, int) for n in sizes):
         return None
-    if y.array.size == 1 and math.isclose(y.array.item() * math.prod(sizes), 1, rel_tol=1e-6):
+    if y.array.size == 1 and math.isclose(
+        y.array.item() * math.prod(sizes), 1, rel_tol=1e-6
+    ):
         return Node("ReduceMean", x.inputs, x.shape, x.dtype, x.attributes)
     return None
 

@@ -131,4 +131,3 @@ def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
     if not eqn.primitive.multiple_results:
         results = [results]
     return [constant(np.asarray(result)) for result in results]
-

@@ -45,7 +45,9 @@ def _convolution(eqn: Any, x: Node, kernel: Node) -> Node:
     return transpose(y, tuple(back))
 
 
-def window(op: str, x: Node, size: Any, strides: Any, padding: Any, dilation: Any = None) -> Node:
+def window(
+    op: str, x: Node, size: Any, strides: Any, padding: Any, dilation: Any = None
+) -> Node:
     """Return the maximum or the mean (zeros around count) of windows of rows."""
     dilation = tuple(dilation or (1,) * len(size))
     shape = [x.shape[0]]
@@ -62,15 +64,15 @@ def window(op: str, x: Node, size: Any, strides: Any, padding: Any, dilation: An
     return Node(op, (x,), (*shape, x.shape[-1]), x.dtype, attributes)
 
 
-def _window(eqn: Any, x: Node) -> Node:
-    p, name = eqn.params, eqn.primitive.name
+def _window(eqn: Any, x: Node, kind: str) -> Node:
+    p = eqn.params
     x = full(x, eqn.invars[0].aval.shape)
     size, strides = p["window_dimensions"], p["window_strides"]
     padding, dilation = p["padding"], p["window_dilation"]
     whole = len(size) > 2 and size[0] == size[-1] == strides[0] == strides[-1] == 1
     if not whole or any(d != 1 for d in p["base_dilation"]):
-        raise unknown(f"{name!r} over batch or channels, or between elements")
-    is_sum = name == "reduce_window_sum"
+        raise unknown(f"'reduce_window' over batch or channels, or between elements")
+    is_sum = kind == "sum"
     # Runtimes refuse windows that lie in the padding alone, and means with holes.
     if any(max(sides) >= k for sides, k in zip(padding, size, strict=True)):
         x = pad(x, list(padding), 0.0 if is_sum else -math.inf)
@@ -85,8 +87,22 @@ def _window(eqn: Any, x: Node) -> Node:
     return elementwise("Mul", y, constant(float(math.prod(size)), x.dtype))
 
 
+def _any_window(eqn: Any, x: Node, start: Node) -> Node:
+    """Read a window whose function is a jaxpr: a sum or a maximum."""
+    body = [inner.primitive.name for inner in eqn.params["jaxpr"].eqns]
+    for name, function, neutral in (("sum", "add", 0.0), ("max", "max", -math.inf)):
+        if body == [function] and start.is_constant and start.array == neutral:
+            return _window(eqn, x, name)
+    raise unknown(f"'reduce_window' of {body}")
+
+
+def _named_window(eqn: Any, x: Node) -> Node:
+    return _window(eqn, x, eqn.primitive.name.removeprefix("reduce_window_"))
+
+
 RULES: dict[str, Callable[..., Node]] = {
     "conv_general_dilated": _convolution,
-    "reduce_window_max": _window,
-    "reduce_window_sum": _window,
+    "reduce_window": _any_window,
+    "reduce_window_max": _named_window,
+    "reduce_window_sum": _named_window,
 }

@@ -1,0 +1,167 @@
+"""`main.py export`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from jaxtrain.errors import UserError
+from jaxtrain.processes.signals import StopSignals
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxtrain.export.check import Check
+    from jaxtrain.inference.model import TrainedModel
+
+EXAMPLE = "--workdir runs/digits --format onnx --out digits.onnx"
+Precision = Literal["fp32", "bf16", "fp16", "int8"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Write a trained model as a file that other programs run."""
+
+    # Folder of the run, or of a model exported as safetensors.
+    workdir: Path
+    # onnx: for ONNX Runtime, TensorRT, OpenVINO and others; stablehlo: for JAX, in one
+    # file; saved: a folder with the program, the weights and a script; safetensors: the
+    # weights in a folder, for load_model and timm.
+    format: Literal["onnx", "stablehlo", "saved", "safetensors"]
+    # The file or folder to write, where nothing is yet.
+    out: Path
+    # Weights of a run: best, by its validation; latest; or the number of a step.
+    checkpoint: str = "best"
+    # Images at a time: a number, or dynamic, for any.
+    batch: str | None = None
+    # Of the numbers it computes with; it takes and puts out float32. None: fp32.
+    precision: Precision | None = None
+    # Take uint8 pixels, and put out probabilities if there are classes.
+    include_preprocessing: bool = False
+    # Folder of images to check the file on; int8 takes the ranges of numbers from them,
+    # too. None: those of the run's data.
+    images: Path | None = None
+    # What checks the file; auto: what JAX finds, but never the CPU of a machine with a
+    # GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+
+
+def run(arguments: Arguments, signals: StopSignals) -> None:
+    """Export, check and print what the check has found.
+
+    Raises:
+      UserError: the options do not go together, or the format cannot hold the model.
+      ExportError: the file would not compute what the model does.
+      CheckpointError: the checkpoint is damaged.
+    """
+    if arguments.format == "safetensors":
+        _check_no_options(arguments)
+    batch = _batch(arguments.batch)
+    from jaxtrain import load_model
+    from jaxtrain.export.export import check_out
+    from jaxtrain.export.needs import need
+    from jaxtrain.parallel import devices
+    from jaxtrain.records.run_log import show_table
+
+    check_out(arguments.out)
+    if arguments.format == "onnx":
+        need("onnx")
+        need("onnxruntime")
+    devices.start(arguments.platform)
+    model = load_model(arguments.workdir, arguments.checkpoint)
+    if arguments.format == "safetensors":
+        from jaxtrain.inference import folder
+
+        folder.write(model, arguments.out)
+        rows = {"weights": "as they were trained"}
+    else:
+        rows = _describe(_export(arguments, model, batch))
+    size = sum(p.stat().st_size for p in _files(arguments.out))
+    rows = {"file": arguments.out, "size": f"{size / 1e6:.2f} MB", **rows}
+    show_table(f"exported, {arguments.format}", rows)
+
+
+def _export(arguments: Arguments, model: "TrainedModel", batch: int | None) -> "Check":
+    from jaxtrain.export.export import export
+    from jaxtrain.export.request import Request
+
+    precision = arguments.precision or "fp32"
+    images, trained = _images(arguments, model, precision == "int8")
+    if not arguments.include_preprocessing:
+        images, trained = (_prepared(model, x) for x in (images, trained))
+    request = Request(
+        model=model,
+        precision=precision,
+        batch=batch,
+        preprocessing=arguments.include_preprocessing,
+        calibration=trained if precision == "int8" else None,
+    )
+    assert arguments.format != "safetensors"
+    return export(arguments.format, request, arguments.out, images)
+
+
+def _images(
+    arguments: Arguments, model: "TrainedModel", calibrate: bool
+) -> "tuple[np.ndarray, np.ndarray]":
+    """Return images to check on, and to tell ranges of numbers if that is wanted."""
+    from jaxtrain.export import images
+    from jaxtrain.export.check import IMAGES
+    from jaxtrain.export.formats.int8 import CALIBRATION_IMAGES
+    from jaxtrain.inference import folder
+
+    num = CALIBRATION_IMAGES if calibrate else 0
+    if arguments.images is not None:
+        found = images.of_folder(model, arguments.images, max(IMAGES, num))
+        return found[:: max(1, len(found) // IMAGES)][:IMAGES], found
+    if folder.is_model(arguments.workdir):
+        raise UserError(
+            f"--workdir {arguments.workdir} is a model without data: give a folder of "
+            "images to check the file on, --images DIR"
+        )
+    return images.of_run(model, arguments.workdir, IMAGES, num)
+
+
+def _prepared(model: "TrainedModel", pixels: "np.ndarray") -> "np.ndarray":
+    import jax.numpy as jnp
+    import numpy as np
+
+    from jaxtrain.data.augment.normalize import normalize
+
+    about = model.description
+    return np.asarray(normalize(jnp.asarray(pixels), about.mean, about.std, np.float32))
+
+
+def _check_no_options(arguments: Arguments) -> None:
+    """Check that nothing is given that has no effect on safetensors.
+
+    Raises:
+      UserError: something is.
+    """
+    for name in ("batch", "precision", "include_preprocessing", "images"):
+        if getattr(arguments, name):
+            option = name.replace("_", "-")
+            raise UserError(
+                f"--{option} has no effect with --format safetensors, which holds the "
+                "weights as they were trained: leave it out"
+            )
+
+
+def _batch(text: str | None) -> int | None:
+    if text is None or text == "dynamic":
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise UserError(f"--batch {text}: expected dynamic, or a number from 1 up")
+    return int(text)
+
+
+def _describe(check: "Check") -> dict[str, Any]:
+    """Return what a person wants to see of a check."""
+    times = check.model_seconds / check.seconds
+    return {
+        "checked": check.describe(),
+        "time": f"{1e3 * check.seconds:.2f} ms for {check.batch} images "
+        f"({times:.2f}x the speed of JAX here)",
+    }
+
+
+def _files(path: Path) -> list[Path]:
+    return [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]

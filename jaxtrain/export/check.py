@@ -1,0 +1,166 @@
+"""Whether a file computes what the model does, on images, by the file's own runtime."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain.errors import ExportError
+from jaxtrain.export.program import Precision, make_program
+from jaxtrain.export.request import Request, Runner
+
+# Images of a check, of a batch, and how often it is timed.
+IMAGES = 64
+BATCH = 16
+TIMES = 5
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a file may differ by.
+
+    Attributes:
+      difference: of an output, over the largest one.
+      agreement: the share of images that must get the same class.
+    """
+
+    difference: float
+    agreement: float
+
+
+# Of a precision, e its relative rounding error (2^-24, 2^-11, 2^-8). Sums in another
+# order differ by some e times the root of how many numbers are summed up, and layers
+# add to it: 50 of a thousand each measure 10 e. Ten times that is allowed, as what is
+# wrong (an epsilon, a padding, a transposed kernel) changes outputs by a tenth.
+#
+# One image of 64 may lie between two classes, where the last bit decides.
+#
+# int8 rounds to 1/256 of the widest range a layer has met, so that its error depends on
+# the model: what counts is that the classes stay.
+TOLERANCES: dict[Precision, Tolerance] = {
+    "fp32": Tolerance(1e-5, 0.98),
+    "fp16": Tolerance(1e-2, 0.98),
+    "bf16": Tolerance(5e-2, 0.95),
+    "int8": Tolerance(2e-1, 0.9),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a check has found.
+
+    Attributes:
+      num_images: that both have seen.
+      difference: the largest of an output, over the largest output of the model.
+      agreement: the share of images that get the same class; None: one output.
+      batch: images of the calls that are timed.
+      seconds: of such a call of the file, the median.
+      model_seconds: of the model in JAX.
+    """
+
+    num_images: int
+    difference: float
+    agreement: float | None
+    batch: int
+    seconds: float
+    model_seconds: float
+
+    def is_within(self, tolerance: Tolerance) -> bool:
+        """Tell whether the file may be used in the place of the model."""
+        same = self.agreement is None or self.agreement >= tolerance.agreement
+        # NaN is not within.
+        return bool(self.difference <= tolerance.difference) and same
+
+    def describe(self) -> str:
+        """Say in words what was found."""
+        same = ""
+        if self.agreement is not None:
+            same = f", the same class for {self.agreement:.1%}"
+        return (
+            f"on {self.num_images} images outputs differ by {self.difference:.1e} of "
+            f"the largest{same}"
+        )
+
+
+def check(request: Request, run: Runner, images: np.ndarray) -> Check:
+    """Compare a file with the model in float32, and raise if they differ.
+
+    Args:
+      request: that the file was written for.
+      run: runs the file.
+      images: as the file takes them.
+
+    Raises:
+      ExportError: they differ by more than the precision allows.
+    """
+    program = make_program(request.model, "fp32", preprocessing=request.preprocessing)
+    jitted: Any = jax.jit(program.apply)
+    size = request.batch or min(BATCH, len(images))
+
+    def of_model(batch: np.ndarray) -> np.ndarray:
+        return np.asarray(jitted(program.params, program.model_state, batch))
+
+    ours = in_batches(run, images, size, fixed=request.batch is not None)
+    theirs = in_batches(of_model, images, size, fixed=True)
+    batch = padded(images, size)
+    found = Check(
+        num_images=len(images),
+        difference=float(np.abs(ours - theirs).max() / np.abs(theirs).max()),
+        agreement=_agreement(ours, theirs),
+        batch=size,
+        seconds=_seconds(run, batch),
+        model_seconds=_seconds(of_model, batch),
+    )
+    tolerance = TOLERANCES[request.precision]
+    if not found.is_within(tolerance):
+        raise ExportError(
+            f"the file was not written, as it is not the model: {found.describe()}; "
+            f"{request.precision} is allowed {tolerance.difference:g} and "
+            f"{tolerance.agreement:.0%}; choose another --precision"
+        )
+    return found
+
+
+def in_batches(
+    run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size: int, fixed: bool
+) -> np.ndarray:
+    """Return the outputs of all images, some at a time.
+
+    Args:
+      run: images -> outputs.
+      images: all of them.
+      size: how many at a time.
+      fixed: whether the last ones are filled up to as many.
+    """
+    outputs = []
+    for start in range(0, len(images), size):
+        part = images[start : start + size]
+        given = padded(part, size) if fixed else part
+        outputs.append(run(given)[: len(part)])
+    return np.concatenate(outputs)
+
+
+def padded(images: np.ndarray, size: int) -> np.ndarray:
+    """Return the first `size` images, the last again and again if there are less."""
+    missing = max(0, size - len(images))
+    return np.concatenate([images[:size], images[-1:].repeat(missing, axis=0)])
+
+
+def _agreement(ours: np.ndarray, theirs: np.ndarray) -> float | None:
+    if ours.shape[-1] < 2:
+        return None
+    return float((ours.argmax(-1) == theirs.argmax(-1)).mean())
+
+
+def _seconds(run: Callable[[np.ndarray], np.ndarray], batch: np.ndarray) -> float:
+    times = []
+    run(batch)
+    for _ in range(TIMES):
+        start = time.perf_counter()
+        run(batch)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)

@@ -1,0 +1,75 @@
+"""An export, top to bottom: write under another name, check, and rename."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from jaxtrain.errors import UserError
+from jaxtrain.export.check import Check, check
+from jaxtrain.export.formats import onnx_file, saved, stablehlo
+from jaxtrain.export.request import Format, Request
+
+FORMATS: Mapping[Format, ModuleType] = {
+    "onnx": onnx_file,
+    "saved": saved,
+    "stablehlo": stablehlo,
+}
+
+
+def check_out(out: Path) -> None:
+    """Check that a new file can be written.
+
+    Raises:
+      UserError: something is there already, or there is no such folder.
+    """
+    if os.path.lexists(out):
+        raise UserError(f"--out {out} is there already: remove it, or choose another")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}; create it")
+
+
+def export(format: Format, request: Request, out: Path, images: np.ndarray) -> Check:
+    """Write a model to a file, which computes what the model does, or write nothing.
+
+    Args:
+      format: kind of file.
+      request: what it holds.
+      out: the file, or the folder.
+      images: as the file takes them; it is checked on them.
+
+    Returns:
+      What the check has found.
+
+    Raises:
+      UserError: the format cannot hold the model, or the file not be written.
+      ExportError: the file does not compute what the model does.
+    """
+    kind = FORMATS[format]
+    kind.check_request(request)
+    check_out(out)
+    partial = out.with_name(f".{out.name}.partial")
+    _remove(partial)
+    try:
+        kind.write(request, partial)
+        images = images[: kind.num_images(request, len(images))]
+        found = check(request, kind.load(partial, request), images)
+        os.replace(partial, out)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(
+            f"--out {out}: cannot write there ({reason}): choose another"
+        ) from None
+    finally:
+        _remove(partial)
+    return found
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

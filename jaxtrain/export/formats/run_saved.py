@@ -1,0 +1,40 @@
+"""Run the model beside this file: python run.py IMAGES.npy, uint8 (N, H, W, C).
+
+Needs jax, numpy and safetensors. From Python: `run(images)`, as model.json has them.
+"""
+
+import functools
+import json
+import pathlib
+import sys
+
+import jax
+import numpy as np
+from jax import export
+from safetensors.numpy import load_file
+
+HERE = pathlib.Path(__file__).parent
+
+
+@functools.cache
+def load():
+    """Return the program, its weights in order, and what is known of both."""
+    about = json.loads((HERE / "model.json").read_text())
+    weights = load_file(HERE / "weights.safetensors")
+    program = export.deserialize(bytearray((HERE / "program.stablehlo").read_bytes()))
+    return jax.jit(program.call), [weights[n] for n in about["weights"]], about
+
+
+def run(images):
+    """Return the outputs of images, float32 (N, outputs)."""
+    program, weights, about = load()
+    if images.dtype == np.uint8 and about["input"]["dtype"] == "float32":
+        images = (images / 255 - about["mean"]) / about["std"]
+    return np.asarray(program(weights, images.astype(about["input"]["dtype"])))
+
+
+if __name__ == "__main__":
+    names = load()[2]["class_names"]
+    for outputs in run(np.load(sys.argv[1])):
+        best = int(outputs.argmax())
+        print(names[best] if names else best, f"{outputs[best]:.4f}")

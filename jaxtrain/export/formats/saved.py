@@ -1,0 +1,61 @@
+"""A folder: the program, its weights apart, what they mean, and a script that runs it.
+
+The program takes the weights as arguments, so that both can be looked at, and others be
+put in the place of these.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+from safetensors.numpy import save_file
+
+from jaxtrain.checkpoints.digest import flatten, name
+from jaxtrain.export.formats import run_saved, stablehlo
+from jaxtrain.export.request import Request, Runner
+
+PROGRAM, WEIGHTS = "program.stablehlo", "weights.safetensors"
+ABOUT, SCRIPT = "model.json", "run.py"
+
+check_request = stablehlo.check_request
+num_images = stablehlo.num_images
+
+
+def write(request: Request, path: Path) -> None:
+    """Write the folder."""
+    program = request.program(round_kernels=True)
+    weights = program.params, program.model_state
+    # Params and state have no names in common: their layers' leaves differ.
+    named = {
+        name(place).partition("/")[2].replace("/", "."): np.asarray(x)
+        for place, x in flatten(weights)
+    }
+    tree = jax.tree.structure(weights)
+    assert len(named) == tree.num_leaves
+
+    def function(arrays: list[jax.Array], images: jax.Array) -> jax.Array:
+        params, model_state = jax.tree.unflatten(tree, arrays)
+        return program.apply(params, model_state, images)
+
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in named.values()]
+    images = program.inputs(stablehlo.batch_size(request))
+    exported = export.export(jax.jit(function), platforms=stablehlo.PLATFORMS)
+    path.mkdir()
+    (path / PROGRAM).write_bytes(bytes(exported(shapes, images).serialize()))
+    save_file(named, path / WEIGHTS)
+    about = {**request.about(), "weights": list(named)}
+    (path / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+    (path / SCRIPT).write_text(Path(run_saved.__file__).read_text())
+
+
+def load(path: Path, request: Request) -> Runner:
+    """Return what runs the folder: its own script."""
+    spec = importlib.util.spec_from_file_location("run_saved_copy", path / SCRIPT)
+    assert spec is not None and spec.loader is not None
+    script: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script.run
