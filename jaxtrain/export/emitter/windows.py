@@ -71,7 +71,7 @@ def _window(eqn: Any, x: Node, kind: str) -> Node:
     padding, dilation = p["padding"], p["window_dilation"]
     whole = len(size) > 2 and size[0] == size[-1] == strides[0] == strides[-1] == 1
     if not whole or any(d != 1 for d in p["base_dilation"]):
-        raise unknown(f"'reduce_window' over batch or channels, or between elements")
+        raise unknown("'reduce_window' over batch or channels, or between elements")
     is_sum = kind == "sum"
     # Runtimes refuse windows that lie in the padding alone, and means with holes.
     if any(max(sides) >= k for sides, k in zip(padding, size, strict=True)):

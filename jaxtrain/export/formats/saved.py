@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import export
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.export.formats import run_saved, stablehlo
@@ -46,7 +46,7 @@ def write(request: Request, path: Path) -> None:
     exported = export.export(jax.jit(function), platforms=stablehlo.PLATFORMS)
     path.mkdir()
     (path / PROGRAM).write_bytes(bytes(exported(shapes, images).serialize()))
-    save_file(named, path / WEIGHTS)
+    (path / WEIGHTS).write_bytes(save(named))
     about = {**request.about(), "weights": list(named)}
     (path / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
     (path / SCRIPT).write_text(Path(run_saved.__file__).read_text())

@@ -1,0 +1,294 @@
+"""Exported models: every format, every model, and what is refused."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file
+
+from jaxtrain import load_model
+from jaxtrain.cli import main
+from jaxtrain.config import DataConfig, ModelConfig
+from jaxtrain.data.stores import open_digits
+from jaxtrain.export import check
+from jaxtrain.export.emitter.write import OPSET
+from jaxtrain.export.formats.onnx_file import emit
+from jaxtrain.export.program import make_program
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.model import TrainedModel, abstract_weights
+from jaxtrain.models import MODELS
+from tests.helpers.recipes import recipe, write_recipe
+
+RUN = recipe(
+    data='DataConfig(source="digits", batch_size=64)',
+    train="TrainConfig(steps=20)",
+    checkpoint="CheckpointConfig(every_steps=20)",
+    logging="LoggingConfig(every_steps=20, tensorboard=False)",
+)
+RESNETS = [name for name in MODELS if name.startswith("resnet")]
+SMALL = {name: {"width": 0.125} for name in MODELS} | {"lenet": {}}
+# Every class of layer and block; the deeper ResNets repeat these.
+SHALLOW = ("lenet", "convnet", "cnn4", "resnet18")
+STEMS = [
+    pytest.param(
+        name,
+        {**SMALL[name], **({"stem": stem} if stem else {})},
+        id=f"{name} {stem or ''}".strip(),
+        marks=[] if name in SHALLOW and stem != "cifar" else pytest.mark.slow,
+    )
+    for name in MODELS
+    for stem in (("imagenet", "cifar") if name in RESNETS else (None,))
+]
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A short run on the digits."""
+    root = tmp_path_factory.mktemp("export")
+    path = write_recipe(root / "recipe.py", RUN)
+    assert main(["--config", str(path), "--workdir", str(root / "run")]) == 0
+    yield root / "run"
+    shutil.rmtree(root)
+
+
+def digits(num: int) -> np.ndarray:
+    store, splits = open_digits("", DataConfig(source="digits"))
+    return np.asarray(store.read(splits["test"][0][:num])[0])
+
+
+def export(workdir: Path, out: Path, *words: str) -> int:
+    return main(["export", "--workdir", str(workdir), "--out", str(out), *words])
+
+
+def untrained(name: str, options: dict[str, Any]) -> TrainedModel:
+    """Return a model with random weights: biases, norms and statistics, too."""
+    about = Description(
+        task="classification",
+        model=ModelConfig(name=name, **options),
+        precision="fp32",
+        image_shape=(34, 32, 3),
+        num_outputs=10,
+        class_names=None,
+        mean=(0.4, 0.5, 0.6),
+        std=(0.2, 0.3, 0.4),
+        crop_pct=1.0,
+        interpolation="bilinear",
+    )
+    rng = np.random.default_rng(0)
+
+    def draw(path: Any, x: Any) -> np.ndarray:
+        values = rng.normal(size=x.shape).astype(np.float32)
+        if x.ndim > 1:
+            return values / np.sqrt(np.prod(x.shape[:-1]) / 2)
+        # Scales and variances near 1, biases and means near 0.
+        near = 1 if path[-1].key in ("scale", "var") else 0
+        return near + 0.1 * values
+
+    params, state = jax.tree_util.tree_map_with_path(draw, abstract_weights(about))
+    return TrainedModel(about, params, state, {})
+
+
+@pytest.mark.parametrize(("name", "options"), STEMS)
+def test_every_model_is_the_same_in_onnx(name: str, options: dict[str, Any]):
+    model = untrained(name, options)
+    program = make_program(model, "fp32", preprocessing=False)
+    file = emit(program, model.image_shape, dtype=np.float32)
+    onnx.checker.check_model(file, full_check=True)
+    pixels = np.random.default_rng(1).integers(0, 256, (3, 34, 32, 3), dtype=np.uint8)
+    images = np.asarray(model.prepare(jnp.asarray(pixels)))
+    session = onnxruntime.InferenceSession(
+        file.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    wanted = model.logits(pixels)
+    atol = 1e-5 * float(np.abs(wanted).max())
+    for num in (1, 3):
+        (found,) = session.run(None, {"images": images[:num]})
+        np.testing.assert_allclose(found, wanted[:num], rtol=0, atol=atol)
+    count = Counter(node.op_type for node in file.graph.node)
+    # As it comes in, and nowhere else; norms are in the convolutions.
+    assert count["Transpose"] == 1
+    assert not count["Mul"] and not count["BatchNormalization"]
+    assert count["Reshape"] == 0
+
+
+def test_onnx_of_a_run(workdir: Path, tmp_path: Path, capsys: Any):
+    out = tmp_path / "digits.onnx"
+    assert export(workdir, out, "--format", "onnx", "--include-preprocessing") == 0
+    assert "on 64 images" in capsys.readouterr().out
+    session = onnxruntime.InferenceSession(out)
+    images = digits(5)
+    (found,) = session.run(["probabilities"], {"images": images})
+    expected = load_model(workdir).predict(images)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    file = onnx.load(out)
+    assert file.opset_import[0].version == OPSET
+    about = json.loads({p.key: p.value for p in file.metadata_props}["jaxtrain"])
+    assert about["class_names"] == list("0123456789")
+    assert about["input"] == {
+        "name": "images",
+        "shape": ["batch", 8, 8, 1],
+        "dtype": "uint8",
+    }
+
+
+# Of all, those of the head, whose sums are kept in float32, are not half.
+KERNELS = {"fp16": "FLOAT16", "bf16": "BFLOAT16", "int8": "INT8"}
+
+
+@pytest.mark.parametrize("precision", KERNELS)
+def test_onnx_in_less_precision(precision: str, workdir: Path, tmp_path: Path):
+    out = tmp_path / f"{precision}.onnx"
+    words = ("--format", "onnx", "--precision", precision, "--batch", "3")
+    assert export(workdir, out, *words) == 0
+    assert [p.name for p in tmp_path.iterdir()] == [out.name]
+    file = onnx.load(out)
+    kinds = [
+        onnx.TensorProto.DataType.Name(x.data_type)
+        for x in file.graph.initializer
+        if len(x.dims) == 4
+    ]
+    assert kinds and set(kinds) == {KERNELS[precision]}
+    ends = [*file.graph.input, *file.graph.output]
+    assert {x.type.tensor_type.elem_type for x in ends} == {onnx.TensorProto.FLOAT}
+
+
+# Runs both kinds of file with nothing of ours, or of Flax.
+ALONE = """
+import sys
+for name in ("flax", "jaxtrain", "optax", "orbax"):
+    sys.modules[name] = None
+import runpy
+import jax.export
+import numpy as np
+
+folder = sys.argv[1]
+pixels = np.load(f"{folder}/pixels.npy")
+with open(f"{folder}/file", "rb") as file:
+    exported = jax.export.deserialize(bytearray(file.read()))
+assert exported.platforms == ("cpu", "cuda", "tpu")
+for num in (1, 2, 3):
+    np.save(f"{folder}/outputs{num}.npy", exported.call(pixels[:num]))
+script = runpy.run_path(f"{folder}/saved/run.py")
+np.save(f"{folder}/logits.npy", script["run"](pixels))
+sys.argv = ["run.py", f"{folder}/pixels.npy"]
+runpy.run_path(f"{folder}/saved/run.py", run_name="__main__")
+"""
+
+
+def test_stablehlo_and_the_folder_run_without_us(workdir: Path, tmp_path: Path):
+    words = ("--format", "stablehlo", "--include-preprocessing")
+    assert export(workdir, tmp_path / "file", *words) == 0
+    assert export(workdir, tmp_path / "saved", "--format", "saved") == 0
+    pixels = digits(3)
+    np.save(tmp_path / "pixels.npy", pixels)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    model = load_model(workdir)
+    expected = model.predict(pixels)
+    for num in (1, 2, 3):
+        found = np.load(tmp_path / f"outputs{num}.npy")
+        np.testing.assert_allclose(found, expected[:num], atol=1e-6)
+    logits = model.logits(pixels)
+    found = np.load(tmp_path / "logits.npy")
+    np.testing.assert_allclose(found, logits, atol=1e-5 * np.abs(logits).max())
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert names == [str(best) for best in logits.argmax(-1)]
+
+
+def test_the_folder_holds_halves(workdir: Path, tmp_path: Path):
+    out = tmp_path / "half"
+    words = ("--format", "saved", "--precision", "bf16", "--batch", "4")
+    assert export(workdir, out, *words) == 0
+    weights = load_file(out / "weights.safetensors")
+    kinds = {x.ndim > 1: x.dtype.name for x in weights.values()}
+    assert kinds == {True: "bfloat16", False: "float32"}
+
+
+def test_an_exported_folder_is_exported_again(workdir: Path, tmp_path: Path):
+    weights, out = tmp_path / "weights", tmp_path / "digits.onnx"
+    assert export(workdir, weights, "--format", "safetensors") == 0
+    assert export(weights, out, "--format", "onnx") == 2
+    images = tmp_path / "images"
+    images.mkdir()
+    for index, pixels in enumerate(digits(3)):
+        Image.fromarray(pixels[..., 0]).save(images / f"{index}.png")
+    assert export(weights, out, "--format", "onnx", "--images", str(images)) == 0
+    assert out.exists()
+
+
+def test_a_file_that_is_not_the_model_is_not_written(
+    workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+):
+    exact = {p: check.Tolerance(0.0, 1.0) for p in check.TOLERANCES}
+    monkeypatch.setattr(check, "TOLERANCES", exact)
+    words = ("--format", "onnx", "--precision", "fp16")
+    assert export(workdir, tmp_path / "digits.onnx", *words) == 1
+    assert "not written" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("difference", "agreement", "within"),
+    [(9e-6, 1.0, True), (2e-5, 1.0, False), (9e-6, 0.9, False), (np.nan, 1.0, False)],
+)
+def test_what_is_within_a_tolerance(difference: float, agreement: float, within: bool):
+    found = check.Check(64, difference, agreement, 1, 1.0, 1.0)
+    assert found.is_within(check.TOLERANCES["fp32"]) == within
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--format", "stablehlo", "--precision", "int8"], "only --format onnx"),
+        (["--format", "safetensors", "--batch", "2"], "--batch has no effect"),
+        (["--format", "onnx", "--batch", "0"], "--batch 0: expected dynamic"),
+        (["--format", "onnx", "--images", "/nowhere"], "holds no images"),
+    ],
+)
+def test_what_is_refused(
+    words: list[str], message: str, workdir: Path, tmp_path: Path, capsys: Any
+):
+    assert export(workdir, tmp_path / "out", *words) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_there_stays(workdir: Path, tmp_path: Path, capsys: Any):
+    out = tmp_path / "out"
+    out.write_text("mine")
+    for kind in ("onnx", "safetensors", "saved"):
+        assert export(workdir, out, "--format", kind) == 2
+        assert "is there already" in capsys.readouterr().err
+    assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize("library", ["onnx", "onnxruntime"])
+def test_a_library_that_is_missing(
+    library: str,
+    workdir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    assert export(workdir, tmp_path / "out", "--format", "onnx") == 2
+    message = capsys.readouterr().err
+    assert f"needs {library}" in message and "pip install" in message
