@@ -1,5 +1,6 @@
 """ONNX files of functions of JAX: the same numbers, in the operators that are best."""
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -30,29 +31,40 @@ TOLERANCE = 1e-5
 Function = Callable[[jax.Array], jax.Array]
 
 
-def numbers(*shape: int) -> jax.Array:
-    return jnp.asarray(RNG.normal(size=shape), jnp.float32)
+def numbers(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
 
 
-def layers() -> Layers:
-    return Layers(policy=FP32, rngs=nnx.Rngs(0))
+def filled(
+    make: Callable[[Layers], nnx.Module], policy: jmp.Policy = FP32
+) -> Callable[[Any], jax.Array]:
+    """Return a layer in evaluation, its biases and statistics random, too."""
+
+    def create() -> nnx.Module:
+        return make(Layers(policy=policy, rngs=nnx.Rngs(0)))
+
+    graphdef, state = nnx.split(nnx.eval_shape(create))
+
+    def draw(path: Any, x: Any) -> np.ndarray:
+        values = numbers(*x.shape)
+        return 1 + values**2 if "var" in str(path) else values
+
+    state = jax.tree_util.tree_map_with_path(draw, state)
+
+    def apply(x: jax.Array) -> jax.Array:
+        layer: Any = nnx.merge(graphdef, state)
+        layer.eval()
+        return layer(x)
+
+    return apply
 
 
 def conv(groups: int = 1, **options: Any) -> Function:
-    """A convolution with a bias that is not 0."""
-    layer = layers().conv(6, 12, 3, groups=groups, **options)
-    assert layer.bias is not None
-    layer.bias[...] = numbers(12)
-    return lambda x: layer(x)
+    return filled(lambda layers: layers.conv(6, 12, 3, groups=groups, **options))
 
 
 def batch_norm(channels: int) -> Function:
-    layer = layers().batch_norm(channels)
-    assert layer.scale is not None and layer.bias is not None
-    layer.scale[...], layer.bias[...] = numbers(channels), numbers(channels)
-    layer.mean[...], layer.var[...] = numbers(channels), 1 + numbers(channels) ** 2
-    layer.eval()
-    return lambda x: layer(x)
+    return filled(lambda layers: layers.batch_norm(channels))
 
 
 def chain(*functions: Function) -> Function:
@@ -102,11 +114,12 @@ def slices(x: jax.Array) -> jax.Array:
     return padded.sum((1, 2)) + second.max((1, 2))[:, :4] - second.min((1, 2))[:, 4:]
 
 
-CONV, DEPTHWISE = conv(), layers().conv(6, 6, 7, groups=6)
-NORM = layers().layer_norm(6)
-NORM.scale[...] = numbers(6)  # pyright: ignore[reportOptionalSubscript]
+CONV, DEPTHWISE = conv(), filled(lambda layers: layers.conv(6, 6, 7, groups=6))
+NORM = filled(lambda layers: layers.layer_norm(6))
 WIDE, BIAS, NARROW, SCALE = numbers(6, 24), numbers(24), numbers(24, 6), numbers(6)
-GATE = SqueezeExcite(12, 4, layers=layers(), gate=activations.hard_sigmoid)
+GATE = filled(
+    lambda layers: SqueezeExcite(12, 4, layers=layers, gate=activations.hard_sigmoid)
+)
 SAME: Any = "SAME"
 AROUND: Any = ((1, 1), (2, 1))
 POINT, FLAT = numbers(12, 5), numbers(9 * 8 * 12, 5)
@@ -166,10 +179,10 @@ CASES: dict[str, tuple[Function, str]] = {
     "relu6": (jax.nn.relu6, "Clip"),
     "leaky relu": (jax.nn.leaky_relu, "GreaterOrEqual Mul Where"),
     "squeeze and excite": (
-        chain(CONV, lambda x: GATE(x)),
+        chain(CONV, GATE),
         "Conv GlobalAveragePool Conv Relu Conv Clip Mul Mul",
     ),
-    "layer norm": (lambda x: NORM(x), "LayerNormalization"),
+    "layer norm": (NORM, "LayerNormalization"),
     "softmax": (jax.nn.softmax, "ReduceMax Sub Exp ReduceSum Div"),
     "branches": (branches, "Conv AveragePool Concat"),
     "shuffle": (shuffle, "Reshape Transpose Reshape"),
@@ -199,13 +212,23 @@ def operators(model: Any) -> list[str]:
     return [node.op_type for node in model.graph.node]
 
 
+@functools.cache
+def references() -> tuple[np.ndarray, dict[str, jax.Array]]:
+    """Return images, and what all functions make of them, compiled at once."""
+    images = RNG.normal(size=(3, *SHAPE)).astype(np.float32)
+    run = jax.jit(
+        lambda x: {name: function(x) for name, (function, _) in CASES.items()}
+    )
+    return images, run(images)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_function_is_the_same_in_onnx(name: str):
     function, expected = CASES[name]
     model = emit(function, SHAPE, dtype=np.float32)
     onnx.checker.check_model(model, full_check=True)
-    images = RNG.normal(size=(3, *SHAPE)).astype(np.float32)
-    wanted = np.asarray(jax.jit(function)(images))
+    images, outputs = references()
+    wanted = np.asarray(outputs[name])
     atol = TOLERANCE * float(np.abs(wanted).max())
     for batch in (1, 3):
         found = run(model, images[:batch])
@@ -235,15 +258,20 @@ def test_a_batch_may_be_fixed():
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_a_norm_is_folded_before_the_kernel_is_rounded(name: str):
     policy = jmp.get_policy(f"params=float32,compute={name},output=float32")
-    half = Layers(policy=policy, rngs=nnx.Rngs(0))
-    layer, norm = half.conv(6, 12, 3, bias=False), half.batch_norm(12)
-    assert norm.scale is not None
-    norm.scale[...] = scale = numbers(12)
-    norm.eval()
+    kernel, scale = numbers(3, 3, 6, 12), numbers(12)
 
-    def function(x: jax.Array) -> jax.Array:
-        return nnx.relu(norm(layer(x))).astype(jnp.float32)
+    class Both(nnx.Module):
+        def __init__(self, layers: Layers):
+            self.conv = layers.conv(6, 12, 3, bias=False)
+            self.norm = layers.batch_norm(12)
 
+        def __call__(self, x: jax.Array) -> jax.Array:
+            assert self.norm.scale is not None
+            self.conv.kernel[...], self.norm.scale[...] = kernel, scale
+            self.norm.var[...] = np.ones(12, np.float32)
+            return nnx.relu(self.norm(self.conv(x))).astype(jnp.float32)
+
+    function = filled(Both, policy)
     model = emit(function, SHAPE, dtype=np.float32, opset=OPSET_BFLOAT16)
     assert operators(model) == [
         "Transpose",
@@ -253,14 +281,11 @@ def test_a_norm_is_folded_before_the_kernel_is_rounded(name: str):
         "Cast",
         "Transpose",
     ]
-    wide = np.asarray(layer.kernel[...], np.float64) * np.asarray(scale)
-    wide /= np.sqrt(1 + 1e-5)
-    kernel = onnx.numpy_helper.to_array(model.graph.initializer[0])
+    wide = kernel.astype(np.float64) * scale / np.sqrt(1 + 1e-5)
+    found = model.graph.initializer[0]
     dtype = jnp.dtype(name)
-    assert onnx.helper.np_dtype_to_tensor_dtype(dtype) == (
-        model.graph.initializer[0].data_type
-    )
+    assert found.data_type == onnx.helper.np_dtype_to_tensor_dtype(dtype)
     np.testing.assert_array_equal(
-        np.asarray(kernel, np.float32),
+        onnx.numpy_helper.to_array(found).astype(np.float32),
         wide.transpose(3, 2, 0, 1).astype(np.float32).astype(dtype).astype(np.float32),
     )

@@ -137,14 +137,10 @@ def _padding_left_out(node: Node) -> Node | None:
 
 
 def _layer_norm(node: Node) -> Node | None:
-    """(x - mean) * rsqrt(variance + epsilon) * scale + bias over the last dim."""
-    bias = constant(np.zeros(()), node.dtype)
-    scaled = node
-    if node.op == "Add" and node.inputs[1].is_constant:
-        scaled, bias = node.inputs
-    if scaled.op != "Mul":
+    """(x - mean) * (rsqrt(variance + epsilon) * scale) over the last dim."""
+    if node.op != "Mul":
         return None
-    for centred, factor in (scaled.inputs, scaled.inputs[::-1]):
+    for centred, factor in (node.inputs, node.inputs[::-1]):
         scale = constant(np.ones(()), node.dtype)
         if factor.op == "Mul" and factor.inputs[1].is_constant:
             factor, scale = factor.inputs
@@ -152,15 +148,28 @@ def _layer_norm(node: Node) -> Node | None:
         if found is None:
             continue
         x, epsilon = found
-        parts = []
-        for part in (scale, bias):
-            if any(n != 1 for n in part.shape[:-1]):
-                return None
-            flat = np.broadcast_to(part.array.reshape(-1), (x.shape[-1],))
-            parts.append(constant(flat, x.dtype))
+        if any(n != 1 for n in scale.shape[:-1]):
+            return None
+        flat = np.broadcast_to(scale.array.reshape(-1), (x.shape[-1],))
+        parts = constant(flat, x.dtype), constant(np.zeros(flat.shape), x.dtype)
         attributes = {"epsilon": epsilon}
         return Node("LayerNormalization", (x, *parts), x.shape, x.dtype, attributes)
     return None
+
+
+def _layer_norm_bias(node: Node) -> Node | None:
+    """What is added after a layer norm is its bias."""
+    if node.op != "Add" or not node.inputs[1].is_constant:
+        return None
+    norm, more = node.inputs
+    if norm.op != "LayerNormalization" or norm.uses > 1:
+        return None
+    x, scale, bias = norm.inputs
+    if any(n != 1 for n in more.shape[:-1]):
+        return None
+    total = constant(bias.array + more.array.reshape(-1), bias.dtype)
+    inputs = (x, scale, constant(np.broadcast_to(total.array, scale.shape), bias.dtype))
+    return Node(norm.op, inputs, norm.shape, norm.dtype, norm.attributes)
 
 
 def _normalised(centred: Node, factor: Node) -> tuple[Node, float] | None:
@@ -204,4 +213,5 @@ RULES: tuple[Callable[[Node], Node | None], ...] = (
     _window_of_blocks,
     _padding_left_out,
     _layer_norm,
+    _layer_norm_bias,
 )
