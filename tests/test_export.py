@@ -23,9 +23,9 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data.stores import open_digits
 from jaxtrain.export import check
-from jaxtrain.export.emitter.write import OPSET
+from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16
 from jaxtrain.export.formats.onnx_file import emit
-from jaxtrain.export.program import make_program
+from jaxtrain.export.program import HALF, Precision, make_program
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models import MODELS
@@ -115,7 +115,7 @@ def test_every_model_is_the_same_in_onnx(name: str, options: dict[str, Any]):
     atol = 1e-5 * float(np.abs(wanted).max())
     for num in (1, 3):
         (found,) = session.run(None, {"images": images[:num]})
-        np.testing.assert_allclose(found, wanted[:num], rtol=0, atol=atol)
+        np.testing.assert_allclose(np.asarray(found), wanted[:num], rtol=0, atol=atol)
     count = Counter(node.op_type for node in file.graph.node)
     # As it comes in, and nowhere else; norms are in the convolutions.
     assert count["Transpose"] == 1
@@ -131,7 +131,7 @@ def test_onnx_of_a_run(workdir: Path, tmp_path: Path, capsys: Any):
     images = digits(5)
     (found,) = session.run(["probabilities"], {"images": images})
     expected = load_model(workdir).predict(images)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(found), expected, atol=1e-6)
     file = onnx.load(out)
     assert file.opset_import[0].version == OPSET
     about = json.loads({p.key: p.value for p in file.metadata_props}["jaxtrain"])
@@ -211,6 +211,23 @@ def test_stablehlo_and_the_folder_run_without_us(workdir: Path, tmp_path: Path):
     np.testing.assert_allclose(found, logits, atol=1e-5 * np.abs(logits).max())
     names = [line.split()[0] for line in done.stdout.splitlines()]
     assert names == [str(best) for best in logits.argmax(-1)]
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_norm_is_folded_before_the_kernel_is_rounded(precision: Precision):
+    model = untrained("convnet", SMALL["convnet"])
+    kernels = {}
+    for name in ("fp32", precision):
+        program = make_program(model, name, preprocessing=False)
+        file = emit(program, model.image_shape, dtype=np.float32, opset=OPSET_BFLOAT16)
+        kernels[name] = [
+            onnx.numpy_helper.to_array(x)
+            for x in file.graph.initializer
+            if len(x.dims) == 4
+        ]
+    for wide, half in zip(kernels["fp32"], kernels[precision], strict=True):
+        assert half.dtype == HALF[precision]
+        np.testing.assert_array_equal(half, wide.astype(half.dtype))
 
 
 def test_the_folder_holds_halves(workdir: Path, tmp_path: Path):

@@ -38,7 +38,11 @@ class Program:
 
     def __call__(self, images: jax.Array) -> jax.Array:
         """Return the outputs of images (batch, rows, columns, channels)."""
-        return self.apply(self.params, self.model_state, images)
+        # As arrays of JAX, whose casts are traced: those of NumPy are done at once, and
+        # a kernel would be rounded before a norm is folded into it.
+        params = jax.tree.map(jnp.asarray, self.params)
+        model_state = jax.tree.map(jnp.asarray, self.model_state)
+        return self.apply(params, model_state, images)
 
     def inputs(self, batch: Any) -> jax.ShapeDtypeStruct:
         """Return the shape of a batch, whose size may be symbolic."""
