@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxtrain.export.emitter.graph import Node, constant, unknown
+from jaxtrain.export.emitter import products
+from jaxtrain.export.emitter.graph import Node, unknown
 from jaxtrain.export.emitter.layout import (
     Order,
     channels_first,
@@ -14,11 +15,11 @@ from jaxtrain.export.emitter.layout import (
     is_unit,
     straight,
 )
+from jaxtrain.export.emitter.products import Written, pads_of
 
 if TYPE_CHECKING:
     from jaxtrain.export.emitter.lower import Lowering
 
-Written = tuple[str, Order]
 Rule = Callable[["Lowering", Node], Written]
 
 
@@ -71,92 +72,6 @@ def _gelu(to: "Lowering", node: Node) -> Written:
     gate = to.add("Add", [erf, to.numbers(1.0, dtype)])
     product = to.add("Mul", [name, gate])
     return to.add("Mul", [product, to.numbers(0.5, dtype)]), order
-
-
-def _conv(to: "Lowering", node: Node) -> Written:
-    x, kernel, *bias = node.inputs
-    rank, a = len(x.shape), node.attributes
-    order = channels_first(rank)
-    names = [to.get(x, order), to.get(kernel, (rank - 1, rank - 2, *range(rank - 2)))]
-    names += [to.get(b) for b in bias]
-    return to.add(
-        "Conv",
-        names,
-        kernel_shape=list(kernel.shape[:-2]),
-        strides=list(a["strides"]),
-        pads=_pads(a["padding"]),
-        dilations=list(a["dilations"]),
-        group=a["groups"],
-    ), order
-
-
-def _pads(padding: Any) -> list[int]:
-    return [low for low, _ in padding] + [high for _, high in padding]
-
-
-def _matmul(to: "Lowering", node: Node) -> Written:
-    x, y, *bias = node.inputs
-    rank = len(node.shape)
-    if y.is_constant and len(y.shape) == 2:
-        if rank == 2:
-            return _gemm(to, node)
-        if to.order_of(x) == channels_first(rank):
-            return _pointwise(to, node)
-    name = to.add("MatMul", [to.get(x), to.get(y)])
-    if bias:
-        name = to.add("Add", [name, to.get(bias[0])])
-    return name, straight(rank)
-
-
-def _pointwise(to: "Lowering", node: Node) -> Written:
-    """Write a product over channels that lie first: a convolution of one pixel."""
-    x, weights, *bias = node.inputs
-    ones = len(x.shape) - 2
-    kernel = constant(
-        weights.array.T.reshape((*weights.shape[::-1], *[1] * ones)), weights.dtype
-    )
-    order = channels_first(len(x.shape))
-    names = [to.get(x, order), to.get(kernel), *(to.get(b) for b in bias)]
-    return to.add("Conv", names, kernel_shape=[1] * ones), order
-
-
-def _gemm(to: "Lowering", node: Node) -> Written:
-    x, weights, *bias = node.inputs
-    name = None
-    images = x.inputs[0] if x.op == "Reshape" else x
-    if x.op == "Reshape" and images.op != "Constant" and x.uses == 1:
-        order = to.order_of(images)
-        flat = tuple(x.shape) == (images.shape[0], math.prod(images.shape[1:]))
-        if flat and order != straight(len(order)) and order[0] == 0:
-            # The weights lie as the image does.
-            shape = images.shape[1:]
-            moved = weights.array.reshape(*shape, -1).transpose(
-                *(d - 1 for d in order[1:]), len(shape)
-            )
-            weights = constant(moved.reshape(weights.shape), weights.dtype)
-            name = to.add("Flatten", [to.get(images, order)], axis=1)
-    names = [name or to.get(x), to.get(weights), *(to.get(b) for b in bias)]
-    op = "Gemm" if bias else "MatMul"
-    return to.add(op, names), straight(2)
-
-
-def _pool(to: "Lowering", node: Node) -> Written:
-    (x,), a = node.inputs, node.attributes
-    order = channels_first(len(x.shape))
-    more: dict[str, Any] = {}
-    if node.op == "AveragePool":
-        more["count_include_pad"] = 0 if a.get("partial") else 1
-    elif any(d != 1 for d in a["dilations"]):
-        more["dilations"] = list(a["dilations"])
-    name = to.add(
-        node.op,
-        [to.get(x, order)],
-        kernel_shape=list(a["size"]),
-        strides=list(a["strides"]),
-        pads=_pads(a["padding"]),
-        **more,
-    )
-    return name, order
 
 
 def _reduce(to: "Lowering", node: Node) -> Written:
@@ -232,7 +147,7 @@ def _slice(to: "Lowering", node: Node) -> Written:
 def _pad(to: "Lowering", node: Node) -> Written:
     (x,), a = node.inputs, node.attributes
     order = to.order_of(x)
-    pads = to.integers(*_pads([a["sides"][d] for d in order]))
+    pads = to.integers(*pads_of([a["sides"][d] for d in order]))
     value = to.numbers(a["value"], node.dtype)
     return to.add("Pad", [to.get(x, order), pads, value]), order
 
@@ -259,20 +174,17 @@ def _extreme(to: "Lowering", node: Node) -> Written:
 
 
 RULES: dict[str, Rule] = {
+    **products.RULES,
     "ArgMax": _arg,
     "ArgMin": _arg,
-    "AveragePool": _pool,
     "Cast": _cast,
     "Clip": _clip,
     "Concat": _concat,
-    "Conv": _conv,
     "Expand": _expand,
     "Gelu": _gelu,
     "HardSigmoid": _hard_sigmoid,
     "LayerNormalization": _layer_norm,
-    "MatMul": _matmul,
     "Max": _extreme,
-    "MaxPool": _pool,
     "Min": _extreme,
     "Pad": _pad,
     "ReduceMax": _reduce,

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-from jaxtrain.export.emitter import primitives, windows
+from jaxtrain.export.emitter import parts, primitives, windows
 from jaxtrain.export.emitter.graph import Node, constant, unknown
 
 # Primitive -> `(eqn, *inputs) -> output`.
 Rule = Callable[..., Node]
-RULES: dict[str, Rule] = {**primitives.RULES, **windows.RULES}
+RULES: dict[str, Rule] = {**primitives.RULES, **parts.RULES, **windows.RULES}
 
 # Those that call a jaxpr, which takes its place, by the parameter that holds it.
 CALLS = {
@@ -99,7 +99,7 @@ def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
     if name in IDENTITIES:
         return inputs
     if name == "split":
-        return primitives.split(eqn, *inputs)
+        return parts.split(eqn, *inputs)
     if all(x.is_constant for x in inputs) and _is_computed(eqn):
         return _compute(eqn, inputs)
     if name not in RULES:

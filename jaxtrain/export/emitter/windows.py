@@ -12,7 +12,7 @@ from jaxtrain.export.emitter.graph import (
     transpose,
     unknown,
 )
-from jaxtrain.export.emitter.primitives import pad
+from jaxtrain.export.emitter.parts import pad
 
 
 def _convolution(eqn: Any, x: Node, kernel: Node) -> Node:
