@@ -58,7 +58,7 @@ class Check:
       difference: the largest of an output, over the largest output of the model.
       agreement: the share of images that get the same class; None: one output.
       batch: images of the calls that are timed.
-      seconds: of such a call of the file, the median.
+      seconds: of such a call of the file, the median; None: not timed.
       model_seconds: of the model in JAX.
     """
 
@@ -66,7 +66,7 @@ class Check:
     difference: float
     agreement: float | None
     batch: int
-    seconds: float
+    seconds: float | None
     model_seconds: float
 
     def is_within(self, tolerance: Tolerance) -> bool:
@@ -86,13 +86,16 @@ class Check:
         )
 
 
-def check(request: Request, run: Runner, images: np.ndarray) -> Check:
+def check(
+    request: Request, run: Runner, images: np.ndarray, *, timed: bool = True
+) -> Check:
     """Compare a file with the model in float32, and raise if they differ.
 
     Args:
       request: that the file was written for.
       run: runs the file.
       images: as the file takes them.
+      timed: whether what runs it is what a user would run it by.
 
     Raises:
       ExportError: they differ by more than the precision allows.
@@ -112,7 +115,7 @@ def check(request: Request, run: Runner, images: np.ndarray) -> Check:
         difference=float(np.abs(ours - theirs).max() / np.abs(theirs).max()),
         agreement=_agreement(ours, theirs),
         batch=size,
-        seconds=_seconds(run, batch),
+        seconds=_seconds(run, batch) if timed else None,
         model_seconds=_seconds(of_model, batch),
     )
     tolerance = TOLERANCES[request.precision]

@@ -22,7 +22,7 @@ PROGRAM, WEIGHTS = "program.stablehlo", "weights.safetensors"
 ABOUT, SCRIPT = "model.json", "run.py"
 
 check_request = stablehlo.check_request
-num_images = stablehlo.num_images
+slow_images = stablehlo.slow_images
 
 
 def write(request: Request, path: Path) -> None:
