@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Function, str]] = {
     "batch norm after conv": (chain(CONV, batch_norm(12)), "Conv"),
     "batch norm before conv": (
         chain(batch_norm(6), nnx.relu, CONV),
-        "Mul Add Relu Conv",
+        "BatchNormalization Relu Conv",
     ),
     "batch norm after dense": (
         chain(pools.flatten, lambda x: x @ FLAT[: 9 * 8 * 6], batch_norm(5)),

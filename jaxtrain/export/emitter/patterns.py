@@ -205,6 +205,26 @@ def _mean_of(node: Node) -> Node | None:
     return None
 
 
+def scale_and_shift(node: Node) -> Node | None:
+    """x * scale + shift of each channel: a norm in evaluation."""
+    if node.op != "Add" or not node.is_float or len(node.shape) < 3:
+        return None
+    scaled, shift = node.inputs
+    if scaled.op != "Mul" or scaled.uses > 1 or not shift.is_constant:
+        return None
+    x, scale = scaled.inputs
+    numbers = (*[1] * (len(node.shape) - 1), node.shape[-1])
+    if not scale.is_constant or tuple(x.shape) != tuple(node.shape):
+        return None
+    if scale.shape != numbers or shift.shape not in (numbers, ()):
+        return None
+    flat = [
+        constant(np.broadcast_to(c.array.reshape(-1), numbers[-1:]), node.dtype)
+        for c in (scale, shift)
+    ]
+    return Node("BatchNormalization", (x, *flat), node.shape, node.dtype)
+
+
 RULES: tuple[Callable[[Node], Node | None], ...] = (
     _clip,
     _hard_sigmoid,

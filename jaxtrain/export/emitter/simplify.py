@@ -30,12 +30,13 @@ def simplify(output: Node) -> Node:
     """Return the graph of the same function in fewer operators."""
     changed = True
     while changed:
-        output, changed = _pass(output)
-    return output
+        output, changed = _pass(output, RULES)
+    # What is left of norms, once all has been folded that could be.
+    return _pass(output, (patterns.scale_and_shift,))[0]
 
 
-def _pass(output: Node) -> tuple[Node, bool]:
-    """Apply all rules to each node once."""
+def _pass(output: Node, rules: tuple[Rule, ...]) -> tuple[Node, bool]:
+    """Apply rules to each node once."""
     count_uses(output)
     new: dict[int, Node] = {}
     same: dict[Any, Node] = {}
@@ -46,8 +47,9 @@ def _pass(output: Node) -> tuple[Node, bool]:
             node.inputs = inputs
         result = same.setdefault(_key(node), node)
         if result is not node:
+            result.uses += node.uses
             changed = True
-        for rule in RULES:
+        for rule in rules:
             found = rule(result)
             if found is not None:
                 # What takes the place of a node is used where the node was.
@@ -198,7 +200,7 @@ def _mean(node: Node) -> Node | None:
 def _keep_dims(node: Node) -> Node | None:
     """A reduction whose dims are inserted again keeps them."""
     x = node.inputs[0] if node.op == "Reshape" else node
-    if node.op != "Reshape" or not x.op.startswith("Reduce") or x.op == "Reciprocal":
+    if node.op != "Reshape" or not x.op.startswith("Reduce"):
         return None
     if x.uses > 1 or x.attributes["keepdims"]:
         return None
