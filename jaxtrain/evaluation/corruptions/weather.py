@@ -1,0 +1,119 @@
+"""Corruptions by weather."""
+
+import numpy as np
+
+from jaxtrain.evaluation.corruptions import filters
+from jaxtrain.evaluation.corruptions.noise import Draws
+
+# Degrees between which snow falls.
+FALL = (-135, -45)
+# Weights of red, green and blue in grey (ITU-R 601).
+GREY = np.array([0.299, 0.587, 0.114])
+# Colour of the brightest frost.
+FROST = np.array([0.84, 0.92, 1.0])
+
+
+def snow(images: np.ndarray, level: tuple[float, ...], draws: Draws) -> np.ndarray:
+    """Whiten the image, and add flakes that fall, and the same turned around."""
+    mean, deviation, size, least, radius, sigma, kept = level
+    shape = (*images.shape[1:3], 1)
+    layer = np.stack([draw.normal(mean, deviation, shape) for draw in draws])
+    layer = filters.zoom(layer, size)
+    layer = np.clip(np.where(layer < least, 0, layer), 0, 1)
+    # The authors keep the layer in 8 bits on its way through ImageMagick.
+    layer = np.floor(255 * layer)
+    falling = [
+        filters.motion_blur(one, radius, sigma, draw.uniform(*FALL))
+        for one, draw in zip(layer, draws, strict=True)
+    ]
+    flakes = np.rint(np.stack(falling)) / 255
+    whiter = np.maximum(images, _grey(images) * 1.5 + 0.5)
+    white = kept * images + (1 - kept) * whiter
+    return white + flakes + np.flip(flakes, (1, 2))
+
+
+def frost(
+    images: np.ndarray, level: tuple[float, float], draws: Draws
+) -> np.ndarray:
+    """Add a picture of frost.
+
+    Not the authors': they have photographs of frosted panes. These are ridges of the
+    plasma fractal, which branch like crystals, on a haze of the same.
+    """
+    kept, amount = level
+    _, height, width, channels = images.shape
+    colour = FROST if channels == 3 else np.ones(channels)
+    ice = np.stack([_ice(draw, height, width) for draw in draws])
+    return kept * images + amount * ice[..., None] * colour
+
+
+def _ice(draw: np.random.Generator, height: int, width: int) -> np.ndarray:
+    """Return the brightness of frost in 0..1, (H, W)."""
+    ridges = 1 - np.abs(2 * plasma(draw, height, width, decay=1.8) - 1)
+    return 0.3 * plasma(draw, height, width, decay=2.5) + 0.7 * ridges**4
+
+
+def fog(images: np.ndarray, level: tuple[float, float], draws: Draws) -> np.ndarray:
+    """Add a plasma fractal; an image keeps its brightest value."""
+    amount, decay = level
+    height, width = images.shape[1:3]
+    brightest = images.max((1, 2, 3), keepdims=True)
+    haze = np.stack([plasma(draw, height, width, decay) for draw in draws])
+    added = images + amount * haze[..., None]
+    return added * brightest / np.maximum(brightest + amount, 1e-12)
+
+
+def plasma(
+    draw: np.random.Generator, height: int, width: int, decay: float
+) -> np.ndarray:
+    """Return a fractal of the diamond-square algorithm, in 0..1, (H, W).
+
+    Its square, with a side that is a power of two, has no border: left joins right.
+
+    Args:
+      draw: its generator.
+      height: of the part of the square.
+      width: of the part of the square.
+      decay: by which the roughness is divided from one scale to the next.
+    """
+    size = 1 << max(1, (max(height, width) - 1).bit_length())
+    heights, step, rough = np.zeros((size, size)), size, 100.0
+    while step >= 2:
+        half = step // 2
+        corners = heights[::step, ::step]
+        pairs = corners + np.roll(corners, -1, 0)
+        heights[half::step, half::step] = _between(
+            pairs + np.roll(pairs, -1, 1), rough, draw
+        )
+        middles = heights[half::step, half::step]
+        above = middles + np.roll(middles, 1, 0)
+        beside = middles + np.roll(middles, 1, 1)
+        right = above + corners + np.roll(corners, -1, 1)
+        down = beside + corners + np.roll(corners, -1, 0)
+        heights[::step, half::step] = _between(right, rough, draw)
+        heights[half::step, ::step] = _between(down, rough, draw)
+        step, rough = half, rough / decay
+    heights -= heights.min()
+    return (heights / heights.max())[:height, :width]
+
+
+def _between(total: np.ndarray, rough: float, draw: np.random.Generator) -> np.ndarray:
+    """Return the means of four neighbours, moved at random."""
+    return total / 4 + rough * draw.uniform(-rough, rough, total.shape)
+
+
+def brightness(images: np.ndarray, amount: float, draws: Draws) -> np.ndarray:
+    """Add to the value of HSV; hue and saturation stay.
+
+    With these fixed, colours are a multiple of the value; black becomes grey.
+    """
+    value = images.max(-1, keepdims=True)
+    brighter = np.clip(value + amount, 0, 1)
+    scaled = images * (brighter / np.where(value > 0, value, 1))
+    return np.where(value > 0, scaled, brighter)
+
+
+def _grey(images: np.ndarray) -> np.ndarray:
+    if images.shape[-1] == 1:
+        return images
+    return (images @ GREY)[..., None]
