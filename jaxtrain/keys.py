@@ -12,6 +12,8 @@ INIT, AUGMENT, DROPOUT, ROUNDING = 0, 1, 2, 3
 EXAMPLE = 4
 # What all examples of a step have in common.
 MIX = 5
+# Of evaluations: which examples a resample has, and where an attack starts.
+RESAMPLE, ATTACK = 6, 7
 
 
 def root_key(seed: int) -> jax.Array:

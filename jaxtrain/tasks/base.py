@@ -169,16 +169,25 @@ class Task:
         return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
     def values(self, sums: Sums) -> Values:
-        """Turn the sums of an evaluation, on the host, into metrics."""
-        num_examples, adds = int(sums["num_examples"]), self._adds()
+        """Turn the sums of an evaluation, on the host, into metrics.
+
+        Those whose sums are left out are left out.
+        """
+        num_examples, names = int(sums["num_examples"]), self.sum_names()
         return {
             "loss": float(sums["loss"]) / num_examples,
             **{
-                name: _plain(metric.value(sums[adds[metric.add]], num_examples))
+                name: _plain(metric.value(sums[names[name]], num_examples))
                 for name, metric in self.all_metrics().items()
+                if names[name] in sums
             },
             "num_examples": num_examples,
         }
+
+    def sum_names(self) -> dict[str, str]:
+        """Return for each metric the name of its sum among those of `sums`."""
+        adds = self._adds()
+        return {name: adds[metric.add] for name, metric in self.all_metrics().items()}
 
     def goal(self, field: str, metric: str) -> Goal:
         """Return the goal of the metric that a field of the config names.

@@ -1,0 +1,136 @@
+"""Confidence intervals of any metric, by the bootstrap (Efron 1979).
+
+A metric is a value of sums over the examples, and a resample is a set of weights: how
+often each example was drawn. So one product of weights and summands, batch by batch,
+gives the sums of all resamples, and no example has to be kept.
+
+The weights are Poisson draws of mean 1, a function of the seed and the example
+(Hanley and MacGibbon 2006; Chamandy et al. 2012): given their total, they are those of
+drawing with replacement. They are not stratified: how many examples of each class a
+test set has is as much a matter of chance as the rest.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain import keys
+from jaxtrain.tasks.base import Sums, Task, Values
+
+NUM_RESAMPLES = 1000
+# Percentiles of the values of the resamples.
+PERCENTILES = (2.5, 97.5)
+# Draws beyond this have a probability of 6e-11.
+MAX_COUNT = 12
+
+
+def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
+    """Return how often each resample has each example, int32 (num, B).
+
+    Args:
+      root: of the seed.
+      index: numbers of the examples, (B,).
+      num: of resamples.
+    """
+    stream = keys.stream(root, keys.RESAMPLE)
+
+    def one(i: jax.Array) -> jax.Array:
+        return jax.random.bits(jax.random.fold_in(stream, i), (num,), jnp.uint32)
+
+    draws = jax.vmap(one, out_axes=1)(index)
+    # By the inverse of the distribution: `jax.random.poisson` loops until it accepts.
+    return sum(
+        ((draws >= limit).astype(jnp.int32) for limit in _limits()),
+        jnp.zeros(draws.shape, jnp.int32),
+    )
+
+
+def _limits() -> list[np.uint32]:
+    """Return 2^32 times the probabilities of at most 0, 1, 2, ... draws."""
+    terms = [math.exp(-1) / math.factorial(k) for k in range(MAX_COUNT)]
+    return [np.uint32(min(2**32 - 1, 2**32 * p)) for p in np.cumsum(terms).tolist()]
+
+
+def resampled_sums(
+    task: Task,
+    names: tuple[str, ...],
+    outputs: jax.Array,
+    target: Any,
+    mask: jax.Array,
+    counts: jax.Array,
+) -> Sums:
+    """Return sums over the examples of a batch in each resample, (resamples, ...).
+
+    Args:
+      task: what is learnt.
+      names: of the sums that are wanted.
+      outputs: of the model, (B, num_outputs).
+      target: of the batch.
+      mask: (B,); 0 marks padding.
+      counts: what `weights` returned.
+    """
+
+    def one(output: jax.Array, target: Any, mask: jax.Array) -> Sums:
+        row = jax.tree.map(lambda x: x[None], (output, target, mask))
+        found = task.sums(*row)
+        return {name: found[name] for name in names}
+
+    def add(summands: jax.Array) -> jax.Array:
+        dtype = jnp.promote_types(summands.dtype, jnp.float32)
+        left = counts.astype(dtype)
+        # Whole numbers stay whole: up to 2^24 in float32.
+        highest = jax.lax.Precision.HIGHEST
+        return jnp.tensordot(left, summands.astype(dtype), 1, precision=highest)
+
+    return jax.tree.map(add, jax.vmap(one)(outputs, target, mask))
+
+
+def wanted_sums(task: Task, zero: Sums) -> tuple[str, ...]:
+    """Return the sums of metrics that are numbers or lists: a matrix has no intervals.
+
+    Args:
+      task: what is learnt.
+      zero: sums over no examples, on the host, or their shapes.
+    """
+    names, wanted = task.sum_names(), {"loss", "num_examples"}
+    for name, metric in task.all_metrics().items():
+        shape = zero[names[name]]
+        value = metric.value(np.ones(shape.shape, shape.dtype), 1)
+        if np.ndim(np.asarray(value, object)) <= 1:
+            wanted.add(names[name])
+    return tuple(name for name in zero if name in wanted)
+
+
+def intervals(task: Task, sums: Sums, zero: Sums) -> Values:
+    """Return low and high of each metric: two numbers, or a list of pairs.
+
+    Resamples in which a value is not defined are left out for it; None: in all.
+
+    Args:
+      task: what is learnt.
+      sums: of the resamples, (resamples, ...), on the host.
+      zero: sums over no examples, for their dtypes.
+    """
+    exact = {
+        name: np.rint(x).astype(zero[name].dtype)
+        if np.issubdtype(zero[name].dtype, np.integer)
+        else x
+        for name, x in sums.items()
+    }
+    drawn = np.flatnonzero(exact["num_examples"])
+    found = [task.values({name: x[i] for name, x in exact.items()}) for i in drawn]
+    if not found:
+        return {}
+    names = [name for name in found[0] if name != "num_examples"]
+    return {name: _interval([values[name] for values in found]) for name in names}
+
+
+def _interval(values: list[Any]) -> Any:
+    """Return the pair of percentiles of numbers, or of each place of lists."""
+    if isinstance(values[0], list):
+        return [_interval(list(place)) for place in zip(*values, strict=True)]
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    return np.percentile(known, PERCENTILES).tolist() if known else None
