@@ -34,6 +34,7 @@ COMMANDS = {
     "train": "jaxtrain.commands.train",
     "new": "jaxtrain.commands.new",
     "predict": "jaxtrain.commands.predict",
+    "evaluate": "jaxtrain.commands.evaluate",
     "serve": "jaxtrain.commands.serve",
     "find-lr": "jaxtrain.commands.find_lr",
     "scale": "jaxtrain.commands.scale",
@@ -78,7 +79,10 @@ def parse(name: str, words: list[str]) -> Any:
         for other in COMMANDS:
             text += f"\n  {other:<12}{_load(other).Arguments.__doc__}"
     prog = "main.py" if name == DEFAULT else f"main.py {name}"
-    if "overrides" in inspect.signature(kind).parameters:
+    fields = inspect.signature(kind).parameters
+    if "data" in fields and "workdir" in fields:
+        return recipe.parse_of_run(kind, words, prog=prog, description=text)
+    if "overrides" in fields:
         return recipe.parse(kind, words, prog=prog, description=text)
     return tyro.cli(kind, args=words, prog=prog, description=text)
 

@@ -19,6 +19,12 @@ from jaxtrain.errors import UserError, hint
 
 Arguments = TypeVar("Arguments")
 
+# Fields of `data` that mean something of one source only.
+OF_SOURCE = (
+    *("data_dir", "include", "options", "train_split", "validation_split"),
+    *("test_split", "test_fraction", "allow_overlap"),
+)
+
 
 def parse(
     kind: type[Arguments],
@@ -54,6 +60,62 @@ def parse(
     return tyro.cli(
         kind, args=words, default=kind(**values), prog=prog, description=description
     )
+
+
+def parse_of_run(
+    kind: type[Arguments], words: list[str], *, prog: str, description: str
+) -> Arguments:
+    """Read the words of a command on the data of a run, as its config says.
+
+    A source that replaces the run's has splits of its own.
+
+    Args:
+      kind: a dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
+      words: the command line.
+      prog: what --help shows as the command.
+      description: what --help says of it.
+
+    Raises:
+      UserError: the config of the run cannot be read, or a value is wrong.
+    """
+    words = [re.sub(r"^--config\.", "--", word) for word in words]
+    given = _values(words)
+    data = read_run(Path(given["workdir"])).data if given.get("workdir") else None
+    data = data or config_lib.DataConfig()
+    if given.get("data.source", data.source) != data.source:
+        defaults = config_lib.DataConfig(source=given["data.source"])
+        changes = {name: getattr(defaults, name) for name in OF_SOURCE}
+        data = dataclasses.replace(data, source=defaults.source, **changes)
+    fields = dataclasses.fields(cast(Any, kind))
+    values = {f.name: tyro.MISSING for f in fields if _is_required(f)}
+    return tyro.cli(
+        kind,
+        args=words,
+        default=kind(**{**values, "data": data}),
+        prog=prog,
+        description=description,
+    )
+
+
+def _is_required(field: Any) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is missing and field.default_factory is missing
+
+
+def read_run(workdir: Path) -> Config:
+    """Return the config of a run.
+
+    Raises:
+      UserError: there is none that can be read.
+    """
+    path = workdir / "config.json"
+    try:
+        return config_lib.from_json(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--workdir {workdir}: {path} cannot be read ({error}): give the folder of "
+            "a run"
+        ) from None
 
 
 def load_config(path: Path) -> Config:

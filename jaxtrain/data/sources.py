@@ -160,22 +160,22 @@ def load_splits(
 ) -> Splits:
     """Do what `load` does with a store that is open."""
     on_device = _fits_on_device(config, store)
-    open_split = functools.partial(_open_split, config, store, splits, on_device)
-    train = open_split(config.train_split)
+    open_named = functools.partial(open_split, config, store, splits, on_device)
+    train = open_named(config.train_split)
     if config.test_split == TEST and TEST not in splits:
         fraction = config.test_fraction or TEST_FRACTION
         train, test = _hold_out("data.test_fraction", fraction, train, seed=0)
     else:
-        test = open_split(config.test_split)
+        test = open_named(config.test_split)
         _check_no_test_fraction(config)
     train_name = f"data.train_split = {config.train_split!r}"
     named = {train_name: train, f"data.test_split = {config.test_split!r}": test}
     validation = None
     if config.validation_split is not None:
-        validation = open_split(config.validation_split)
+        validation = open_named(config.validation_split)
         named[f"data.validation_split = {config.validation_split!r}"] = validation
     elif "validation" in splits:
-        given = open_split("validation")
+        given = open_named("validation")
         if not any(count_shared(given.indices, s.indices) for s in (train, test)):
             validation = given
     shared = _describe_shared(named)
@@ -245,13 +245,25 @@ def _open_own(config: DataConfig) -> Opened:
     return opened
 
 
-def _open_split(
+def open_split(
     config: DataConfig,
     store: Store,
     splits: NamedSplits,
     on_device: bool,
     text: str,
 ) -> ImageSource:
+    """Return the examples that a text such as train[:90%] names, or `all`.
+
+    Args:
+      config: in which size and channels they come.
+      store: the whole set.
+      splits: of the set.
+      on_device: leave it to the step to give them their size.
+      text: in TFDS syntax.
+
+    Raises:
+      UserError: there is no such split, or its images cannot be converted.
+    """
     indices = select(text, splits, config.source)
     shape = images.converted_shape(
         store.image_shape, config.image_size, config.channels

@@ -46,13 +46,14 @@ def motion_blur(
 ) -> np.ndarray:
     pairs = zip(images, draws, strict=True)
     return np.stack(
-        [filters.motion_blur(image, *level, draw.uniform(*ANGLES)) for image, draw in pairs]
+        [
+            filters.motion_blur(image, *level, draw.uniform(*ANGLES))
+            for image, draw in pairs
+        ]
     )
 
 
-def zoom_blur(
-    images: np.ndarray, level: tuple[int, float], draws: Draws
-) -> np.ndarray:
+def zoom_blur(images: np.ndarray, level: tuple[int, float], draws: Draws) -> np.ndarray:
     """Return the mean of an image and of so many enlargements, from 1 on."""
     number, step = level
     total = images.copy()

@@ -58,9 +58,7 @@ class Corruption(NamedTuple):
         ]
         return np.concatenate(parts)
 
-    def _corrupt(
-        self, images: np.ndarray, index: np.ndarray, level: Any
-    ) -> np.ndarray:
+    def _corrupt(self, images: np.ndarray, index: np.ndarray, level: Any) -> np.ndarray:
         number = 8 * list(CORRUPTIONS).index(self.name) + self.severity
         draws = [
             np.random.Generator(np.random.Philox(key=[int(i), STREAM + number]))

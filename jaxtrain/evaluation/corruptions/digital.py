@@ -38,9 +38,7 @@ def elastic_transform(
     )
 
 
-def _warp(
-    image: np.ndarray, jitter: float, draw: np.random.Generator
-) -> np.ndarray:
+def _warp(image: np.ndarray, jitter: float, draw: np.random.Generator) -> np.ndarray:
     """Move an image (H, W, C) as three points of it are moved."""
     height, width, _ = image.shape
     # Places (x, y), though the authors take the middle as (rows, columns): squares.
@@ -83,9 +81,7 @@ def _smoother(size: int, sigma: float) -> np.ndarray:
     )
 
 
-def _sample(
-    image: np.ndarray, y: np.ndarray, x: np.ndarray, mode: str
-) -> np.ndarray:
+def _sample(image: np.ndarray, y: np.ndarray, x: np.ndarray, mode: str) -> np.ndarray:
     """Return the values of an image (H, W, C) between its pixels, bilinear."""
     channels = np.moveaxis(image, -1, 0)
     sampled = [
@@ -116,7 +112,9 @@ def jpeg_compression(images: np.ndarray, quality: int, draws: Draws) -> np.ndarr
     return np.stack([_through_pillow(image, change) for image in images])
 
 
-def _through_pillow(image: np.ndarray, change: Callable[[Image.Image], Image.Image]) -> np.ndarray:
+def _through_pillow(
+    image: np.ndarray, change: Callable[[Image.Image], Image.Image]
+) -> np.ndarray:
     """Change an image (H, W, C) in 0..1 of 1 or 3 channels as an 8-bit picture."""
     pixels = np.rint(255 * image).astype(np.uint8)
     picture = Image.fromarray(pixels[..., 0] if image.shape[-1] == 1 else pixels)

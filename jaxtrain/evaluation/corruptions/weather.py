@@ -32,9 +32,7 @@ def snow(images: np.ndarray, level: tuple[float, ...], draws: Draws) -> np.ndarr
     return white + flakes + np.flip(flakes, (1, 2))
 
 
-def frost(
-    images: np.ndarray, level: tuple[float, float], draws: Draws
-) -> np.ndarray:
+def frost(images: np.ndarray, level: tuple[float, float], draws: Draws) -> np.ndarray:
     """Add a picture of frost.
 
     Not the authors': they have photographs of frosted panes. These are ridges of the

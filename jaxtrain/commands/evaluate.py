@@ -1,0 +1,228 @@
+"""`main.py evaluate`."""
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from jaxtrain.config import DataConfig
+from jaxtrain.errors import UserError
+from jaxtrain.processes.signals import StopSignals
+
+if TYPE_CHECKING:
+    from jaxtrain.evaluation.attacks import Attack
+
+EXAMPLE = "--workdir runs/digits --calibrate --attack pgd --epsilon 8/255"
+RESULT = "evaluation.json"
+# Of PGD, where --steps is left out.
+STEPS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Evaluate a trained model: metrics with intervals, calibration, robustness."""
+
+    # Folder of the run.
+    workdir: Path
+    # Its weights: best, by its validation; latest; or the number of a step.
+    checkpoint: str = "best"
+    # The images: a split as the run had it, or all of the set.
+    split: Literal["test", "validation", "train", "all"] = "test"
+    # Average the probabilities of several views of an image: the mirror image (flip),
+    # four corners and the centre (five_crop), or these and their mirror images.
+    tta: Literal["flip", "five_crop", "ten_crop"] | None = None
+    # Fit a temperature on the run's validation split, and write temperature.json.
+    calibrate: bool = False
+    # Go over the split under 15 corruptions at 5 severities, too.
+    corruptions: bool = False
+    # With --corruptions: the evaluation.json whose errors to divide by.
+    baseline: Path | None = None
+    # Change the images so that the model errs: in one step, or in several.
+    attack: Literal["fgsm", "pgd"] | None = None
+    # With --attack: the largest change, in units of pixels in 0..1, such as 8/255.
+    epsilon: str | None = None
+    # With --attack: that it is measured by; None: linf.
+    norm: Literal["linf", "l2"] | None = None
+    # With --attack pgd: its steps; None: 10.
+    steps: int | None = None
+    # A data.source of something else, which the model should be less sure of.
+    ood: str | None = None
+    # The file to write; None: evaluation.json in the workdir, written over.
+    out: Path | None = None
+    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    # The images, as the run had them unless given.
+    data: Annotated[DataConfig, tyro.conf.FlagConversionOff] = field(
+        default_factory=DataConfig
+    )
+
+
+def run(arguments: Arguments, signals: StopSignals) -> None:
+    """Evaluate, write the result, and print what a person wants to see of it.
+
+    Raises:
+      UserError: the options do not go together, or with the run.
+      CheckpointError: the checkpoint is damaged.
+    """
+    attack = _attack(arguments)
+    out = arguments.out or arguments.workdir / RESULT
+    if not out.parent.is_dir() or out.is_dir():
+        raise UserError(f"--out {out}: no file can be written there; choose another")
+    from jaxtrain import load_model
+    from jaxtrain.config.recipe import read_run
+    from jaxtrain.evaluation.evaluate import Asked, evaluate
+    from jaxtrain.parallel import devices
+    from jaxtrain.records.run_log import show_table
+    from jaxtrain.records.workdir import write_json
+
+    config = read_run(arguments.workdir)
+    asked = Asked(
+        split=arguments.split,
+        tta=arguments.tta,
+        calibrate=arguments.calibrate,
+        corruptions=arguments.corruptions,
+        baseline=arguments.baseline,
+        attack=attack,
+        ood=arguments.ood,
+    )
+    devices.start(arguments.platform)
+    model = load_model(arguments.workdir, arguments.checkpoint)
+    result = evaluate(model, config, arguments.data, arguments.workdir, asked)
+    write_json(out, result)
+    show_table("evaluation", {**describe(result), "result": out})
+
+
+def _attack(arguments: Arguments) -> "Attack | None":
+    """Return the attack that is asked for.
+
+    Raises:
+      UserError: an option of it is missing, has no effect or is out of range.
+    """
+    name, steps = arguments.attack, arguments.steps
+    if name is None:
+        for option in ("epsilon", "norm", "steps"):
+            value = getattr(arguments, option)
+            if value is not None:
+                raise UserError(
+                    f"--{option} {value} has no effect without --attack fgsm or pgd"
+                )
+        return None
+    if arguments.epsilon is None:
+        raise UserError(f"--attack {name}: give --epsilon, such as 8/255")
+    if name == "fgsm" and steps is not None:
+        raise UserError(f"--steps {steps} has no effect with --attack fgsm, one step")
+    if steps is not None and steps < 1:
+        raise UserError(f"--steps {steps}: expected 1 or more")
+    from jaxtrain.evaluation.attacks import Attack
+
+    return Attack(
+        name=name,
+        epsilon=_epsilon(arguments.epsilon, arguments.norm or "linf"),
+        norm=arguments.norm or "linf",
+        steps=1 if name == "fgsm" else steps or STEPS,
+    )
+
+
+def _epsilon(text: str, norm: str) -> float:
+    try:
+        value = float(Fraction(text))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        value = math.nan
+    largest = 1.0 if norm == "linf" else 1e6
+    if not 0 < value <= largest:
+        raise UserError(
+            f"--epsilon {text}: expected a number or a fraction above 0, at most "
+            f"{largest:g}, in units of pixels in 0..1, such as 8/255"
+        )
+    return value
+
+
+def describe(result: dict[str, Any]) -> dict[str, str]:
+    """Return what a person wants to see of an evaluation."""
+    data, intervals = result["data"], result["intervals"]["metrics"]
+    left_out = (
+        f", {data['num_unreadable']} unreadable" if data["num_unreadable"] else ""
+    )
+    rows = {
+        "checkpoint": f"step {result['run']['step']}",
+        "images": f"{data['source']}, {data['split']}: {data['num_examples']:,}"
+        + left_out,
+    }
+    if result["tta"]:
+        rows["views"] = result["tta"]
+    for name, value in result["metrics"].items():
+        if isinstance(value, float):
+            rows[name] = f"{value:.4f}{_between(intervals.get(name))}"
+    rows |= _describe_classes(result)
+    rows |= _describe_calibration(result)
+    return rows | _describe_robustness(result)
+
+
+def _between(pair: list[float] | None) -> str:
+    return f"  ({pair[0]:.4f} to {pair[1]:.4f})" if pair else ""
+
+
+def _describe_classes(result: dict[str, Any]) -> dict[str, str]:
+    """Return the class that is recognised worst, and the others' place."""
+    recall, names = result["metrics"].get("recall"), result["class_names"]
+    if not names or not isinstance(recall, list):
+        return {}
+    known = [(value, name) for value, name in zip(recall, names, strict=True) if value]
+    if not known:
+        return {}
+    value, name = min(known)
+    interval = result["intervals"]["metrics"]["recall"][names.index(name)]
+    return {"lowest recall": f"{value:.4f}{_between(interval)}  {name}"}
+
+
+def _describe_calibration(result: dict[str, Any]) -> dict[str, str]:
+    def text(found: dict[str, Any]) -> str:
+        return (
+            f"{found['expected_calibration_error']:.4f} expected, "
+            f"{found['maximum_calibration_error']:.4f} largest; Brier "
+            f"{found['brier_score']:.4f}, NLL {found['negative_log_likelihood']:.4f}"
+        )
+
+    rows = {}
+    if result["calibration"]:
+        rows["calibration error"] = text(result["calibration"])
+    fitted = result["temperature"]
+    if fitted:
+        rows["temperature"] = (
+            f"{fitted['temperature']:.4f}, of {fitted['num_examples']:,} images of the "
+            f"{fitted['split']} split"
+        )
+        rows["with it"] = text(fitted["calibration"])
+    return rows
+
+
+def _describe_robustness(result: dict[str, Any]) -> dict[str, str]:
+    rows = {}
+    ood = result["out_of_distribution"]
+    if ood:
+        for score in ("max_softmax", "energy"):
+            found = ood[score]
+            rows[f"{ood['source']} by {score}"] = (
+                f"AUROC {found['auroc']:.4f}, AUPR {found['aupr_in']:.4f} in, "
+                f"{found['aupr_out']:.4f} out, FPR at 95 % TPR "
+                f"{found['fpr_at_95_tpr']:.4f}"
+            )
+    attacked = result["adversarial"]
+    if attacked:
+        kind = f"{attacked['attack']}, {attacked['norm']} {attacked['epsilon']:.4g}"
+        rows[f"accuracy under {kind}"] = (
+            f"{attacked['accuracy']:.4f}{_between(attacked['accuracy_interval'])}"
+        )
+    corrupted = result["corruptions"]
+    if corrupted:
+        rows["mean error, corrupted"] = (
+            f"{corrupted['mean_error']:.4f}, clean {corrupted['clean_error']:.4f}"
+        )
+    if corrupted and corrupted["relative"]:
+        mean = corrupted["relative"]["mean"]
+        shown = "undefined" if mean is None else f"{mean:.4f}"
+        rows["mean corruption error"] = f"{shown} of {corrupted['baseline']}"
+    return rows

@@ -1,0 +1,99 @@
+"""Errors on corrupted images, and what they come to."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS, Corruption
+from jaxtrain.evaluation.corruptions.levels import SEVERITIES, levels
+
+# Mean errors of AlexNet on ImageNet-C, over the severities, in the order of
+# `CORRUPTIONS`: what the authors divide by (github.com/hendrycks/robustness).
+ALEXNET = (
+    *(0.886428, 0.894468, 0.922640),
+    *(0.819880, 0.826268, 0.785948, 0.798360),
+    *(0.866816, 0.826572, 0.819324, 0.564592),
+    *(0.853204, 0.646056, 0.717840, 0.606500),
+)
+IMAGENET_CLASSES = 1000
+
+
+def measure(
+    accuracy_of: Callable[[Corruption], float],
+    image_shape: tuple[int, int, int],
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """Return the errors under each corruption at each severity, and their mean.
+
+    Args:
+      accuracy_of: goes over the corrupted split.
+      image_shape: of the images.
+      tell: takes a line for each corruption, as it may take long.
+    """
+    errors = {}
+    for name in CORRUPTIONS:
+        found = [1 - accuracy_of(Corruption(name, s)) for s in SEVERITIES]
+        errors[name] = found
+        tell(f"{name:<18} errors " + " ".join(f"{error:.4f}" for error in found))
+    return {
+        "table": levels(*image_shape[:2])[0],
+        "frost": "procedural, not the authors' photographs",
+        "errors": errors,
+        "mean_error": float(np.mean(list(errors.values()))),
+    }
+
+
+def read_baseline(path: Path, table: str) -> dict[str, float]:
+    """Return the mean error of each corruption of another evaluation.
+
+    Raises:
+      UserError: it has none, or of images of another size.
+    """
+    try:
+        found = json.loads(path.read_text())["corruptions"]
+        errors = {n: float(np.mean(found["errors"][n])) for n in CORRUPTIONS}
+        other = found["table"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"--baseline {path}: no evaluation with corruptions can be read there "
+            f"({type(error).__name__}: {error}): make one with main.py evaluate "
+            "--corruptions --out FILE"
+        ) from None
+    if other != table:
+        raise UserError(
+            f"--baseline {path} has the severities of {other}, and these images get "
+            f"those of {table}: evaluate a model of the same image size"
+        )
+    return errors
+
+
+def alexnet(num_classes: int, table: str) -> dict[str, float] | None:
+    """Return the errors of AlexNet where they mean something: on ImageNet's classes."""
+    if num_classes != IMAGENET_CLASSES or table != "ImageNet-C":
+        return None
+    return dict(zip(CORRUPTIONS, ALEXNET, strict=True))
+
+
+def corruption_errors(
+    errors: Mapping[str, list[float]], baseline: Mapping[str, float]
+) -> dict[str, float | None]:
+    """Return the errors of each corruption over those of a baseline, and their mean.
+
+    The mean is the mCE of Hendrycks and Dietterich 2019; 1 is as the baseline. None:
+    the baseline makes no error.
+
+    Args:
+      errors: at each severity.
+      baseline: their means.
+    """
+    relative: dict[str, float | None] = {
+        name: float(np.mean(found)) / baseline[name] if baseline[name] else None
+        for name, found in errors.items()
+    }
+    known = [value for value in relative.values() if value is not None]
+    mean = float(np.mean(known)) if len(known) == len(relative) else None
+    return {**relative, "mean": mean}

@@ -1,0 +1,213 @@
+"""Opens what is evaluated: a trained model, its task, and the images it is shown."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxtrain import tasks
+from jaxtrain.config import AugmentConfig, Config, DataConfig
+from jaxtrain.data import images, sources
+from jaxtrain.data.sources import Source
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation.passes import Subject
+from jaxtrain.evaluation.views import CROPS
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.tasks.base import Task
+
+# Fields of `data` that an evaluation may have otherwise than the run had.
+FREE = (
+    *("source", "data_dir", "include", "options", "train_split", "validation_split"),
+    *("test_split", "test_fraction", "validation_fraction", "allow_overlap"),
+    *("eval_batch_size", "max_pixels", "max_bad_fraction", "workers"),
+)
+ALL = "all"
+SPLITS = ("test", "validation", "train", ALL)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A subject, and the split that it is evaluated on."""
+
+    subject: Subject
+    source: Source
+
+
+def open_subject(
+    model: TrainedModel,
+    config: Config,
+    data: DataConfig,
+    split: str,
+    *,
+    tta: str | None = None,
+    on_host: bool = False,
+) -> Opened:
+    """Open a split, and check that the model fits it.
+
+    Args:
+      model: that is evaluated.
+      config: of its run.
+      data: the images.
+      split: one of `SPLITS`.
+      tta: the views that are averaged.
+      on_host: let the host give images their size, where the device would.
+
+    Raises:
+      UserError: there is no such split, or it is of other images or classes.
+    """
+    check_fields(config.data, data)
+    data = fit_to_model(data, model, config.data)
+    if tta in CROPS:
+        data = for_crops(data, str(tta))
+    if on_host:
+        data = dataclasses.replace(data, augment=AugmentConfig())
+    source, size, fit = _open_split(data, config.seed, split)
+    if tta not in CROPS:
+        _check_shape(source, size, model.image_shape, data)
+    task = build_task(config, model, source.facts, data)
+    some = source.targets(np.array([0, len(source) - 1]))
+    task.check_targets(some, f"--split {split} of {data.source}")
+    subject = Subject(model=model, task=task, data=data, size=size, fit=fit)
+    return Opened(subject, source)
+
+
+def check_fields(run: DataConfig, given: DataConfig) -> None:
+    """Refuse fields that an evaluation does not read, or that are the model's.
+
+    Raises:
+      UserError: one differs from the run's.
+    """
+    for field in dataclasses.fields(run):
+        value = getattr(given, field.name)
+        if field.name not in FREE and value != getattr(run, field.name):
+            raise UserError(
+                f"data.{field.name} = {value!r} has no effect on an evaluation, which "
+                "shows a model images as the run did: leave it out"
+            )
+
+
+def fit_to_model(data: DataConfig, model: TrainedModel, run: DataConfig) -> DataConfig:
+    """Return the config of images in the size and the channels of the model."""
+    if data.source == run.source:
+        return data
+    height, width, channels = model.image_shape
+    changes: dict[str, Any] = {"augment": AugmentConfig(), "progressive_sizes": ()}
+    if height == width:
+        changes["image_size"] = height
+    if channels in (1, 3):
+        changes["channels"] = channels
+    return dataclasses.replace(data, **changes)
+
+
+def for_crops(data: DataConfig, tta: str) -> DataConfig:
+    """Return the config of larger images, of which a crop is what the model takes.
+
+    The whole centred square has `image_size / crop_pct` pixels: 256 for 224.
+
+    Raises:
+      UserError: there is nothing around the crop.
+    """
+    if data.image_size is None or data.crop_pct == 1:
+        why = "data.crop_pct is 1" if data.image_size else "images are not resized"
+        raise UserError(
+            f"--tta {tta}: {why}, so that nothing is left around what the model is "
+            "shown: take flip"
+        )
+    larger = round(data.image_size / data.crop_pct)
+    return dataclasses.replace(
+        data,
+        image_size=larger,
+        crop_pct=1.0,
+        augment=AugmentConfig(),
+        progressive_sizes=(),
+    )
+
+
+def build_task(
+    config: Config, model: TrainedModel, facts: Any, data: DataConfig
+) -> Task:
+    """Return the task of a run, for a set of which there are such facts.
+
+    Raises:
+      UserError: it has other classes than the model.
+    """
+    about = model.description
+    # What weighs or smooths the loss of training does not enter that of an evaluation.
+    train = dataclasses.replace(config.train, class_weights=None, label_smoothing=0.0)
+    task = tasks.build(about.task, about.image_shape, facts, train)
+    if task.num_outputs != about.num_outputs:
+        raise UserError(
+            f"data.source = {data.source!r} has {task.describe()}, and the model "
+            f"{about.num_outputs}: give images of the classes that it was trained on"
+        )
+    names, known = facts.get("class_names"), about.class_names
+    if names is None or known is None or known == _numbers(len(known)):
+        return task
+    for i, (found, wanted) in enumerate(zip(map(str, names), known, strict=True)):
+        if found != wanted:
+            raise UserError(
+                f"data.source = {data.source!r}: class {i} is {found!r}, and "
+                f"{wanted!r} to the model: give the classes the names that they had"
+            )
+    return task
+
+
+def open_other(name: str, subject: Subject) -> Source:
+    """Open images of something else: the test split of a set, or all of it.
+
+    Raises:
+      UserError: it cannot be opened, or has images of another shape.
+    """
+    model, own = subject.model, subject.data
+    height, width, channels = model.image_shape
+    data = DataConfig(
+        source=name,
+        data_dir=own.data_dir if name.startswith("tfds:") else None,
+        image_size=height if height == width else None,
+        channels=channels if channels in (1, 3) else None,
+        batch_size=own.batch_size,
+        eval_batch_size=own.eval_batch_size,
+        max_bad_fraction=own.max_bad_fraction,
+        max_pixels=own.max_pixels,
+    )
+    store, splits = sources.open_store(data)
+    text = sources.TEST if sources.TEST in splits else ALL
+    source = sources.open_split(data, store, splits, False, text)
+    _check_shape(source, None, model.image_shape, data)
+    return source
+
+
+def _open_split(
+    data: DataConfig, seed: int, split: str
+) -> tuple[Source, int | None, images.Fit]:
+    """Return a split, the size that the device gives to its images, and how."""
+    if split == ALL:
+        data = dataclasses.replace(data, augment=AugmentConfig(), progressive_sizes=())
+        store, named = sources.open_store(data)
+        return sources.open_split(data, store, named, False, ALL), None, images.FIT
+    splits = sources.load(data, seed)
+    named_splits = splits.named()
+    if split not in named_splits:
+        raise UserError(
+            f"--split {split}: {data.source} has {', '.join(named_splits)}; set "
+            "data.validation_fraction above 0 to hold some out"
+        )
+    return named_splits[split], splits.size, splits.fit
+
+
+def _check_shape(
+    source: Source, size: int | None, wanted: tuple[int, int, int], data: DataConfig
+) -> None:
+    height, width, channels = source.image_shape
+    found = (size or height, size or width, channels)
+    if found != wanted:
+        raise UserError(
+            f"{data.source} has images of {'x'.join(map(str, found))} (height, width, "
+            f"channels), and the model takes {'x'.join(map(str, wanted))}: prepare "
+            "them in that shape"
+        )
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))
