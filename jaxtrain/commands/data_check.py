@@ -104,9 +104,9 @@ def _config_of_run(workdir: Path, recipe: Config | None, given: Config) -> Confi
     Raises:
       UserError: there is no run, or it has other data.
     """
-    from jaxtrain.run.predictions import read_config
+    from jaxtrain.config.recipe import read_run
 
-    config = read_config(workdir)
+    config = read_run(workdir)
     if recipe is None:
         if given != Config():
             raise UserError(

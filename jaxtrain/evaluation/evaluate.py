@@ -1,7 +1,6 @@
-"""An evaluation: what was asked for, and all that is told of it, as one dict."""
+"""An evaluation: all that is told of what was asked for, as one dict."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import jax
 
 import jaxtrain
 from jaxtrain.config import Config, DataConfig
-from jaxtrain.errors import UserError
 from jaxtrain.evaluation import (
     calibration,
     outliers,
@@ -18,42 +16,18 @@ from jaxtrain.evaluation import (
     scores,
     temperature,
 )
+from jaxtrain.evaluation.asked import Asked, check
 from jaxtrain.evaluation.attacks import Attack
-from jaxtrain.evaluation.corruptions.corrupt import Corruption, check_shape
-from jaxtrain.evaluation.corruptions.levels import levels
-from jaxtrain.evaluation.passes import Found, Pass, Subject
+from jaxtrain.evaluation.corruptions.corrupt import Corruption
+from jaxtrain.evaluation.passes import Found, Pass
 from jaxtrain.evaluation.subject import Opened, open_other, open_subject
 from jaxtrain.evaluation.temperature import Temperature
-from jaxtrain.evaluation.views import VIEWS, plain
 from jaxtrain.evaluation.wrapped import Corrupted, Unlabelled
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.classification import Classification
 
 # Of the form of the result: a key that changes its meaning changes it.
 SCHEMA = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What is wanted of an evaluation.
-
-    Attributes:
-      split: which images.
-      tta: the views that are averaged; None: plain images.
-      calibrate: fit a temperature on the run's validation split.
-      corruptions: go over the split under each corruption, too.
-      baseline: an evaluation whose errors under corruptions are divided by.
-      attack: go over the split under this attack, too.
-      ood: a source of images of something else.
-    """
-
-    split: str = "test"
-    tta: str | None = None
-    calibrate: bool = False
-    corruptions: bool = False
-    baseline: Path | None = None
-    attack: Attack | None = None
-    ood: str | None = None
 
 
 def evaluate(
@@ -82,35 +56,19 @@ def evaluate(
     """
     opened = open_subject(model, config, data, asked.split, tta=asked.tta)
     subject = opened.subject
-    classes = isinstance(subject.task, Classification)
     check(asked, subject)
     other = None if asked.ood is None else open_other(asked.ood, subject)
-    fitted = _fit(model, config, workdir, asked) if asked.calibrate else None
-    keep = _keep if classes else None
-    view = VIEWS[asked.tta] if asked.tta else plain
-    main = Pass(subject, view, keep=keep, num_resamples=resampling.NUM_RESAMPLES)
+    fitted = _fit(model, config, asked) if asked.calibrate else None
+    classes = isinstance(subject.task, Classification)
+    main = Pass(
+        subject,
+        asked.view,
+        keep=_keep if classes else None,
+        num_resamples=resampling.NUM_RESAMPLES,
+    )
     divided_by = 1.0 if fitted is None else fitted.temperature
     found = main(opened.source, asked.split, divided_by)
-    result = {
-        "schema": SCHEMA,
-        "jaxtrain": jaxtrain.__version__,
-        "run": model.origin,
-        "data": {
-            "source": data.source,
-            "split": asked.split,
-            "num_examples": found.values["num_examples"],
-            "num_unreadable": found.num_unreadable,
-        },
-        "tta": asked.tta,
-        "class_names": model.class_names,
-        "metrics": found.values,
-        "intervals": _describe_intervals(subject, found),
-        "calibration": None,
-        "temperature": None,
-        "corruptions": None,
-        "adversarial": None,
-        "out_of_distribution": None,
-    }
+    result = _describe(opened, data, asked, found)
     if classes:
         result["calibration"] = calibration.calibration(found.kept["scores"])
     if fitted is not None:
@@ -120,54 +78,46 @@ def evaluate(
     if other is not None:
         result["out_of_distribution"] = _outliers(main, found, Unlabelled(other), asked)
     if asked.attack is not None:
-        result["adversarial"] = _attacked(subject, opened, view, asked, found)
+        result["adversarial"] = _attacked(opened, asked, asked.attack, found)
     if asked.corruptions:
-        host = open_subject(
+        on_host = open_subject(
             model, config, data, asked.split, tta=asked.tta, on_host=True
         )
-        result["corruptions"] = _corrupted(host, view, asked, found, tell)
+        result["corruptions"] = _corrupted(on_host, asked, found, tell)
     return result
 
 
-def check(asked: Asked, subject: Subject) -> None:
-    """Refuse what needs classes of a task without, and what does not go together.
-
-    Raises:
-      UserError: something of it is asked for.
-    """
-    needs = {
-        f"--tta {asked.tta}": asked.tta is not None,
-        "--calibrate": asked.calibrate,
-        "--corruptions": asked.corruptions,
-        f"--attack {asked.attack.name if asked.attack else ''}": asked.attack,
-        f"--ood {asked.ood}": asked.ood is not None,
+def _describe(
+    opened: Opened, data: DataConfig, asked: Asked, found: Found
+) -> dict[str, Any]:
+    """Return all keys; None stands for what was not asked for, or has no meaning."""
+    subject = opened.subject
+    return {
+        "schema": SCHEMA,
+        "jaxtrain": jaxtrain.__version__,
+        "run": subject.model.origin,
+        "data": {
+            "source": data.source,
+            "split": asked.split,
+            "num_examples": found.values["num_examples"],
+            "num_unreadable": found.num_unreadable,
+        },
+        "tta": asked.tta,
+        "class_names": subject.model.class_names,
+        "metrics": found.values,
+        "intervals": {
+            "method": "percentile bootstrap, Poisson weights, not stratified",
+            "percentiles": resampling.PERCENTILES,
+            "num_resamples": resampling.NUM_RESAMPLES,
+            "seed": subject.seed,
+            "metrics": found.intervals,
+        },
+        "calibration": None,
+        "temperature": None,
+        "corruptions": None,
+        "adversarial": None,
+        "out_of_distribution": None,
     }
-    given = [option for option, is_given in needs.items() if is_given]
-    task = subject.model.description.task
-    if given and not isinstance(subject.task, Classification):
-        raise UserError(
-            f"{given[0]}: task = {task!r} has no classes that it would be about; leave "
-            "the option out"
-        )
-    if asked.ood is not None and asked.tta is not None:
-        raise UserError(
-            f"--ood {asked.ood} with --tta {asked.tta}: the energy is one of logits, "
-            "which averaged probabilities have not; leave one of them out"
-        )
-    if asked.calibrate and asked.split in ("validation", "all"):
-        raise UserError(
-            f"--calibrate with --split {asked.split}: the temperature is fitted on the "
-            "validation split, and would be judged by it; evaluate another split"
-        )
-    if asked.baseline is not None and not asked.corruptions:
-        raise UserError(
-            f"--baseline {asked.baseline} has no effect without --corruptions"
-        )
-    if asked.corruptions:
-        check_shape(subject.model.image_shape)
-    if asked.baseline is not None:
-        table = levels(*subject.model.image_shape[:2])[0]
-        robustness.read_baseline(asked.baseline, table)
 
 
 def _keep(outputs: jax.Array, target: Any, divided_by: jax.Array) -> dict[str, Any]:
@@ -182,14 +132,13 @@ def _keep_logits(outputs: jax.Array, target: Any, _: jax.Array) -> dict[str, Any
     return {"logits": outputs, "labels": target}
 
 
-def _fit(
-    model: TrainedModel, config: Config, workdir: Path, asked: Asked
-) -> Temperature:
+def _fit(model: TrainedModel, config: Config, asked: Asked) -> Temperature:
     """Fit a temperature on the validation split that the run itself had."""
     split = "validation"
     opened = open_subject(model, config, config.data, split, tta=asked.tta)
-    view = VIEWS[asked.tta] if asked.tta else plain
-    kept = Pass(opened.subject, view, keep=_keep_logits)(opened.source, split).kept
+    kept = Pass(opened.subject, asked.view, keep=_keep_logits)(
+        opened.source, split
+    ).kept
     value, before, after = temperature.fit(kept["logits"], kept["labels"])
     return Temperature(
         temperature=value,
@@ -201,16 +150,6 @@ def _fit(
         nll_before=before,
         nll_after=after,
     )
-
-
-def _describe_intervals(subject: Subject, found: Found) -> dict[str, Any]:
-    return {
-        "method": "percentile bootstrap, Poisson weights, not stratified",
-        "percentiles": resampling.PERCENTILES,
-        "num_resamples": resampling.NUM_RESAMPLES,
-        "seed": subject.seed,
-        "metrics": found.intervals,
-    }
 
 
 def _outliers(
@@ -228,13 +167,13 @@ def _outliers(
 
 
 def _attacked(
-    subject: Subject, opened: Opened, view: Any, asked: Asked, found: Found
+    opened: Opened, asked: Asked, attack: Attack, found: Found
 ) -> dict[str, Any]:
-    attack = asked.attack
-    assert attack is not None
-    attacked = Pass(
-        subject, view, attack=attack, num_resamples=resampling.NUM_RESAMPLES
-    )(opened.source, asked.split)
+    subject = opened.subject
+    one = Pass(
+        subject, asked.view, attack=attack, num_resamples=resampling.NUM_RESAMPLES
+    )
+    attacked = one(opened.source, asked.split)
     return {
         "attack": attack.name,
         "norm": attack.norm,
@@ -249,14 +188,10 @@ def _attacked(
 
 
 def _corrupted(
-    opened: Opened,
-    view: Any,
-    asked: Asked,
-    found: Found,
-    tell: Callable[[str], None],
+    opened: Opened, asked: Asked, found: Found, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     subject, source = opened.subject, opened.source
-    one = Pass(subject, view)
+    one = Pass(subject, asked.view)
 
     def accuracy_of(corruption: Corruption) -> float:
         name = f"{asked.split} split under {corruption.name}"

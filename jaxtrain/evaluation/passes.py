@@ -40,14 +40,14 @@ class Found(NamedTuple):
       values: the metrics of the task.
       intervals: low and high of each.
       kept: of each example that could be read, (N, ...).
-      index: their numbers in the split, (N,).
+      numbers: theirs in the split, (N,).
       num_unreadable: examples that were left out.
     """
 
     values: Values
     intervals: Values
-    kept: dict[str, np.ndarray]
-    index: np.ndarray
+    kept: dict[str, Any]
+    numbers: np.ndarray
     num_unreadable: int
 
 
@@ -61,6 +61,7 @@ class Subject:
       data: how images are read.
       size: that the device gives to images; None: they come in theirs.
       fit: how it does so.
+      max_bad_fraction: of a split may be unreadable; they are left out.
       seed: of resamples and attacks.
     """
 
@@ -69,6 +70,7 @@ class Subject:
     data: DataConfig
     size: int | None
     fit: Fit
+    max_bad_fraction: float
     seed: int = 0
 
     def batch_size(self) -> int:
@@ -107,8 +109,8 @@ class Pass:
         Raises:
           UserError: more of its images than the config allows cannot be read.
         """
-        task, data = self.subject.task, self.subject.data
-        defects = Defects(name, len(source), data.max_bad_fraction)
+        task, max_bad = self.subject.task, self.subject.max_bad_fraction
+        defects = Defects(name, len(source), max_bad)
         dataset = loader.Dataset(source, {}, defects)
         total, kept, index = None, [], []
         for known, batch_index, (sums, some) in self._started(dataset, number):

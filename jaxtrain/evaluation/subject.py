@@ -1,6 +1,7 @@
 """Opens what is evaluated: a trained model, its task, and the images it is shown."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +69,14 @@ def open_subject(
     task = build_task(config, model, source.facts, data)
     some = source.targets(np.array([0, len(source) - 1]))
     task.check_targets(some, f"--split {split} of {data.source}")
-    subject = Subject(model=model, task=task, data=data, size=size, fit=fit)
+    subject = Subject(
+        model=model,
+        task=task,
+        data=data,
+        size=size,
+        fit=fit,
+        max_bad_fraction=data.max_bad_fraction,
+    )
     return Opened(subject, source)
 
 
@@ -125,7 +133,7 @@ def for_crops(data: DataConfig, tta: str) -> DataConfig:
 
 
 def build_task(
-    config: Config, model: TrainedModel, facts: Any, data: DataConfig
+    config: Config, model: TrainedModel, facts: Mapping[str, Any], data: DataConfig
 ) -> Task:
     """Return the task of a run, for a set of which there are such facts.
 

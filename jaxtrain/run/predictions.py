@@ -8,41 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain import config as config_lib
-from jaxtrain import keys
-from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.config import Config, ParallelConfig
-from jaxtrain.data import loader, sources
-from jaxtrain.data.defects import Defects
-from jaxtrain.dtypes import widen
+from jaxtrain.config import Config
+from jaxtrain.data import sources
 from jaxtrain.errors import UserError
-from jaxtrain.parallel import devices, sharding
-from jaxtrain.records.workdir import CHECKPOINTS, CONFIG
-from jaxtrain.run.programs import make_preprocesses
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.evaluation.passes import Pass, Subject
+from jaxtrain.evaluation.subject import build_task
+from jaxtrain.inference.load import load_model
+from jaxtrain.parallel import devices
 from jaxtrain.tasks.classification import Classification
-from jaxtrain.training.evaluate import eval_batch_size
-from jaxtrain.training.state import TrainState, as_dict
-from jaxtrain.training.step import predict
-
-
-def read_config(workdir: Path) -> Config:
-    """Return the config of a run.
-
-    Raises:
-      UserError: there is none that can be read.
-    """
-    path = workdir / CONFIG
-    try:
-        return config_lib.from_json(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"--workdir {workdir}: {path} cannot be read ({error}): give the folder of "
-            "a run"
-        ) from None
 
 
 def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
@@ -66,6 +41,10 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     config = replace(config, parallel=parallel)
     setup = build_setup(config, devices=jax.devices()[: _num_devices(config)])
     if not isinstance(setup.task, Classification):
+    splits = sources.load(config.data, config.seed)
+    model = load_model(workdir)
+    task = build_task(config, model, splits.train.facts, config.data)
+    if not isinstance(task, Classification):
         raise UserError(
             f"--workdir {workdir}: task = {config.task!r} has no classes whose labels "
             "could be judged"
@@ -139,4 +118,23 @@ def _predict_split(
             probabilities = np.asarray(function(batches))
             known = batch["mask"] > 0
             found[batch["index"][known]] = probabilities[known]
+    subject = Subject(
+        model=model,
+        task=task,
+        data=config.data,
+        size=splits.size,
+        fit=splits.fit,
+        max_bad_fraction=1.0,
+    )
+    one = Pass(subject, keep=_probabilities)
+    found = {}
+    for name, source in splits.named().items():
+        passed = one(source, name)
+        rows = np.full((len(source), task.num_outputs), np.nan, np.float32)
+        rows[passed.numbers] = passed.kept["probabilities"]
+        found[name] = rows
     return found
+
+
+def _probabilities(outputs: jax.Array, target: Any, _: jax.Array) -> dict[str, Any]:
+    return {"probabilities": jax.nn.softmax(outputs, axis=-1)}
