@@ -19,6 +19,8 @@ from jaxtrain.errors import UserError, hint
 
 Arguments = TypeVar("Arguments")
 
+# Of a run, in its folder.
+CONFIG = "config.json"
 # Fields of `data` that mean something of one source only.
 OF_SOURCE = (
     *("data_dir", "include", "options", "train_split", "validation_split"),
@@ -80,8 +82,10 @@ def parse_of_run(
     """
     words = [re.sub(r"^--config\.", "--", word) for word in words]
     given = _values(words)
-    data = read_run(Path(given["workdir"])).data if given.get("workdir") else None
-    data = data or config_lib.DataConfig()
+    # Without a run help shows the defaults, and the command tells that there is none.
+    data, workdir = config_lib.DataConfig(), Path(given.get("workdir", ""))
+    if (workdir / CONFIG).is_file():
+        data = read_run(workdir).data
     if given.get("data.source", data.source) != data.source:
         defaults = config_lib.DataConfig(source=given["data.source"])
         changes = {name: getattr(defaults, name) for name in OF_SOURCE}
@@ -108,7 +112,7 @@ def read_run(workdir: Path) -> Config:
     Raises:
       UserError: there is none that can be read.
     """
-    path = workdir / "config.json"
+    path = workdir / CONFIG
     try:
         return config_lib.from_json(path.read_text())
     except (OSError, ValueError) as error:

@@ -65,20 +65,16 @@ class Attack:
         """Return the change of size 1 that the loss rises most by."""
         if self.norm == "linf":
             return jnp.sign(gradient)
-        # Divided by its largest value first: squares of what is small become 0.
-        tiny = jnp.finfo(gradient.dtype).tiny
+        # By its largest value first: the squares of what is small would be 0.
         largest = jnp.abs(gradient).max((1, 2, 3), keepdims=True)
-        scaled = gradient / jnp.maximum(largest, tiny)
-        return scaled / jnp.maximum(_length(scaled), tiny)
+        scaled = gradient / _or_one(largest)
+        return scaled / _or_one(_length(scaled))
 
     def _within(self, change: jax.Array) -> jax.Array:
         """Return the nearest change that is not larger than epsilon."""
         if self.norm == "linf":
             return jnp.clip(change, -self.epsilon, self.epsilon)
-        tiny = jnp.finfo(change.dtype).tiny
-        return change * jnp.minimum(
-            1, self.epsilon / jnp.maximum(_length(change), tiny)
-        )
+        return change * jnp.minimum(1, self.epsilon / _or_one(_length(change)))
 
     def _start(self, images: jax.Array, keys: jax.Array) -> jax.Array:
         """Draw changes evenly from all that are allowed."""
@@ -100,3 +96,8 @@ class Attack:
 
 def _length(x: jax.Array) -> jax.Array:
     return jnp.sqrt(jnp.square(x).sum((1, 2, 3), keepdims=True))
+
+
+def _or_one(divisor: jax.Array) -> jax.Array:
+    """Return 1 for 0. A least number would not do: XLA multiplies two divisors."""
+    return jnp.where(divisor > 0, divisor, 1)

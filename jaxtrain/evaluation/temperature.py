@@ -18,7 +18,7 @@ from jaxtrain.records.workdir import write_json
 # In the folder of a run.
 TEMPERATURE = "temperature.json"
 # Of 1 / temperature. A split without a mistake would have it infinite.
-BOUNDS = (1e-2, 1e2)
+BOUNDS = (1e-3, 1e3)
 MAX_STEPS = 100
 # Relative, of 1 / temperature.
 TOLERANCE = 1e-9

@@ -16,11 +16,12 @@ import jax
 
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
+from jaxtrain.config.recipe import CONFIG
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.records import data_record
 
-CONFIG, METRICS, SUMMARY = "config.json", "metrics.jsonl", "summary.json"
+METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 # What the run learns from: see `data_record`.
 DATA = "data.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"

@@ -1,0 +1,112 @@
+"""Attacks and views, where their results are known."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtrain.evaluation import views
+from jaxtrain.evaluation.attacks import Attack
+
+RNG = np.random.default_rng(2)
+IMAGES = RNG.uniform(0, 1, (6, 5, 4, 3)).astype(np.float32)
+SLOPE = RNG.normal(size=(5, 4, 3)).astype(np.float32)
+KEYS = jax.vmap(jax.random.key)(jnp.arange(6))
+
+
+def rising(images: jax.Array) -> jax.Array:
+    """Return losses that rise along `SLOPE` everywhere."""
+    return jnp.exp((images * SLOPE).sum((1, 2, 3)) / 10)
+
+
+def change(attack: Attack, images: np.ndarray = IMAGES) -> np.ndarray:
+    changed = jax.jit(lambda x: attack(rising, x, KEYS))(images)
+    assert changed.min() >= 0 and changed.max() <= 1
+    return np.asarray(changed) - images
+
+
+def lengths(x: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.square(x).sum((1, 2, 3)))
+
+
+@pytest.mark.parametrize(("name", "steps"), [("fgsm", 1), ("pgd", 5)])
+def test_by_the_largest_value_all_pixels_move(name: Literal["fgsm", "pgd"], steps: int):
+    """The loss is highest in the corner that the signs of its slope lead to."""
+    attack = Attack(name=name, epsilon=0.05, steps=steps)
+    expected = np.clip(IMAGES + 0.05 * np.sign(SLOPE), 0, 1) - IMAGES
+    np.testing.assert_allclose(change(attack), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "steps"), [("fgsm", 1), ("pgd", 8)])
+def test_by_the_length_they_move_along_the_gradient(
+    name: Literal["fgsm", "pgd"], steps: int
+):
+    """In the middle of 0..1, where nothing is cut off."""
+    middle = np.full_like(IMAGES, 0.5)
+    attack = Attack(name=name, epsilon=0.2, norm="l2", steps=steps)
+    found = change(attack, middle)
+    along = (found * SLOPE).sum((1, 2, 3)) / np.sqrt(np.square(SLOPE).sum())
+    # The random start of PGD fades with each step, and does not vanish.
+    least = 0.2 - 1e-6 if name == "fgsm" else 0.18
+    assert np.all(along > least)
+    np.testing.assert_allclose(lengths(found), 0.2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_the_change_stays_in_the_ball_and_the_start_is_random(
+    norm: Literal["linf", "l2"],
+):
+    def flat(images: jax.Array) -> jax.Array:
+        return 0 * images.sum((1, 2, 3))
+
+    attack = Attack(name="pgd", epsilon=0.1, norm=norm, steps=1)
+    middle = np.full_like(IMAGES, 0.5)
+    run = jax.jit(lambda images, keys: attack(flat, images, keys))
+    found = np.asarray(run(middle, KEYS)) - middle
+    size = lengths(found) if norm == "l2" else np.abs(found).max((1, 2, 3))
+    # Of 60 values evenly drawn, or of the radius to the power of 60, nearly all.
+    assert np.all(size <= 0.1 + 1e-6) and np.all(size > 0.08)
+    assert len(np.unique(size)) == len(IMAGES)
+    again = run(middle[3:], KEYS[3:])
+    np.testing.assert_array_equal(np.asarray(again) - middle[3:], found[3:])
+
+
+def test_a_vanishing_gradient_has_a_direction_still():
+    """Squares of 1e-30 are 0 in float32."""
+    attack = Attack(name="fgsm", epsilon=0.2, norm="l2")
+    middle = jnp.full(IMAGES.shape, 0.5)
+    found = attack(lambda x: 1e-30 * rising(x), middle, KEYS) - middle
+    np.testing.assert_allclose(lengths(np.asarray(found)), 0.2, rtol=1e-5)
+
+
+def test_crops_are_those_of_torchvision():
+    """Corners, and the centre at round((H - h) / 2), written as slices."""
+    pixels = jnp.asarray(RNG.integers(0, 256, (2, 9, 8, 1)))
+    found = views.crops(pixels, (6, 5))
+    tl, tr, bl, br = pixels[:, :6, :5], pixels[:, :6, 3:], pixels[:, 3:, :5], 0
+    br, centre = pixels[:, 3:, 3:], pixels[:, 2:8, 2:7]
+    np.testing.assert_array_equal(found, jnp.stack([tl, tr, bl, br, centre]))
+
+
+@pytest.mark.parametrize(
+    ("name", "num"), [("flip", 2), ("five_crop", 5), ("ten_crop", 10)]
+)
+def test_the_probabilities_of_views_are_averaged(name: str, num: int):
+    pixels = jnp.asarray(RNG.integers(0, 256, (3, 9, 9, 1)).astype(np.float32))
+    size = (9, 9) if name == "flip" else (6, 6)
+    kernel = jnp.asarray(RNG.normal(size=(*size, 4)) / 100)
+    seen = []
+
+    def apply(pixels: jax.Array) -> jax.Array:
+        seen.append(np.asarray(pixels))
+        return jnp.einsum("bhwc,hwk->bk", pixels, kernel)
+
+    found = np.asarray(views.VIEWS[name](apply, pixels, size))
+    assert len(seen) == num == len({view.tobytes() for view in seen})
+    each = [np.exp(jax.nn.log_softmax(apply(jnp.asarray(view)))) for view in seen[:num]]
+    np.testing.assert_allclose(np.exp(found), np.mean(each, 0), rtol=1e-4)
+    if name == "ten_crop":
+        for view, mirrored in zip(seen[:5], seen[5:10], strict=True):
+            np.testing.assert_array_equal(view, mirrored[:, :, ::-1])

@@ -1,0 +1,143 @@
+"""Calibration, temperature and outlier scores against NumPy, SciPy and scikit-learn."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+import sklearn.metrics
+
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation import calibration, outliers, scores, temperature
+from jaxtrain.evaluation.temperature import Temperature
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 5, 400)
+# More sure than right: the true class is ahead by noise of the same size.
+LOGITS = (6 * RNG.normal(size=(400, 5)) + 5 * np.eye(5)[LABELS]).astype(np.float32)
+PROBABILITIES = scipy.special.softmax(LOGITS.astype(np.float64), axis=-1)
+
+
+def of_examples(divided_by: float = 1.0) -> dict[str, np.ndarray]:
+    return jax.device_get(jax.jit(scores.scores)(LOGITS, LABELS, divided_by))
+
+
+def test_scores_are_those_of_scikit_learn():
+    found = of_examples()
+    confidence = PROBABILITIES.max(-1)
+    np.testing.assert_allclose(found["confidence"], confidence, rtol=1e-5)
+    accuracy = sklearn.metrics.accuracy_score(LABELS, LOGITS.argmax(-1))
+    assert found["correct"].mean(dtype=np.float64) == pytest.approx(accuracy)
+    result = calibration.calibration(found)
+    nll = sklearn.metrics.log_loss(LABELS, PROBABILITIES)
+    assert result["negative_log_likelihood"] == pytest.approx(nll, rel=1e-5)
+    brier = sklearn.metrics.brier_score_loss(
+        LABELS, PROBABILITIES, scale_by_half=False, labels=range(5)
+    )
+    assert result["brier_score"] == pytest.approx(brier, rel=1e-5)
+
+
+def test_errors_of_calibration_are_those_of_their_formula():
+    """Example by example, in the words of Guo et al.: bins ((m - 1) / M, m / M]."""
+    sure, right = PROBABILITIES.max(-1), LOGITS.argmax(-1) == LABELS
+    gaps, weights = [], []
+    for m in range(1, 16):
+        some = [i for i, p in enumerate(sure) if (m - 1) / 15 < p <= m / 15]
+        if some:
+            gaps.append(abs(right[some].mean() - sure[some].mean()))
+            weights.append(len(some) / len(sure))
+    result = calibration.calibration(of_examples())
+    expected = float(np.dot(gaps, weights))
+    assert result["expected_calibration_error"] == pytest.approx(expected, abs=1e-6)
+    assert result["maximum_calibration_error"] == pytest.approx(max(gaps), abs=1e-6)
+    table = result["reliability"]
+    assert sum(row["num_examples"] for row in table) == 400
+    assert table[0] == {
+        "low": 0.0,
+        "high": pytest.approx(1 / 15),
+        "num_examples": 0,
+        "confidence": None,
+        "accuracy": None,
+    }
+
+
+def test_a_bound_belongs_to_the_bin_below():
+    table = calibration.reliability(np.array([0.5, 1.0, 0.0]), np.ones(3), num_bins=2)
+    assert [row["num_examples"] for row in table] == [2, 1]
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0, 5.0])
+def test_the_temperature_has_the_least_nll(scale: float):
+    logits = (scale * LOGITS).astype(np.float32)
+
+    def nll(log_temperature: float) -> float:
+        divided = logits.astype(np.float64) / np.exp(log_temperature)
+        logs = scipy.special.log_softmax(divided, axis=-1)
+        return float(-logs[np.arange(400), LABELS].mean())
+
+    best = scipy.optimize.minimize_scalar(nll, bounds=(-5, 5), options={"xatol": 1e-9})
+    found, before, after = temperature.fit(logits, LABELS)
+    # The curve is flat at its lowest point: SciPy's search, which sees values alone,
+    # finds the place to the square root of their rounding.
+    assert found == pytest.approx(np.exp(best.x), rel=1e-6)
+    assert before == pytest.approx(nll(0))
+    assert after == pytest.approx(best.fun, abs=1e-12)
+    assert after < before
+
+
+def test_without_a_mistake_the_temperature_is_small_and_finite():
+    found, before, after = temperature.fit(np.eye(5)[LABELS], LABELS)
+    assert 1e-3 <= found < 0.02
+    assert after < 1e-15 < before
+
+
+def test_a_temperature_changes_the_confidence_and_not_the_class():
+    found, other = of_examples(), of_examples(2.5)
+    np.testing.assert_array_equal(found["correct"], other["correct"])
+    softer = scipy.special.softmax(LOGITS.astype(np.float64) / 2.5, axis=-1)
+    np.testing.assert_allclose(other["confidence"], softer.max(-1), rtol=1e-5)
+
+
+def test_a_temperature_is_read_back(tmp_path: Path):
+    with pytest.raises(UserError, match="is not there: fit it with"):
+        temperature.read(tmp_path)
+    fitted = Temperature(
+        temperature=1.5,
+        step=7,
+        run="a",
+        split="validation",
+        num_examples=9,
+        tta=None,
+        nll_before=1.0,
+        nll_after=0.5,
+    )
+    temperature.write(tmp_path, fitted)
+    assert temperature.read(tmp_path) == fitted
+    (tmp_path / temperature.TEMPERATURE).write_text("{}")
+    with pytest.raises(UserError, match="cannot be read"):
+        temperature.read(tmp_path)
+
+
+@pytest.mark.parametrize("decimals", [8, 1], ids=["distinct", "ties"])
+def test_separation_is_that_of_scikit_learn(decimals: int):
+    ours = RNG.normal(1, 1, 300).round(decimals)
+    other = RNG.normal(0, 1, 200).round(decimals)
+    both, is_ours = np.r_[ours, other], np.r_[np.ones(300), np.zeros(200)]
+    found = outliers.separation(ours, other)
+    auroc = sklearn.metrics.roc_auc_score(is_ours, both)
+    assert found["auroc"] == pytest.approx(auroc)
+    aupr = sklearn.metrics.average_precision_score(is_ours, both)
+    assert found["aupr_in"] == pytest.approx(aupr)
+    aupr = sklearn.metrics.average_precision_score(1 - is_ours, -both)
+    assert found["aupr_out"] == pytest.approx(aupr)
+    fpr, tpr, _ = sklearn.metrics.roc_curve(is_ours, both, drop_intermediate=False)
+    assert found["fpr_at_95_tpr"] == pytest.approx(fpr[np.argmax(tpr >= 0.95)])
+
+
+def test_scores_of_outliers_are_their_formulas():
+    found = jax.device_get(scores.ordinary(jax.numpy.asarray(LOGITS)))
+    energy = scipy.special.logsumexp(LOGITS.astype(np.float64), axis=-1)
+    np.testing.assert_allclose(found["energy"], energy, rtol=1e-5)
+    np.testing.assert_allclose(found["max_softmax"], PROBABILITIES.max(-1), rtol=1e-5)

@@ -1,0 +1,233 @@
+"""`main.py evaluate`: what it tells is what the run told, and more."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from jaxtrain.cli import main
+from jaxtrain.evaluation import temperature
+from tests.helpers.command import Result
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_summary
+
+# The last batch of an evaluation is padded; the weights are averaged; the best is step
+# 12 or earlier, by 144 images.
+RUN = recipe(
+    data='DataConfig(source="digits", batch_size=64, eval_batch_size=100)',
+    train="TrainConfig(steps=30, ema_decay=0.9, eval_every_steps=10)",
+    checkpoint="CheckpointConfig(every_steps=10)",
+    logging="LoggingConfig(every_steps=10, tensorboard=False)",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a short run on the digits, `run`."""
+    root = tmp_path_factory.mktemp("evaluate")
+    path = write_recipe(root / "recipe.py", RUN)
+    assert main(["--config", str(path), "--workdir", str(root / "run")]) == 0
+    yield root
+    shutil.rmtree(root)
+
+
+def evaluate(folder: Path, words: str = "", **env: str) -> Result:
+    command = ["evaluate", "--workdir", "run", "--out", "found.json", *words.split()]
+    return Cli(folder)(*command, **env)
+
+
+def found(folder: Path, words: str = "", **env: str) -> dict[str, Any]:
+    result = evaluate(folder, words, **env)
+    assert result.code == 0, result.stderr
+    return json.loads((folder / "found.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> dict[str, Any]:
+    """The last checkpoint on the test split, calibrated, attacked, and others."""
+    words = "--checkpoint latest --calibrate --ood synthetic:8x8x1/4/100"
+    return found(folder, f"{words} --attack fgsm --epsilon 16/255")
+
+
+def test_the_metrics_are_those_of_the_run(folder: Path, whole: dict[str, Any]):
+    assert whole["metrics"] == read_summary(folder / "run")["eval"]
+    assert whole["run"]["step"] == 30
+    data = {"source": "digits", "split": "test", "num_examples": 360}
+    assert whole["data"] == {**data, "num_unreadable": 0}
+
+
+def test_intervals_are_about_the_metrics(whole: dict[str, Any]):
+    intervals, metrics = whole["intervals"]["metrics"], whole["metrics"]
+    assert set(intervals) == set(metrics) - {"confusion_matrix", "num_examples"}
+    low, high = intervals["accuracy"]
+    accuracy = metrics["accuracy"]
+    # A normal distribution's, to a fifth: the binomial has 360 examples.
+    reach = 1.96 * np.sqrt(accuracy * (1 - accuracy) / 360)
+    np.testing.assert_allclose([accuracy - low, high - accuracy], reach, rtol=0.2)
+    for pair, value in zip(intervals["recall"], metrics["recall"], strict=True):
+        assert pair[0] <= value <= pair[1]
+
+
+def test_a_temperature_is_fitted_and_kept(folder: Path, whole: dict[str, Any]):
+    fitted, before = whole["temperature"], whole["calibration"]
+    kept = temperature.read(folder / "run")
+    assert kept.temperature == fitted["temperature"]
+    assert kept.num_examples == 144 and kept.step == 30
+    assert kept.nll_after < kept.nll_before
+    # Fitted on one split, it helps another of the same digits.
+    after = fitted["calibration"]
+    name = "negative_log_likelihood"
+    assert after[name] < before[name]
+    np.testing.assert_allclose(before[name], whole["metrics"]["loss"], rtol=1e-6)
+
+
+def test_attacks_and_other_images_are_told(whole: dict[str, Any]):
+    attacked, accuracy = whole["adversarial"], whole["metrics"]["accuracy"]
+    assert attacked["clean_accuracy"] == accuracy > attacked["accuracy"]
+    assert attacked["epsilon"] == 16 / 255
+    other = whole["out_of_distribution"]
+    # All of it has a test split: a quarter of the training examples.
+    assert other["num_examples"] == 25
+    assert all(0.5 < other[score]["auroc"] <= 1 for score in ("max_softmax", "energy"))
+
+
+def test_on_eight_devices_it_is_the_same(folder: Path, whole: dict[str, Any]):
+    words = "--checkpoint latest --calibrate --ood synthetic:8x8x1/4/100"
+    many = found(folder, words, JAX_NUM_CPU_DEVICES="8")
+    assert many["metrics"].keys() == whole["metrics"].keys()
+    # Batches of 104 are shared by 8: the sums are rounded in another order.
+    for one, other in (
+        (whole["metrics"], many["metrics"]),
+        (whole["intervals"]["metrics"], many["intervals"]["metrics"]),
+        (whole["out_of_distribution"], many["out_of_distribution"]),
+    ):
+        for name, value in one.items():
+            if name != "source":
+                assert flat(other[name]) == pytest.approx(flat(value), rel=1e-5)
+    fitted = [result["temperature"]["temperature"] for result in (whole, many)]
+    assert fitted[0] == pytest.approx(fitted[1], rel=1e-4)
+
+
+def flat(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        return [x for v in value.values() for x in flat(v)]
+    return [x for v in value for x in flat(v)] if isinstance(value, list) else [value]
+
+
+def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
+    """The last 40 digits, as files, half of them of twice the size."""
+    pixels, labels = load_digits(return_X_y=True)
+    for i in range(1757, 1797):
+        image = np.rint(pixels[i].reshape(8, 8) * (255 / 16)).astype(np.uint8)
+        picture = Image.fromarray(image)
+        if i % 2:
+            picture = picture.resize((16, 16), Image.Resampling.NEAREST)
+        path = folder / "photos" / str(labels[i]) / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(path)
+    result = found(
+        folder, "--data.source folder:photos --split all --data.crop_pct 0.875"
+    )
+    assert result["data"]["num_examples"] == 40
+    assert result["run"]["step"] in (10, 20, 30)
+    assert result["metrics"]["accuracy"] > 0.5
+    shutil.rmtree(folder / "photos" / "9")
+    refused = evaluate(folder, "--data.source folder:photos --split all")
+    assert refused.code == 2 and "has 9 classes, and the model 10" in refused.stderr
+    (folder / "photos" / "8").rename(folder / "photos" / "eight")
+    (folder / "photos" / "nine").mkdir()
+    shutil.copy(next((folder / "photos" / "eight").iterdir()), folder / "photos/nine")
+    renamed = found(folder, "--data.source folder:photos --split all")
+    # The digits have no names: nothing tells them from those of the folder.
+    assert renamed["metrics"]["num_examples"] > 30
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--epsilon 0.1", "--epsilon 0.1 has no effect without --attack"),
+        ("--attack pgd", "give --epsilon, such as 8/255"),
+        ("--attack pgd --epsilon 8", "--epsilon 8: expected a number or a fraction"),
+        ("--attack pgd --epsilon x", "--epsilon x: expected a number or a fraction"),
+        ("--attack fgsm --epsilon 0.1 --steps 3", "has no effect with --attack fgsm"),
+        ("--attack pgd --epsilon 0.1 --steps 0", "--steps 0: expected 1 or more"),
+        ("--baseline run/summary.json", "has no effect without --corruptions"),
+        ("--corruptions --baseline run/summary.json", "no evaluation with corruptions"),
+        ("--calibrate --split validation", "and would be judged by it"),
+        ("--tta flip --ood digits", "the energy is one of logits"),
+        ("--tta ten_crop", "images are not resized, so that nothing is left"),
+        ("--ood synthetic:8x8x2/4", "images of 2 channels can only be used as they"),
+        ("--checkpoint 17", "run has best, latest and the steps 10, 20, 30"),
+        ("--data.batch-size 32", "data.batch_size = 32 has no effect on an evaluation"),
+        ("--data.channels 3", "data.channels = 3 has no effect on an evaluation"),
+        ("--data.source synthetic:8x8x1/4", "has 4 classes, and the model 10"),
+        ("--data.validation-fraction 0 --split validation", "has train, test; set"),
+        ("--data.source nothing", "data.source = 'nothing': expected"),
+        ("--workdir nowhere", "--workdir nowhere: nowhere/config.json cannot be read"),
+        ("--out nowhere/found.json", "no file can be written there"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(folder: Path, words: str, message: str):
+    result = evaluate(folder, words)
+    assert result.code == 2, result.stderr
+    assert message in result.stderr
+
+
+def test_a_task_without_classes_has_its_own_metrics(tmp_path: Path):
+    task = "tests.helpers.autoencoder:AutoEncoder"
+    config = write_recipe(
+        tmp_path / "recipe.py", recipe(task=f'"{task}"', train="TrainConfig(steps=10)")
+    )
+    assert Cli(tmp_path)("--config", config, "--workdir", "run").code == 0
+    result = found(tmp_path, "--checkpoint latest")
+    assert result["metrics"] == read_summary(tmp_path / "run")["eval"]
+    assert result["calibration"] is None and result["class_names"] is None
+    low, high = result["intervals"]["metrics"]["rmse"]
+    assert low < result["metrics"]["rmse"] < high
+    for words in ("--calibrate", "--tta flip", "--corruptions", "--ood digits"):
+        refused = evaluate(tmp_path, words)
+        assert refused.code == 2
+        assert f"{words}: task = '{task}' has no classes" in refused.stderr
+
+
+@pytest.mark.slow
+def test_corruptions_are_over_a_baseline(folder: Path):
+    first = found(folder, "--checkpoint latest --corruptions")
+    corrupted = first["corruptions"]
+    assert corrupted["table"] == "CIFAR-10-C" and corrupted["relative"] is None
+    assert corrupted["clean_error"] == 1 - first["metrics"]["accuracy"]
+    errors = np.array(list(corrupted["errors"].values()))
+    assert errors.shape == (15, 5)
+    assert corrupted["mean_error"] == pytest.approx(errors.mean())
+    assert errors.mean() > corrupted["clean_error"]
+    (folder / "found.json").rename(folder / "baseline.json")
+    words = "--checkpoint latest --corruptions --baseline baseline.json"
+    again = found(folder, words, JAX_NUM_CPU_DEVICES="8")["corruptions"]
+    np.testing.assert_array_equal(list(again["errors"].values()), errors)
+    assert again["relative"]["mean"] == pytest.approx(1)
+
+
+@pytest.mark.slow
+def test_crops_are_cut_from_larger_images(tmp_path: Path):
+    """The centre is what the model is shown otherwise."""
+    config = write_recipe(
+        tmp_path / "recipe.py",
+        recipe(
+            data='DataConfig(source="synthetic:20x20x1/4/96", batch_size=16, '
+            "image_size=14)",
+            train="TrainConfig(steps=30)",
+        ),
+    )
+    assert Cli(tmp_path)("--config", config, "--workdir", "run").code == 0
+    plain = found(tmp_path)["metrics"]["accuracy"]
+    for tta in ("five_crop", "ten_crop"):
+        result = found(tmp_path, f"--tta {tta}")
+        assert result["tta"] == tta
+        assert abs(result["metrics"]["accuracy"] - plain) < 0.3
