@@ -13,7 +13,7 @@ from jaxtrain.evaluation.attacks import Attack
 RNG = np.random.default_rng(2)
 IMAGES = RNG.uniform(0, 1, (6, 5, 4, 3)).astype(np.float32)
 SLOPE = RNG.normal(size=(5, 4, 3)).astype(np.float32)
-KEYS = jax.vmap(jax.random.key)(jnp.arange(6))
+KEYS = jax.random.split(jax.random.key(0), 6)
 
 
 def rising(images: jax.Array) -> jax.Array:
@@ -31,7 +31,10 @@ def lengths(x: np.ndarray) -> np.ndarray:
     return np.sqrt(np.square(x).sum((1, 2, 3)))
 
 
-@pytest.mark.parametrize(("name", "steps"), [("fgsm", 1), ("pgd", 5)])
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("fgsm", 1), pytest.param("pgd", 3, marks=pytest.mark.slow)],
+)
 def test_by_the_largest_value_all_pixels_move(name: Literal["fgsm", "pgd"], steps: int):
     """The loss is highest in the corner that the signs of its slope lead to."""
     attack = Attack(name=name, epsilon=0.05, steps=steps)
@@ -39,7 +42,7 @@ def test_by_the_largest_value_all_pixels_move(name: Literal["fgsm", "pgd"], step
     np.testing.assert_allclose(change(attack), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "steps"), [("fgsm", 1), ("pgd", 8)])
+@pytest.mark.parametrize(("name", "steps"), [("fgsm", 1), ("pgd", 4)])
 def test_by_the_length_they_move_along_the_gradient(
     name: Literal["fgsm", "pgd"], steps: int
 ):
@@ -49,12 +52,12 @@ def test_by_the_length_they_move_along_the_gradient(
     found = change(attack, middle)
     along = (found * SLOPE).sum((1, 2, 3)) / np.sqrt(np.square(SLOPE).sum())
     # The random start of PGD fades with each step, and does not vanish.
-    least = 0.2 - 1e-6 if name == "fgsm" else 0.18
+    least = 0.2 - 1e-6 if name == "fgsm" else 0.17
     assert np.all(along > least)
     np.testing.assert_allclose(lengths(found), 0.2, rtol=1e-5)
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", [pytest.param("linf", marks=pytest.mark.slow), "l2"])
 def test_the_change_stays_in_the_ball_and_the_start_is_random(
     norm: Literal["linf", "l2"],
 ):
@@ -77,7 +80,8 @@ def test_a_vanishing_gradient_has_a_direction_still():
     """Squares of 1e-30 are 0 in float32."""
     attack = Attack(name="fgsm", epsilon=0.2, norm="l2")
     middle = jnp.full(IMAGES.shape, 0.5)
-    found = attack(lambda x: 1e-30 * rising(x), middle, KEYS) - middle
+    run = jax.jit(lambda images: attack(lambda x: 1e-30 * rising(x), images, KEYS))
+    found = run(middle) - middle
     np.testing.assert_allclose(lengths(np.asarray(found)), 0.2, rtol=1e-5)
 
 

@@ -34,7 +34,10 @@ def test_scores_are_those_of_scikit_learn():
     nll = sklearn.metrics.log_loss(LABELS, PROBABILITIES)
     assert result["negative_log_likelihood"] == pytest.approx(nll, rel=1e-5)
     brier = sklearn.metrics.brier_score_loss(
-        LABELS, PROBABILITIES, scale_by_half=False, labels=range(5)
+        LABELS,
+        PROBABILITIES,
+        scale_by_half=False,  # pyright: ignore[reportArgumentType]
+        labels=range(5),
     )
     assert result["brier_score"] == pytest.approx(brier, rel=1e-5)
 
@@ -137,7 +140,7 @@ def test_separation_is_that_of_scikit_learn(decimals: int):
 
 
 def test_scores_of_outliers_are_their_formulas():
-    found = jax.device_get(scores.ordinary(jax.numpy.asarray(LOGITS)))
+    found = jax.device_get(jax.jit(scores.ordinary)(LOGITS))
     energy = scipy.special.logsumexp(LOGITS.astype(np.float64), axis=-1)
     np.testing.assert_allclose(found["energy"], energy, rtol=1e-5)
     np.testing.assert_allclose(found["max_softmax"], PROBABILITIES.max(-1), rtol=1e-5)

@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -27,16 +26,20 @@ def task() -> Task:
     return build("classification", (8, 8, 1), facts, TrainConfig(steps=1))
 
 
+def draw(seed: int, index: np.ndarray) -> np.ndarray:
+    weights = jax.jit(resampling.weights, static_argnums=2)
+    return np.asarray(weights(keys.root_key(seed), index, 1000))
+
+
 @pytest.fixture(scope="module")
 def counts() -> np.ndarray:
-    draw = jax.jit(resampling.weights, static_argnums=2)
-    return np.asarray(draw(keys.root_key(0), jnp.arange(NUM), 1000))
+    return draw(0, np.arange(NUM))
 
 
 @pytest.fixture(scope="module")
 def sums(task: Task, counts: np.ndarray) -> tuple[Any, Any]:
     """The sums of the split, and those of the resamples."""
-    whole = jax.device_get(task.sums(*map(jnp.asarray, (LOGITS, LABELS, MASK))))
+    whole = jax.device_get(jax.jit(task.sums)(LOGITS, LABELS, MASK))
     names = resampling.wanted_sums(task, whole)
     add = jax.jit(resampling.resampled_sums, static_argnums=(0, 1))
     return whole, jax.device_get(add(task, names, LOGITS, LABELS, MASK, counts))
@@ -56,31 +59,32 @@ def test_weights_are_poisson_draws_of_mean_one(counts: np.ndarray):
 
 
 def test_a_weight_is_a_function_of_the_example(counts: np.ndarray):
-    some = jnp.array([7, 3, 250])
-    np.testing.assert_array_equal(
-        resampling.weights(keys.root_key(0), some, 1000), counts[:, [7, 3, 250]]
-    )
-    other = resampling.weights(keys.root_key(1), some, 1000)
-    assert (np.asarray(other) != counts[:, [7, 3, 250]]).mean() > 0.5
+    some = np.array([7, 3, 250])
+    np.testing.assert_array_equal(draw(0, some), counts[:, some])
+    assert (draw(1, some) != counts[:, some]).mean() > 0.5
 
 
 def test_sums_are_those_of_examples_as_often_as_they_were_drawn(
-    task: Task, counts: np.ndarray, sums: tuple[Any, Any]
+    counts: np.ndarray, sums: tuple[Any, Any]
 ):
     _, resampled = sums
+    predicted = LOGITS.argmax(-1)
+    wide = LOGITS.astype(np.float64)
+    loss = np.log(np.exp(wide).sum(-1)) - wide[np.arange(NUM), LABELS]
     for i in (0, 999):
         drawn = np.repeat(np.arange(NUM), counts[i] * MASK)
-        expected = jax.device_get(
-            task.sums(
-                jnp.asarray(LOGITS[drawn]),
-                jnp.asarray(LABELS[drawn]),
-                jnp.ones(len(drawn), jnp.int32),
-            )
-        )
+        true, found = LABELS[drawn], predicted[drawn]
         assert resampled["num_examples"][i] == len(drawn)
-        for name in ("accuracy", "balanced_accuracy"):
-            np.testing.assert_array_equal(resampled[name][i], expected[name])
-        np.testing.assert_allclose(resampled["loss"][i], expected["loss"], rtol=1e-5)
+        assert resampled["accuracy"][i] == (true == found).sum()
+        hits, examples, predictions = resampled["balanced_accuracy"][i]
+        for of_class, kept in ((hits, true[true == found]), (examples, true)):
+            np.testing.assert_array_equal(
+                of_class, np.bincount(kept, minlength=CLASSES)
+            )
+        np.testing.assert_array_equal(
+            predictions, np.bincount(found, minlength=CLASSES)
+        )
+        np.testing.assert_allclose(resampled["loss"][i], loss[drawn].sum(), rtol=1e-5)
     assert "confusion_matrix" not in resampled
 
 
@@ -109,22 +113,23 @@ def test_intervals_are_those_of_drawing_with_replacement(
         low, high = np.percentile(values, (2.5, 97.5))
         # A percentile of 1,000 draws is uncertain by 0.08 standard deviations; and a
         # total that varies widens a mean by a part in the number of examples.
-        np.testing.assert_allclose(pair, (low, high), atol=0.3 * np.std(values))
+        np.testing.assert_allclose(pair, (low, high), atol=0.3 * float(np.std(values)))
     assert "num_examples" not in found
 
 
-def test_what_is_undefined_in_all_resamples_has_no_interval(task: Task):
-    labels = jnp.zeros(6, jnp.int32)
-    logits, mask = jnp.asarray(np.eye(CLASSES)[[0] * 6]), jnp.ones(6, jnp.int32)
-    whole = jax.device_get(task.sums(logits, labels, mask))
-    counts = resampling.weights(keys.root_key(0), jnp.arange(6), 50)
-    names = resampling.wanted_sums(task, whole)
-    found = resampling.intervals(
-        task,
-        jax.device_get(
-            resampling.resampled_sums(task, names, logits, labels, mask, counts)
-        ),
-        whole,
-    )
+def test_what_is_undefined_in_all_resamples_has_no_interval(
+    task: Task, sums: tuple[Any, Any]
+):
+    whole, resampled = sums
+    counts = np.zeros_like(resampled["balanced_accuracy"])
+    # Ten examples of the first class, all right.
+    counts[..., 0], ten = 10, np.full_like(resampled["num_examples"], 10)
+    alone = {
+        **resampled,
+        "accuracy": ten,
+        "balanced_accuracy": counts,
+        "num_examples": ten,
+    }
+    found = resampling.intervals(task, alone, whole)
     assert found["recall"] == [[1.0, 1.0], None, None, None]
     assert found["accuracy"] == [1.0, 1.0]

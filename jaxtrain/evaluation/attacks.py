@@ -49,6 +49,8 @@ class Attack:
 
         def ascend(at: jax.Array, size: float) -> jax.Array:
             gradient = jax.grad(lambda x: loss_of(x).sum())(at)
+            # float16 may overflow: a pixel that is no number would count as an error.
+            gradient = jnp.where(jnp.isfinite(gradient), gradient, 0)
             moved = at + size * self._direction(gradient)
             return jnp.clip(images + self._within(moved - images), 0, 1)
 
