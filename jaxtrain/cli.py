@@ -33,8 +33,8 @@ from jaxtrain.processes.signals import StopSignals
 COMMANDS = {
     "train": "jaxtrain.commands.train",
     "new": "jaxtrain.commands.new",
-    "predict": "jaxtrain.commands.predict",
     "evaluate": "jaxtrain.commands.evaluate",
+    "predict": "jaxtrain.commands.predict",
     "serve": "jaxtrain.commands.serve",
     "find-lr": "jaxtrain.commands.find_lr",
     "scale": "jaxtrain.commands.scale",

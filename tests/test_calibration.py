@@ -12,6 +12,7 @@ import sklearn.metrics
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration, outliers, scores, temperature
 from jaxtrain.evaluation.temperature import Temperature
+from jaxtrain.inference.temperature import read
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 5, 400)
@@ -103,9 +104,7 @@ def test_a_temperature_changes_the_confidence_and_not_the_class():
     np.testing.assert_allclose(other["confidence"], softer.max(-1), rtol=1e-5)
 
 
-def test_a_temperature_is_read_back(tmp_path: Path):
-    with pytest.raises(UserError, match="is not there: fit it with"):
-        temperature.read(tmp_path)
+def test_predict_reads_a_temperature_back(tmp_path: Path):
     fitted = Temperature(
         temperature=1.5,
         step=7,
@@ -117,10 +116,9 @@ def test_a_temperature_is_read_back(tmp_path: Path):
         nll_after=0.5,
     )
     temperature.write(tmp_path, fitted)
-    assert temperature.read(tmp_path) == fitted
-    (tmp_path / temperature.TEMPERATURE).write_text("{}")
-    with pytest.raises(UserError, match="cannot be read"):
-        temperature.read(tmp_path)
+    assert read(tmp_path, {"step": 7}) == 1.5
+    with pytest.raises(UserError, match="was fitted to the checkpoint of step 7"):
+        read(tmp_path, {"step": 8})
 
 
 @pytest.mark.parametrize("decimals", [8, 1], ids=["distinct", "ties"])

@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from jaxtrain.cli import main
-from jaxtrain.evaluation import temperature
+from jaxtrain.inference import temperature
 from tests.helpers.command import Result
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -77,10 +77,11 @@ def test_intervals_are_about_the_metrics(whole: dict[str, Any]):
 
 def test_a_temperature_is_fitted_and_kept(folder: Path, whole: dict[str, Any]):
     fitted, before = whole["temperature"], whole["calibration"]
-    kept = temperature.read(folder / "run")
-    assert kept.temperature == fitted["temperature"]
-    assert kept.num_examples == 144 and kept.step == 30
-    assert kept.nll_after < kept.nll_before
+    kept = json.loads((folder / "run" / temperature.TEMPERATURE).read_text())
+    assert {**kept, "calibration": fitted["calibration"]} == fitted
+    assert temperature.read(folder / "run", {"step": 30}) == kept["temperature"]
+    assert kept["num_examples"] == 144 and kept["step"] == 30
+    assert kept["nll_after"] < kept["nll_before"]
     # Fitted on one split, it helps another of the same digits.
     after = fitted["calibration"]
     name = "negative_log_likelihood"

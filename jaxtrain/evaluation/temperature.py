@@ -5,18 +5,15 @@ stays, and so does the accuracy.
 """
 
 import dataclasses
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from jaxtrain.errors import UserError
+from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.records.workdir import write_json
 
-# In the folder of a run.
-TEMPERATURE = "temperature.json"
 # Of 1 / temperature. A split without a mistake would have it infinite.
 BOUNDS = (1e-3, 1e3)
 MAX_STEPS = 100
@@ -99,24 +96,3 @@ def _derivatives(
 def write(workdir: Path, found: Temperature) -> None:
     """Remember a temperature in the folder of its run."""
     write_json(workdir / TEMPERATURE, dataclasses.asdict(found))
-
-
-def read(workdir: Path) -> Temperature:
-    """Return the temperature that was fitted to a run.
-
-    Raises:
-      UserError: none was, or the file is damaged.
-    """
-    path = workdir / TEMPERATURE
-    try:
-        return Temperature(**json.loads(path.read_text()))
-    except FileNotFoundError:
-        raise UserError(
-            f"{path} is not there: fit it with main.py evaluate --workdir {workdir} "
-            "--calibrate"
-        ) from None
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(
-            f"{path} cannot be read ({error}): fit it again with main.py evaluate "
-            f"--workdir {workdir} --calibrate"
-        ) from None
