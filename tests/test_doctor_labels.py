@@ -9,8 +9,6 @@ import pytest
 
 from jaxtrain.config import from_json, replace, to_json
 from jaxtrain.data.doctor.labels import find_doubts
-from jaxtrain.run import predictions
-from tests.helpers.command import with_devices
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
@@ -174,12 +172,11 @@ def test_on_several_devices_the_labels_are_judged_as_on_one(
     assert cli("--config", config, "--workdir", "run", **FP64).code == 0
     place = cli.directory / "run" / "config.json"
     reports = {}
-    # Of batches of 36 and of 64 four devices have an equal share.
-    for eval_size, devices, used in ((64, 1, 1), (64, 8, 8), (36, 8, 4)):
+    # Eight devices cannot share a batch of 36.
+    for eval_size, devices in ((64, 1), (64, 8), (36, 8)):
         trained = from_json(place.read_text())
         trained = replace(trained, "data.eval_batch_size", eval_size)
         place.write_text(to_json(trained))
-        assert with_devices(devices, predictions._num_devices, trained) == used
         env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
         result = cli("data", "--check", "--workdir", "run", **env)
         assert result.code == 0, result.stderr
