@@ -41,6 +41,7 @@ COMMANDS = {
     "data": "jaxtrain.commands.data",
     "checkpoint": "jaxtrain.commands.checkpoint",
     "export": "jaxtrain.commands.export",
+    "report": "jaxtrain.commands.report",
 }
 DEFAULT = "train"
 

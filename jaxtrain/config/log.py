@@ -13,6 +13,8 @@ class LoggingConfig(Section):
     every_steps: int = 50
     # Write TensorBoard event files.
     tensorboard: bool = True
+    # Write report.html when the run has reached its end.
+    report: bool = True
     # Weights & Biases project to log to; None: none. Needs the extra `wandb`.
     wandb_project: str | None = None
 

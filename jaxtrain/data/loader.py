@@ -175,9 +175,21 @@ def train_batches(
     order: DataOrder,
     start: int,
     stop: int,
+    rows: slice | None = None,
 ) -> Iterator[HostBatch]:
-    """Yield this process's rows of the batches of steps `start` to `stop`."""
-    rows = sharding.local_rows(mesh, config.batch_size)
+    """Yield the batches of steps `start` to `stop`.
+
+    Args:
+      config: of the data.
+      dataset: the training split.
+      mesh: of the devices.
+      order: of the examples.
+      start: the first step.
+      stop: one after the last.
+      rows: of each batch; None: those of this process.
+    """
+    if rows is None:
+        rows = sharding.local_rows(mesh, config.batch_size)
     crop_seed = order.seed if dataset.source.takes_windows else None
     epochs = config.augment.alternating_flip
     read = _Read(

@@ -46,11 +46,24 @@ def load_model(
 
 
 def _load_run(workdir: Path, checkpoint: str | int) -> TrainedModel:
-    about = description.read(workdir)
-    checkpoints = workdir / CHECKPOINTS
-    saved = Checkpoints(checkpoints, CheckpointConfig(), read_only=True)
+    # For its message, first.
+    description.read(workdir)
+    saved = Checkpoints(workdir / CHECKPOINTS, CheckpointConfig(), read_only=True)
     with contextlib.closing(saved):
         step = _choose_step(saved, checkpoint, workdir)
+    return load_step(workdir, step)
+
+
+def load_step(workdir: Path, step: int) -> TrainedModel:
+    """Load the model of a checkpoint; a process of a run may do so alone.
+
+    Raises:
+      UserError: it is none that this version reads.
+      CheckpointError: the checkpoint is damaged.
+    """
+    about, checkpoints = description.read(workdir), workdir / CHECKPOINTS
+    saved = Checkpoints(checkpoints, CheckpointConfig(), read_only=True)
+    with contextlib.closing(saved):
         state, _ = saved.read(step)
     params = state["ema_params"] or state["params"]
     model_state = state.get("ema_model_state") or state["model_state"]

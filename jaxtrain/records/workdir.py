@@ -22,6 +22,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.records import data_record
 
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
+CONFIG, METRICS, SUMMARY = "config.json", "metrics.jsonl", "summary.json"
+REPORT = "report.html"
 # What the run learns from: see `data_record`.
 DATA = "data.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
@@ -192,8 +194,13 @@ def _on_one_line(row: re.Match[str]) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file in one move, so that a kill leaves the old or the new one."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Do what `write_text` does."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
+    temporary.write_bytes(content)
     os.replace(temporary, path)
 
 

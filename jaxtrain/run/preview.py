@@ -12,6 +12,7 @@ from jaxtrain import keys
 from jaxtrain.console import printable
 from jaxtrain.data import loader, sources
 from jaxtrain.data.canvas import BOX
+from jaxtrain.data.order import DataOrder
 from jaxtrain.run.programs import make_preprocesses
 from jaxtrain.run.setup import Setup
 
@@ -33,7 +34,7 @@ def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
     Raises:
       UserError: too many images are unreadable.
     """
-    rows = list(_first_batches(setup, num_steps, columns))
+    rows = list(first_images(setup, num_steps, columns))
     shape = rows[0][1].shape
     side = max(SIDE, *shape[1:3])
     width, height = side + GAP, 2 * side + TEXT_HEIGHT + 2 * GAP
@@ -52,16 +53,34 @@ def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
     return picture
 
 
-def _first_batches(
-    setup: Setup, num_steps: int, num_images: int
+def first_images(
+    setup: Setup,
+    num_steps: int,
+    num_images: int,
+    *,
+    order: DataOrder | None = None,
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    rows: slice | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
-    """Yield images before and after, uint8 (n, H, W, C) both, and their labels."""
+    """Yield images before and after, uint8 (n, H, W, C) both, and their labels.
+
+    Args:
+      setup: of the run.
+      num_steps: the first ones, one after the other.
+      num_images: of each.
+      order: of the training split; None: it is made anew.
+      statistics: mean and deviation of the images; None: they are taken anew.
+      rows: of each batch; None: those of this process. Images are mixed among them.
+
+    Raises:
+      UserError: too many images are unreadable.
+    """
     data = dataclasses.replace(setup.config.data, workers=0)
     seed, fraction = setup.config.seed, data.max_bad_fraction
     dataset, _, _ = loader.make_datasets(setup.splits, setup.mesh, False, fraction)
-    mean, std = sources.mean_and_std(data, dataset.source)
-    order = loader.make_order(data, dataset.source, seed)
-    batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps)
+    mean, std = statistics or sources.mean_and_std(data, dataset.source)
+    order = order or loader.make_order(data, dataset.source, seed)
+    batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps, rows)
     augmenting, plain = map(jax.jit, make_preprocesses(setup, mean, std, np.float32))
 
     def show(preprocess: Any, batch: dict[str, Any], step: int) -> np.ndarray:

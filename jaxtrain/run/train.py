@@ -20,6 +20,7 @@ from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
+from jaxtrain.run.closing import write_report
 from jaxtrain.run.extended import describe_changed, describe_jump
 from jaxtrain.run.loop import Run
 from jaxtrain.run.pretrained import replace_weights
@@ -98,6 +99,8 @@ def train(
             summary = _carry_out(job)
         if "eval" in summary:  # Not if it stopped early, as asked.
             show_table("result", describe_result(setup, summary, workdir))
+            if config.logging.report:
+                write_report(job)
         return summary
 
 

@@ -77,7 +77,7 @@ def check(
         seconds=time.perf_counter() - start,
     )
     _write(out / JSON, report.to_json(diagnosis))
-    _write(out / PAGE, page.render(diagnosis))
+    _write(out / PAGE, page.make_page(diagnosis))
     if clean_list is not None:
         left_out = duplicates.to_leave_out(scanned, same)
         _write(clean_list, clean.names(store, scanned, left_out))

@@ -1,31 +1,23 @@
-"""`data_report.html`: all that was found, for people, in one file.
+"""`data_report.html`: all that was found, for people, in one file."""
 
-What comes from a data set, such as the names of files, goes through `_text`; the page
-has no script, and its policy forbids any.
-"""
-
-import html
 from collections.abc import Sequence
 
-from jaxtrain.console import printable
 from jaxtrain.data.doctor import thumbnails
 from jaxtrain.data.doctor.checks import describe_sizes
 from jaxtrain.data.doctor.diagnosis import Diagnosis
 from jaxtrain.data.doctor.finding import Finding, count_images
 from jaxtrain.data.doctor.scan import SPLITS
-from jaxtrain.data.doctor.style import STYLE
+from jaxtrain.pages.page import bar, facts, figure, render, text
+from jaxtrain.pages.pictures import TINY
 
 # Shown of a finding; data_report.json has all.
 MAX_PICTURES = 24
 MAX_GROUPS = 12
 MAX_OF_GROUP = 6
 MAX_CLASSES = 1000
-# Longest side of an image that is shown larger than it is, in pixels.
-TINY = 48
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def render(diagnosis: Diagnosis) -> bytes:
+def make_page(diagnosis: Diagnosis) -> bytes:
     """Return the page."""
     shown = [_shown(finding) for finding in diagnosis.findings]
     rows = {row for groups in shown for group in groups for row in group}
@@ -34,7 +26,7 @@ def render(diagnosis: Diagnosis) -> bytes:
     )
     body = [
         "<header><h1>Data report</h1>",
-        f'<div class="soft"><code>{_text(diagnosis.source)}</code></div>',
+        f'<div class="soft"><code>{text(diagnosis.source)}</code></div>',
         _verdict(diagnosis),
         "</header>",
         _facts(diagnosis),
@@ -45,21 +37,7 @@ def render(diagnosis: Diagnosis) -> bytes:
     ):
         body.append(_section(diagnosis, finding, number, groups, pictures))
     body.append(_classes(diagnosis))
-    page = (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Data report: {_text(diagnosis.source)}</title>\n"
-        f"<style>{STYLE}</style></head>\n<body><main>\n"
-        + "\n".join(body)
-        + "\n</main></body></html>\n"
-    )
-    return page.encode()
-
-
-def _text(value: object) -> str:
-    """Return anything as text that a browser shows and does not obey."""
-    return html.escape(printable(str(value)))
+    return render(f"Data report: {diagnosis.source}", body)
 
 
 def _shown(finding: Finding) -> list[Sequence[int]]:
@@ -71,41 +49,38 @@ def _shown(finding: Finding) -> list[Sequence[int]]:
 
 def _verdict(diagnosis: Diagnosis) -> str:
     if diagnosis.errors:
-        level, text = "error", "Not ready: a run would end, or learn nothing of use."
+        level, told = "error", "Not ready: a run would end, or learn nothing of use."
     elif diagnosis.findings:
-        level, text = "warning", "A run can start; have a look at this first."
+        level, told = "warning", "A run can start; have a look at this first."
         if all(finding.level == "note" for finding in diagnosis.findings):
             level = "note"
     else:
-        level, text = "good", "Nothing was found: ready to train."
-    return f'<p class="verdict {level}">{text}</p>'
+        level, told = "good", "Nothing was found: ready to train."
+    return f'<p class="verdict {level}">{told}</p>'
 
 
 def _facts(diagnosis: Diagnosis) -> str:
     scan, sizes = diagnosis.scan, describe_sizes(diagnosis.scan)
-    facts = {name: count_images(num) for name, num in scan.count_examples().items()}
+    found = {name: count_images(num) for name, num in scan.count_examples().items()}
     if "min" in sizes:
         shown = {key: _size(sizes[key]) for key in ("min", "median", "max")}
-        facts["size (width x height)"] = (
+        found["size (width x height)"] = (
             shown["min"]
             if sizes["num_different"] == 1
             else f"{shown['min']} to {shown['max']}, median {shown['median']}, "
             f"{sizes['num_different']} different"
         )
-    facts["stored as"] = _counts(scan.modes)
+    found["stored as"] = _counts(scan.modes)
     if scan.formats:
-        facts["files"] = _counts(scan.formats)
-    facts["mean of the channels"] = ", ".join(f"{value:.4f}" for value in scan.mean)
-    facts["standard deviation"] = ", ".join(f"{value:.4f}" for value in scan.std)
+        found["files"] = _counts(scan.formats)
+    found["mean of the channels"] = ", ".join(f"{value:.4f}" for value in scan.mean)
+    found["standard deviation"] = ", ".join(f"{value:.4f}" for value in scan.std)
     if diagnosis.classes is not None:
-        facts["classes"] = str(len(diagnosis.classes.names))
+        found["classes"] = str(len(diagnosis.classes.names))
     for kind, part in diagnosis.label_noise.items():
         where = "training" if kind == "in_sample" else "validation and test"
-        facts[f"wrong labels, {where}"] = f"about {part:.1%} by estimate"
-    items = (
-        f"<div><dt>{_text(k)}</dt><dd>{_text(v)}</dd></div>" for k, v in facts.items()
-    )
-    return f'<dl class="facts">{"".join(items)}</dl>'
+        found[f"wrong labels, {where}"] = f"about {part:.1%} by estimate"
+    return facts(found)
 
 
 def _size(size: object) -> str:
@@ -121,7 +96,7 @@ def _counts(counts: object) -> str:
 def _contents(findings: Sequence[Finding]) -> str:
     items = (
         f'<li class="{finding.level}"><span class="level">{finding.level}</span>'
-        f'<a href="#finding-{number}">{_text(finding.title)}</a></li>'
+        f'<a href="#finding-{number}">{text(finding.title)}</a></li>'
         for number, finding in enumerate(findings)
     )
     return f'<ul class="contents">{"".join(items)}</ul>' if findings else ""
@@ -137,8 +112,8 @@ def _section(
     parts = [
         f'<section id="finding-{number}" class="{finding.level}">',
         f'<div class="level">{finding.level}</div>',
-        f"<h2>{_text(finding.title)}</h2>",
-        f'<p class="soft">{_text(finding.advice)}</p>',
+        f"<h2>{text(finding.title)}</h2>",
+        f'<p class="soft">{text(finding.advice)}</p>',
     ]
     if groups:
         parts.append('<div class="pictures">')
@@ -158,22 +133,15 @@ def _figure(
     diagnosis: Diagnosis, finding: Finding, row: int, pictures: dict[int, str]
 ) -> str:
     scan = diagnosis.scan
-    if row in pictures:
-        tiny = ' class="tiny"' if scan.size[row].max() <= TINY else ""
-        # The address is base64 of our own making.
-        frame = f'<img alt="" src="{pictures[row]}"{tiny}>'
-    else:
-        frame = "no picture"
     label = diagnosis.label(row)
     where = diagnosis.split(row) + ("" if label is None else f", {label}")
-    detail = finding.details.get(row)
     name = scan.names[row].removeprefix(scan.folder)
-    told = "" if detail is None else f"<br>{_text(detail)}"
-    return (
-        f'<figure><div class="frame">{frame}</div><figcaption>'
-        f"<b>{_text(name)}</b><br>"
-        f'<span class="soft">{_text(where)}</span>{told}</figcaption></figure>'
-    )
+    lines = [f"<b>{text(name)}</b>", f'<span class="soft">{text(where)}</span>']
+    detail = finding.details.get(row)
+    if detail is not None:
+        lines.append(text(detail))
+    tiny = bool(scan.size[row].max() <= TINY)
+    return figure(pictures.get(row), lines, tiny=tiny)
 
 
 def _classes(diagnosis: Diagnosis) -> str:
@@ -182,17 +150,16 @@ def _classes(diagnosis: Diagnosis) -> str:
         return ""
     splits = list(diagnosis.scan.count_examples())
     most = max(1, int(classes.in_training.max(initial=0)))
-    head = "".join(f'<th class="number">{_text(name)}</th>' for name in splits)
+    head = "".join(f'<th class="number">{text(name)}</th>' for name in splits)
     lines = []
     for i, name in enumerate(classes.names[:MAX_CLASSES]):
         counts = "".join(
             f'<td class="number">{classes.counts[SPLITS.index(split), i]}</td>'
             for split in splits
         )
-        width = 100 * int(classes.in_training[i]) / most
+        share = int(classes.in_training[i]) / most
         lines.append(
-            f"<tr><td>{_text(name)}</td>{counts}"
-            f'<td class="bar"><i style="width:{width:.1f}%"></i></td></tr>'
+            f'<tr><td>{text(name)}</td>{counts}<td class="bars">{bar(share)}</td></tr>'
         )
     hidden = len(classes.names) - len(lines)
     more = f'<p class="soft">{hidden} more in data_report.json</p>' if hidden else ""

@@ -1,0 +1,151 @@
+"""`comparison.html`: runs side by side."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxtrain.config import get, paths
+from jaxtrain.pages.charts import NUM_COLOURS, Series, line_chart
+from jaxtrain.pages.page import note, render, section, table, text
+from jaxtrain.report.curves import MAX_CHARTS, drop_zero_counts, ordered, title
+from jaxtrain.report.history import History
+from jaxtrain.report.numbers import duration, shown
+from jaxtrain.report.overview import train_seconds, verdict
+from jaxtrain.tasks.classification import METRICS
+
+MAX_RUNS = 2 * NUM_COLOURS
+# Metric of the test split -> which of two values is better. Of a user's own it is not
+# in the records.
+BETTER = {"loss": "lower", **{n: metric.better for n, metric in METRICS.items()}}
+
+
+def make_comparison(histories: Sequence[History]) -> bytes:
+    """Return the page; the first run is the one that the others are laid beside."""
+    names = _names(histories)
+    legend = "".join(
+        f'<span class="k{i % NUM_COLOURS}"><i></i>{text(name)}</span>'
+        for i, name in enumerate(names)
+    )
+    body = [
+        f"<header><h1>{len(histories)} runs compared</h1>"
+        f'<div class="legend">{legend}</div></header>',
+        _results(histories, names),
+        _curves(histories, names),
+        _differences(histories, names),
+        _missing(histories, names),
+    ]
+    return render(f"{len(histories)} runs compared", body)
+
+
+def _names(histories: Sequence[History]) -> list[str]:
+    """Return the names of the folders, or their paths where two are the same."""
+    names = [history.name for history in histories]
+    if len(set(names)) < len(names):
+        return [str(history.workdir) for history in histories]
+    return names
+
+
+def _results(histories: Sequence[History], names: Sequence[str]) -> str:
+    """Return a table with a row for each run."""
+    metrics = ordered(
+        {
+            name
+            for history in histories
+            for name, value in history.test.items()
+            if _is_number(value) and name != "num_examples"
+        }
+    )
+    found = [_cells(history, metrics) for history in histories]
+    winners = {name: _winner(name, histories) for name in metrics}
+    rows = []
+    for i, (name, cells) in enumerate(zip(names, found, strict=True)):
+        swatch = f'<span class="swatch k{i % NUM_COLOURS}"><i></i></span>'
+        for metric, winner in winners.items():
+            if winner == i:
+                column = f"test {title(metric)}"
+                cells[column] = f'<span class="best">{cells[column]}</span>'
+        rows.append([f"{swatch}{text(name)}", *cells.values()])
+    head = ["run", *found[0]]
+    told = "The best of a column stands out, where it is known what is better."
+    return section("Results", table(head, rows, range(2, len(head))), note=told)
+
+
+def _cells(history: History, metrics: Sequence[str]) -> dict[str, str]:
+    """Return what a row says of a run: name of the column -> cell, HTML."""
+    level, _ = verdict(history)
+    epochs = [line["epoch"] for line in history.lines if "epoch" in line]
+    values = {
+        "ended": "yes" if level == "good" else f"no, step {shown(history.step)}",
+        **{f"test {title(n)}": shown(history.test.get(n)) for n in metrics},
+        "best validation": shown(history.best.get("value")),
+        "epochs": shown(epochs[-1] if epochs else None),
+        "trained for": duration(train_seconds(history)),
+        "images per second": shown(history.summary.get("examples_per_second")),
+        "parameters": shown(history.summary.get("num_params")),
+    }
+    return {name: text(value) for name, value in values.items()}
+
+
+def _winner(metric: str, histories: Sequence[History]) -> int | None:
+    """Return the run with the best value, if there is one."""
+    found = {i: h.test.get(metric) for i, h in enumerate(histories)}
+    values = {i: value for i, value in found.items() if _is_number(value)}
+    better = BETTER.get(metric)
+    if len(values) < 2 or better is None:
+        return None
+    best = (min if better == "lower" else max)(values.values())
+    winners = [i for i, value in values.items() if value == best]
+    return winners[0] if len(winners) == 1 else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _curves(histories: Sequence[History], names: Sequence[str]) -> str:
+    """Return of each metric a chart for training and one for the validation split."""
+    found = [drop_zero_counts(history.curves()) for history in histories]
+    charts = []
+    for metric in ordered({name for curves in found for name in curves}):
+        for split in ("train", "validation"):
+            series = [
+                Series(name, points, i, dashed=i >= NUM_COLOURS)
+                for i, (name, curves) in enumerate(zip(names, found, strict=True))
+                if (points := curves.get(metric, {}).get(split))
+            ]
+            told = f"{title(metric)}, {'training' if split == 'train' else split}"
+            log = metric != "learning_rate"
+            charts.append(line_chart(told, series, log=log))
+    charts = [chart for chart in charts if chart]
+    hidden = len(charts) - 2 * MAX_CHARTS
+    drawn = f'<div class="charts">{"".join(charts[: 2 * MAX_CHARTS])}</div>'
+    more = note(f"{hidden} more are left out.") if hidden > 0 else ""
+    told = "By step; a number after a name is the last value."
+    return section("Curves", drawn if charts else "", more, note=told)
+
+
+def _differences(histories: Sequence[History], names: Sequence[str]) -> str:
+    """Return the fields of the configs that differ."""
+    configs = [history.config for history in histories]
+    known = [config for config in configs if config is not None]
+    rows = []
+    for path in paths():
+        values = [None if c is None else get(c, path) for c in configs]
+        if any(get(c, path) != get(known[0], path) for c in known):
+            cells = [
+                "-" if config is None else f"<code>{text(repr(value))}</code>"
+                for config, value in zip(configs, values, strict=True)
+            ]
+            rows.append([f"<code>{text(path)}</code>", *cells])
+    if not rows:
+        return section("Configs", note("They do not differ."))
+    told = f"{len(rows)} fields differ."
+    return section("Configs", table(["field", *names], rows), note=told)
+
+
+def _missing(histories: Sequence[History], names: Sequence[str]) -> str:
+    notes = [
+        note(f"{name}: {told}")
+        for name, history in zip(names, histories, strict=True)
+        for told in history.missing
+    ]
+    return section("Left out", *notes)

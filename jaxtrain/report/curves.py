@@ -1,0 +1,74 @@
+"""The curves of a run."""
+
+from collections.abc import Iterable
+
+from jaxtrain.pages.charts import Series, line_chart
+from jaxtrain.pages.page import note, section
+from jaxtrain.report.history import Curves, History
+
+# These come first, in this order; the others, such as a user's own, by name.
+FIRST = ("loss", "accuracy", "learning_rate", "grad_norm", "examples_per_second")
+TITLES = {"examples_per_second": "images per second", "grad_norm": "gradient norm"}
+# Counts that are drawn where they are not always 0.
+COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
+COLOURS = {"train": 0, "validation": 1, "test": 2}
+MAX_CHARTS = 24
+
+
+def curves(history: History) -> str:
+    """Return a chart of each metric by step."""
+    found = drop_zero_counts(history.curves())
+    names = ordered(found)
+    marks = [e["step"] for e in history.events() if e.get("event") == "resumed"]
+    charts = []
+    for name in names[:MAX_CHARTS]:
+        series = [
+            Series(part, points, COLOURS.get(part, 3))
+            for part, points in found[name].items()
+        ]
+        log = name != "learning_rate"  # Its form is that of the schedule.
+        charts.append(line_chart(title(name), series, marks=marks, log=log))
+    hidden = len(names) - MAX_CHARTS
+    notes = _notes(history, found)
+    if hidden > 0:
+        notes.append(f"{hidden} more metrics are in metrics.jsonl.")
+    drawn = f'<div class="charts">{"".join(charts)}</div>' if any(charts) else ""
+    told = "".join(map(note, notes))
+    explained = "By step; a number after a name is the last value."
+    if marks:
+        explained += " Dashed lines: the run was resumed."
+    return section("Curves", drawn, told, note=explained if drawn else "")
+
+
+def drop_zero_counts(found: Curves) -> Curves:
+    """Return the curves without those of counts that are always 0."""
+    return {
+        name: parts
+        for name, parts in found.items()
+        if name not in COUNTS or any(y for points in parts.values() for _, y in points)
+    }
+
+
+def _notes(history: History, found: Curves) -> list[str]:
+    notes = []
+    if not found:
+        notes.append("There is no line of metrics yet.")
+    elif not any("validation" in parts for parts in found.values()):
+        notes.append(
+            "There is no evaluation on a validation split: see "
+            "data.validation_fraction and data.validation_split."
+        )
+    bad = sum(line.get("loss", 0) is None for line in history.lines)
+    if bad:
+        notes.append(f"The loss of {bad} line(s) is no number: gaps in the curve.")
+    return notes
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Return names of metrics in the order of the page."""
+    names = set(names)
+    return [n for n in FIRST if n in names] + sorted(names - set(FIRST))
+
+
+def title(name: str) -> str:
+    return TITLES.get(name, name.replace("_", " "))

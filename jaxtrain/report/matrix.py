@@ -1,0 +1,142 @@
+"""The confusion matrix as a picture, and what is confused most."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxtrain.pages.page import bar, section, table, text
+from jaxtrain.report.numbers import share
+
+# Matrices up to this size have their counts written into the cells.
+MAX_WRITTEN = 20
+MAX_PAIRS = 12
+CELL, MARGIN = 26, 74
+# Letters of a name that fit beside the matrix.
+MAX_LETTERS = 11
+# Steps of the shades of a matrix without counts.
+SHADES = 6
+
+
+def confusion(counts: np.ndarray, names: Sequence[str], split: str) -> str:
+    """Return the matrix and its largest cells off the diagonal.
+
+    Args:
+      counts: (true, predicted) of all examples.
+      names: of the classes.
+      split: that was evaluated.
+    """
+    sums = np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    draw = _written if len(counts) <= MAX_WRITTEN else _shaded
+    return section(
+        "Confusion matrix",
+        draw(counts, counts / sums, names),
+        _pairs(counts, sums[:, 0], names),
+        note=f"The {split} split: a row for each true class, a column for each "
+        "predicted one; the darker, the larger the part of the row.",
+    )
+
+
+def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> str:
+    """Draw a matrix with names and counts."""
+    letters = max(len(_short(name)) for name in names)
+    margin = max(24, 12 + round(letters * (MARGIN - 12) / MAX_LETTERS))
+    side = margin + CELL * len(names)
+    cells = []
+    for (row, column), count in np.ndenumerate(counts):
+        x, y, part = margin + column * CELL, margin + row * CELL, parts[row, column]
+        if count:
+            cells.append(_cell(x, y, CELL, row == column, float(part)))
+            strong = "over" if part > 0.5 else "seen"
+            cells.append(
+                f'<text class="{strong}" x="{x + CELL / 2}" y="{y + CELL / 2 + 4}" '
+                f'text-anchor="middle">{_count(int(count))}</text>'
+            )
+    for i, name in enumerate(names):
+        place = margin + i * CELL + CELL / 2
+        word = text(_short(name))
+        cells.append(
+            f'<text x="{margin - 6}" y="{place + 4}" text-anchor="end">{word}</text>'
+            f'<text transform="translate({place + 4} {margin - 6}) rotate(-90)">'
+            f"{word}</text>"
+        )
+    return _svg(side, margin, "".join(cells), side - margin)
+
+
+def _shaded(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> str:
+    """Draw a matrix of many classes: cells of like shade are one path."""
+    del names
+    paths: dict[tuple[bool, int], list[str]] = {}
+    for row, column in np.argwhere(counts > 0).tolist():
+        shade = 1 + min(SHADES - 1, int(parts[row, column] * SHADES))
+        square = f"M{column} {row}h1v1h-1z"
+        paths.setdefault((row == column, shade), []).append(square)
+    drawn = "".join(
+        f'<path class="area k{0 if right else 1}" fill-opacity="{shade / SHADES:.2f}" '
+        f'd="{"".join(squares)}"/>'
+        for (right, shade), squares in paths.items()
+    )
+    return _svg(len(counts), 0, drawn, len(counts))
+
+
+def _cell(x: float, y: float, size: float, right: bool, part: float) -> str:
+    """Return a square: hits in one colour, mistakes, which are to be seen, in another.
+
+    Args:
+      x: of its left side.
+      y: of its upper side.
+      size: of its sides.
+      right: whether it counts hits.
+      part: of its row.
+    """
+    opacity = 0.12 + 0.88 * part if right else 0.25 + 0.75 * part
+    kind = 0 if right else 1
+    return (
+        f'<rect class="area k{kind}" x="{x}" y="{y}" width="{size}" height="{size}" '
+        f'fill-opacity="{opacity:.2f}"/>'
+    )
+
+
+def _svg(side: float, margin: float, drawn: str, size: float) -> str:
+    # A small matrix is not blown up to the width of the page.
+    width = min(640, max(220, round(side * 1.25)))
+    frame = (
+        f'<path class="grid" vector-effect="non-scaling-stroke" '
+        f'd="M{margin} {margin}h{size}v{size}h-{size}z"/>'
+    )
+    return (
+        f'<svg class="matrix" style="max-width:{width if margin else 640}px" '
+        f'viewBox="0 0 {side} {side}" role="img" aria-label="confusion matrix">'
+        f"{drawn}{frame}</svg>"
+    )
+
+
+def _pairs(counts: np.ndarray, sums: np.ndarray, names: Sequence[str]) -> str:
+    """List what is taken for what most often."""
+    wrong = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
+    rows = []
+    for true, predicted in zip(*np.unravel_index(order, counts.shape), strict=True):
+        count = int(wrong[true, predicted])
+        if count:
+            part = count / int(sums[true])
+            rows.append(
+                [
+                    text(names[true]),
+                    text(names[predicted]),
+                    f"{count:,}",
+                    share(part),
+                    bar(part),
+                ]
+            )
+    if not rows:
+        return '<p class="soft">No example is taken for another class.</p>'
+    head = ["true class", "taken for", "images", "of the class", ""]
+    return table(head, rows, numbers=(2, 3))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= MAX_LETTERS else name[: MAX_LETTERS - 1] + "…"
+
+
+def _count(count: int) -> str:
+    return str(count) if count < 10_000 else f"{count / 1000:.0f}k"

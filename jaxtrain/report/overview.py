@@ -1,0 +1,112 @@
+"""The head of the page: which run it is, how it ended, and its results."""
+
+from typing import Any
+
+from jaxtrain.pages.page import text
+from jaxtrain.report.curves import title
+from jaxtrain.report.history import History
+from jaxtrain.report.numbers import duration, shown
+
+# Of the metrics of the test split, those that are shown large.
+MAX_METRICS = 4
+
+
+def head(history: History) -> str:
+    """Return the heading, how the run ended, and tiles of its results."""
+    level, told = verdict(history)
+    return (
+        f'<header><h1>{text(history.name)}</h1><div class="soft">{_subject(history)}'
+        f'</div><p class="verdict {level}">{text(told)}</p></header>'
+        f'<div class="tiles">{"".join(_tiles(history))}</div>'
+    )
+
+
+def verdict(history: History) -> tuple[str, str]:
+    """Return how the run ended: good, note or warning, and a sentence."""
+    step = f"{history.step:,}"
+    if history.finished:
+        if history.summary.get("stopped_early"):
+            return "good", f"Stopped early at step {step}, as it got no better."
+        return "good", f"Finished at step {step}."
+    last = history.events()[-1:] or [{}]
+    event = str(last[0].get("event", ""))
+    if event.startswith("stopped"):
+        return "warning", f"Not finished: {event} (step {step})."
+    told = f"Not finished: told of up to step {step}"
+    if history.checkpoint:
+        told += f", saved at step {history.checkpoint['step']:,}"
+    if history.summary:
+        told += f"; the summary is of step {shown(history.summary.get('step'))}"
+    return "warning", told + "."
+
+
+def _subject(history: History) -> str:
+    """Say what was trained on what."""
+    config, model = history.config, history.model
+    parts = []
+    if config is not None:
+        parts.append(f"<b>{text(config.model.name)}</b> on {text(config.data.source)}")
+        if config.task != "classification":
+            parts.append(f"task {text(config.task)}")
+    if model.get("image_shape"):
+        height, width, channels = model["image_shape"]
+        parts.append(f"{height}x{width}x{channels} images")
+    if model.get("class_names"):
+        parts.append(f"{len(model['class_names']):,} classes")
+    return ", ".join(parts)
+
+
+def _tiles(history: History) -> list[str]:
+    tiles = []
+    numbers = {n: v for n, v in history.test.items() if isinstance(v, int | float)}
+    first = [n for n in ("accuracy", "loss") if n in numbers]
+    others = [n for n in numbers if n not in (*first, "num_examples")]
+    for name in (first + others)[:MAX_METRICS]:
+        tiles.append(_tile(shown(numbers[name]), f"test {title(name)}"))
+    best = history.best
+    if best:
+        where = f"best validation {title(str(best.get('metric')))}, step "
+        where += shown(best.get("step"))
+        tiles.append(_tile(shown(best.get("value")), where))
+    if not history.test:
+        tiles += _last(history)
+    epochs = [line["epoch"] for line in history.lines if "epoch" in line]
+    if epochs:
+        tiles.append(_tile(shown(epochs[-1]), "epochs"))
+    seconds = train_seconds(history)
+    if seconds is not None:
+        tiles.append(_tile(duration(seconds), "of training"))
+    for name, told in (
+        ("num_params", "parameters"),
+        ("examples_per_second", "images per second"),
+    ):
+        value = history.summary.get(name)
+        if value is not None:
+            tiles.append(_tile(_compact(value), told))
+    return tiles
+
+
+def _last(history: History) -> list[str]:
+    """Return tiles of the last line of training, where there is no result yet."""
+    lines = [line for line in history.lines if line["kind"] == "train"]
+    return [
+        _tile(shown(lines[-1][name]), f"training {title(name)}, last")
+        for name in ("accuracy", "loss")
+        if lines and name in lines[-1]
+    ]
+
+
+def train_seconds(history: History) -> Any:
+    """Return the seconds that the run has trained for; None: not known."""
+    source = history.summary if history.finished else history.progress
+    return source.get("train_seconds")
+
+
+def _compact(value: Any) -> str:
+    if isinstance(value, int | float) and value >= 1e6:
+        return f"{value / 1e6:.4g} M"
+    return shown(value)
+
+
+def _tile(value: str, told: str) -> str:
+    return f"<div><b>{text(value)}</b><span>{text(told)}</span></div>"

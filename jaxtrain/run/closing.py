@@ -1,0 +1,40 @@
+"""The report that a run writes at its end, which must not be able to fail the run."""
+
+import jax
+
+from jaxtrain.console import tell
+from jaxtrain.records.workdir import REPORT, write_bytes
+from jaxtrain.report.history import read_history
+from jaxtrain.report.page import make_page
+from jaxtrain.run.attempt import Job
+from jaxtrain.run.examples import Limits, collect_examples
+
+# For predictions; to read and to compile comes on top.
+MAX_SECONDS = 5.0
+
+
+def write_report(job: Job) -> None:
+    """Write `report.html`; process 0 does so. Whatever goes wrong is one warning.
+
+    A signal leaves it out: the run has reached its end, and nobody is to wait.
+    """
+    if jax.process_index() != 0:
+        return
+
+    def stopped() -> bool:
+        # No `requested`, which asks all processes.
+        return job.signals.signum is not None
+
+    path = job.workdir / REPORT
+    how = f"python main.py report --workdir {job.workdir} writes it"
+    try:
+        history = read_history(job.workdir)
+        limits = Limits(seconds=MAX_SECONDS, should_stop=stopped)
+        examples = collect_examples(job.setup, history, limits, job.programs.order)
+        if stopped():
+            tell(f"warning: no {path}, as a signal came; {how}")
+            return
+        write_bytes(path, make_page(history, examples))
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        tell(f"warning: no {path} ({reason}); {how}")
