@@ -21,7 +21,7 @@ COMMANDS = {
     for line in re.findall(r"^    (python main\.py .*)$", TEXT, re.M)
 }
 SHORT = "--train.steps 6 --optimizer.warmup-steps 0 --train.eval-every-steps 3"
-SHORT += " --checkpoint.every-steps 3 --logging.every-steps 1"
+SHORT += " --checkpoint.every-steps 3 --logging.every-steps 1 --logging.report False"
 
 
 @pytest.fixture

@@ -51,6 +51,7 @@ def losses(workdir: str, words: str) -> list[float]:
     """Train by the recipe of folders; return the losses of each step, and the test."""
     head = f"--config {FOLDER_RECIPE} --workdir {workdir} --train.epochs 2"
     tail = "--optimizer.warmup-epochs 0 --data.batch-size 16 --logging.every-steps 1"
+    tail += " --logging.report False"
     assert main(f"{head} {tail} {words}".split()) == 0
     train = [line["loss"] for line in read_lines(Path(workdir), "train")]
     return [*train, read_summary(Path(workdir))["eval"]["loss"]]
@@ -100,6 +101,7 @@ def test_a_recipe_that_new_wrote_trains_on_scans_with_damaged_files(here: Path):
     told = read_lines(Path("run"), "event")
     (bad,) = [line for line in told if line["event"] == "unreadable image"]
     assert Path(bad["name"]).name == "007.png"
+    assert "Least sure" in Path("run/report.html").read_text()
     summary = read_summary(Path("run"))
     assert summary["class_names"] == ["pullover", "trouser"]
     # An evaluation leaves it out; in training another takes its place.
@@ -124,3 +126,5 @@ def test_tiles_of_photographs_train(here: Path):
     command = f"--config mine.py --workdir run {words} --data.image-size 32"
     assert main(command.split()) == 0
     assert read_summary(Path("run"))["eval"]["accuracy"] >= 0.75
+    page = Path("run/report.html").read_text()
+    assert page.count("data:image/") > 30 and "Left out" not in page

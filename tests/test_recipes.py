@@ -18,6 +18,9 @@ def test_digits(cli: Cli, tmp_path: Path):
     summary = read_summary(tmp_path / "runs" / "digits")
     assert summary["eval"]["num_examples"] == 360
     assert summary["eval"]["accuracy"] >= 0.98
+    assert "report.html" not in result.stderr
+    page = (tmp_path / "runs" / "digits" / "report.html").read_bytes()
+    assert len(page) < 200_000 and b"all 360 images of the test split" in page
 
 
 @pytest.mark.slow

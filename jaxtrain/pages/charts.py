@@ -120,8 +120,9 @@ def _line(series: Series, across: Scale, up: Scale) -> str:
     line = f'<path class="line" d="{"".join(pieces)}"{dash}/>'
     dots = ""
     if len(series.finite) <= MAX_DOTS:
+        radius = 2.2 if len(series.finite) > 1 else 3.5
         dots = "".join(
-            f'<circle cx="{across.place(x):.1f}" cy="{up.place(y):.1f}" r="2.2">'
+            f'<circle cx="{across.place(x):.1f}" cy="{up.place(y):.1f}" r="{radius}">'
             f"<title>{text(series.name)}, {short(x)}: {y:.5g}</title></circle>"
             for x, y in series.finite
         )
@@ -155,7 +156,7 @@ def _height(point: Point) -> float:
 def _legend(series: Sequence[Series]) -> str:
     items = (
         f'<span class="k{one.colour % NUM_COLOURS}"><i></i>{text(one.name)} '
-        f"{one.finite[-1][1]:.4g}</span>"
+        f"{short(one.finite[-1][1])}</span>"
         for one in series
     )
     return f'<div class="legend">{"".join(items)}</div>'

@@ -20,8 +20,9 @@ def classes(values: dict[str, Any], names: Sequence[str], split: str) -> str:
       split: that was evaluated.
     """
     recall, precision = values.get("recall"), values.get("precision")
-    known = isinstance(recall, list) and isinstance(precision, list)
-    if not known or not len(recall) == len(precision) == len(names):
+    if not (isinstance(recall, list) and isinstance(precision, list)):
+        return ""
+    if not len(recall) == len(precision) == len(names):
         return ""
     matrix = values.get("confusion_matrix")
     counts = [sum(row) for row in matrix] if matrix else [None] * len(names)

@@ -87,8 +87,11 @@ def _cells(history: History, metrics: Sequence[str]) -> dict[str, str]:
 
 def _winner(metric: str, histories: Sequence[History]) -> int | None:
     """Return the run with the best value, if there is one."""
-    found = {i: h.test.get(metric) for i, h in enumerate(histories)}
-    values = {i: value for i, value in found.items() if _is_number(value)}
+    values: dict[int, float] = {
+        i: history.test[metric]
+        for i, history in enumerate(histories)
+        if _is_number(history.test.get(metric))
+    }
     better = BETTER.get(metric)
     if len(values) < 2 or better is None:
         return None

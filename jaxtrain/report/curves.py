@@ -8,7 +8,12 @@ from jaxtrain.report.history import Curves, History
 
 # These come first, in this order; the others, such as a user's own, by name.
 FIRST = ("loss", "accuracy", "learning_rate", "grad_norm", "examples_per_second")
-TITLES = {"examples_per_second": "images per second", "grad_norm": "gradient norm"}
+TITLES = {
+    "examples_per_second": "images per second",
+    "grad_norm": "gradient norm",
+    "macro_f1": "macro F1",
+    "top5_accuracy": "top-5 accuracy",
+}
 # Counts that are drawn where they are not always 0.
 COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
 COLOURS = {"train": 0, "validation": 1, "test": 2}

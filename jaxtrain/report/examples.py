@@ -93,10 +93,12 @@ class Examples:
       predictions: None: there are none.
       shown: group -> its examples.
       pairs: of training images.
-      notes: what is left out, and why.
+      notes: what there cannot be, and why.
+      failed: what could not be had, and why.
     """
 
     predictions: Predictions | None = None
     shown: dict[str, list[Shown]] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()
     notes: Sequence[str] = ()
+    failed: Sequence[str] = ()

@@ -138,12 +138,12 @@ def again(history: History) -> str:
     if found is None:
         return ""
     command = "python main.py --config again.py --workdir runs/again"
-    own = "" if "/" not in write_recipe(found) else " Paths are from the same folder."
     return section(
         "Make this run again",
         f"<pre>{text(command)}</pre><details open><summary>again.py</summary>"
         f"<pre>{text(write_recipe(found))}</pre></details>",
-        note=f"Save the recipe as again.py beside main.py.{own}",
+        note="Save the recipe as again.py, where the run was started: paths in it are "
+        "from there.",
     )
 
 

@@ -40,7 +40,7 @@ def make_page(history: History, examples: Examples) -> bytes:
 
 
 def _missing(history: History, examples: Examples) -> str:
-    notes = [*history.missing, *examples.notes]
+    notes = [*history.missing, *examples.notes, *examples.failed]
     return section("Left out", *map(note, notes)) if notes else ""
 
 

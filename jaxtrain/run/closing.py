@@ -3,11 +3,13 @@
 import jax
 
 from jaxtrain.console import tell
+from jaxtrain.processes import peers
 from jaxtrain.records.workdir import REPORT, write_bytes
 from jaxtrain.report.history import read_history
 from jaxtrain.report.page import make_page
 from jaxtrain.run.attempt import Job
-from jaxtrain.run.examples import Limits, collect_examples
+from jaxtrain.run.examples import collect_examples
+from jaxtrain.run.sample import Limits
 
 # For predictions; to read and to compile comes on top.
 MAX_SECONDS = 5.0
@@ -18,9 +20,14 @@ def write_report(job: Job) -> None:
 
     A signal leaves it out: the run has reached its end, and nobody is to wait.
     """
-    if jax.process_index() != 0:
-        return
+    if jax.process_index() == 0:
+        _write(job)
+    # Here the others wait as long as it takes; at the end of Python they would count
+    # the seconds of parallel.shutdown_seconds.
+    peers.gather(None)
 
+
+def _write(job: Job) -> None:
     def stopped() -> bool:
         # No `requested`, which asks all processes.
         return job.signals.signum is not None
@@ -35,6 +42,12 @@ def write_report(job: Job) -> None:
             tell(f"warning: no {path}, as a signal came; {how}")
             return
         write_bytes(path, make_page(history, examples))
+        if examples.failed:
+            tell(f"warning: {path} lacks something: {_in_a_line(examples.failed[0])}")
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        tell(f"warning: no {path} ({reason}); {how}")
+        reason = f"{type(error).__name__}: {error}"
+        tell(f"warning: no {path} ({_in_a_line(reason)}); {how}")
+
+
+def _in_a_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,197 @@
+"""Charts, axes, and the other pieces of pages, in numbers."""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    TrainConfig,
+)
+from jaxtrain.config.recipe import load_config
+from jaxtrain.pages.charts import MAX_POINTS, Series, line_chart, thin
+from jaxtrain.pages.scales import make_scale, short
+from jaxtrain.report.again import write_recipe
+from jaxtrain.report.classes import NUM_BEST, NUM_WORST, classes
+from jaxtrain.report.examples import Examples, Predictions
+from jaxtrain.report.history import History
+from jaxtrain.report.matrix import confusion
+from jaxtrain.report.numbers import duration
+from jaxtrain.report.page import make_page
+from jaxtrain.report.reliability import calibration_error, make_bins
+from tests.helpers.processes import ROOT
+
+FINITE = st.floats(-1e30, 1e30).map(lambda x: 0.0 if abs(x) < 1e-30 else x)
+
+
+@given(st.lists(FINITE, min_size=1, max_size=20), st.booleans())
+def test_a_scale_holds_all_values_between_its_ends(values: list[float], log: bool):
+    scale = make_scale(values, 44, 352, num=4, log=log)
+    assert 2 <= len(scale.ticks) <= 9
+    for value in values:
+        assert 44 - 1e-6 <= scale.place(value) <= 352 + 1e-6
+    places = [scale.place(tick) for tick in scale.ticks]
+    assert places == sorted(places)
+
+
+def test_ticks_are_round():
+    assert make_scale([0.02, 0.93], 0, 1, num=4).ticks == (0, 0.5, 1.0)
+    assert make_scale([3, 997], 0, 1, num=5).ticks == (0, 200, 400, 600, 800, 1000)
+    ticks = make_scale([2e-4, 3.0], 0, 1, num=4, log=True).ticks
+    assert np.allclose(ticks, [1e-4, 1e-2, 1])
+    assert [short(x) for x in (0, 1500, 12_000, 2.5e6, 1e-5, 0.25)] == [
+        *("0", "1500", "12k", "2.5M", "1e-5", "0.25")
+    ]
+
+
+def test_a_long_curve_keeps_its_peaks_and_its_ends():
+    values = np.sin(np.arange(50_000) / 500)
+    values[31_234], values[777] = 9.0, -9.0
+    points = [(i, float(y)) for i, y in enumerate(values)]
+    kept = thin(points)
+    assert len(kept) <= MAX_POINTS + 2
+    assert {(31_234, 9.0), (777, -9.0), points[0], points[-1]} <= set(kept)
+    assert [x for x, _ in kept] == sorted({x for x, _ in kept})
+
+
+def test_a_curve_breaks_where_there_is_no_number():
+    points = [(1, 1.0), (2, None), (3, 2.0), (4, math.inf), (5, 3.0), (6, 1.0)]
+    chart = line_chart("<loss>", [Series("a & b", points)])
+    (path,) = re.findall(r'class="line" d="([^"]*)"', chart)
+    assert path.count("M") == 3 and path.count("L") == 1
+    assert "&lt;loss&gt;" in chart and "a &amp; b" in chart
+    assert "nan" not in chart and "inf" not in chart
+    assert line_chart("loss", [Series("a", [(1, None), (2, math.nan)])]) == ""
+
+
+def test_the_bins_of_the_reliability_diagram():
+    generator = np.random.default_rng(0)
+    confidence = generator.random(1000)
+    confidence[:2] = 0.0, 1.0
+    right = generator.random(1000) < confidence**2
+    bins = make_bins(confidence, right)
+    assert sum(one.num for one in bins if one) == 1000
+    # The definition, bin by bin; 1 belongs to the last.
+    error = 0.0
+    for i, one in enumerate(bins):
+        last = i == 9
+        inside = (confidence >= i / 10) & ((confidence < (i + 1) / 10) | last)
+        assert one is not None and one.num == inside.sum()
+        assert math.isclose(one.accuracy, right[inside].mean())
+        gap = abs(right[inside].mean() - confidence[inside].mean())
+        error += inside.mean() * gap
+    assert math.isclose(calibration_error(bins), error)
+    assert make_bins(np.array([0.95]), np.array([True]))[:9] == [None] * 9
+
+
+def test_which_examples_are_shown():
+    true = np.array([0.9, 0.1, 0.4, 0.02, 0.6])
+    found = Predictions(
+        split="test",
+        step=1,
+        num_split=5,
+        index=np.arange(5),
+        label=np.zeros(5, int),
+        predicted=np.array([0, 1, 2, 1, 0]),
+        confidence=np.array([0.9, 0.7, 0.5, 0.97, 0.6]),
+        true_probability=true,
+    )
+    assert found.choose() == {
+        "worst": [3, 1, 2],
+        "unsure": [2, 4, 1, 0, 3],
+        "sure": [0, 4],
+    }
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(),
+        Config(
+            seed=3,
+            task="a/b.py:Mine",
+            data=DataConfig(
+                source='folder:it\'s "here"',
+                mean=(0.1, 0.2, 0.3),
+                std=(1.0, 1.0, 0.5),
+                options={},
+                augment=AugmentConfig(crop_padding=2),
+            ),
+            model=ModelConfig(name="lenet"),
+            train=TrainConfig(steps=7, metrics=("m.py:one",)),
+        ),
+        *(load_config(path) for path in sorted((ROOT / "configs").glob("*.py"))),
+    ],
+)
+def test_the_recipe_on_the_page_makes_the_same_config(config: Config):
+    names: dict[str, Any] = {}
+    exec(write_recipe(config), names)
+    assert names["get_config"]() == config
+
+
+def summary_of(num_classes: int, matrix: bool) -> dict[str, Any]:
+    recall = [i / num_classes for i in range(num_classes)]
+    values: dict[str, Any] = {"accuracy": 0.5, "recall": recall, "precision": recall}
+    if matrix:
+        counts = np.random.default_rng(0).integers(0, 3, (num_classes, num_classes))
+        values["confusion_matrix"] = counts.tolist()
+    return {"step": 10, "eval": values}
+
+
+@pytest.mark.parametrize(("num", "matrix"), [(1000, False), (100, True)])
+def test_a_page_of_many_classes_is_small(tmp_path, num: int, matrix: bool):
+    summary = summary_of(num, matrix)
+    names = [f"class number {i}" for i in range(num)]
+    lines = [{"kind": "train", "step": i, "loss": 1 / (i + 1)} for i in range(20_000)]
+    lines += [{"kind": "event", "step": 5, "event": "bad step"}] * 500
+    summary["step"] = 20_000
+    history = History(
+        workdir=tmp_path,
+        config=None,
+        lines=lines,
+        summary=summary,
+        model={"class_names": names},
+    )
+    page = make_page(history, Examples()).decode()
+    assert len(page) < 300_000
+    table = page.partition("<h2>Classes</h2>")[2].partition("</section>")[0]
+    assert table.count("<tr>") == 1 + NUM_WORST + NUM_BEST
+    assert "class number 0<" in table and f"class number {num - 1}<" in table
+    assert "class number 50<" not in table
+    assert ("Confusion matrix" in page) == matrix
+    assert "460 more are in metrics.jsonl" in page
+
+
+def test_the_table_of_classes_and_what_is_confused():
+    counts = np.array([[8, 2, 0], [0, 5, 0], [0, 0, 0]])
+    values = {
+        "recall": [0.8, 1.0, None],
+        "precision": [1.0, 5 / 7, None],
+        "confusion_matrix": counts.tolist(),
+    }
+    page = classes(values, ["a", "b", "c"], "test")
+    rows = re.findall(r"<tr><td>(.*?)</td></tr>", page)
+    cells = [re.sub(r"<span.*?</span>", "", row).split("</td><td") for row in rows]
+    # F1: 2 * 0.8 * 1 / 1.8, 2 * 1 * 5/7 / (12/7).
+    assert [[cell.split(">")[-1] for cell in row[:5]] for row in cells] == [
+        ["a", "10", "80.0%", "100.0%", "88.9%"],
+        ["b", "5", "100.0%", "71.4%", "83.3%"],
+        ["c", "0", "-", "-", "-"],
+    ]
+    drawn = confusion(counts, ["a", "b", "c"], "test")
+    assert re.findall(r">(\d+)</text>", drawn) == ["8", "2", "5"]
+    (pair,) = re.findall(r"<tbody><tr>(.*?)</tr></tbody>", drawn)
+    assert "<td>a</td><td>b</td>" in pair and ">20.0%<" in pair
+
+
+def test_times_are_told_in_their_units():
+    told = [duration(x) for x in (3.14159, 119, 130, 7380, None, math.nan)]
+    assert told == ["3.1 s", "119.0 s", "2 min 10 s", "2 h 3 min", "-", "-"]
