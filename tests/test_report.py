@@ -202,7 +202,7 @@ def test_the_training_images_are_those_of_the_first_step(
         assert 0 < (after != image).sum() <= 25
 
 
-@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("stops", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_page_that_fails_or_is_not_waited_for_fails_no_run(
     root: Path,
     tmp_path: Path,

@@ -1,7 +1,7 @@
 """Charts of lines, drawn as SVG: its colours are those of the style, by day and night.
 
-matplotlib's SVG of one chart takes 30 KB and 0.1 s, has colours of its own and names
-the same ids in each; these take a tenth of it.
+matplotlib's SVG of one chart takes 34 KB and 36 ms, and has colours of its own; these
+take 8 KB and 1 ms.
 """
 
 import math
@@ -48,6 +48,7 @@ def line_chart(
     title: str,
     series: Sequence[Series],
     *,
+    span: tuple[float, float] | None = None,
     marks: Sequence[float] = (),
     log: bool = True,
 ) -> str:
@@ -56,6 +57,7 @@ def line_chart(
     Args:
       title: plain text.
       series: its lines.
+      span: the ends of the x axis; None: the first and the last point.
       marks: places on the x axis, where a dashed line stands.
       log: use logarithms where values are positive and far apart.
     """
@@ -63,9 +65,9 @@ def line_chart(
     if not drawn:
         return ""
     points = [point for one in drawn for point in one.finite]
-    across = make_scale([x for x, _ in points], LEFT, WIDTH - RIGHT, num=5)
+    places = [x for x, _ in points] if span is None else span
+    across = _tight(make_scale(places, LEFT, WIDTH - RIGHT, num=5), places)
     up = make_scale([y for _, y in points], HEIGHT - BOTTOM, TOP, num=4, log=log)
-    across = _tight(across, [x for x, _ in points])
     parts = [_grid(across, up)]
     parts += [_mark(across.place(x)) for x in marks if across.low <= x <= across.high]
     parts += [_line(one, across, up) for one in drawn]

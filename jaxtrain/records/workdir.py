@@ -22,7 +22,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.records import data_record
 
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
-CONFIG, METRICS, SUMMARY = "config.json", "metrics.jsonl", "summary.json"
 REPORT = "report.html"
 # What the run learns from: see `data_record`.
 DATA = "data.json"

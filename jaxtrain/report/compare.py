@@ -6,7 +6,13 @@ from typing import Any
 from jaxtrain.config import get, paths
 from jaxtrain.pages.charts import NUM_COLOURS, Series, line_chart
 from jaxtrain.pages.page import note, render, section, table, text
-from jaxtrain.report.curves import MAX_CHARTS, drop_zero_counts, ordered, title
+from jaxtrain.report.curves import (
+    MAX_CHARTS,
+    drop_zero_counts,
+    ordered,
+    steps_of,
+    title,
+)
 from jaxtrain.report.history import History
 from jaxtrain.report.numbers import duration, shown
 from jaxtrain.report.overview import train_seconds, verdict
@@ -58,12 +64,12 @@ def _results(histories: Sequence[History], names: Sequence[str]) -> str:
     winners = {name: _winner(name, histories) for name in metrics}
     rows = []
     for i, (name, cells) in enumerate(zip(names, found, strict=True)):
-        swatch = f'<span class="swatch k{i % NUM_COLOURS}"><i></i></span>'
+        swatch = f'<span class="swatch k{i % NUM_COLOURS}"><i></i>{text(name)}</span>'
         for metric, winner in winners.items():
             if winner == i:
                 column = f"test {title(metric)}"
                 cells[column] = f'<span class="best">{cells[column]}</span>'
-        rows.append([f"{swatch}{text(name)}", *cells.values()])
+        rows.append([swatch, *cells.values()])
     head = ["run", *found[0]]
     told = "The best of a column stands out, where it is known what is better."
     return section("Results", table(head, rows, range(2, len(head))), note=told)
@@ -107,7 +113,7 @@ def _is_number(value: Any) -> bool:
 def _curves(histories: Sequence[History], names: Sequence[str]) -> str:
     """Return of each metric a chart for training and one for the validation split."""
     found = [drop_zero_counts(history.curves()) for history in histories]
-    charts = []
+    span, charts = steps_of(*found), []
     for metric in ordered({name for curves in found for name in curves}):
         for split in ("train", "validation"):
             series = [
@@ -117,7 +123,7 @@ def _curves(histories: Sequence[History], names: Sequence[str]) -> str:
             ]
             told = f"{title(metric)}, {'training' if split == 'train' else split}"
             log = metric != "learning_rate"
-            charts.append(line_chart(told, series, log=log))
+            charts.append(line_chart(told, series, span=span, log=log))
     charts = [chart for chart in charts if chart]
     hidden = len(charts) - 2 * MAX_CHARTS
     drawn = f'<div class="charts">{"".join(charts[: 2 * MAX_CHARTS])}</div>'

@@ -25,6 +25,7 @@ def curves(history: History) -> str:
     found = drop_zero_counts(history.curves())
     names = ordered(found)
     marks = [e["step"] for e in history.events() if e.get("event") == "resumed"]
+    span = steps_of(found)
     charts = []
     for name in names[:MAX_CHARTS]:
         series = [
@@ -32,7 +33,7 @@ def curves(history: History) -> str:
             for part, points in found[name].items()
         ]
         log = name != "learning_rate"  # Its form is that of the schedule.
-        charts.append(line_chart(title(name), series, marks=marks, log=log))
+        charts.append(line_chart(title(name), series, span=span, marks=marks, log=log))
     hidden = len(names) - MAX_CHARTS
     notes = _notes(history, found)
     if hidden > 0:
@@ -43,6 +44,18 @@ def curves(history: History) -> str:
     if marks:
         explained += " Dashed lines: the run was resumed."
     return section("Curves", drawn, told, note=explained if drawn else "")
+
+
+def steps_of(*found: Curves) -> tuple[float, float]:
+    """Return the first and the last step of all curves, which share their x axis."""
+    steps = [
+        x
+        for curves in found
+        for parts in curves.values()
+        for points in parts.values()
+        for x, _ in points
+    ]
+    return min(steps, default=0), max(steps, default=1)
 
 
 def drop_zero_counts(found: Curves) -> Curves:

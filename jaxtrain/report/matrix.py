@@ -32,7 +32,7 @@ def confusion(counts: np.ndarray, names: Sequence[str], split: str) -> str:
         draw(counts, counts / sums, names),
         _pairs(counts, sums[:, 0], names),
         note=f"The {split} split: a row for each true class, a column for each "
-        "predicted one; the darker, the larger the part of the row.",
+        "predicted one; the stronger the colour, the larger the part of the row.",
     )
 
 
@@ -71,8 +71,8 @@ def _shaded(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> str:
         square = f"M{column} {row}h1v1h-1z"
         paths.setdefault((row == column, shade), []).append(square)
     drawn = "".join(
-        f'<path class="area k{0 if right else 1}" fill-opacity="{shade / SHADES:.2f}" '
-        f'd="{"".join(squares)}"/>'
+        f'<path class="area k{0 if right else 1}" d="{"".join(squares)}" '
+        f'fill-opacity="{_opacity(right, shade / SHADES):.2f}"/>'
         for (right, shade), squares in paths.items()
     )
     return _svg(len(counts), 0, drawn, len(counts))
@@ -88,12 +88,17 @@ def _cell(x: float, y: float, size: float, right: bool, part: float) -> str:
       right: whether it counts hits.
       part: of its row.
     """
-    opacity = 0.12 + 0.88 * part if right else 0.25 + 0.75 * part
     kind = 0 if right else 1
     return (
         f'<rect class="area k{kind}" x="{x}" y="{y}" width="{size}" height="{size}" '
-        f'fill-opacity="{opacity:.2f}"/>'
+        f'fill-opacity="{_opacity(right, part):.2f}"/>'
     )
+
+
+def _opacity(right: bool, part: float) -> float:
+    """Return how strong the colour of a cell is; a single mistake is to be seen."""
+    least = 0.12 if right else 0.25
+    return least + (1 - least) * part
 
 
 def _svg(side: float, margin: float, drawn: str, size: float) -> str:
@@ -114,20 +119,16 @@ def _pairs(counts: np.ndarray, sums: np.ndarray, names: Sequence[str]) -> str:
     """List what is taken for what most often."""
     wrong = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
     order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
-    rows = []
-    for true, predicted in zip(*np.unravel_index(order, counts.shape), strict=True):
-        count = int(wrong[true, predicted])
-        if count:
-            part = count / int(sums[true])
-            rows.append(
-                [
-                    text(names[true]),
-                    text(names[predicted]),
-                    f"{count:,}",
-                    share(part),
-                    bar(part),
-                ]
-            )
+    pairs = [
+        (names[true], names[predicted], int(wrong[true, predicted]), int(sums[true]))
+        for true, predicted in zip(*np.unravel_index(order, counts.shape), strict=True)
+        if wrong[true, predicted]
+    ]
+    most = max((count / num for _, _, count, num in pairs), default=1)
+    rows = [
+        [text(true), text(other), f"{n:,}", share(n / num), bar(n / num / most)]
+        for true, other, n, num in pairs
+    ]
     if not rows:
         return '<p class="soft">No example is taken for another class.</p>'
     head = ["true class", "taken for", "images", "of the class", ""]
