@@ -2,6 +2,8 @@
 
 import math
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from jaxtrain.pages.charts import MAX_POINTS, Series, line_chart, thin
 from jaxtrain.pages.scales import make_scale, short
 from jaxtrain.report.again import write_recipe
 from jaxtrain.report.classes import NUM_BEST, NUM_WORST, classes
+from jaxtrain.report.compare import make_comparison
 from jaxtrain.report.examples import Examples, Predictions
 from jaxtrain.report.history import History
 from jaxtrain.report.matrix import confusion
@@ -147,7 +150,7 @@ def summary_of(num_classes: int, matrix: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("num", "matrix"), [(1000, False), (100, True)])
-def test_a_page_of_many_classes_is_small(tmp_path, num: int, matrix: bool):
+def test_a_page_of_many_classes_is_small(tmp_path: Path, num: int, matrix: bool):
     summary = summary_of(num, matrix)
     names = [f"class number {i}" for i in range(num)]
     lines = [{"kind": "train", "step": i, "loss": 1 / (i + 1)} for i in range(20_000)]
@@ -195,3 +198,42 @@ def test_the_table_of_classes_and_what_is_confused():
 def test_times_are_told_in_their_units():
     told = [duration(x) for x in (3.14159, 119, 130, 7380, None, math.nan)]
     assert told == ["3.1 s", "119.0 s", "2 min 10 s", "2 h 3 min", "-", "-"]
+
+
+def without_each(values: Any) -> Iterator[Any]:
+    """Yield values without each of their keys in turn, those of inner dicts, too."""
+    for name in values:
+        yield {n: v for n, v in values.items() if n != name}
+        yield {**values, name: None}
+        if isinstance(values[name], dict):
+            for inner in without_each(values[name]):
+                yield {**values, name: inner}
+
+
+@pytest.mark.parametrize("part", ["summary", "data", "model", "checkpoint"])
+def test_records_of_another_version_lack_something(tmp_path: Path, part: str):
+    best = {"step": 5, "metric": "loss", "value": 0.5}
+    parts: dict[str, Any] = {
+        "summary": {
+            **summary_of(3, matrix=True),
+            "best": best,
+            "train_seconds": 2.5,
+            "compile_seconds": 1.0,
+            "examples_per_second": 100.0,
+            "device_kind": "cpu",
+            "num_devices": 1,
+            "num_params": 10,
+            "versions": {"jax": "1"},
+        },
+        "data": {"source": "x", "num_examples": {"train": 3}, "num_classes": 3},
+        "model": {"class_names": ["a", "b", "c"], "image_shape": [2, 2, 1]},
+        "checkpoint": {"step": 9, "progress": {"best": best, "train_seconds": 1.5}},
+    }
+    lines = [{"kind": "train", "step": 1, "loss": 1.0}]
+    for changed in without_each(parts[part]):
+        records = {**parts, part: changed}
+        if part == "checkpoint":
+            records |= {"summary": {}, part: {**changed, "step": 9}}
+        history = History(workdir=tmp_path, config=Config(), lines=lines, **records)
+        assert b"Curves" in make_page(history, Examples())
+        assert b"Results" in make_comparison([history, history])

@@ -342,6 +342,7 @@ def test_runs_are_laid_side_by_side(root: Path, here: Callable[..., Path]):
         ("--workdir set", "--workdir set: holds neither config.json nor metrics.jsonl"),
         ("--workdir run --compare run", "--compare run: this run is there already"),
         ("--workdir run --compare none", "--workdir none: holds neither"),
+        ("--workdir run --compare x --platform cpu", "--platform cpu has no effect"),
         (f"--workdir run --compare {'x ' * 16}", "17 runs; a page can be read with up"),
         ("--workdir run --out set/list.csv/x", "--out set/list.csv/x: cannot write"),
     ],

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
+    from jaxtrain.parallel.devices import Platform
     from jaxtrain.report.history import History
 
 EXAMPLE = "--workdir runs/digits"
@@ -24,22 +25,31 @@ class Arguments:
     out: Path | None = None
     # Lay these runs beside it, on one page.
     compare: tuple[Path, ...] = ()
+    # What predicts examples; auto: what JAX finds, but never the CPU of a machine with
+    # a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
 
 
 def run(arguments: Arguments, signals: StopSignals) -> None:
     """Write the page.
 
     Raises:
-      UserError: a folder holds no run, or the page cannot be written.
+      UserError: a folder holds no run, the page cannot be written, or options do not
+        fit together.
     """
     from jaxtrain.records.workdir import REPORT, write_bytes
     from jaxtrain.report.history import read_history
 
+    if arguments.compare and arguments.platform != "auto":
+        raise UserError(
+            f"--platform {arguments.platform} has no effect with --compare, which "
+            "predicts nothing: leave it out"
+        )
     history = read_history(arguments.workdir)
     if arguments.compare:
         name, page = COMPARISON, _comparison(history, arguments.compare)
     else:
-        name, page = REPORT, _report(history)
+        name, page = REPORT, _report(history, arguments.platform)
     out = arguments.out or arguments.workdir / name
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -52,12 +62,12 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     print(f"{out} has the report")
 
 
-def _report(history: "History") -> bytes:
+def _report(history: "History", platform: "Platform") -> bytes:
     from jaxtrain.parallel import devices
     from jaxtrain.report.page import make_page
     from jaxtrain.run.examples import examples_of
 
-    devices.start("auto")
+    devices.start(platform)
     return make_page(history, examples_of(history))
 
 

@@ -77,7 +77,8 @@ class History:
     @property
     def progress(self) -> dict[str, Any]:
         """What the run remembered of itself at the newest checkpoint."""
-        return self.checkpoint.get("progress", {})
+        progress = self.checkpoint.get("progress")
+        return progress if isinstance(progress, dict) else {}
 
     @property
     def class_names(self) -> Sequence[str] | None:

@@ -1,5 +1,6 @@
 """Where a run comes from: its data, its system, its time, its config."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from jaxtrain.config import Config, get, paths
@@ -11,6 +12,8 @@ from jaxtrain.report.overview import train_seconds
 
 MAX_NAMES = 30
 MAX_EVENTS = 40
+# The year 9999, in seconds since 1970.
+MAX_TIME = 253_000_000_000
 # Of an event: where and when, and lists of examples.
 PLACE = {"kind", "step", "epoch", "time", "event"}
 
@@ -53,6 +56,8 @@ def system(history: History) -> str:
     if config is not None:
         pairs["precision"] = config.precision
         pairs["mesh"] = config.parallel.preset
+    if "pipeline_idle_share" in found:
+        pairs["pipeline idle"] = share(found["pipeline_idle_share"])
     versions = found.get("versions") or history.checkpoint.get("versions") or {}
     return section("System", facts({**pairs, **versions}))
 
@@ -60,13 +65,14 @@ def system(history: History) -> str:
 def time(history: History) -> str:
     """Return how long it took, and what for."""
     found, progress = history.summary, history.progress
-    total = train_seconds(history)
+    total, when = train_seconds(history), facts(_moments(history))
     if not isinstance(total, int | float):
-        return section("Time", note("Not known: nothing was saved."))
+        told = note("What it went into is not known: nothing was saved.")
+        return section("Time", when, told)
     steps = progress.get("step_seconds")
     speed, config = found.get("examples_per_second"), history.config
     if history.finished and speed and config is not None:
-        steps = found["step"] * config.data.batch_size / speed
+        steps = history.step * config.data.batch_size / speed
     parts = {}
     if isinstance(steps, int | float):
         parts["training steps"] = min(steps, total)
@@ -76,7 +82,7 @@ def time(history: History) -> str:
         parts["compilation, of the last start"] = compiling
     whole = sum(parts.values())
     if not whole:
-        return section("Time", note(f"{duration(total)} of training."))
+        return section("Time", when, note(f"{duration(total)} of training."))
     stack = "".join(
         f'<i class="k{i}" style="width:{100 * value / whole:.2f}%"></i>'
         for i, value in enumerate(parts.values())
@@ -87,7 +93,23 @@ def time(history: History) -> str:
         for i, (name, value) in enumerate(parts.items())
     )
     drawn = f'<div class="stack">{stack}</div><div class="legend">{legend}</div>'
-    return section("Time", f'<div style="margin-top:.9rem">{drawn}</div>')
+    return section("Time", when, f'<div style="margin-top:.9rem">{drawn}</div>')
+
+
+def _moments(history: History) -> dict[str, str]:
+    """Return when the first and the last line of metrics were written."""
+    moments = [line["time"] for line in history.lines if _is_time(line.get("time"))]
+    if not moments:
+        return {}
+    ends = {"first line of metrics": min(moments), "last line": max(moments)}
+    return {
+        name: f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        for name, moment in ends.items()
+    }
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, float) and 0 < value < MAX_TIME
 
 
 def events(history: History) -> str:

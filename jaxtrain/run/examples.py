@@ -9,6 +9,7 @@ import numpy as np
 from jaxtrain.config import ParallelConfig
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import shown as shown_name
+from jaxtrain.data.image_source import ImageSource
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import CheckpointError, UserError
@@ -139,11 +140,11 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 
 def _names(source: Source, index: np.ndarray) -> list[str]:
     """Return the names of files, or the numbers of examples where there are none."""
-    store, indices = getattr(source, "store", None), getattr(source, "indices", None)
-    if store is not None and indices is not None:
-        stored, _ = store.read(indices[index])
-        if len(stored) and isinstance(stored[0], StoredFile):
-            return [shown_name(one.name) for one in stored]
+    if isinstance(source, ImageSource):
+        stored, _ = source.store.read(source.indices[index])
+        files = [one for one in stored if isinstance(one, StoredFile)]
+        if len(files) == len(index):
+            return [shown_name(one.name) for one in files]
     return [f"no. {i}" for i in index.tolist()]
 
 
