@@ -326,7 +326,7 @@ def test_runs_are_laid_side_by_side(root: Path, here: Callable[..., Path]):
     page = (run / "comparison.html").read_text()
     seen = text_of(page)
     assert "<i>run<|i>" in seen and "<i>run" not in page
-    assert "1 fields differ." in seen
+    assert "Fields that differ: 1." in seen
     assert "optimizer.learning_rate 0.1 0.25" in re.sub("(0.1|0.25)", r" \1", seen)
     best = re.findall(r'<span class="best">(.*?)</span>', page)
     assert best == [f"{summary['eval']['loss']:.4g}"]

@@ -147,7 +147,7 @@ def _differences(histories: Sequence[History], names: Sequence[str]) -> str:
             rows.append([f"<code>{text(path)}</code>", *cells])
     if not rows:
         return section("Configs", note("They do not differ."))
-    told = f"{len(rows)} fields differ."
+    told = f"Fields that differ: {len(rows)}."
     return section("Configs", table(["field", *names], rows), note=told)
 
 

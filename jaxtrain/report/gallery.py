@@ -24,7 +24,7 @@ def predictions(examples: Examples) -> str:
         which = f"Looked at: {which} split, drawn at random"
     else:
         which = f"Looked at: all {looked:,} images of the {found.split} split"
-    which += f", with the model of step {found.step:,}: {wrong:,} are wrong."
+    which += f", with the model of step {found.step:,}: {wrong:,} wrong."
     parts = []
     for group, (title, told) in TITLES.items():
         shown = examples.shown.get(group, [])
