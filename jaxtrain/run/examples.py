@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxtrain.config import ParallelConfig
@@ -34,8 +35,9 @@ def examples_of(history: History) -> Examples:
     if config is None:
         return Examples(notes=["Examples: the config cannot be read."])
     try:
-        # What shares the work changes no image.
-        setup = build_setup(replace(config, parallel=ParallelConfig()))
+        # What shares the work changes no image, and several may not be able to.
+        plain = replace(config, parallel=ParallelConfig())
+        setup = build_setup(plain, devices=jax.devices()[:1])
     except Exception as error:
         return Examples(failed=[_told("Examples and their images", error)])
     return collect_examples(setup, history, Limits())
