@@ -17,11 +17,11 @@ from PIL import Image
 
 from jaxtrain.checkpoints.orbax import newest_step
 from jaxtrain.cli import main
+from jaxtrain.config.recipe import read_run
 from jaxtrain.data import loader
 from jaxtrain.inference.load import load_model
 from jaxtrain.report.history import read_history
 from jaxtrain.run import closing, examples, sample
-from jaxtrain.run.predictions import read_config
 from jaxtrain.run.sample import Limits
 from jaxtrain.run.setup import build_setup
 from tests.helpers.browser import DARK, LIGHT, MEASURE, Elements, browse, screenshot
@@ -192,7 +192,7 @@ def test_the_training_images_are_those_of_the_first_step(
         np.asarray(Image.open(io.BytesIO(base64.b64decode(address))))
         for address in addresses
     ]
-    setup = build_setup(read_config(root / "run"))
+    setup = build_setup(read_run(root / "run"))
     source = setup.splits.train
     order = loader.make_order(setup.config.data, source, setup.config.seed)
     stored = source.read(order.indices(0)[:8])["image"][..., 0]
@@ -279,7 +279,7 @@ def test_looking_is_bounded(root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sample, "MAX_EXAMPLES", 20)
     monkeypatch.setattr(sample, "BATCH", 8)
     history = read_history(root / "run")
-    setup = build_setup(read_config(root / "run"))
+    setup = build_setup(read_run(root / "run"))
     found = examples.collect_examples(setup, history, Limits()).predictions
     assert found is not None and len(found.label) == 20 and found.num_split == 30
     assert len(set(found.index.tolist())) == 20
