@@ -37,9 +37,10 @@ def test_five_commands_from_data_to_a_report(
     monkeypatch.chdir(tmp_path)
     labels = write_clothes(tmp_path / "clothes")
     recipe = ROOT / "configs" / "fashion_mnist.py"
-    where = f"--data.data-dir {fashion_mnist_dir}"
+    fewer = "--data.train-split train[:10000] --optimizer.warmup-epochs 0.2"
+    where = f"--data.data-dir {fashion_mnist_dir} {fewer}"
     for words in (
-        f"--config {recipe} --workdir runs/fashion --train.epochs 2 {where}",
+        f"--config {recipe} --workdir runs/fashion --train.epochs 1 {where}",
         "evaluate --workdir runs/fashion --calibrate",
         "predict --workdir runs/fashion --calibrated --out predictions.csv clothes",
         "export --workdir runs/fashion --format safetensors --out model",
@@ -52,7 +53,7 @@ def test_five_commands_from_data_to_a_report(
         assert main(words.split()) == 0, words
     workdir = tmp_path / "runs" / "fashion"
     accuracy = read_summary(workdir)["eval"]["accuracy"]
-    assert accuracy > 0.8
+    assert accuracy > 0.7
     # The command takes the best checkpoint, and the run's own test the last.
     evaluation = json.loads((workdir / "evaluation.json").read_text())
     assert evaluation["metrics"]["accuracy"] == pytest.approx(accuracy, abs=0.03)
