@@ -1,5 +1,6 @@
 """A run that begins with the weights of another, or of an exported folder."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,16 @@ def test_other_classes_get_a_new_last_layer(trained: Path, tmp_path: Path):
     assert new.params["head"]["linear"]["kernel"].shape[1] == 4
     told = " ".join(line.get("event", "") for line in read_lines(workdir, "event"))
     assert "but for the last layer, which had 10 outputs" in told
+
+
+def test_a_range_test_begins_with_them_too(trained: Path, tmp_path: Path):
+    workdir = begin(trained, tmp_path / "w", "model")
+    words = f"find-lr --config {trained}/still.py --out {tmp_path} --steps 20"
+    words += f" --end 1e-6 --model.pretrained {trained}/model"
+    assert main(words.split()) == 0
+    found = json.loads((tmp_path / "find_lr.json").read_text())["loss"][0]
+    # The first batch is that of the run, which begins with these weights.
+    assert found == pytest.approx(read_lines(workdir, "train")[0]["loss"], rel=1e-6)
 
 
 WRONG = {

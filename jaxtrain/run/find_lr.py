@@ -19,6 +19,7 @@ from jaxtrain.config import Config, ParallelConfig
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
+from jaxtrain.run.pretrained import first_weights
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.schedules import Schedule
@@ -77,7 +78,8 @@ def range_test(
     """
     setup = build_setup(_shortened(config, num_steps), rising(start, end, num_steps))
     programs, mesh = make_programs(setup), setup.mesh
-    state = programs.begin(programs.weights(keys.root_key(config.seed)))
+    weights, _ = first_weights(config, programs)
+    state = programs.begin(weights)
     everywhere = sharding.replicated(mesh)
     root = jax.device_put(keys.root_key(config.seed), everywhere)
     data, batch_size = setup.config.data, setup.config.data.batch_size

@@ -5,13 +5,33 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxtrain import keys
 from jaxtrain.checkpoints.digest import flatten, name
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import Config, ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.load import load_model
+from jaxtrain.run.programs import Programs
 
 # Arrays that may have another shape: then the run's own stay, for other classes.
 HEAD = "head/"
+
+
+def first_weights(
+    config: Config, programs: Programs
+) -> tuple[tuple[Any, Any], str | None]:
+    """Return the weights that a run begins with: new ones, or trained ones.
+
+    Returns:
+      Parameters and other state, and what there is to tell of trained ones.
+
+    Raises:
+      UserError: `model.pretrained` names no model that fits.
+      CheckpointError: it is damaged.
+    """
+    weights = programs.weights(keys.root_key(config.seed))
+    if config.model.pretrained is None:
+        return weights, None
+    return replace_weights(config.model, weights)
 
 
 def replace_weights(

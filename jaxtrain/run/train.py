@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 
-from jaxtrain import keys
 from jaxtrain.checkpoints.saver import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
@@ -23,7 +22,7 @@ from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.closing import write_report
 from jaxtrain.run.extended import describe_changed, describe_jump
 from jaxtrain.run.loop import Run
-from jaxtrain.run.pretrained import replace_weights
+from jaxtrain.run.pretrained import first_weights
 from jaxtrain.run.programs import Programs, make_programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.rewind import Rewinds
@@ -193,7 +192,5 @@ def restore_or_create(
     if restored is not None:
         fields, info = restored
         return TrainState(**fields), Progress(**info["progress"]), info, None
-    weights, begun = programs.weights(keys.root_key(setup.config.seed)), None
-    if setup.config.model.pretrained is not None:
-        weights, begun = replace_weights(setup.config.model, weights)
+    weights, begun = first_weights(setup.config, programs)
     return programs.begin(weights), Progress(), None, begun
