@@ -5,6 +5,7 @@ import io
 import json
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -134,6 +135,18 @@ def test_several_images_in_a_form(server: Running, model: TrainedModel):
     assert found == list(zip(files, expected.tolist(), strict=True))
 
 
+def test_images_of_one_name_are_all_answered(server: Running):
+    end, names = b"--edge--\r\n", ["a (2)", "a", "a"]
+    parts = [form(**{name: png(i)}) for i, name in enumerate(names)]
+    body = b"".join(part.removesuffix(end) for part, _ in parts) + end
+    status, answer = server.ask(body, **{"content-type": parts[0][1]})
+    assert status == 200
+    assert [one["filename"] for one in answer["predictions"]] == names
+    alone = [server.ask(png(i))[1]["predictions"][0]["classes"] for i in range(3)]
+    for one, expected in zip(answer["predictions"], alone, strict=True):
+        assert [c["index"] for c in one["classes"]] == [c["index"] for c in expected]
+
+
 def test_health_and_the_page(server: Running):
     status, answer = server.ask(None, "/health")
     assert (status, answer["status"], answer["num_waiting"]) == (200, "ok", 0)
@@ -183,11 +196,11 @@ def test_a_bad_request_is_told_why(server: Running, name: str):
 
 
 def test_numbers_of_classes_are_checked(server: Running):
-    status, answer = server.ask(png(0), "/predict?topk=none")
-    assert (status, answer["error"]) == (
-        400,
-        "topk = 'none': expected a number above 0",
-    )
+    # The last two are a digit to Python, though no number, and more than it reads.
+    for text in ("none", "0", "-1", "%C2%B2", "9" * 5000):
+        status, answer = server.ask(png(0), f"/predict?topk={text}")
+        told = f"topk = {urllib.parse.unquote(text)!r}: expected a number above 0"
+        assert (status, answer["error"]) == (400, told)
 
 
 def test_a_client_that_leaves_takes_no_place(server: Running):
@@ -268,6 +281,10 @@ WRONG = {
     "cannot listen there": "--host 203.0.113.7",
     "none is no folder": "--workdir none",
     "--max-wait-ms -1.0: expected 0 or more": "--max-wait-ms -1",
+    "--max-wait-ms nan: expected 0 or more": "--max-wait-ms nan",
+    "--timeout nan: expected above 0": "--timeout nan",
+    "--timeout inf: expected above 0": "--timeout inf",
+    "checkpoint = '²': ": "--checkpoint ²",
 }
 
 

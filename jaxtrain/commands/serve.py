@@ -1,6 +1,7 @@
 """`main.py serve`."""
 
 import importlib.util
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -85,10 +86,11 @@ def _check(arguments: Arguments) -> None:
             )
     counts = ("max_batch", "max_waiting", "max_bytes", "max_pixels", "timeout")
     for name in counts:
-        if getattr(arguments, name) <= 0:
+        # Nor "not a number", nor infinity.
+        if not 0 < getattr(arguments, name) < math.inf:
             option = "--" + name.replace("_", "-")
             raise UserError(f"{option} {getattr(arguments, name)}: expected above 0")
-    if arguments.max_wait_ms < 0:
+    if not 0 <= arguments.max_wait_ms < math.inf:
         raise UserError(f"--max-wait-ms {arguments.max_wait_ms}: expected 0 or more")
     if not 0 <= arguments.port < 2**16:
         raise UserError(f"--port {arguments.port}: expected 0 to {2**16 - 1}")

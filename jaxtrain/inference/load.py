@@ -86,8 +86,9 @@ def _choose_step(saved: Checkpoints, checkpoint: str | int, workdir: Path) -> in
         return best if best in steps else steps[-1]
     if checkpoint == "latest":
         return steps[-1]
-    if str(checkpoint).isdigit() and int(checkpoint) in steps:
-        return int(checkpoint)
+    for step in steps:
+        if str(checkpoint) == str(step):
+            return step
     raise UserError(
         f"checkpoint = {checkpoint!r}: {workdir} has best, latest and the steps "
         f"{', '.join(map(str, steps))}"

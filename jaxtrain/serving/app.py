@@ -90,11 +90,11 @@ def make_app(model: TrainedModel, service: Service) -> Starlette:
             body = await _body(request, service.max_bytes)
             images = await _images(request, body)
             with batcher.reserve(len(images) - 1):
-                pixels = [await decode(name, data) for name, data in images.items()]
+                pixels = [await decode(name, data) for name, data in images]
                 rows = await asyncio.gather(*map(batcher.submit, pixels))
         shown = [
             {"filename": name, "classes": _classes(row, names, num_shown)}
-            for name, row in zip(images, rows, strict=True)
+            for (name, _), row in zip(images, rows, strict=True)
         ]
         return {"predictions": shown}
 
@@ -153,13 +153,13 @@ async def _body(request: Request, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-async def _images(request: Request, body: bytes) -> dict[str, bytes]:
-    """Return the images of a request by their names."""
+async def _images(request: Request, body: bytes) -> list[tuple[str, bytes]]:
+    """Return the images of a request with their names, in their order."""
     kind = request.headers.get("content-type", "")
     if not kind.startswith("multipart/form-data"):
         if not body:
             raise RefusedError(400, "the request is empty: send the bytes of an image")
-        return {"image": body}
+        return [("image", body)]
 
     async def stream() -> AsyncIterator[bytes]:
         yield body
@@ -169,13 +169,10 @@ async def _images(request: Request, body: bytes) -> dict[str, bytes]:
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError) as error:
         raise RefusedError(400, f"the form cannot be read: {error}") from None
-    found: dict[str, bytes] = {}
+    found: list[tuple[str, bytes]] = []
     for field, value in form.multi_items():
         if isinstance(value, UploadFile):
-            name = value.filename or field
-            found[
-                name if name not in found else f"{name} ({len(found)})"
-            ] = await value.read()
+            found.append((value.filename or field, await value.read()))
     await form.close()
     if not found:
         raise RefusedError(400, "the form has no file: send images")
@@ -184,9 +181,13 @@ async def _images(request: Request, body: bytes) -> dict[str, bytes]:
 
 def _topk(request: Request, num_classes: int) -> int:
     text = request.query_params.get("topk", "5")
-    if not text.isdigit() or not int(text):
+    try:
+        num = int(text)
+    except ValueError:
+        num = 0
+    if num < 1:
         raise RefusedError(400, f"topk = {text!r}: expected a number above 0")
-    return min(int(text), num_classes)
+    return min(num, num_classes)
 
 
 def _classes(row: np.ndarray, names: tuple[str, ...], num: int) -> list[dict[str, Any]]:
