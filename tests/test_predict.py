@@ -241,8 +241,32 @@ def test_names_come_from_standard_input_as_they_are(
     ]
     gone = "No such file or directory"
     assert [row["error"] for row in rows] == [None, gone, None, None]
+    give(monkeypatch, b"photos/a/00.png\r\nodd\r.png\0")
+    assert run("--out found.csv -") == 0
+    assert b"\r\n" not in Path("found.csv").read_bytes().replace(b"00.png\r\n", b"")
+    with open("found.csv", newline="", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert row["filename"] == "photos/a/00.png\r\nodd\r.png"
+    monkeypatch.setattr(sys, "stdin", None)  # As `<&-` leaves it.
+    with pytest.raises(UserError, match="standard input has no names"):
+        found.find(["-"])
     lines = found.find(["-"], io.BytesIO(b"b.png\n\na.png"))
     assert [lines[i] for i in range(len(lines))] == [b"b.png", b"a.png"]
+
+
+def test_a_batch_is_no_larger_than_all_images(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    sizes, load = [], stream.load
+
+    def note(get: Any, num: int, about: Description, size: int) -> Any:
+        sizes.append(size)
+        return load(get, num, about, size)
+
+    monkeypatch.setattr(stream, "load", note)
+    assert run("--out found.csv --batch-size 1000000 photos/a/00.png photos/b") == 0
+    with open("found.csv", encoding="utf-8") as file:
+        assert sizes == [sum(1 for _ in file) - 1]
 
 
 def give(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
@@ -298,6 +322,7 @@ BAD = {
     "--out file/x.csv: cannot write there": "--out file/x.csv photos",
     "--features x.csv: it is a file of NumPy": "--features x.csv photos",
     "--explain file is a file: give a folder": "--explain file photos",
+    "--explain . is there already: give a new name": "--explain . photos",
     "--explain full holds something already": "--explain full --out x.csv photos",
     "checkpoint = 'latest' has no effect": "--checkpoint latest photos",
     "--calibrated: model/temperature.json is not there: make it with python main.py "

@@ -1,6 +1,7 @@
 """The image files that words of the command line stand for."""
 
 import glob
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -42,7 +43,10 @@ def find(words: Sequence[str], stdin: BinaryIO | None = None) -> Names:
 
 
 def _of_stdin(stdin: BinaryIO | None) -> list[bytes]:
-    text = (stdin or sys.stdin.buffer).read()
+    if stdin is None:
+        # There is none where the shell has closed it.
+        stdin = sys.stdin.buffer if sys.stdin is not None else io.BytesIO()
+    text = stdin.read()
     names = [name for name in text.split(b"\0" if b"\0" in text else b"\n") if name]
     if not names:
         raise UserError("- : standard input has no names of images, one a line")

@@ -36,12 +36,11 @@ def to_pixels(
       UnreadableError: it is no image, or damaged, or cannot get this shape.
     """
     if isinstance(image, str | os.PathLike):
-        image = _read(os.fsencode(image))
+        image = _read(image)
     if isinstance(image, bytes):
         return _of_file(image, shape, fit, max_pixels)
     if isinstance(image, Image.Image):
-        picture = files.convert(ImageOps.exif_transpose(image), shape[-1])
-        return _fit(_with_channels(np.asarray(picture)), shape, fit)
+        return _fit(_of_picture(image, shape[-1]), shape, fit)
     if isinstance(image, np.ndarray):
         return _of_array(image, shape, fit)
     raise UnreadableError(
@@ -50,11 +49,23 @@ def to_pixels(
     )
 
 
-def _read(path: bytes) -> bytes:
-    found = read_file(path)
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        found = read_file(os.fsencode(path))
+    except ValueError as error:  # Such as a zero byte.
+        raise UnreadableError(str(error)) from None
     if isinstance(found, OSError):
         raise UnreadableError(found.strerror or str(found))
     return found
+
+
+def _of_picture(picture: Image.Image, channels: int) -> np.ndarray:
+    try:
+        picture = ImageOps.exif_transpose(picture)
+        return _with_channels(np.asarray(files.convert(picture, channels)))
+    # One that is not read yet may be a damaged file.
+    except Exception as error:
+        raise UnreadableError(" ".join(str(error).split()) or repr(error)) from error
 
 
 def _of_file(
@@ -69,7 +80,7 @@ def _of_file(
 
 def _of_array(array: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.ndarray:
     array = _with_channels(array)
-    if array.dtype != np.uint8 or array.ndim != 3:
+    if array.dtype != np.uint8 or array.ndim != 3 or not array.size:
         raise UnreadableError(
             f"an array {array.dtype.name}{list(array.shape)} is no image: give uint8 "
             "(height, width, channels)"

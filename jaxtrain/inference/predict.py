@@ -94,6 +94,8 @@ def predict(
       names: of the files.
       batch_size: images that the device gets at once.
     """
+    # Beyond the images there is nothing to go through.
+    batch_size = min(batch_size, len(names))
     # A last batch that is smaller would need a program of its own.
     size = min(model.share(batch_size), model.batch_size(len(names)))
     loaded = stream.load(

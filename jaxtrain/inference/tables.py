@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import types
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,8 +35,14 @@ class CsvTable:
 
     def __init__(self, path: Path, columns: Columns):
         self._file = path.open("w", encoding="utf-8", newline="")
-        self._rows = csv.DictWriter(self._file, columns, lineterminator="\n")
+        # Python before 3.13 quotes of both ends of lines those that its own rows have,
+        # while every reader takes a lone carriage return for one.
+        lines = types.SimpleNamespace(write=self._write_line)
+        self._rows = csv.DictWriter(lines, columns, lineterminator="\r\n")
         self._rows.writeheader()
+
+    def _write_line(self, line: str) -> None:
+        self._file.write(line.removesuffix("\r\n") + "\n")
 
     def write(self, rows: list[Row]) -> None:
         self._rows.writerows(rows)

@@ -24,9 +24,9 @@ def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
     Raises:
       UserError: it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with reported(option, path):
         _check(option, path, folder)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         path.parent.mkdir(parents=True, exist_ok=True)
         if folder:
             partial.mkdir()
@@ -61,6 +61,8 @@ def reported(option: str, path: Path) -> Iterator[None]:
 
 
 def _check(option: str, path: Path, folder: bool) -> None:
+    if not path.name:  # Of `.` and `/`, which cannot be put in place of themselves.
+        raise UserError(f"{option} {path} is there already: give a new name")
     if folder and os.path.lexists(path) and not path.is_dir():
         raise UserError(f"{option} {path} is a file: give a folder")
     if folder and path.is_dir() and any(path.iterdir()):
