@@ -97,6 +97,7 @@ WRONG = {
     "the loss was bad after": "--start 1e5 --end 1e6",
     "there is no learning rate to find": "--optimizer.name lbfgs",
     "cannot write there": "--out /proc/none",
+    "find_lr.png is a folder: give the name of a file": "--out {found}/taken",
 }
 
 
@@ -104,9 +105,12 @@ WRONG = {
 def test_what_does_not_fit_is_told(
     found: Path, capsys: pytest.CaptureFixture[str], message: str
 ):
-    words = f"find-lr --config {found}/recipe.py --out {found} {WRONG[message]}"
+    (found / "taken" / "find_lr.png").mkdir(parents=True, exist_ok=True)
+    given = WRONG[message].format(found=found)
+    words = f"find-lr --config {found}/recipe.py --out {found} {given}"
     if "lbfgs" in words:
         words = words.replace(f"{found}/recipe.py", f"{ROOT}/configs/digits.py")
         words += " --optimizer.learning-rate None --optimizer.schedule constant"
     assert main(words.split()) == 2
     assert message in capsys.readouterr().err
+    assert [path.name for path in (found / "taken").iterdir()] == ["find_lr.png"]

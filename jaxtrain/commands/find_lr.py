@@ -43,6 +43,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     """
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
+    from jaxtrain.records.whole import reported, whole
     from jaxtrain.records.workdir import write_json
     from jaxtrain.run import find_lr, find_lr_plot
 
@@ -56,29 +57,29 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
             f"--steps {arguments.steps}: expected {find_lr.MIN_STEPS} or more"
         )
     out = arguments.out or Path("runs") / arguments.config.stem
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"--out {out}: cannot write there ({error.strerror}): choose another"
-        ) from None
     devices.start(arguments.platform, flags=arguments.overrides.parallel.xla_flags)
-    test = find_lr.range_test(
-        arguments.overrides,
-        start=arguments.start,
-        end=arguments.end,
-        num_steps=arguments.steps,
-    )
-    suggested = find_lr.suggest(test)
+    # Opened first: where they cannot be written is told before the test takes its time.
+    with (
+        whole("--out", out / VALUES) as values_file,
+        whole("--out", out / PICTURE) as picture,
+    ):
+        test = find_lr.range_test(
+            arguments.overrides,
+            start=arguments.start,
+            end=arguments.end,
+            num_steps=arguments.steps,
+        )
+        suggested = find_lr.suggest(test)
+        values = {
+            "suggested": suggested,
+            "learning_rate": test.rates.tolist(),
+            "loss": test.losses.tolist(),
+            "smoothed_loss": test.smoothed.tolist(),
+        }
+        with reported("--out", out):
+            write_json(values_file, values)
+            find_lr_plot.plot(picture, test, suggested)
     best = next(iter(suggested.values()))
-    values = {
-        "suggested": suggested,
-        "learning_rate": test.rates.tolist(),
-        "loss": test.losses.tolist(),
-        "smoothed_loss": test.smoothed.tolist(),
-    }
-    write_json(out / VALUES, values)
-    find_lr_plot.plot(out / PICTURE, test, suggested)
     rows = {rule: f"{rate:.2e}" for rule, rate in suggested.items()}
     show_table("learning rate", {**rows, "picture": out / PICTURE})
     print(f"use it with --optimizer.learning-rate {best:.2g}")

@@ -13,7 +13,7 @@ def plot(path: Path, test: RangeTest, suggested: Mapping[str, float]) -> None:
     """Draw the loss over the learning rate, and what the rules suggest.
 
     Args:
-      path: of the PNG.
+      path: of the PNG, whatever it is called.
       test: what was measured.
       suggested: rule -> learning rate.
     """
@@ -30,4 +30,4 @@ def plot(path: Path, test: RangeTest, suggested: Mapping[str, float]) -> None:
     axes.set_xlabel("learning rate")
     axes.set_ylabel("loss")
     axes.legend()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, format="png", dpi=120)
