@@ -14,6 +14,7 @@ from PIL import Image
 
 import jaxtrain
 from jaxtrain import load_model
+from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data.stores import open_digits
@@ -88,6 +89,24 @@ def test_a_checkpoint_is_chosen(workdir: Path):
     steps = {c: load_model(workdir, c).origin["step"] for c in ("best", "latest", 4)}
     best = read_summary(workdir)["best"]["step"]
     assert steps == {"best": best, "latest": 12, 4: 4}
+
+
+def test_a_checkpoint_that_a_run_replaces_is_no_damage(
+    workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.copytree(workdir, tmp_path / "run")
+    kept = [int(p.name) for p in (workdir / "checkpoints").iterdir()]
+    read, asked = Checkpoints.read, []
+
+    def remove_first(self: Checkpoints, step: int) -> Any:
+        asked.append(step)
+        if len(asked) == 1:
+            shutil.rmtree(self.directory / str(step))
+        return read(self, step)
+
+    monkeypatch.setattr(Checkpoints, "read", remove_first)
+    found = load_model(tmp_path / "run", "latest").origin["step"]
+    assert [*asked, found] == [*sorted(kept)[:-3:-1], sorted(kept)[-2]]
 
 
 def test_an_exported_folder_is_the_same_model(model: TrainedModel, tmp_path: Path):

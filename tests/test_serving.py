@@ -1,5 +1,6 @@
 """The server: answers, batches, limits, and what bad requests get."""
 
+import asyncio
 import http.client
 import io
 import json
@@ -20,8 +21,9 @@ from PIL import Image
 from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.serving import server as server_lib
 from jaxtrain.serving.app import Service, make_app
-from jaxtrain.serving.batcher import Limits
+from jaxtrain.serving.batcher import Batcher, Limits
 from jaxtrain.serving.server import listen
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -273,6 +275,44 @@ def test_two_hundred_requests_in_flight(server: Running, model: TrainedModel):
 
     with ThreadPoolExecutor(200) as pool:
         assert sorted(pool.map(ask, range(400))) == list(range(400))
+
+
+def test_it_is_alive_while_batches_are_computed():
+    def compute(images: np.ndarray) -> np.ndarray:
+        if images.max() > 1:
+            raise RuntimeError("no device")
+        return images
+
+    async def ask() -> list[bool]:
+        batcher, told = Batcher(compute, SERVICE.batches), list[bool]()
+        async with batcher.running():
+            told.append(batcher.alive)
+            with pytest.raises(RuntimeError, match="no device"):
+                await batcher.submit(np.full(1, 2))
+            told.append(batcher.alive)
+            assert (await batcher.submit(np.ones(1))).tolist() == [1]
+            told.append(batcher.alive)
+        return told
+
+    assert asyncio.run(ask()) == [True, False, True]
+
+
+@pytest.mark.parametrize("devices", [1, 6, 8])
+def test_programs_of_all_sizes_are_compiled_first(devices: int):
+    class Noted:
+        image_shape, sizes = (8, 8, 1), set[int]()
+        batch_size = TrainedModel.batch_size
+
+        def share(self, num: int) -> int:
+            return -(-num // devices) * devices
+
+        def run(self, pixels: np.ndarray, _: str) -> np.ndarray:
+            self.sizes.add(self.batch_size(len(pixels)))  # pyright: ignore[reportArgumentType, reportCallIssue]
+            return pixels
+
+    model: Any = Noted()
+    server_lib._compile(model, 33)
+    assert model.sizes == {model.batch_size(num) for num in range(1, 34)}
 
 
 WRONG = {

@@ -43,10 +43,9 @@ def find(words: Sequence[str], stdin: BinaryIO | None = None) -> Names:
 
 
 def _of_stdin(stdin: BinaryIO | None) -> list[bytes]:
-    if stdin is None:
-        # There is none where the shell has closed it.
-        stdin = sys.stdin.buffer if sys.stdin is not None else io.BytesIO()
-    text = stdin.read()
+    # There is none where the shell has closed it.
+    own = sys.stdin.buffer if sys.stdin else io.BytesIO()
+    text = (stdin or own).read()
     names = [name for name in text.split(b"\0" if b"\0" in text else b"\n") if name]
     if not names:
         raise UserError("- : standard input has no names of images, one a line")

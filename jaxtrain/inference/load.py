@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
-from jaxtrain.errors import UserError
+from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import description, folder
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG
@@ -50,8 +50,15 @@ def _load_run(workdir: Path, checkpoint: str | int) -> TrainedModel:
     description.read(workdir)
     saved = Checkpoints(workdir / CHECKPOINTS, CheckpointConfig(), read_only=True)
     with contextlib.closing(saved):
-        step = _choose_step(saved, checkpoint, workdir)
-    return load_step(workdir, step)
+        while True:
+            steps = saved.steps()
+            try:
+                step = _choose_step(saved, steps, checkpoint, workdir)
+                return load_step(workdir, step)
+            except DamagedError:
+                # A run that is under way removes old ones for new ones.
+                if saved.steps() == steps:
+                    raise
 
 
 def load_step(workdir: Path, step: int) -> TrainedModel:
@@ -74,8 +81,9 @@ def load_step(workdir: Path, step: int) -> TrainedModel:
     return make_model(about, params, model_state, origin, f"{checkpoints / str(step)}")
 
 
-def _choose_step(saved: Checkpoints, checkpoint: str | int, workdir: Path) -> int:
-    steps = saved.steps()
+def _choose_step(
+    saved: Checkpoints, steps: list[int], checkpoint: str | int, workdir: Path
+) -> int:
     if not steps:
         raise UserError(
             f"{workdir} holds no checkpoint: it was stopped before its first; run "

@@ -3,9 +3,8 @@
 import csv
 import importlib.util
 import json
-import types
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from jaxtrain.errors import UserError
 from jaxtrain.records.workdir import finite
@@ -35,20 +34,29 @@ class CsvTable:
 
     def __init__(self, path: Path, columns: Columns):
         self._file = path.open("w", encoding="utf-8", newline="")
-        # Python before 3.13 quotes of both ends of lines those that its own rows have,
-        # while every reader takes a lone carriage return for one.
-        lines = types.SimpleNamespace(write=self._write_line)
-        self._rows = csv.DictWriter(lines, columns, lineterminator="\r\n")
-        self._rows.writeheader()
-
-    def _write_line(self, line: str) -> None:
-        self._file.write(line.removesuffix("\r\n") + "\n")
+        rows = csv.DictWriter(_Lines(self._file), columns, lineterminator="\r\n")
+        rows.writeheader()
+        self._rows = rows
 
     def write(self, rows: list[Row]) -> None:
         self._rows.writerows(rows)
 
     def close(self) -> None:
         self._file.close()
+
+
+class _Lines:
+    """Ends lines with a line feed alone.
+
+    The module csv quotes a carriage return only if its own lines end with one, while
+    every reader takes it for the end of a line.
+    """
+
+    def __init__(self, file: TextIO):
+        self._file = file
+
+    def write(self, line: str) -> None:
+        self._file.write(line.removesuffix("\r\n") + "\n")
 
 
 class LinesTable:

@@ -4,6 +4,7 @@ The rate rises from step to step by the same factor; where the loss falls fastes
 good one. The rules that choose it are those of fastai's `lr_find`.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,17 +91,18 @@ def range_test(
     rates: list[float] = []
     smoother = Smoother()
     feed = loader.feed(batches, iter([(1, None)] * num_steps), mesh, batch_size)
-    for _, batch in feed:
-        state, metrics = programs.train(
-            state, root, programs.train_set.on_device, batch
-        )
-        rate, loss = (float(metrics[n][0]) for n in ("learning_rate", "loss"))
-        if not np.isfinite(loss) or metrics["skipped"][0]:
-            break
-        rates.append(rate)
-        losses.append(loss)
-        if smoother.add(loss) > DIVERGED * smoother.least:
-            break
+    with contextlib.closing(feed):
+        for _, batch in feed:
+            state, metrics = programs.train(
+                state, root, programs.train_set.on_device, batch
+            )
+            rate, loss = (float(metrics[n][0]) for n in ("learning_rate", "loss"))
+            if not np.isfinite(loss) or metrics["skipped"][0]:
+                break
+            rates.append(rate)
+            losses.append(loss)
+            if smoother.add(loss) > DIVERGED * smoother.least:
+                break
     if len(losses) < MIN_STEPS:
         raise UserError(
             f"the loss was bad after {len(losses)} steps, at a learning rate of "

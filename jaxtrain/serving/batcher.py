@@ -50,6 +50,7 @@ class Batcher:
         self._queue = asyncio.Queue[Waiting]()
         self._device = ThreadPoolExecutor(1, "device")
         self._task: asyncio.Task[None] | None = None
+        self._failed = False
         self.num_waiting = 0
 
     @contextlib.contextmanager
@@ -88,7 +89,9 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        return self._task is not None and not self._task.done()
+        """Tell whether batches are computed: the last one was, if there was any."""
+        running = self._task is not None and not self._task.done()
+        return running and not self._failed
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -101,10 +104,12 @@ class Batcher:
             try:
                 rows = await loop.run_in_executor(self._device, self._run_batch, images)
             except Exception as error:
+                self._failed = True
                 for result in results:
                     if not result.done():
                         result.set_exception(error)
                 continue
+            self._failed = False
             for row, result in zip(rows, results, strict=True):
                 # Who has left does not wait for it any more.
                 if not result.done():

@@ -53,11 +53,11 @@ def serve(model: TrainedModel, service: Service, opened: socket.socket) -> None:
 
 def _compile(model: TrainedModel, max_batch: int) -> None:
     """Compile the programs of all sizes of batches, so that no request waits for it."""
-    size = 1
+    num = 1
     while True:
-        size = model.batch_size(size)
-        pixels = np.zeros((size, *model.image_shape), np.uint8)
+        # So many images, which the model pads to the size of a program.
+        pixels = np.zeros((num, *model.image_shape), np.uint8)
         np.asarray(model.run(pixels, "probabilities"))
-        if size >= max_batch:
+        if num >= max_batch:
             return
-        size *= 2
+        num *= 2
