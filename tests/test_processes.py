@@ -4,10 +4,13 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxtrain.cli import main
+from jaxtrain.processes import peers
+from jaxtrain.training.compiled import Compiled
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import (
     ROOT,
@@ -117,6 +120,23 @@ def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path, signum: int, cod
     first, second = stopped_steps(stderr)
     assert first == second
     assert stderr.count(f"\n[1] stopped: stopped at step {first}, saved") == 1
+
+
+def test_processes_wait_for_each_other_when_they_have_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Gloo gives up after 30 s, which one may take to compile what another has."""
+    met = []
+    program = Compiled(lambda x: x + 1)
+
+    def gather(value: None) -> None:
+        assert program.compiling  # So that nothing counts as a hang.
+        met.append([*program.programs])
+
+    monkeypatch.setattr(peers, "gather", gather)
+    for size in (2, 2, 3):
+        assert list(program(jnp.zeros(size))) == [1.0] * size
+    assert met == [[((2,),)], [((2,),), ((3,),)]]
 
 
 def test_one_that_fails_ends_the_other(pair: Pair, tmp_path: Path):

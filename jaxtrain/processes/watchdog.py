@@ -22,8 +22,9 @@ class Watchdog:
 
     Args:
       seconds: between two steps, or two batches of an evaluation; None: for ever.
-      compiling: tells of compilation, which is given all the time it takes. That of
-        other processes is not seen: the first step may take as long as a save.
+      compiling: tells of compilation, here or in another process, which is given all
+        the time it takes. Of several processes one may load its data for longer: the
+        first step may take as long as a save.
     """
 
     def __init__(self, seconds: float | None, compiling: Callable[[], bool]):

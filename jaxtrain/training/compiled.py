@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import jax
 
+from jaxtrain.processes import peers
+
 
 class Program(Protocol):
     """A compiled function, or several that look like one; see below."""
@@ -23,11 +25,13 @@ class Compiled:
     """A function jitted and compiled once for each shape of its last argument.
 
     It keeps the precision of products that was set when it was made
-    (`jax.default_matmul_precision`).
+    (`jax.default_matmul_precision`). Several processes compile the same programs in the
+    same order, and go on together: the first collective on CPUs waits 30 s at most for
+    the others, one of which may have had to compile what this one found in its cache.
 
     Attributes:
       seconds: what tracing and compiling took in all.
-      compiling: whether it is being compiled now.
+      compiling: whether it is being compiled now, here or in another process.
       programs: the compiled programs, by the shapes of the last argument.
     """
 
@@ -49,6 +53,7 @@ class Compiled:
             with jax.default_matmul_precision(self._products):
                 self.programs[shapes] = self._jitted.lower(*args).compile()
             self.seconds += time.perf_counter() - start
+            peers.gather(None)
             self.compiling = False
         return self.programs[shapes]
 
