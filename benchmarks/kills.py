@@ -2,9 +2,9 @@
 
     python benchmarks/kills.py --kills 100
 
-Each kill is a SIGKILL to the trainer alone, at a random moment after the first line of
-metrics that it wrote; the same command then goes on. Batch norm, dropout, an average of
-the weights, streamed data with two workers, eight simulated devices.
+Each kill is a SIGKILL to the trainer alone, at a random moment after one of its first
+steps; the same command then goes on. Batch norm, dropout, an average of the weights,
+streamed data with two workers, eight simulated devices.
 """
 
 import argparse
@@ -38,12 +38,33 @@ def get_config():
         logging=LoggingConfig(every_steps=1, tensorboard=False),
     )
 """
-# What the longest of the random moments may be, in seconds.
-LONGEST = 1.5
+# Kills come after so many steps of a start at most, and so many seconds at most, which
+# is about a step or a save. By the steps, a slow machine comes as far as a fast one.
+LAST, LONGEST = 25, 0.1
+Start = Callable[[list[Any], dict[str, Any]], "subprocess.Popen[str]"]
 
 
-def kill_again_and_again(folder: Path, num_kills: int, seed: int = 0) -> dict[str, Any]:
+def start_anew(words: list[Any], env: dict[str, Any]) -> "subprocess.Popen[str]":
+    """Start the command line with these variables added to the environment."""
+    return subprocess.Popen(
+        [sys.executable, ROOT / "main.py", *words],
+        env={**os.environ, **env},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def kill_again_and_again(
+    folder: Path, num_kills: int, seed: int = 0, start: Start = start_anew
+) -> dict[str, Any]:
     """Kill a run `num_kills` times, then let it end, and one like it without kills.
+
+    Args:
+      folder: where it runs.
+      num_kills: how often.
+      seed: of the moments.
+      start: takes words and variables of the environment, and starts the command line.
 
     Raises:
       AssertionError: something was lost, or outlived the run.
@@ -54,28 +75,32 @@ def kill_again_and_again(folder: Path, num_kills: int, seed: int = 0) -> dict[st
     again, waits = [0], list[float]()
     for _ in range(num_kills):
         lines, began = _lines(workdir), time.time()
-        process = _start(folder, workdir)
-        wait_for(functools.partial(_is_under_way, process, workdir, began), 120)
+        process = _start(start, folder, workdir)
+        under_way = functools.partial(_steps_done, process, workdir, began)
+        wait_for(lambda: under_way() > 0, 300)  # noqa: B023 (called here)
         waits.append(time.time() - began)
         if committed:
             step = next(line["step"] for line in _lines(workdir, began))
             assert step == committed, "not the newest checkpoint"
             again.append(max(line["step"] for line in lines) - step)
+        steps = moments.randint(1, LAST)
+        wait_for(lambda: under_way() >= steps, 300)  # noqa: B023 (called here)
         time.sleep(moments.uniform(0, LONGEST))
         below = children(process.pid)
         segments |= shared_memory({process.pid, *below})
         process.kill()
         process.communicate()
-        wait_for(functools.partial(_all_ended, below), 5)
+        wait_for(functools.partial(_all_ended, below), 60)
         newest = max(_committed(workdir), default=0)
         assert newest >= committed, "a committed step is gone"
         committed = newest
     assert max(again) <= 2 * SAVE_EVERY, "more than an interval and a save"
     end = committed + 2 * SAVE_EVERY
-    digests = [_finish(folder, w, end) for w in (workdir, folder / "undisturbed")]
+    workdirs = workdir, folder / "undisturbed"
+    digests = [_finish(start, folder, each, end) for each in workdirs]
     assert digests[0] == digests[1] and len(digests[0]) > 20, "not the same end"
     assert segments
-    wait_for(lambda: not any(map(os.path.exists, segments)), 5)
+    wait_for(lambda: not any(map(os.path.exists, segments)), 60)
     return {
         "kills": num_kills,
         "steps": end,
@@ -88,20 +113,17 @@ def kill_again_and_again(folder: Path, num_kills: int, seed: int = 0) -> dict[st
     }
 
 
-def _start(folder: Path, workdir: Path, *words: str) -> "subprocess.Popen[str]":
+def _start(
+    start: Start, folder: Path, workdir: Path, *words: str
+) -> "subprocess.Popen[str]":
     options = ["--config", folder / "recipe.py", "--workdir", workdir]
-    return subprocess.Popen(
-        [sys.executable, ROOT / "main.py", *options, *words],
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    env: dict[str, Any] = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
+    return start([*options, *words], env)
 
 
-def _finish(folder: Path, workdir: Path, steps: int) -> dict[str, Any]:
+def _finish(start: Start, folder: Path, workdir: Path, steps: int) -> dict[str, Any]:
     """Let a run come to its end; return the digests of the arrays that it saved."""
-    process = _start(folder, workdir, "--train.steps", str(steps))
+    process = _start(start, folder, workdir, "--train.steps", str(steps))
     _, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     path = workdir / "checkpoints" / str(steps) / "_CHECKPOINT_METADATA"
@@ -116,12 +138,10 @@ def _lines(workdir: Path, since: float = 0.0) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, whole) if line["time"] >= since]
 
 
-def _is_under_way(
-    process: "subprocess.Popen[str]", workdir: Path, began: float
-) -> bool:
-    """Tell whether this start has done a step."""
+def _steps_done(process: "subprocess.Popen[str]", workdir: Path, began: float) -> int:
+    """Return how many steps this start has done."""
     assert process.poll() is None, process.communicate()[1]
-    return any(line["kind"] == "train" for line in _lines(workdir, began))
+    return sum(line["kind"] == "train" for line in _lines(workdir, began))
 
 
 def _committed(workdir: Path) -> list[int]:
