@@ -80,12 +80,11 @@ def end_of(runs: Path, folder: Path, path: Path, damage: Callable[[Path], None])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
 def test_flipped_bits_change_no_run(
-    runs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int
+    runs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     """50 times: one bit in a file of each kind in turn."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
 
     def flip(path: Path) -> None:
         data = bytearray(path.read_bytes())

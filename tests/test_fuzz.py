@@ -147,7 +147,7 @@ def check(
 
 AMOUNTS = [
     pytest.param(1, id="some"),
-    pytest.param(40, id="many", marks=pytest.mark.slow),
+    pytest.param(20, id="many", marks=pytest.mark.slow),
 ]
 
 
