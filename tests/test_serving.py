@@ -347,8 +347,9 @@ def test_the_command_serves_until_it_is_stopped(workdir: Path, cli: Cli):
     assert connection.getresponse().status == 200
     connection.close()
     process.terminate()
-    process.communicate(timeout=300)
+    _, stderr = process.communicate(timeout=300)
     assert process.returncode == 143
+    assert "the requests that were under way are answered" in stderr
 
 
 @pytest.mark.slow

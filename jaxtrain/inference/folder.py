@@ -6,14 +6,12 @@ weights then have its names and layouts, and otherwise ours.
 
 import hashlib
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ModelConfig
@@ -21,6 +19,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.models.weights import timm
+from jaxtrain.records.whole import reported, whole
 from jaxtrain.records.workdir import write_json
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -38,24 +37,10 @@ def write(model: TrainedModel, folder: Path) -> None:
     Raises:
       UserError: something is there already, or it cannot be written.
     """
-    if os.path.lexists(folder) and not _is_empty(folder):
-        raise UserError(
-            f"--out {folder} is there already: remove it, or choose another"
-        )
-    partial = folder.with_name(f".{folder.name}.partial")
     weights = to_named(model)
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        save_file(weights, partial / WEIGHTS, metadata={"format": "pt"})
+    with whole("--out", folder, folder=True) as partial, reported("--out", folder):
+        (partial / WEIGHTS).write_bytes(save(weights, metadata={"format": "pt"}))
         write_json(partial / CONFIG, _config(model, digest(weights)))
-        os.replace(partial, folder)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"--out {folder}: cannot write there ({reason}): choose another"
-        ) from None
 
 
 def load(folder: Path) -> TrainedModel:
@@ -170,7 +155,3 @@ def _timm_config(config: ModelConfig) -> dict[str, Any]:
     if theirs is None:
         return {}
     return {"first_conv": theirs.first_conv, "classifier": theirs.classifier}
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())

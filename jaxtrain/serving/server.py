@@ -5,7 +5,7 @@ import socket
 import numpy as np
 import uvicorn
 
-from jaxtrain.errors import UserError
+from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.serving.app import Service, make_app
 
@@ -48,7 +48,11 @@ def serve(model: TrainedModel, service: Service, opened: socket.socket) -> None:
         timeout_graceful_shutdown=max(1, round(service.timeout_seconds)),
         timeout_keep_alive=5,
     )
-    uvicorn.Server(config).run(sockets=[opened])
+    try:
+        uvicorn.Server(config).run(sockets=[opened])
+    except Interrupted as stopped:
+        told = "the requests that were under way are answered"
+        raise Interrupted(stopped.signum, told) from None
 
 
 def _compile(model: TrainedModel, max_batch: int) -> None:
