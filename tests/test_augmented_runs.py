@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.command import UNOPTIMISED
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli, run_two
 from tests.helpers.recipes import recipe, write_recipe
@@ -34,7 +33,7 @@ def run(folder: Path, name: str, words: str = "", devices: int = 1) -> Path:
     """Train in float64 in `folder/NAME`."""
     config = write_recipe(folder / "recipe.py", CONFIG)
     command = ["--config", config, "--workdir", name, "--precision", "fp64"]
-    env = {**FP64, **UNOPTIMISED, "JAX_NUM_CPU_DEVICES": str(devices)}
+    env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
     result = Cli(folder)(*command, *words.split(), **env)
     assert result.code == 0, result.stderr
     return folder / name

@@ -26,7 +26,6 @@ from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.performance.measure import abstract_inputs, create_inputs
 from jaxtrain.run.preview import draw_preview
 from jaxtrain.run.setup import build_setup
-from tests.helpers.command import UNOPTIMISED
 from tests.helpers.images import encode, load_images, on_canvases, read_all
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
@@ -319,8 +318,6 @@ def test_on_any_devices_and_by_workers_a_run_is_the_same(here: Path):
         length = "--train.epochs 4 --logging.every-steps 1"
         command = f"--config run.py --workdir {name} --precision fp64 {length} {words}"
         env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
-        if devices > 1:
-            env |= UNOPTIMISED
         result = Cli(here)(*command.split(), **env)
         assert result.code == 0, result.stderr
         assert read_summary(here / name)["num_devices"] == devices

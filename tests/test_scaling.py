@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers.command import UNOPTIMISED
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -53,7 +52,7 @@ GROUP_NORM = [
 ]
 
 
-def run(folder: Path, devices: int, *words: object, **env: str) -> Path:
+def run(folder: Path, devices: int, *words: object) -> Path:
     folder.mkdir(exist_ok=True)
     config = write_recipe(folder / "recipe.py", CONFIG)
     flags = [f"--{word}" for text in words for word in str(text).split()]
@@ -65,7 +64,6 @@ def run(folder: Path, devices: int, *words: object, **env: str) -> Path:
         *flags,
         JAX_NUM_CPU_DEVICES=str(devices),
         **FP64,
-        **env,
     )
     assert result.code == 0, result.stderr
     return folder / "run"
@@ -103,10 +101,9 @@ def test_run_goes_on_with_another_number_of_devices(global_norm: Path, tmp_path:
 @pytest.mark.slow
 def test_deep_model_trains_like_on_one_device(tmp_path: Path):
     words = "model.name=resnet18 model.stem=cifar model.width=0.125 data.image_size=32"
-    one = run(tmp_path / "one", 1, GROUPS, words, **UNOPTIMISED)
+    one = run(tmp_path / "one", 1, GROUPS, words)
     flags = "parallel.preset=fsdp parallel.fsdp=2 parallel.spatial=2"
-    four = run(tmp_path / "four", 4, GROUPS, words, flags, **UNOPTIMISED)
-    check_same(one, four, 4)
+    check_same(one, run(tmp_path / "four", 4, GROUPS, words, flags), 4)
 
 
 def test_streamed_data_give_the_same_run(global_norm: Path, tmp_path: Path):

@@ -34,7 +34,7 @@ from jaxtrain.training.stages.steps import EvalStep, TrainStep
 from jaxtrain.training.state import CreateState, as_dict
 from jaxtrain.training.step import make_eval_step, make_train_step
 from jaxtrain.training.update import make_update
-from tests.helpers.command import UNOPTIMISED, Result
+from tests.helpers.command import Result
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -70,21 +70,16 @@ SHALLOW = {
 
 
 def start(
-    folder: Path,
-    changes: dict[str, str],
-    devices: int,
-    stages: int,
-    *words: object,
-    **env: str,
+    folder: Path, changes: dict[str, str], devices: int, stages: int, *words: object
 ) -> Result:
     config = write_recipe(folder / "recipe.py", recipe(**changes))
     arguments = ["--config", config, "--workdir", folder / "run", *words]
     arguments += ["--parallel.pipeline-stages", stages]
-    return Cli(folder)(*arguments, JAX_NUM_CPU_DEVICES=str(devices), **FP64, **env)
+    return Cli(folder)(*arguments, JAX_NUM_CPU_DEVICES=str(devices), **FP64)
 
 
-def run(folder: Path, *args: Any, **env: str) -> Path:
-    result = start(folder, *args, **env)
+def run(folder: Path, *args: Any) -> Path:
+    result = start(folder, *args)
     assert result.code == 0, result.stderr
     return folder / "run"
 
@@ -95,7 +90,7 @@ def values(workdir: Path, name: str = "loss") -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("one"), DEEP, 1, 1, **UNOPTIMISED)
+    return run(tmp_path_factory.mktemp("one"), DEEP, 1, 1)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +126,7 @@ def test_training_is_that_of_one_device(flat: Path, tmp_path: Path):
 def test_deep_model_trains_like_on_one_device(
     deep: Path, tmp_path: Path, devices: int, stages: int, words: list[str]
 ):
-    workdir = run(tmp_path, DEEP, devices, stages, *words, **UNOPTIMISED)
+    workdir = run(tmp_path, DEEP, devices, stages, *words)
     assert_same_training(workdir, deep)
     # The stages are about equal, and four micro-batches pass through them.
     equal = (stages - 1) / (4 + stages - 1)

@@ -22,10 +22,7 @@ import jax
 from jaxtrain.cli import main
 from tests.helpers.forked import ROOT, Forked
 
-DEVICES, X64, FLAGS = "JAX_NUM_CPU_DEVICES", "JAX_ENABLE_X64", "XLA_FLAGS"
-# XLA's own passes are those of every run; the machine code is compiled in half the time
-# and may be slow.
-UNOPTIMISED = {FLAGS: "--xla_backend_optimization_level=0"}
+DEVICES, X64 = "JAX_NUM_CPU_DEVICES", "JAX_ENABLE_X64"
 
 
 @dataclass(frozen=True)
@@ -40,12 +37,12 @@ class Result:
 def run(words: Sequence[str], directory: Path, env: Mapping[str, str]) -> Result:
     """Run a command in a folder, with these variables added to the environment.
 
-    JAX reads its own variables when it starts: the number of devices, and flags, lead
-    to a process that has them, and float64 is switched on for the time of the command.
+    JAX reads its own variables when it starts: the number of devices leads to a process
+    that has so many, and float64 is switched on for the time of the command.
     """
-    devices, flags = int(env.get(DEVICES, 1)), env.get(FLAGS, "")
-    if devices > 1 or flags:
-        return with_devices(devices, run_here, words, directory, env, flags=flags)
+    devices = int(env.get(DEVICES, 1))
+    if devices > 1:
+        return with_devices(devices, run_here, words, directory, env)
     return run_here(words, directory, env)
 
 
@@ -86,18 +83,9 @@ def log_to(stream: io.StringIO) -> Iterator[None]:
     logging.getLogger().removeHandler(handler)
 
 
-def with_devices(
-    num: int, function: Callable[..., Any], *args: Any, flags: str = ""
-) -> Any:
-    """Call a function of a module in a process that has so many simulated devices.
-
-    Args:
-      num: devices.
-      function: what to call.
-      args: its arguments.
-      flags: of XLA, which has read them when it takes its first program.
-    """
-    link = _server(num, flags)
+def with_devices(num: int, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of a module in a process that has so many simulated devices."""
+    link = _server(num)
     link.send((function, args))
     returned, error = link.recv()
     if error is not None:
@@ -106,9 +94,8 @@ def with_devices(
 
 
 @functools.cache
-def _server(num: int, flags: str) -> "Connection[Any, Any]":
+def _server(num: int) -> "Connection[Any, Any]":
     """Start a process with so many devices, which lives as long as this one."""
-    env = {**os.environ, DEVICES: str(num), **({FLAGS: flags} if flags else {})}
     with Listener(family="AF_UNIX") as listener:
         server = Forked(
             [
@@ -117,7 +104,7 @@ def _server(num: int, flags: str) -> "Connection[Any, Any]":
                 str(listener.address),
             ],
             cwd=ROOT,
-            env=env,
+            env={**os.environ, DEVICES: str(num)},
         )
         link = listener.accept()
     atexit.register(server.wait)
