@@ -29,7 +29,7 @@ from jaxtrain.report.history import History
 from jaxtrain.report.matrix import confusion
 from jaxtrain.report.numbers import duration
 from jaxtrain.report.page import make_page
-from jaxtrain.report.reliability import calibration_error, make_bins
+from jaxtrain.report.reliability import reliability
 from tests.helpers.processes import ROOT
 
 FINITE = st.floats(-1e30, 1e30).map(lambda x: 0.0 if abs(x) < 1e-30 else x)
@@ -75,24 +75,30 @@ def test_a_curve_breaks_where_there_is_no_number():
     assert line_chart("loss", [Series("a", [(1, None), (2, math.nan)])]) == ""
 
 
-def test_the_bins_of_the_reliability_diagram():
-    generator = np.random.default_rng(0)
-    confidence = generator.random(1000)
-    confidence[:2] = 0.0, 1.0
-    right = generator.random(1000) < confidence**2
-    bins = make_bins(confidence, right)
-    assert sum(one.num for one in bins if one) == 1000
-    # The definition, bin by bin; 1 belongs to the last.
-    error = 0.0
-    for i, one in enumerate(bins):
-        last = i == 9
-        inside = (confidence >= i / 10) & ((confidence < (i + 1) / 10) | last)
-        assert one is not None and one.num == inside.sum()
-        assert math.isclose(one.accuracy, right[inside].mean())
-        gap = abs(right[inside].mean() - confidence[inside].mean())
-        error += inside.mean() * gap
-    assert math.isclose(calibration_error(bins), error)
-    assert make_bins(np.array([0.95]), np.array([True]))[:9] == [None] * 9
+def test_the_bars_of_the_reliability_diagram():
+    confidence = np.array([0.25, 0.95, 0.95, 0.91, 0.45])
+    right = np.array([True, True, True, False, False])
+    found = Predictions(
+        split="test",
+        step=1,
+        num_split=5,
+        index=np.arange(5),
+        label=np.ones(5, int),
+        predicted=right.astype(int),
+        confidence=confidence,
+        true_probability=confidence,
+    )
+    drawn = reliability(found)
+    bars = re.findall(r"<title>(\d+) images: confidence (.*?), accuracy (.*?)<", drawn)
+    assert bars == [
+        *(("1", "0.250", "1.000"), ("1", "0.450", "0.000"), ("3", "0.937", "0.667"))
+    ]
+    # |1 - 0.25|, |0 - 0.45|, |0 - 0.91|, |2 - 1.9|, of 5 examples, in 15 bins.
+    assert f"calibration error {(0.75 + 0.45 + 0.91 + 0.1) / 5:.3f}" in drawn
+    gap = confidence.mean() - right.mean()
+    assert f"{100 * gap:.1f}% more confident than right" in drawn
+    heights = [float(h) for h in re.findall(r'height="([\d.]+)"', drawn)]
+    assert np.allclose(heights, [198, 0.8, 132])
 
 
 def test_which_examples_are_shown():

@@ -21,14 +21,21 @@ def calibration(scores: dict[str, np.ndarray]) -> dict[str, Any]:
     table = reliability(scores["confidence"], scores["correct"])
     filled = [row for row in table if row["num_examples"]]
     gaps = [abs(row["accuracy"] - row["confidence"]) for row in filled]
-    counts = [row["num_examples"] for row in filled]
     return {
-        "expected_calibration_error": float(np.average(gaps, weights=counts)),
+        "expected_calibration_error": expected_error(table),
         "maximum_calibration_error": float(max(gaps)),
         "brier_score": float(scores["brier"].mean(dtype=np.float64)),
         "negative_log_likelihood": float(scores["nll"].mean(dtype=np.float64)),
         "reliability": table,
     }
+
+
+def expected_error(table: list[dict[str, Any]]) -> float:
+    """Return the expected calibration error of the bins of `reliability`."""
+    filled = [row for row in table if row["num_examples"]]
+    gaps = [abs(row["accuracy"] - row["confidence"]) for row in filled]
+    counts = [row["num_examples"] for row in filled]
+    return float(np.average(gaps, weights=counts))
 
 
 def reliability(

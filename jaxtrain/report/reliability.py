@@ -1,9 +1,9 @@
 """The reliability diagram: is the model right as often as it says?"""
 
-from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-
+from jaxtrain.evaluation import calibration
+from jaxtrain.evaluation.calibration import expected_error
 from jaxtrain.pages.page import section, text
 from jaxtrain.report.examples import Predictions
 from jaxtrain.report.numbers import share
@@ -12,61 +12,27 @@ NUM_BINS = 10
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 300, 240, 40, 8, 8, 34
 
 
-@dataclass(frozen=True)
-class Bin:
-    """Examples of like confidence: how many, their mean confidence, their hits."""
-
-    num: int
-    confidence: float
-    accuracy: float
-
-
-def make_bins(confidence: np.ndarray, right: np.ndarray) -> list[Bin | None]:
-    """Sort examples into bins of equal width; None stands for an empty one.
-
-    Args:
-      confidence: probabilities of the predicted classes, (n,), in 0..1.
-      right: whether these are the true ones, (n,).
-    """
-    place = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
-    bins: list[Bin | None] = []
-    for i in range(NUM_BINS):
-        inside = place == i
-        if not inside.any():
-            bins.append(None)
-            continue
-        means = float(confidence[inside].mean()), float(right[inside].mean())
-        bins.append(Bin(int(inside.sum()), *means))
-    return bins
-
-
-def calibration_error(bins: list[Bin | None]) -> float:
-    """Return the expected calibration error (Naeini et al. 2015).
-
-    The mean distance of confidence and accuracy, weighted by the examples of a bin.
-    """
-    known = [b for b in bins if b is not None]
-    total = sum(b.num for b in known)
-    return sum(b.num * abs(b.confidence - b.accuracy) for b in known) / total
-
-
 def reliability(predictions: Predictions) -> str:
     """Return the diagram."""
-    right = predictions.right
-    bins = make_bins(predictions.confidence, right)
-    error = calibration_error(bins)
-    mean, hits = float(predictions.confidence.mean()), float(right.mean())
+    right, confidence = predictions.right, predictions.confidence
+    # As `evaluate` counts it; fewer bars are drawn, with room for their numbers.
+    error = expected_error(calibration.reliability(confidence, right))
+    mean, hits = float(confidence.mean()), float(right.mean())
     word = "more" if mean > hits else "less"
     note = (
         "How often predictions of a confidence are right; on the dashed line, as often "
         f"as they say. On average the model is {share(abs(mean - hits))} {word} "
-        f"confident than right; expected calibration error {error:.3f}, {NUM_BINS} "
-        "bins. The numbers below the bars count images."
+        f"confident than right; expected calibration error {error:.3f}. "
+        "The numbers below the bars count images."
     )
-    return section("Reliability", _draw(bins), note=note)
+    return section(
+        "Reliability",
+        _draw(calibration.reliability(confidence, right, NUM_BINS)),
+        note=note,
+    )
 
 
-def _draw(bins: list[Bin | None]) -> str:
+def _draw(bins: list[dict[str, Any]]) -> str:
     width = (WIDTH - LEFT - RIGHT) / NUM_BINS
     height = HEIGHT - TOP - BOTTOM
     lines, parts = [], []
@@ -76,17 +42,18 @@ def _draw(bins: list[Bin | None]) -> str:
         parts.append(_word(LEFT - 5, y + 3.5, f"{tick:g}", "end"))
         parts.append(_word(LEFT + tick * width * NUM_BINS, HEIGHT - 4, f"{tick:g}"))
     for i, one in enumerate(bins):
-        if one is None:
+        num = one["num_examples"]
+        if not num:
             continue
-        x, tall = LEFT + i * width, height * one.accuracy
-        told = f"{one.num} images: confidence {one.confidence:.3f}"
+        x, tall = LEFT + i * width, height * one["accuracy"]
+        told = f"{num} images: confidence {one['confidence']:.3f}"
         parts.append(
             f'<rect class="area k0" fill-opacity=".75" x="{x + 1:.1f}" '
             f'y="{TOP + height - tall:.1f}" width="{width - 2:.1f}" '
             f'height="{max(tall, 0.8):.1f}">'
-            f"<title>{told}, accuracy {one.accuracy:.3f}</title></rect>"
+            f"<title>{told}, accuracy {one['accuracy']:.3f}</title></rect>"
         )
-        parts.append(_word(x + width / 2, TOP + height + 13, _count(one.num)))
+        parts.append(_word(x + width / 2, TOP + height + 13, _count(num)))
     diagonal = f"M{LEFT} {TOP + height}L{WIDTH - RIGHT} {TOP}"
     return (
         f'<svg class="square" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
