@@ -22,10 +22,13 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data.stores import open_digits
+from jaxtrain.errors import ExportError
 from jaxtrain.export import check
+from jaxtrain.export.check import padded
 from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16
 from jaxtrain.export.formats.onnx_file import emit
 from jaxtrain.export.program import HALF, Precision, make_program
+from jaxtrain.export.request import Request
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models import MODELS
@@ -262,6 +265,21 @@ def test_a_file_that_is_not_the_model_is_not_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_any_number_of_images_is_checked_with_one_too():
+    model = untrained("lenet", {})
+    images = np.zeros((32, 34, 32, 3), np.float32)
+    program = make_program(model, "fp32", preprocessing=False)
+    apply: Any = jax.jit(program)
+
+    def run(batch: np.ndarray) -> np.ndarray:
+        outputs = np.asarray(apply(padded(batch, 16)))[: len(batch)]
+        return outputs + (len(batch) == 1)
+
+    check.check(Request(model=model, batch=16), run, images, timed=False)
+    with pytest.raises(ExportError, match="it is not the model"):
+        check.check(Request(model=model), run, images, timed=False)
+
+
 @pytest.mark.parametrize(
     ("difference", "agreement", "within"),
     [(9e-6, 1.0, True), (2e-5, 1.0, False), (9e-6, 0.9, False), (np.nan, 1.0, False)],
@@ -277,7 +295,8 @@ def test_what_is_within_a_tolerance(difference: float, agreement: float, within:
         (["--format", "stablehlo", "--precision", "int8"], "only --format onnx"),
         (["--format", "safetensors", "--batch", "2"], "--batch has no effect"),
         (["--format", "onnx", "--batch", "0"], "--batch 0: expected dynamic"),
-        (["--format", "onnx", "--images", "/nowhere"], "holds no images"),
+        (["--format", "onnx", "--batch", "²"], "--batch ²: expected dynamic"),
+        (["--format", "onnx", "--images", "/nowhere"], "--images /nowhere: no such"),
     ],
 )
 def test_what_is_refused(
