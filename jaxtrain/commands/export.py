@@ -148,7 +148,7 @@ def _check_no_options(arguments: Arguments) -> None:
 def _batch(text: str | None) -> int | None:
     if text is None or text == "dynamic":
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise UserError(f"--batch {text}: expected dynamic, or a number from 1 up")
     return int(text)
 

@@ -1,5 +1,6 @@
 """An export, top to bottom: write under another name, check, and rename."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -28,8 +29,10 @@ def check_out(out: Path) -> None:
     """
     if os.path.lexists(out):
         raise UserError(f"--out {out} is there already: remove it, or choose another")
-    if not out.parent.is_dir():
+    if not os.path.isdir(out.parent):
         raise UserError(f"--out {out}: there is no folder {out.parent}; create it")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise UserError(f"--out {out}: {out.parent} is read-only; choose another")
 
 
 def export(format: Format, request: Request, out: Path, images: np.ndarray) -> Check:
@@ -70,7 +73,9 @@ def export(format: Format, request: Request, out: Path, images: np.ndarray) -> C
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    # What stays is in the way of what is written, which then says so.
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

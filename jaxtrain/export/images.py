@@ -1,15 +1,16 @@
 """Images for an export: to check the file on, and to tell ranges for int8."""
 
+import os
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from jaxtrain import config as config_lib
 from jaxtrain.data import sources
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
+from jaxtrain.inference.found import find
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.records.workdir import CONFIG
@@ -48,19 +49,18 @@ def of_folder(model: TrainedModel, folder: Path, num: int) -> np.ndarray:
     """Return images of the files in a folder and those below it, spread evenly.
 
     Raises:
-      UserError: there are none.
+      UserError: there are none, or one cannot be read.
     """
-    known = Image.registered_extensions()
-    paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in known)
-    found = []
-    for path in (paths[i] for i in _spread(len(paths), num)):
+    try:
+        names, found = find([str(folder)]), []
+    except UserError as error:
+        raise UserError(f"--images {error}") from None
+    for path in (os.fsdecode(names[i]) for i in _spread(len(names), num)):
         try:
             fit = model.description.fit
             found.append(to_pixels(path, model.image_shape, fit))
         except UnreadableError as error:
-            raise UserError(f"--images {folder}: {path.name}: {error}") from None
-    if not found:
-        raise UserError(f"--images {folder}: holds no images; give a folder of some")
+            raise UserError(f"--images {folder}: {path}: {error}") from None
     return np.stack(found)
 
 
