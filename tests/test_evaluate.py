@@ -1,5 +1,6 @@
 """`main.py evaluate`: what it tells is what the run told, and more."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -12,7 +13,16 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from jaxtrain.cli import main
+from jaxtrain.commands.evaluate import describe
+from jaxtrain.config import Config, DataConfig, ModelConfig
+from jaxtrain.data import images, sources
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation import subject
+from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference import temperature
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.tasks.base import Task
 from tests.helpers.command import Result
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -87,6 +97,82 @@ def test_a_temperature_is_fitted_and_kept(folder: Path, whole: dict[str, Any]):
     name = "negative_log_likelihood"
     assert after[name] < before[name]
     np.testing.assert_allclose(before[name], whole["metrics"]["loss"], rtol=1e-6)
+
+
+def test_a_class_that_is_never_recognised_is_told(whole: dict[str, Any]):
+    recall = [0.5, 0.0, None, *whole["metrics"]["recall"][3:]]
+    rows = describe({**whole, "metrics": {**whole["metrics"], "recall": recall}})
+    assert rows["lowest recall"].startswith("0.0000 ")
+    assert rows["lowest recall"].endswith(" 1")
+
+
+def described(class_names: tuple[str, ...], crop_pct: float = 0.875) -> TrainedModel:
+    about = Description(
+        task="classification",
+        model=ModelConfig(name="lenet"),
+        precision="fp32",
+        image_shape=(8, 8, 1),
+        num_outputs=len(class_names),
+        class_names=class_names,
+        mean=(0.5,),
+        std=(0.5,),
+        crop_pct=crop_pct,
+        interpolation="bilinear",
+    )
+    return TrainedModel(about, {}, {}, {})
+
+
+NUMBERS = tuple(map(str, range(11)))
+# As folders lie: 0, 1, 10, 2.
+LETTERS = tuple(sorted(NUMBERS))
+NAMES = tuple("abcdefghijk")
+
+
+@pytest.mark.parametrize(
+    ("known", "names", "fits"),
+    [
+        (NUMBERS, NUMBERS, True),
+        (NUMBERS, None, True),
+        (NUMBERS, NAMES, True),
+        (NAMES, None, True),
+        (NAMES, NAMES, True),
+        (NAMES, NAMES[::-1], False),
+        (NUMBERS, LETTERS, False),
+        (LETTERS, None, False),
+        (LETTERS, NUMBERS, False),
+    ],
+)
+def test_classes_are_in_the_order_of_the_model(
+    known: tuple[str, ...], names: tuple[str, ...] | None, fits: bool
+):
+    facts = {"num_classes": 11} | ({} if names is None else {"class_names": names})
+    expected = (
+        contextlib.nullcontext()
+        if fits
+        else pytest.raises(UserError, match=r"class [02] is")
+    )
+    with expected:
+        subject.build_task(
+            Config(), described(known), facts, DataConfig(source="idx:x")
+        )
+
+
+def test_images_of_something_else_get_their_size_as_the_others():
+    """The whole square, where the run keeps it."""
+    data = DataConfig(source="digits", image_size=8, crop_pct=1.0, batch_size=8)
+    model = described(tuple("0123"), crop_pct=1.0)
+    task = Task()
+    own = Subject(
+        model=model, task=task, data=data, size=None, fit=images.FIT, max_bad_fraction=0
+    )
+    name = "synthetic:16x16x1/4/40"
+    found = subject.open_other(name, own).read(np.arange(4))["image"]
+    plain = DataConfig(source=name)
+    store, splits = sources.open_store(plain)
+    stored = sources.open_split(plain, store, splits, False, "test").read(np.arange(4))
+    fit = images.Fit(centre_part=1.0)
+    wanted = [images.centre_fit(image, 8, fit) for image in stored["image"]]
+    np.testing.assert_array_equal(found, np.stack(wanted))
 
 
 def test_attacks_and_other_images_are_told(whole: dict[str, Any]):
@@ -167,10 +253,19 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
         ("--data.batch-size 32", "data.batch_size = 32 has no effect on an evaluation"),
         ("--data.channels 3", "data.channels = 3 has no effect on an evaluation"),
         ("--data.source synthetic:8x8x1/4", "has 4 classes, and the model 10"),
-        ("--data.validation-fraction 0 --split validation", "has train, test; set"),
+        ("--data.validation-fraction 0", "would hold out other images of digits than"),
+        ("--data.test-fraction 0.5", "some of which it was trained on: leave it out"),
+        (
+            "--data.source synthetic:8x8x1/10 --split validation "
+            "--data.validation-fraction 0",
+            "synthetic:8x8x1/10 has no validation split",
+        ),
         ("--data.source nothing", "data.source = 'nothing': expected"),
         ("--workdir nowhere", "--workdir nowhere: nowhere/config.json cannot be read"),
-        ("--out nowhere/found.json", "no file can be written there"),
+        ("--out nowhere/found.json", "cannot write in nowhere (No such file or"),
+        (f"--out {300 * 'a'}", "cannot write in . (File name too long)"),
+        ("--out run", "--out run is a folder: give a file in it"),
+        ("--checkpoint ²", "run has best, latest and the steps 10, 20, 30"),
     ],
 )
 def test_what_does_not_go_together_is_refused(folder: Path, words: str, message: str):

@@ -1,6 +1,7 @@
 """`main.py evaluate`."""
 
 import math
+import os
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +11,7 @@ import tyro
 
 from jaxtrain.config import DataConfig
 from jaxtrain.errors import UserError
+from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -68,9 +70,6 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
       CheckpointError: the checkpoint is damaged.
     """
     attack = _attack(arguments)
-    out = arguments.out or arguments.workdir / RESULT
-    if not out.parent.is_dir() or out.is_dir():
-        raise UserError(f"--out {out}: no file can be written there; choose another")
     from jaxtrain import load_model
     from jaxtrain.config.recipe import read_run
     from jaxtrain.evaluation.evaluate import Asked, evaluate
@@ -79,6 +78,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     from jaxtrain.records.workdir import write_json
 
     config = read_run(arguments.workdir)
+    out = _check_out(arguments)
     asked = Asked(
         split=arguments.split,
         tta=arguments.tta,
@@ -93,6 +93,38 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     result = evaluate(model, config, arguments.data, arguments.workdir, asked)
     write_json(out, result)
     show_table("evaluation", {**describe(result), "result": out})
+
+
+def _check_out(arguments: Arguments) -> Path:
+    """Return the file to write: what it will hold may take hours.
+
+    Raises:
+      UserError: it, or that of the temperature, cannot be written.
+    """
+    out = arguments.out or arguments.workdir / RESULT
+    if os.path.isdir(out):
+        raise UserError(f"--out {out} is a folder: give a file in it")
+    _probe(out, f"--out {out}: ")
+    if arguments.calibrate:
+        _probe(arguments.workdir / TEMPERATURE, "--calibrate writes a file into it: ")
+    return out
+
+
+def _probe(path: Path, what: str) -> None:
+    """Check that a file can be written, by one beside it.
+
+    Raises:
+      UserError: it cannot.
+    """
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        beside.touch()
+        beside.unlink()
+    except OSError as error:
+        raise UserError(
+            f"{what}cannot write in {path.parent} ({error.strerror}): choose another "
+            "place"
+        ) from None
 
 
 def _attack(arguments: Arguments) -> "Attack | None":
@@ -170,12 +202,13 @@ def _describe_classes(result: dict[str, Any]) -> dict[str, str]:
     recall, names = result["metrics"].get("recall"), result["class_names"]
     if not names or not isinstance(recall, list):
         return {}
-    known = [(value, name) for value, name in zip(recall, names, strict=True) if value]
+    # None: the class has no examples. One that is never recognised has 0.
+    known = [(value, i) for i, value in enumerate(recall) if value is not None]
     if not known:
         return {}
-    value, name = min(known)
-    interval = result["intervals"]["metrics"]["recall"][names.index(name)]
-    return {"lowest recall": f"{value:.4f}{_between(interval)}  {name}"}
+    value, i = min(known)
+    interval = result["intervals"]["metrics"]["recall"][i]
+    return {"lowest recall": f"{value:.4f}{_between(interval)}  {names[i]}"}
 
 
 def _describe_calibration(result: dict[str, Any]) -> dict[str, str]:

@@ -23,6 +23,8 @@ FREE = (
     *("test_split", "test_fraction", "validation_fraction", "allow_overlap"),
     *("eval_batch_size", "max_pixels", "max_bad_fraction", "workers"),
 )
+# Those that choose, of the run's own images, the ones that it was not trained on.
+HELD_OUT = ("test_fraction", "validation_fraction")
 ALL = "all"
 SPLITS = ("test", "validation", "train", ALL)
 
@@ -93,6 +95,14 @@ def check_fields(run: DataConfig, given: DataConfig) -> None:
                 f"data.{field.name} = {value!r} has no effect on an evaluation, which "
                 "shows a model images as the run did: leave it out"
             )
+    for name in HELD_OUT:
+        value = getattr(given, name)
+        if given.source == run.source and value != getattr(run, name):
+            raise UserError(
+                f"data.{name} = {value!r} would hold out other images of "
+                f"{run.source} than the run did, some of which it was trained on: "
+                "leave it out"
+            )
 
 
 def fit_to_model(data: DataConfig, model: TrainedModel, run: DataConfig) -> DataConfig:
@@ -149,16 +159,31 @@ def build_task(
             f"data.source = {data.source!r} has {task.describe()}, and the model "
             f"{about.num_outputs}: give images of the classes that it was trained on"
         )
-    names, known = facts.get("class_names"), about.class_names
-    if names is None or known is None or known == _numbers(len(known)):
-        return task
-    for i, (found, wanted) in enumerate(zip(map(str, names), known, strict=True)):
+    if task.class_names is not None and about.class_names is not None:
+        _check_names(task.class_names, about.class_names, data)
+    return task
+
+
+def _check_names(
+    names: tuple[str, ...], known: tuple[str, ...], data: DataConfig
+) -> None:
+    """Refuse classes of other names, or the same in another order.
+
+    Numbers are those of classes without names, and say nothing of others; but folders
+    that are called by them lie in the order of letters: 0, 1, 10, 2.
+
+    Raises:
+      UserError: a class is another to the model.
+    """
+    numbers = tuple(map(str, range(len(known))))
+    if numbers in (names, known) and set(names) != set(known):
+        return
+    for i, (found, wanted) in enumerate(zip(names, known, strict=True)):
         if found != wanted:
             raise UserError(
                 f"data.source = {data.source!r}: class {i} is {found!r}, and "
                 f"{wanted!r} to the model: give the classes the names that they had"
             )
-    return task
 
 
 def open_other(name: str, subject: Subject) -> Source:
@@ -174,6 +199,8 @@ def open_other(name: str, subject: Subject) -> Source:
         data_dir=own.data_dir if name.startswith("tfds:") else None,
         image_size=height if height == width else None,
         channels=channels if channels in (1, 3) else None,
+        crop_pct=own.crop_pct,
+        interpolation=own.interpolation,
         batch_size=own.batch_size,
         eval_batch_size=own.eval_batch_size,
         max_bad_fraction=own.max_bad_fraction,
@@ -198,8 +225,8 @@ def _open_split(
     named_splits = splits.named()
     if split not in named_splits:
         raise UserError(
-            f"--split {split}: {data.source} has {', '.join(named_splits)}; set "
-            "data.validation_fraction above 0 to hold some out"
+            f"{data.source} has no {split} split, which --split and --calibrate need, "
+            f"but {', '.join(named_splits)}: leave them out"
         )
     return named_splits[split], splits.size, splits.fit
 
@@ -215,7 +242,3 @@ def _check_shape(
             f"channels), and the model takes {'x'.join(map(str, wanted))}: prepare "
             "them in that shape"
         )
-
-
-def _numbers(count: int) -> tuple[str, ...]:
-    return tuple(map(str, range(count)))
