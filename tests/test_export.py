@@ -181,12 +181,11 @@ pixels = np.load(f"{folder}/pixels.npy")
 with open(f"{folder}/file", "rb") as file:
     exported = jax.export.deserialize(bytearray(file.read()))
 assert exported.platforms == ("cpu", "cuda", "tpu")
-for num in (1, 2, 3):
+for num in (1, 3):
     np.save(f"{folder}/outputs{num}.npy", exported.call(pixels[:num]))
-script = runpy.run_path(f"{folder}/saved/run.py")
-np.save(f"{folder}/logits.npy", script["run"](pixels))
 sys.argv = ["run.py", f"{folder}/pixels.npy"]
-runpy.run_path(f"{folder}/saved/run.py", run_name="__main__")
+script = runpy.run_path(f"{folder}/saved/run.py", run_name="__main__")
+np.save(f"{folder}/logits.npy", script["run"](pixels))
 """
 
 
@@ -206,7 +205,7 @@ def test_stablehlo_and_the_folder_run_without_us(workdir: Path, tmp_path: Path):
     assert done.returncode == 0, done.stderr
     model = load_model(workdir)
     expected = model.predict(pixels)
-    for num in (1, 2, 3):
+    for num in (1, 3):
         found = np.load(tmp_path / f"outputs{num}.npy")
         np.testing.assert_allclose(found, expected[:num], atol=1e-6)
     logits = model.logits(pixels)
