@@ -138,6 +138,7 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
         "config.json",
         "data.json",
         "metrics.jsonl",
+        "model.json",
         "summary.json",
         "checkpoints",
         "tensorboard",
