@@ -33,15 +33,15 @@ from jaxtrain.processes.signals import StopSignals
 COMMANDS = {
     "train": "jaxtrain.commands.train",
     "new": "jaxtrain.commands.new",
-    "evaluate": "jaxtrain.commands.evaluate",
-    "predict": "jaxtrain.commands.predict",
-    "serve": "jaxtrain.commands.serve",
+    "data": "jaxtrain.commands.data",
     "find-lr": "jaxtrain.commands.find_lr",
     "scale": "jaxtrain.commands.scale",
-    "data": "jaxtrain.commands.data",
-    "checkpoint": "jaxtrain.commands.checkpoint",
+    "evaluate": "jaxtrain.commands.evaluate",
+    "predict": "jaxtrain.commands.predict",
     "export": "jaxtrain.commands.export",
     "report": "jaxtrain.commands.report",
+    "serve": "jaxtrain.commands.serve",
+    "checkpoint": "jaxtrain.commands.checkpoint",
 }
 DEFAULT = "train"
 
