@@ -1,8 +1,6 @@
 """An export, top to bottom: write under another name, check, and rename."""
 
-import contextlib
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +11,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.export.check import Check, check
 from jaxtrain.export.formats import onnx_file, saved, stablehlo
 from jaxtrain.export.request import Format, Request
+from jaxtrain.records.whole import reported, whole
 
 FORMATS: Mapping[Format, ModuleType] = {
     "onnx": onnx_file,
@@ -54,28 +53,9 @@ def export(format: Format, request: Request, out: Path, images: np.ndarray) -> C
     kind = FORMATS[format]
     kind.check_request(request)
     check_out(out)
-    partial = out.with_name(f".{out.name}.partial")
-    _remove(partial)
-    try:
+    folder = format == "saved"
+    with whole("--out", out, folder=folder) as partial, reported("--out", out):
         kind.write(request, partial)
         slow = kind.slow_images(request)
         run = kind.load(partial, request)
-        found = check(request, run, images[:slow], timed=slow is None)
-        os.replace(partial, out)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(
-            f"--out {out}: cannot write there ({reason}): choose another"
-        ) from None
-    finally:
-        _remove(partial)
-    return found
-
-
-def _remove(path: Path) -> None:
-    # What stays is in the way of what is written, which then says so.
-    with contextlib.suppress(OSError):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        return check(request, run, images[:slow], timed=slow is None)

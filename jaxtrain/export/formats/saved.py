@@ -26,7 +26,7 @@ slow_images = stablehlo.slow_images
 
 
 def write(request: Request, path: Path) -> None:
-    """Write the folder."""
+    """Write into the folder."""
     program = request.program(round_kernels=True)
     weights = program.params, program.model_state
     # Params and state have no names in common: their layers' leaves differ.
@@ -44,7 +44,6 @@ def write(request: Request, path: Path) -> None:
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in named.values()]
     images = program.inputs(stablehlo.batch_size(request))
     exported = export.export(jax.jit(function), platforms=stablehlo.PLATFORMS)
-    path.mkdir()
     (path / PROGRAM).write_bytes(bytes(exported(shapes, images).serialize()))
     (path / WEIGHTS).write_bytes(save(named))
     about = {**request.about(), "weights": list(named)}
