@@ -76,6 +76,20 @@ def test_the_change_stays_in_the_ball_and_the_start_is_random(
     np.testing.assert_array_equal(np.asarray(again) - middle[3:], found[3:])
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_a_model_in_float16_is_not_robust_by_rounding(norm: Literal["linf", "l2"]):
+    attack = Attack(name="fgsm", epsilon=0.1, norm=norm)
+
+    def loss_of(images: jax.Array) -> jax.Array:
+        # Of 1e-9 a float16 keeps nothing.
+        return 1e-9 * images.astype(jnp.float16).astype(jnp.float32).sum((1, 2, 3))
+
+    images = jnp.full((1, 4, 4, 1), 0.5)
+    moved = attack(loss_of, images, jax.random.split(jax.random.key(0), 1))
+    expected = 0.6 if norm == "linf" else 0.5 + 0.1 / 4
+    np.testing.assert_allclose(moved, expected, rtol=1e-6)
+
+
 def test_a_vanishing_gradient_has_a_direction_still():
     """Squares of 1e-30 are 0 in float32."""
     attack = Attack(name="fgsm", epsilon=0.2, norm="l2")

@@ -15,6 +15,9 @@ Norm = Literal["linf", "l2"]
 LossOf = Callable[[jax.Array], jax.Array]
 # Of a step of PGD, in parts of the way to the border by so many equal steps.
 STEP_FACTOR = 2.5
+# On the loss, as the direction alone counts: a model in float16 would round the small
+# gradients of images that it is sure of to 0, and look robust.
+LOSS_SCALE = 2.0**10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class Attack:
         """
 
         def ascend(at: jax.Array, size: float) -> jax.Array:
-            gradient = jax.grad(lambda x: loss_of(x).sum())(at)
+            gradient = jax.grad(lambda x: LOSS_SCALE * loss_of(x).sum())(at)
             # float16 may overflow: a pixel that is no number would count as an error.
             gradient = jnp.where(jnp.isfinite(gradient), gradient, 0)
             moved = at + size * self._direction(gradient)
