@@ -1,6 +1,7 @@
 """`predict` on a user's own files: rows, features, maps, and every bad input."""
 
 import csv
+import errno
 import functools
 import io
 import json
@@ -23,7 +24,16 @@ from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.data.image_files import Names
 from jaxtrain.errors import Interrupted, UserError
-from jaxtrain.inference import folder, found, gradcam, predict, sinks, stream
+from jaxtrain.inference import (
+    feature_file,
+    folder,
+    found,
+    gradcam,
+    predict,
+    sinks,
+    stream,
+    tables,
+)
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.inference.overlay import draw
@@ -399,6 +409,21 @@ def test_a_full_disk_is_told_and_left_as_it_was(
         assert f"{option} {disk / name}: cannot write there (No space left" in told
         assert {p.name for p in disk.iterdir()} == {"filler", "rest"}
         (disk / "rest").unlink()
+
+
+@pytest.mark.parametrize("last", ["CsvTable", "FeatureFile"])
+def test_a_disk_that_is_full_at_the_very_end_leaves_no_target(
+    here: Path, monkeypatch: pytest.MonkeyPatch, last: str
+):
+    """Whichever of them is closed after the others."""
+    module = tables if last == "CsvTable" else feature_file
+
+    def close(self: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(getattr(module, last), "close", close)
+    assert run("--out found.csv --features f.npy --explain seen photos") == 2
+    assert {p.name for p in here.iterdir()} == {"model", "photos"}
 
 
 def test_a_temperature_divides_the_logits(

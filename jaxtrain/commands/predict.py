@@ -142,15 +142,16 @@ def _sinks(
     """Open all that is to be written: all of it is there at the end, or nothing."""
     from jaxtrain.inference import predict, sinks
 
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as renames, contextlib.ExitStack() as stack:
         opened = []
         if arguments.out is not None:
-            opened.append(sinks.table(arguments.out, names, layout))
+            opened.append(sinks.table(arguments.out, names, layout, renames))
         if arguments.features is not None:
             width = predict.num_features(model)
-            opened.append(sinks.features(arguments.features, len(names), width))
+            path = arguments.features
+            opened.append(sinks.features(path, len(names), width, renames))
         if arguments.explain is not None:
-            opened.append(sinks.overlays(arguments.explain, names))
+            opened.append(sinks.overlays(arguments.explain, names, renames))
         yield [stack.enter_context(one) for one in opened]
 
 

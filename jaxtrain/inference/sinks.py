@@ -1,7 +1,11 @@
-"""Where predictions go, batch by batch: each target is written whole or not at all."""
+"""Where predictions go, batch by batch: each target is written whole or not at all.
+
+They get their names when `renames` ends, which all of them share.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +22,26 @@ Sink = Callable[[Predicted], None]
 
 
 @contextlib.contextmanager
-def table(path: Path, names: Names, layout: Layout) -> Iterator[Sink]:
+def table(
+    path: Path, names: Names, layout: Layout, renames: ExitStack
+) -> Iterator[Sink]:
     """Write rows into the file of `--out`."""
 
     def make(partial: Path) -> Any:
         return open_table(partial, path.suffix, layout.columns)
 
-    with _opened("--out", path, make) as rows:
+    with _opened("--out", path, make, renames) as rows:
         yield lambda batch: rows.write(list(layout.rows(names, batch)))
 
 
 @contextlib.contextmanager
-def features(path: Path, num: int, width: int) -> Iterator[Sink]:
+def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
     """Write features into the file of `--features`; NaN where there is no image."""
 
     def make(partial: Path) -> Any:
         return FeatureFile(partial, (num, width))
 
-    with _opened("--features", path, make) as file:
+    with _opened("--features", path, make, renames) as file:
 
         def write(batch: Predicted) -> None:
             rows = batch.found["features"].astype(np.float32)
@@ -46,18 +52,18 @@ def features(path: Path, num: int, width: int) -> Iterator[Sink]:
 
 
 @contextlib.contextmanager
-def overlays(path: Path, names: Names) -> Iterator[Sink]:
+def overlays(path: Path, names: Names, renames: ExitStack) -> Iterator[Sink]:
     """Write pictures into the folder of `--explain`."""
-    with whole("--explain", path, folder=True) as partial:
-        drawn = Overlays(partial, names)
+    partial = renames.enter_context(whole("--explain", path, folder=True))
+    drawn = Overlays(partial, names)
 
-        def write(batch: Predicted) -> None:
-            with reported("--explain", path):
-                for i, heat in enumerate(batch.found["map"]):
-                    if batch.errors[i] is None:
-                        drawn.write(batch.start + i, batch.pixels[i], heat)
+    def write(batch: Predicted) -> None:
+        with reported("--explain", path):
+            for i, heat in enumerate(batch.found["map"]):
+                if batch.errors[i] is None:
+                    drawn.write(batch.start + i, batch.pixels[i], heat)
 
-        yield write
+    yield write
 
 
 class _Reported:
@@ -73,17 +79,20 @@ class _Reported:
 
 @contextlib.contextmanager
 def _opened(
-    option: str, path: Path, make: Callable[[Path], Any]
+    option: str, path: Path, make: Callable[[Path], Any], renames: ExitStack
 ) -> Iterator[_Reported]:
-    """Open what has `write` and `close`, under another name until all is well."""
-    with whole(option, path) as partial:
-        with reported(option, path):
-            file = make(partial)
-        try:
-            yield _Reported(file, option, path)
-        except BaseException:  # A signal, too.
-            with contextlib.suppress(OSError):
-                file.close()
-            raise
-        with reported(option, path):
+    """Open what has `write` and `close`, under another name until `renames` ends.
+
+    So all files are closed, which a full disk may forbid, before the first is renamed.
+    """
+    partial = renames.enter_context(whole(option, path))
+    with reported(option, path):
+        file = make(partial)
+    try:
+        yield _Reported(file, option, path)
+    except BaseException:  # A signal, too.
+        with contextlib.suppress(OSError):
             file.close()
+        raise
+    with reported(option, path):
+        file.close()
