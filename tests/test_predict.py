@@ -416,12 +416,14 @@ def test_a_disk_that_is_full_at_the_very_end_leaves_no_target(
     here: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ):
     """Whichever of them is closed after the others."""
-    module = tables if last == "CsvTable" else feature_file
+    kind = getattr(tables if last == "CsvTable" else feature_file, last)
+    really = kind.close
 
     def close(self: Any) -> None:
+        really(self)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(getattr(module, last), "close", close)
+    monkeypatch.setattr(kind, "close", close)
     assert run("--out found.csv --features f.npy --explain seen photos") == 2
     assert {p.name for p in here.iterdir()} == {"model", "photos"}
 
