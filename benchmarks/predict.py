@@ -12,6 +12,7 @@ that decodes.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -75,7 +76,11 @@ def command(model: TrainedModel, folder: Path) -> Callable[[], None]:
     def turn() -> None:
         names = find([str(folder / "photos")])
         layout = predict.Layout.of(model, wanted)
-        with sinks.table(folder / "predictions.csv", names, layout) as write:
+        out = folder / "predictions.csv"
+        with (
+            contextlib.ExitStack() as renames,
+            sinks.table(out, names, layout, renames) as write,
+        ):
             for batch in predict.predict(model, program, names, BATCH):
                 write(batch)
 
