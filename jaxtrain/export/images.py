@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxtrain import config as config_lib
+from jaxtrain.config.recipe import read_run
 from jaxtrain.data import sources
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_source import Unreadable
@@ -13,7 +13,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.found import find
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import to_pixels
-from jaxtrain.records.workdir import CONFIG
 
 
 def of_run(
@@ -33,8 +32,8 @@ def of_run(
     Raises:
       UserError: the data of the run are not there.
     """
+    config = read_run(workdir)
     try:
-        config = config_lib.from_json((workdir / CONFIG).read_text())
         splits = sources.load(config.data, config.seed)
     except (OSError, ValueError) as error:
         raise UserError(

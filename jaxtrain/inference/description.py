@@ -1,6 +1,7 @@
 """What a trained model is, but for its weights: enough to build it and to feed it."""
 
 import dataclasses
+import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ import jaxtrain
 from jaxtrain.config import ModelConfig
 from jaxtrain.data.images import Fit
 from jaxtrain.errors import UserError
+from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.training import precision
 
@@ -60,6 +62,11 @@ class Description:
             image_shape=self.image_shape,
             num_outputs=self.num_outputs,
         )
+
+    @functools.cached_property
+    def abstract(self) -> Model:
+        """The model without its weights; made once, as a deep one takes long."""
+        return self.blueprint().abstract()
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, which `from_dict` reads back."""

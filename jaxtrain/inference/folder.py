@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
@@ -94,16 +95,12 @@ def from_named(
             f"or unknown to model.name = {about.model.name!r}"
         )
     theirs = timm.family(about.model) is not None
-    arrays = {p: weights[n] for p, n in names.items()}
-    tree: tuple[Any, Any] = ({}, {})
-    for path, _ in flatten(abstract_weights(about)):
-        first, *keys = name(path).split("/")
-        at = tree[int(first)]
-        for key in keys[:-1]:
-            at = at.setdefault(key, {})
-        array = arrays[name(path)]
-        at[keys[-1]] = timm.from_torch(array) if theirs else array
-    return tree
+
+    def array(path: Any, _: Any) -> np.ndarray:
+        found = weights[names[name(path)]]
+        return timm.from_torch(found) if theirs else found
+
+    return jax.tree_util.tree_map_with_path(array, abstract_weights(about))
 
 
 def _names(about: Description) -> dict[str, str]:

@@ -23,7 +23,7 @@ def last_piece(model: TrainedModel) -> int:
     Raises:
       UserError: there is none.
     """
-    num = len(model.description.blueprint().abstract().pieces)
+    num = len(model.description.abstract.pieces)
 
     def activations(params: Any, model_state: Any, images: jax.Array) -> list[Any]:
         found = [images]

@@ -97,7 +97,7 @@ class TrainedModel:
 
     @functools.cached_property
     def graphdef(self) -> Any:
-        return nnx.graphdef(self.description.blueprint().abstract())
+        return nnx.graphdef(self.description.abstract)
 
     def prepare(self, pixels: jax.Array) -> jax.Array:
         """Normalise uint8 (B, H, W, C), as the model sees images. May be traced."""
@@ -220,7 +220,7 @@ class TrainedModel:
 
 def abstract_weights(description: Description) -> tuple[Any, Any]:
     """Return shapes and dtypes of the parameters and the other state of a model."""
-    return split_model(description.blueprint().abstract())[1:]
+    return split_model(description.abstract)[1:]
 
 
 def make_model(

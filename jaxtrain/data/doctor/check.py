@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from jaxtrain.config import Config
-from jaxtrain.console import Console
+from jaxtrain.console import progress
 from jaxtrain.data import sources
 from jaxtrain.data.doctor import checks, clean, duplicates, page, report
 from jaxtrain.data.doctor.classes import Classes, check_classes, count
@@ -127,21 +126,9 @@ def _scan(
     store: Store, splits: Mapping[str, np.ndarray], rules: Rules, source: str
 ) -> Scan:
     """Look at all examples, with a progress bar on a terminal."""
-    console = Console()
-    if not console.is_terminal:
-        return scan(store, splits, rules, source)
     total = len(np.unique(np.concatenate(list(splits.values()))))
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("looking", total=total)
-        return scan(
-            store, splits, rules, source, lambda done: bar.update(task, completed=done)
-        )
+    with progress("looking", total) as advance:
+        return scan(store, splits, rules, source, advance)
 
 
 def _make_folder(out: Path) -> None:

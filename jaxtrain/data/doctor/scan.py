@@ -108,7 +108,7 @@ def scan(
     splits: Mapping[str, np.ndarray],
     rules: Rules,
     source: str,
-    progress: Callable[[int], object] = lambda done: None,
+    progress: Callable[[int], object] = lambda num: None,
 ) -> Scan:
     """Read, decode and describe every example of the splits once.
 
@@ -117,7 +117,7 @@ def scan(
       splits: name -> the numbers of its examples in the store.
       rules: what the images must be.
       source: as messages call the set.
-      progress: is told the number of examples that are done.
+      progress: is told, again and again, how many more examples are done.
 
     Raises:
       UserError: the store cannot be read.
@@ -138,8 +138,9 @@ def scan(
         # What takes the time, decoding and hashing, lets other threads go on.
         threads = len(os.sched_getaffinity(0))
         for chunk in ahead.by_threads(read, starts, threads, IN_FLIGHT * threads):
+            num_done = len(rows.names)
             rows.add(chunk)
-            progress(len(rows.names))
+            progress(len(rows.names) - num_done)
     return rows.finish("num_classes" in store.facts)
 
 
