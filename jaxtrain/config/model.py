@@ -20,12 +20,25 @@ class ModelConfig(Section):
     width: float | None = None
     # Probability of dropping a feature before the last layer.
     dropout: float | None = None
-    # First layers of a ResNet: imagenet (7x7 stride 2, max pool) or cifar (3x3).
+    # Probability of dropping a residual branch in training (stochastic depth): that of
+    # the last block, from which it falls to that of the first.
+    drop_path: float | None = None
+    # First layers: imagenet, which make the image smaller, or cifar, which keep its
+    # size, for images of 28 to 64 pixels.
     stem: Literal["imagenet", "cifar"] | None = None
+    # Added to the variance in norms; weights of other libraries belong to one.
+    norm_epsilon: float | None = None
+    # Zeros around the images of convolutions with a stride: as many on all sides, or
+    # same, as in TensorFlow, which the weights that came from there need.
+    padding: Literal["symmetric", "same"] | None = None
+    # Weight of the loss of each auxiliary head in training; 0: there are none.
+    aux_weight: float | None = None
 
     # Of a model of your own: what its constructor takes.
     options: Options = field(default_factory=dict)
 
     def validate(self) -> None:
         self._positive("width")
-        self._fraction("dropout")
+        self._fraction("dropout", "drop_path")
+        self._positive("norm_epsilon")
+        self._not_negative("aux_weight")

@@ -1,6 +1,6 @@
 """A model in one folder: `model.safetensors` and `config.json`, as timm has them.
 
-timm itself reads the folder where it has the model (see `models/weights/timm.py`):
+timm itself reads the folder where it has the model (see `models/weights/sources.py`):
 weights then have its names and layouts, and otherwise ours.
 """
 
@@ -15,11 +15,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from jaxtrain.checkpoints.digest import flatten, name
-from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
-from jaxtrain.models.weights import timm
+from jaxtrain.models.weights import sources
+from jaxtrain.models.weights.sources import Source
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.records.workdir import write_json
 
@@ -71,11 +71,13 @@ def load(folder: Path) -> TrainedModel:
 
 def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
     """Return the weights by their names in the file, in the layouts that it has."""
-    named, theirs = _names(model.description), timm.family(model.description.model)
+    named, theirs = _names(model.description), _timm(model.description)
     found = {}
     for path, x in flatten((model.params, model.model_state)):
         array = np.asarray(x)
-        found[named[name(path)]] = timm.to_torch(array) if theirs else array
+        if theirs is not None:
+            array = theirs.names.layout(_ours(path)).to_torch(array)
+        found[named[name(path)]] = np.ascontiguousarray(array)
     return found
 
 
@@ -94,25 +96,37 @@ def from_named(
             f"{where}: {differing[0]} and {len(differing) - 1} more arrays are missing "
             f"or unknown to model.name = {about.model.name!r}"
         )
-    theirs = timm.family(about.model) is not None
+    theirs = _timm(about)
 
     def array(path: Any, _: Any) -> np.ndarray:
         found = weights[names[name(path)]]
-        return timm.from_torch(found) if theirs else found
+        if theirs is not None:
+            found = theirs.names.layout(_ours(path)).from_torch(found)
+        return np.ascontiguousarray(found)
 
     return jax.tree_util.tree_map_with_path(array, abstract_weights(about))
 
 
 def _names(about: Description) -> dict[str, str]:
     """Map the path of each array, below params (0) or other state (1), to its name."""
-    theirs, found = timm.family(about.model), {}
+    theirs, found = _timm(about), {}
     for path, _ in flatten(abstract_weights(about)):
-        ours = name(path).partition("/")[2]
+        ours = _ours(path)
         found[name(path)] = (
-            timm.name(theirs, ours) if theirs else ours.replace("/", ".")
+            theirs.names.name(ours) if theirs else ours.replace("/", ".")
         )
     assert len(set(found.values())) == len(found)
     return found
+
+
+def _timm(about: Description) -> Source | None:
+    """Return timm's model that computes what this one does, if there is one."""
+    return sources.find("timm", about.model)
+
+
+def _ours(path: Any) -> str:
+    """Return the path of an array within the parameters, or within the other state."""
+    return name(path).partition("/")[2]
 
 
 def digest(weights: dict[str, np.ndarray]) -> str:
@@ -128,8 +142,15 @@ def digest(weights: dict[str, np.ndarray]) -> str:
 def _config(model: TrainedModel, weights: str) -> dict[str, Any]:
     about = model.description
     height, width, channels = about.image_shape
+    theirs = _timm(about)
+    layers = {}
+    if theirs is not None:
+        layers = {
+            "first_conv": theirs.names.first_conv,
+            "classifier": theirs.names.classifier,
+        }
     config: dict[str, Any] = {
-        "architecture": about.model.name,
+        "architecture": theirs.architecture if theirs else about.model.name,
         "num_classes": about.num_outputs,
         "label_names": about.class_names,
         "pretrained_cfg": {
@@ -139,16 +160,9 @@ def _config(model: TrainedModel, weights: str) -> dict[str, Any]:
             "crop_pct": about.crop_pct,
             "interpolation": about.interpolation,
             "num_classes": about.num_outputs,
-            **_timm_config(about.model),
+            **layers,
         },
         "model_args": {"in_chans": channels} if channels != 3 else {},
     }
     origin = {**model.origin, "weights": weights}
     return {**config, OURS: {"model": about.to_dict(), "origin": origin}}
-
-
-def _timm_config(config: ModelConfig) -> dict[str, Any]:
-    theirs = timm.family(config)
-    if theirs is None:
-        return {}
-    return {"first_conv": theirs.first_conv, "classifier": theirs.classifier}

@@ -32,6 +32,12 @@ class Layers:
     rngs: nnx.Rngs
     # Groups that a training batch is split into for batch norm.
     norm_groups: int = 1
+    # Added to the variance in batch and layer norms; of layer norms 1e-6 is usual.
+    norm_epsilon: float = 1e-5
+    # What a step keeps of the running statistics; PyTorch's momentum is 1 - this.
+    norm_momentum: float = 0.9
+    # Whether convolutions that say nothing else pad as TensorFlow's ("SAME").
+    same_padding: bool = False
 
     def conv(
         self,
@@ -55,8 +61,9 @@ class Layers:
           size: rows and columns of the kernel.
           stride: of the output, in the input.
           padding: None: on all sides what keeps the size of the image at stride 1, as
-            in torchvision. "SAME", as in TensorFlow, is another where the stride is 2:
-            it pads an even image at the bottom and the right alone.
+            in torchvision, unless `same_padding` is set. "SAME", as in TensorFlow, is
+            another where the stride is 2: it pads an even image at the bottom and the
+            right alone.
           dilation: distance of what neighbours in the kernel are multiplied with.
           groups: of channels that do not see each other; `in_channels`: depthwise.
           bias: whether it has one.
@@ -65,6 +72,8 @@ class Layers:
         """
         assert split != "in" or groups == 1, "each group takes its own input channels"
         rows, columns = pair(size)
+        if padding is None and self.same_padding:
+            padding = "SAME"
         if padding is None:
             padding = (dilation * (rows - 1) // 2, dilation * (columns - 1) // 2)
         return nnx.Conv(
@@ -101,8 +110,8 @@ class Layers:
         channels: int,
         *,
         scale: float = 1.0,
-        momentum: float = 0.9,
-        epsilon: float = 1e-5,
+        momentum: float | None = None,
+        epsilon: float | None = None,
         split: bool = False,
     ) -> BatchNorm:
         """Make a batch norm.
@@ -110,28 +119,33 @@ class Layers:
         Args:
           channels: of its input.
           scale: that it starts at.
-          momentum: what a step keeps of the running statistics; PyTorch's is 1 - this.
-          epsilon: added to the variance.
+          momentum: None: `norm_momentum`.
+          epsilon: None: `norm_epsilon`.
           split: whether the `model` axis has split its channels.
         """
         return BatchNorm(
             channels,
             split_dim=-1 if split else None,
             groups=self.norm_groups,
-            momentum=momentum,
-            epsilon=epsilon,
+            momentum=self.norm_momentum if momentum is None else momentum,
+            epsilon=self.norm_epsilon if epsilon is None else epsilon,
             scale_init=nnx.initializers.constant(scale),
             dtype=self.policy.compute_dtype,
             param_dtype=self.policy.param_dtype,
             rngs=self.rngs,
         )
 
-    def layer_norm(self, channels: int, *, epsilon: float = 1e-6) -> "LayerNorm":
-        """Make a layer norm over the channels of each pixel."""
+    def layer_norm(self, channels: int, *, epsilon: float | None = None) -> "LayerNorm":
+        """Make a layer norm over the channels of each pixel.
+
+        Args:
+          channels: of its input.
+          epsilon: None: `norm_epsilon`.
+        """
         return LayerNorm(
             channels,
             dtype=self.policy.compute_dtype,
-            epsilon=epsilon,
+            epsilon=self.norm_epsilon if epsilon is None else epsilon,
             param_dtype=self.policy.param_dtype,
             rngs=self.rngs,
         )

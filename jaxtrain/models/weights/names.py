@@ -1,0 +1,123 @@
+"""How other libraries name and lay out the arrays of a model."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+# Our name of an array -> its own there, after that of its layer.
+LEAVES = {
+    "kernel": "weight",
+    "scale": "weight",
+    "bias": "bias",
+    "mean": "running_mean",
+    "var": "running_var",
+}
+# Counted by PyTorch's batch norm, for a kind of average that nobody here takes.
+UNUSED = r"(.*\.)?num_batches_tracked"
+
+
+class Layout(NamedTuple):
+    """How an array of PyTorch becomes ours, and back; neither copies."""
+
+    from_torch: Callable[[np.ndarray], np.ndarray]
+    to_torch: Callable[[np.ndarray], np.ndarray]
+
+
+def _from_torch(array: np.ndarray) -> np.ndarray:
+    """Return (rows, columns, in, out) of (out, in, rows, columns), or the transpose."""
+    return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
+
+
+def _to_torch(array: np.ndarray) -> np.ndarray:
+    return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T
+
+
+# Kernels of convolutions and of dense layers, and vectors.
+USUAL = Layout(_from_torch, _to_torch)
+# A dense layer (in, out) that is a convolution of 1x1 there.
+POINTWISE = Layout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
+# A vector (channels,) that is (channels, 1, 1) there.
+PER_CHANNEL = Layout(lambda x: x[:, 0, 0], lambda x: x[:, None, None])
+
+
+def after_flatten(rows: int, columns: int) -> Layout:
+    """Return the layout of a dense layer whose input was an image of this size.
+
+    Its inputs have the order (rows, columns, channels), and there (channels, rows,
+    columns).
+    """
+
+    def from_torch(x: np.ndarray) -> np.ndarray:
+        return (
+            x.reshape(len(x), -1, rows, columns)
+            .transpose(2, 3, 1, 0)
+            .reshape(-1, len(x))
+        )
+
+    def to_torch(x: np.ndarray) -> np.ndarray:
+        outputs = x.shape[1]
+        return (
+            x.reshape(rows, columns, -1, outputs)
+            .transpose(3, 2, 0, 1)
+            .reshape(outputs, -1)
+        )
+
+    return Layout(from_torch, to_torch)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a library calls the arrays of a family of models.
+
+    Attributes:
+      layers: pattern of our path of a layer, such as `stage1_block2/conv1`, -> its name
+        there, with the groups of the pattern as `{0}`, `{1}`; `{1:-1}` is one less. A
+        pattern that matches the path of an array, such as `.../layer_scale/scale`,
+        names the array. Each path matches one.
+      first_conv: the layer that sees the image, there.
+      classifier: the layer that puts out the classes, there.
+      layouts: pattern of our path of an array -> its layout, where it is not `USUAL`.
+      unused: patterns of names there that have no counterpart here.
+    """
+
+    layers: Mapping[str, str]
+    first_conv: str
+    classifier: str
+    layouts: Mapping[str, Layout] = field(default_factory=lambda: MappingProxyType({}))
+    unused: tuple[str, ...] = ()
+
+    def name(self, path: str) -> str:
+        """Return the name there of an array of ours, such as `head/linear/kernel`."""
+        layer, _, leaf = path.rpartition("/")
+        for pattern, theirs in self.layers.items():
+            if match := re.fullmatch(pattern, path):
+                return theirs.format(*map(_part, match.groups()))
+            if match := re.fullmatch(pattern, layer):
+                return f"{theirs.format(*map(_part, match.groups()))}.{LEAVES[leaf]}"
+        raise AssertionError(f"{path} has no name there")
+
+    def layout(self, path: str) -> Layout:
+        """Return the layout of an array of ours."""
+        for pattern, layout in self.layouts.items():
+            if re.fullmatch(pattern, path):
+                return layout
+        return USUAL
+
+    def is_unused(self, name: str) -> bool:
+        """Say whether an array there has no counterpart here."""
+        return any(re.fullmatch(p, name) for p in (UNUSED, *self.unused))
+
+
+class _Number(int):
+    """The number of a layer, which other libraries may count from another one."""
+
+    def __format__(self, offset: str) -> str:
+        return str(int(self) + int(offset or 0))
+
+
+def _part(group: str) -> "str | _Number":
+    return _Number(group) if group.isdecimal() else group

@@ -1,0 +1,93 @@
+"""The models whose weights other libraries have, by our names and by theirs."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from jaxtrain.config import ModelConfig
+from jaxtrain.models import FIXED, MODELS
+from jaxtrain.models.weights import resnet
+from jaxtrain.models.weights.names import Names
+
+Library = Literal["timm", "torchvision"]
+# Options of a model that change nothing of what it computes once it is trained.
+IN_TRAINING = ("dropout", "drop_path", "aux_weight")
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model of another library that computes what one of ours does.
+
+    Attributes:
+      library: it is in.
+      architecture: its name there.
+      names: of its arrays there.
+      options: of our model, with which it computes the same; those that are left out
+        have our defaults there, too.
+      image_size: height and width that it was trained for, in pixels.
+      crop_pct: of the shorter side, what evaluations keep.
+      interpolation: how they resize images.
+      mean: of each channel, in 0..1.
+      std: of each channel, in 0..1.
+    """
+
+    library: Library
+    architecture: str
+    names: Names
+    options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    image_size: int = 224
+    crop_pct: float = 0.875
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+
+
+def _both(architecture: str, names: Names) -> tuple[Source, ...]:
+    """Return a model that timm and torchvision have alike."""
+    return (
+        Source("timm", architecture, names),
+        Source("torchvision", architecture, names),
+    )
+
+
+# What torchvision's files do not tell, how images are prepared, is that of the weights
+# it calls V1; a folder in timm's form tells it.
+SOURCES: dict[str, tuple[Source, ...]] = {
+    "resnet18": _both("resnet18", resnet.RESNET),
+    "resnet34": _both("resnet34", resnet.RESNET),
+    "resnet50": _both("resnet50", resnet.RESNET),
+    "resnet101": _both("resnet101", resnet.RESNET),
+    "resnet152": _both("resnet152", resnet.RESNET),
+}
+
+
+def find(library: Library, config: ModelConfig) -> Source | None:
+    """Return the model of a library that computes what ours does; None: it has none."""
+    for source in SOURCES.get(config.name, ()):
+        if source.library == library and _computes_same(source, config):
+            return source
+    return None
+
+
+def of_architecture(architecture: str) -> Iterator[tuple[str, Source]]:
+    """Yield our name, and the source, of each model with a name in other libraries."""
+    for name, sources in SOURCES.items():
+        for source in sources:
+            if source.architecture == architecture:
+                yield name, source
+
+
+def _computes_same(source: Source, config: ModelConfig) -> bool:
+    """Say whether the options of a config come to those of the source."""
+    parameters = inspect.signature(MODELS[config.name].__init__).parameters
+    defaults = {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if name not in (*FIXED, *IN_TRAINING)
+    }
+    given = {k: getattr(config, k) for k in defaults}
+    given = {k: v for k, v in given.items() if v is not None}
+    return {**defaults, **given} == {**defaults, **source.options}

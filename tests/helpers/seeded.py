@@ -1,0 +1,47 @@
+"""Weights and images made from names alone: the same in every environment.
+
+Needs NumPy only, as the scripts in `tests/oracles` import it beside PyTorch.
+"""
+
+import hashlib
+import math
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+
+def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return float32 values for an array in PyTorch's layout.
+
+    Kernels keep the size of what passes, about; statistics of norms are no 0 and 1.
+    """
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    leaf = name.rpartition(".")[2]
+    if leaf in ("running_var", "gamma", "layer_scale"):
+        return rng.uniform(0.5, 1.5, shape).astype(np.float32)
+    if leaf == "running_mean" or leaf == "bias":
+        return (0.1 * rng.standard_normal(shape)).astype(np.float32)
+    if len(shape) == 1:
+        return rng.uniform(0.5, 1.5, shape).astype(np.float32)
+    scale = math.sqrt(2 / math.prod(shape[1:]))
+    return rng.standard_normal(shape, np.float32) * np.float32(scale)
+
+
+def images(size: int, channels: int = 3) -> np.ndarray:
+    """Return two images of coloured squares and noise, float32, normalised.
+
+    Returns:
+      (2, size, size, channels).
+    """
+    rng = np.random.default_rng(size)
+    coarse = rng.standard_normal((2, 4, 4, channels))
+    at = np.arange(size) * 4 // size
+    fine = rng.standard_normal((2, size, size, channels))
+    return (1.5 * coarse[:, at][:, :, at] + 0.5 * fine).astype(np.float32)
+
+
+def digest(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the SHA-256 of the names and shapes of arrays, in the order of names."""
+    lines = [f"{name} {list(shape)}" for name, shape in sorted(shapes.items())]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

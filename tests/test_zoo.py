@@ -1,0 +1,81 @@
+"""Models against those of timm and torchvision, with the same weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jmp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxtrain.checkpoints.digest import flatten, name
+from jaxtrain.config import ModelConfig
+from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.weights.sources import SOURCES, Source
+from jaxtrain.training.state import split_model
+from jaxtrain.training.step import predict
+from tests.helpers import seeded
+
+FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
+# Written by tests/oracles/zoo.py.
+STORED = Path(__file__).parent / "data" / "zoo"
+# The quickest of each family; the others are left to the slow half.
+QUICK = ["timm.resnet18"]
+ALL = [(ours, source) for ours, sources in SOURCES.items() for source in sources]
+
+
+def key(source: Source) -> str:
+    return f"{source.library}.{source.architecture}"
+
+
+@pytest.mark.parametrize(
+    ("ours", "source"),
+    [
+        pytest.param(
+            *row, id=key(row[1]), marks=[] if key(row[1]) in QUICK else pytest.mark.slow
+        )
+        for row in ALL
+    ],
+)
+def test_outputs_are_those_of_the_other_library(ours: str, source: Source) -> None:
+    stored = json.loads((STORED / f"{key(source)}.json").read_text())
+    expected = np.array(stored["logits"])
+    size, options = stored["image_size"], dict(source.options)
+    blueprint = Blueprint(
+        config=ModelConfig(name=ours, **options),  # type: ignore[arg-type]
+        policy=FP32,
+        image_shape=(size, size, 3),
+        num_outputs=expected.shape[1],
+    )
+    model = blueprint.abstract()
+    abstract = split_model(model)[1:]
+    named, shapes = {}, {}
+    for path, x in flatten(abstract):
+        path = name(path).partition("/")[2]
+        named[path] = source.names.name(path)
+        unfilled = np.broadcast_to(np.float32(0), x.shape)
+        shapes[named[path]] = source.names.layout(path).to_torch(unfilled).shape
+    # Every array of theirs that takes part, exactly once, in its shape.
+    assert len(shapes) == len(named)
+    assert seeded.digest(shapes) == stored["digest"], sorted(shapes)
+
+    def fill(path: Any, x: Any) -> np.ndarray:
+        ours = name(path).partition("/")[2]
+        theirs = named[ours]
+        array = seeded.weights(theirs, shapes[theirs])
+        array = source.names.layout(ours).from_torch(array)
+        assert array.shape == x.shape
+        return np.ascontiguousarray(array)
+
+    weights = jax.tree_util.tree_map_with_path(fill, abstract)
+    graphdef = nnx.graphdef(model)
+    params, model_state = weights
+    logits = jax.jit(predict, static_argnums=0)(
+        graphdef, params, model_state, jnp.asarray(seeded.images(size))
+    )
+    # Float32 of a hundred layers against float64: 1e-6 of the largest, about.
+    worst = np.abs(logits - expected).max() / np.abs(expected).max()
+    assert worst <= 1e-5
