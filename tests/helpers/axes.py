@@ -23,6 +23,7 @@ from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
 from tests.helpers.command import float64
+from tests.helpers.shallow import SHORT, SIZES
 
 # Twice as many as devices that share a batch, so that a micro-batch of half can, too.
 BATCH_SIZE = 16
@@ -37,10 +38,12 @@ MODELS: dict[str, tuple[ModelConfig, int | str]] = {
     "resnet18": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), "global"),
     "resnet18, 64": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), 1),
     "resnet50": (ModelConfig(name="resnet50", width=0.0625, stem="cifar"), 2),
+    **{f"short {name}": (config, 1) for name, config in SHORT.items()},
 }
 
 
 IMAGES = {"cnn4": "64x64x3", "resnet18, 64": "64x64x3"}
+IMAGES |= {f"short {name}": f"{size}x{size}x3" for name, size in SIZES.items()}
 
 
 class Outcome(NamedTuple):

@@ -1,0 +1,122 @@
+"""Every family of models trains, in every precision, on any devices."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxtrain.checkpoints.digest import flatten
+from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.training import precision
+from jaxtrain.training.state import split_model
+from jaxtrain.training.step import apply_model, predict
+from tests.helpers.shallow import SHORT, SIZES
+from tests.test_axes import COVER, assert_same
+
+NUM_CLASSES = 4
+
+
+def blueprint(name: str, policy: str, num_groups: int = 1) -> Blueprint:
+    size = SIZES.get(name, 32)
+    return Blueprint(
+        config=SHORT[name],
+        policy=precision.parse(policy),
+        image_shape=(size, size, 3),
+        num_outputs=NUM_CLASSES,
+        norm_groups=num_groups,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHORT)
+def test_every_array_is_trained(name: str) -> None:
+    """Three steps lower the loss, and change every parameter and statistic."""
+    made = blueprint(name, "fp32")
+    graphdef = nnx.graphdef(made.abstract())
+    init = jax.jit(lambda key: split_model(made.build(nnx.Rngs(key)))[1:])
+    start = init(jax.random.key(0, impl="rbg"))
+    images = jax.random.normal(jax.random.key(1), (8, *made.image_shape))
+    labels = jnp.arange(8) % NUM_CLASSES
+
+    @jax.jit
+    def step(params: Any, state: Any, key: jax.Array) -> tuple[jax.Array, Any, Any]:
+        def loss(params: Any) -> tuple[jax.Array, Any]:
+            outputs, new = apply_model(graphdef, params, state, images, key)
+            losses = [
+                optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+                for logits in jax.tree.leaves(outputs)
+            ]
+            return sum(losses, jnp.float32(0)), new
+
+        (value, new), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        return value, jax.tree.map(lambda p, g: p - 0.02 * g, params, grads), new
+
+    params, state = start
+    losses = []
+    for number in range(3):
+        value, params, state = step(params, state, jax.random.key(number))
+        losses.append(float(value))
+    assert np.isfinite(losses).all() and losses[-1] < losses[0]
+    before, after = (dict(flatten(tree)) for tree in (start, (params, state)))
+    for path, new in after.items():
+        assert np.isfinite(new).all() and (new != before[path]).any(), path
+
+
+@pytest.mark.parametrize("policy", ["fp32", "bf16", "fp16", "pure_bf16", "fp64"])
+@pytest.mark.parametrize("name", SHORT)
+def test_dtypes(name: str, policy: str) -> None:
+    """Activations have the compute dtype, outputs theirs, gradients the parameters'."""
+    with jax.enable_x64(policy == "fp64"):
+        made = blueprint(name, policy)
+        graphdef, params, state = split_model(made.abstract())
+        images = jax.ShapeDtypeStruct((2, *made.image_shape), jnp.float32)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+
+        def loss(params: Any, state: Any, images: Any, key: Any) -> Any:
+            outputs, new = apply_model(graphdef, params, state, images, key)
+            return sum(x.astype(float).sum() for x in jax.tree.leaves(outputs)), new
+
+        graded = jax.value_and_grad(loss, has_aux=True)
+        (_, new), grads = jax.eval_shape(graded, params, state, images, key)
+        logits = jax.eval_shape(
+            lambda *args: predict(graphdef, *args), params, state, images
+        )
+        assert logits.dtype == made.policy.output_dtype
+        assert logits.shape == (2, NUM_CLASSES)
+        before, after = (
+            jax.tree.map(lambda x: x.dtype, tree)
+            for tree in ((params, state), (grads, new))
+        )
+        assert before == after
+        traced = jax.make_jaxpr(lambda *args: predict(graphdef, *args))(
+            params, state, images
+        )
+        for inputs in products(traced.jaxpr):
+            assert set(inputs) == {jnp.dtype(made.policy.compute_dtype)}
+
+
+def products(jaxpr: Any) -> list[list[Any]]:
+    """Return the dtypes of the inputs of every convolution and matrix product."""
+    found = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in ("conv_general_dilated", "dot_general"):
+            found.append([v.aval.dtype for v in equation.invars])
+        for inner in jax.tree.leaves(equation.params, is_leaf=is_jaxpr):
+            if is_jaxpr(inner):
+                found += products(getattr(inner, "jaxpr", inner))
+    return found
+
+
+def is_jaxpr(value: Any) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHORT)
+def test_any_devices_compute_what_one_does(name: str) -> None:
+    """Over the batch, parameters, channels, rows and columns, in float64."""
+    assert_same(f"short {name}", [{"meshes": COVER[:2]}])
