@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxtrain.dtypes import wide
@@ -51,7 +52,8 @@ def average_pool(
         around = ((0, 0), *around, (0, 0))
 
     def sums(x: jax.Array) -> jax.Array:
-        zero = jnp.zeros((), x.dtype)
+        # A constant: JAX differentiates no sums that begin with a traced number.
+        zero = np.zeros((), x.dtype)
         return lax.reduce_window(x, zero, lax.add, window, strides, around)
 
     wide_x = x.astype(wide(x.dtype))
