@@ -14,7 +14,13 @@ from jaxtrain.models.cnn4 import CNN4
 from jaxtrain.models.convnet import ConvNet
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.lenet import LeNet
+from jaxtrain.models.preact_resnet import PreActResNet18, PreActResNet50
+from jaxtrain.models.regnet import RegNetY080, RegNetY3_2GF, RegNetY4GF, RegNetY8GF
 from jaxtrain.models.resnet import ResNet18, ResNet34, ResNet50, ResNet101, ResNet152
+from jaxtrain.models.resnet_d import ResNet18D, ResNet50D
+from jaxtrain.models.resnext import ResNeXt50x32x4d, WideResNet50x2
+from jaxtrain.models.se_resnet import SEResNet18, SEResNet50
+from jaxtrain.models.wide_resnet import WideResNet28x10
 from jaxtrain.registry import check_no_options, find_row, given_options
 
 MODELS: dict[str, type[Model]] = {
@@ -26,6 +32,19 @@ MODELS: dict[str, type[Model]] = {
     "resnet50": ResNet50,
     "resnet101": ResNet101,
     "resnet152": ResNet152,
+    "resnet18d": ResNet18D,
+    "resnet50d": ResNet50D,
+    "seresnet18": SEResNet18,
+    "seresnet50": SEResNet50,
+    "wide_resnet50_2": WideResNet50x2,
+    "resnext50_32x4d": ResNeXt50x32x4d,
+    "preact_resnet18": PreActResNet18,
+    "preact_resnet50": PreActResNet50,
+    "wide_resnet28_10": WideResNet28x10,
+    "regnet_y_3_2gf": RegNetY3_2GF,
+    "regnet_y_4gf": RegNetY4GF,
+    "regnet_y_8gf": RegNetY8GF,
+    "regnety_080": RegNetY080,
 }
 
 # What every constructor takes (see `Model`).

@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from flax.typing import Initializer
 
 from jaxtrain.dtypes import wide
-from jaxtrain.models.layers import Layers
+from jaxtrain.models.layers import Layers, lecun_normal
 
 
 class Head(nnx.Module):
@@ -19,11 +20,17 @@ class Head(nnx.Module):
     """
 
     def __init__(
-        self, in_features: int, num_outputs: int, dropout: float, *, layers: Layers
+        self,
+        in_features: int,
+        num_outputs: int,
+        dropout: float,
+        *,
+        layers: Layers,
+        init: Initializer = lecun_normal,
     ):
         # Holds no random state: the key comes with each call.
         self.dropout = nnx.Dropout(dropout)
-        self.linear = layers.linear(in_features, num_outputs, split="out")
+        self.linear = layers.linear(in_features, num_outputs, init=init, split="out")
         self.dtype = layers.policy.output_dtype
         self.bare = False
 

@@ -93,12 +93,18 @@ class Layers:
         )
 
     def linear(
-        self, in_features: int, features: int, *, split: Split | None = None
+        self,
+        in_features: int,
+        features: int,
+        *,
+        init: Initializer = lecun_normal,
+        split: Split | None = None,
     ) -> nnx.Linear:
         """Make a dense layer."""
         return nnx.Linear(
             in_features,
             features,
+            kernel_init=init,
             **_split_metadata(split),
             dtype=self.policy.compute_dtype,
             param_dtype=self.policy.param_dtype,
@@ -173,6 +179,11 @@ def drop_path(rate: float) -> nnx.Dropout:
     of the examples, and divides it by 1 - `rate` for the others.
     """
     return nnx.Dropout(rate, broadcast_dims=(1, 2, 3))
+
+
+def drop_path_rates(rate: float, num_blocks: int) -> list[float]:
+    """Return the rate of each block: it rises evenly from 0 to `rate`."""
+    return [rate * index / max(1, num_blocks - 1) for index in range(num_blocks)]
 
 
 def _split_metadata(split: Split | None) -> dict[str, Any]:

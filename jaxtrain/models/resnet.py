@@ -3,9 +3,11 @@
 As in torchvision, a bottleneck strides in its 3x3 convolution, not in its first 1x1.
 The last batch norm of each block starts at scale 0, so that a block starts as its
 shortcut (Goyal et al. 2017, arXiv:1706.02677).
+
+Its relatives are in the files beside it: they have other blocks, stems or heads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -14,7 +16,15 @@ from flax import nnx
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head
-from jaxtrain.models.layers import Layers, Split, scale_channels
+from jaxtrain.models.layers import (
+    Layers,
+    Split,
+    drop_path,
+    drop_path_rates,
+    scale_channels,
+)
+
+Stem = Literal["imagenet", "cifar"]
 
 # Keeps the variance of the gradients from layer to layer (He et al. 2015,
 # arXiv:1502.01852, equation 14).
@@ -27,6 +37,7 @@ def conv(
     size: int,
     *,
     stride: int = 1,
+    groups: int = 1,
     split: Split | None = None,
     layers: Layers,
 ) -> nnx.Conv:
@@ -36,6 +47,7 @@ def conv(
         channels,
         size,
         stride=stride,
+        groups=groups,
         bias=False,
         init=he_normal,
         split=split,
@@ -52,16 +64,29 @@ class Block(nnx.Module):
         out_channels = channels * self.expansion
         self.project = stride != 1 or in_channels != out_channels
         if self.project:
-            self.shortcut_conv = conv(
-                in_channels, out_channels, 1, stride=stride, layers=layers
-            )
-            self.shortcut_norm = layers.batch_norm(out_channels)
+            self.add_shortcut(in_channels, out_channels, stride, layers)
+        # The model sets the rate: it depends on how many blocks there are.
+        self.drop_path = drop_path(0.0)
+
+    def add_shortcut(
+        self, in_channels: int, out_channels: int, stride: int, layers: Layers
+    ) -> None:
+        """Create the layers of a shortcut that changes the shape."""
+        self.shortcut_conv = conv(
+            in_channels, out_channels, 1, stride=stride, layers=layers
+        )
+        self.shortcut_norm = layers.batch_norm(out_channels)
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
-        shortcut = self.shortcut_norm(self.shortcut_conv(x)) if self.project else x
-        return nnx.relu(self.residual(x) + shortcut)
+        shortcut = self.shortcut(x) if self.project else x
+        residual = self.drop_path(self.residual(x, rngs), rngs=rngs)
+        return nnx.relu(residual + shortcut)
 
-    def residual(self, x: jax.Array) -> jax.Array:
+    def shortcut(self, x: jax.Array) -> jax.Array:
+        """Return the shortcut, where it changes the shape."""
+        return self.shortcut_norm(self.shortcut_conv(x))
+
+    def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
         """Return the residual branch, before the sum and the last ReLU."""
         raise NotImplementedError
 
@@ -80,7 +105,7 @@ class BasicBlock(Block):
         self.conv2 = conv(channels, channels, 3, split="in", layers=layers)
         self.norm2 = layers.batch_norm(channels, scale=0.0)
 
-    def residual(self, x: jax.Array) -> jax.Array:
+    def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
         x = nnx.relu(self.norm1(self.conv1(x)))
         return self.norm2(self.conv2(x))
 
@@ -90,28 +115,59 @@ class Bottleneck(Block):
 
     expansion = 4
 
-    def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int,
+        inner: int | None = None,
+        groups: int = 1,
+        layers: Layers,
+    ):
+        """Create the layers.
+
+        Args:
+          in_channels: of the input.
+          channels: of the output, over `expansion`.
+          stride: of the 3x3 convolution.
+          inner: channels between the convolutions; None: `channels`.
+          groups: of channels that do not see each other in the 3x3 convolution.
+          layers: makes them.
+        """
         super().__init__(in_channels, channels, stride=stride, layers=layers)
         out_channels = channels * self.expansion
-        self.conv1 = conv(in_channels, channels, 1, split="out", layers=layers)
-        self.norm1 = layers.batch_norm(channels, split=True)
-        self.conv2 = conv(
-            channels, channels, 3, stride=stride, split="in", layers=layers
+        inner = inner or channels
+        # Groups take all of their channels on one device: then both stay whole.
+        split = groups == 1
+        self.conv1 = conv(
+            in_channels, inner, 1, split="out" if split else None, layers=layers
         )
-        self.norm2 = layers.batch_norm(channels)
+        self.norm1 = layers.batch_norm(inner, split=split)
+        self.conv2 = conv(
+            *(inner, inner, 3),
+            stride=stride,
+            groups=groups,
+            split="in" if split else None,
+            layers=layers,
+        )
+        self.norm2 = layers.batch_norm(inner)
         # Whole: split, it would need a reduction of its own, of four times the
         # channels.
-        self.conv3 = conv(channels, out_channels, 1, layers=layers)
+        self.conv3 = conv(inner, out_channels, 1, layers=layers)
         self.norm3 = layers.batch_norm(out_channels, scale=0.0)
 
-    def residual(self, x: jax.Array) -> jax.Array:
+    def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+        return self.norm3(self.conv3(self.inside(x)))
+
+    def inside(self, x: jax.Array) -> jax.Array:
+        """Return what the last convolution takes."""
         x = nnx.relu(self.norm1(self.conv1(x)))
-        x = nnx.relu(self.norm2(self.conv2(x)))
-        return self.norm3(self.conv3(x))
+        return nnx.relu(self.norm2(self.conv2(x)))
 
 
 class ResNet(Model):
-    """A stem, four stages of residual blocks, and the mean over the image."""
+    """A stem, stages of residual blocks, and the mean over the image."""
 
     # Of a convolution of one row a device, XLA computes the gradient wrongly.
     min_share = 2
@@ -128,44 +184,91 @@ class ResNet(Model):
         layers: Layers,
         width: float = 1.0,
         dropout: float = 0.0,
-        stem: Literal["imagenet", "cifar"] = "imagenet",
+        drop_path: float = 0.0,
+        stem: Stem = "imagenet",
     ):
-        self.stride = 32 if stem == "imagenet" else 8
-        size, stride = (7, 2) if stem == "imagenet" else (3, 1)
+        num_stages = len(self.depths)
+        self.stride = 2 ** (num_stages + (1 if stem == "imagenet" else -1))
         features = scale_channels(64, width)
-        self.add_piece(
-            _imagenet_stem if stem == "imagenet" else _stem,
-            stem_conv=conv(
-                image_shape[2], features, size, stride=stride, layers=layers
-            ),
-            stem_norm=layers.batch_norm(features),
+        self.add_stem(image_shape[2], features, stem, layers)
+        channels = [scale_channels(64 * 2**i, width) for i in range(num_stages)]
+        features = self.add_blocks(
+            features, channels, self.depths, drop_path=drop_path, layers=layers
         )
-        for name, stage, index in self._block_names():
-            channels = scale_channels(64 * 2**stage, width)
-            stride = 2 if stage > 0 and index == 0 else 1
-            block = self.block(features, channels, stride=stride, layers=layers)
-            self.add_piece(Block.__call__, **{name: block})
-            features = channels * self.block.expansion
-        self.add_piece(_head, head=Head(features, num_outputs, dropout, layers=layers))
+        head = Head(features, num_outputs, dropout, layers=layers)
+        self.add_head(features, head, layers)
 
-    def _block_names(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the name, the stage and the index in the stage of each block."""
-        for stage, depth in enumerate(self.depths):
+    def add_stem(
+        self, in_channels: int, channels: int, stem: Stem, layers: Layers
+    ) -> None:
+        """Append the first convolutions."""
+        size, stride = (7, 2) if stem == "imagenet" else (3, 1)
+        self.add_piece(
+            conv_and_pool if stem == "imagenet" else conv_alone,
+            stem_conv=conv(in_channels, channels, size, stride=stride, layers=layers),
+            stem_norm=layers.batch_norm(channels),
+        )
+
+    def add_blocks(
+        self,
+        features: int,
+        channels: Sequence[int],
+        depths: Sequence[int],
+        *,
+        stride: int = 1,
+        drop_path: float,
+        layers: Layers,
+        **options: Any,
+    ) -> int:
+        """Append the blocks of all stages.
+
+        Args:
+          features: channels of the input.
+          channels: of the blocks of each stage.
+          depths: blocks in each stage.
+          stride: of the first stage; that of the others is 2.
+          drop_path: of the last block. It rises evenly from 0 at the first.
+          layers: makes the layers.
+          **options: of each block.
+
+        Returns:
+          Channels of the output.
+        """
+        rates = iter(drop_path_rates(drop_path, sum(depths)))
+        for stage, (width, depth) in enumerate(zip(channels, depths, strict=True)):
             for index in range(depth):
-                yield f"stage{stage + 1}_block{index + 1}", stage, index
+                block = self.block(
+                    *(features, width), stride=stride, layers=layers, **options
+                )
+                block.drop_path.rate = next(rates)
+                name = f"stage{stage + 1}_block{index + 1}"
+                self.add_piece(self.block.__call__, **{name: block})
+                features, stride = width * self.block.expansion, 1
+            stride = 2
+        return features
+
+    def add_head(self, features: int, head: Head, layers: Layers) -> None:
+        """Append the layers after the blocks, which put out `features` channels."""
+        self.add_piece(_head, head=head)
 
 
-def _stem(
-    conv: nnx.Conv, norm: BatchNorm, images: jax.Array, rngs: nnx.Rngs | None
+def conv_alone(
+    conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
-    return nnx.relu(norm(conv(images)))
+    """Apply a convolution, a batch norm and a ReLU."""
+    return nnx.relu(norm(conv(x)))
 
 
-def _imagenet_stem(
-    conv: nnx.Conv, norm: BatchNorm, images: jax.Array, rngs: nnx.Rngs | None
+def conv_and_pool(
+    conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
+    """Apply them, and halve rows and columns by maxima."""
+    return pool(conv_alone(conv, norm, x, rngs))
+
+
+def pool(x: jax.Array) -> jax.Array:
+    """Take the maximum of each 3x3 window around every second pixel."""
     padding: Any = ((1, 1), (1, 1))  # Any: Flax annotates it as a string only.
-    x = _stem(conv, norm, images, rngs)
     return nnx.max_pool(x, (3, 3), strides=(2, 2), padding=padding)
 
 

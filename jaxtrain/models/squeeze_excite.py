@@ -2,9 +2,10 @@
 
 import jax
 from flax import nnx
+from flax.typing import Initializer
 
 from jaxtrain.models.activations import Activation
-from jaxtrain.models.layers import Layers
+from jaxtrain.models.layers import Layers, lecun_normal
 
 
 class SqueezeExcite(nnx.Module):
@@ -18,9 +19,10 @@ class SqueezeExcite(nnx.Module):
         layers: Layers,
         activation: Activation = nnx.relu,
         gate: Activation = nnx.sigmoid,
+        init: Initializer = lecun_normal,
     ):
-        self.squeeze = layers.linear(channels, squeezed)
-        self.excite = layers.linear(squeezed, channels)
+        self.squeeze = layers.linear(channels, squeezed, init=init)
+        self.excite = layers.linear(squeezed, channels, init=init)
         self.activation = activation
         self.gate = gate
 

@@ -1,0 +1,140 @@
+"""RegNetY (Radosavovic et al. 2020, arXiv:2003.13678).
+
+A linear rule, rounded, generates the channels and the depth of all stages from four
+numbers (section 3.3): `w_0`, `w_a`, `w_m` and the depth.
+"""
+
+from itertools import groupby
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jaxtrain.models.head import Head
+from jaxtrain.models.layers import Layers, scale_channels
+from jaxtrain.models.resnet import (
+    Bottleneck,
+    ResNet,
+    Stem,
+    conv,
+    conv_alone,
+    he_normal,
+)
+from jaxtrain.models.squeeze_excite import SqueezeExcite
+
+# Of the last layer, in the reference implementation (pycls), timm and torchvision.
+_head_init = nnx.initializers.normal(0.01)
+
+
+class RegNetBlock(Bottleneck):
+    """A bottleneck that narrows nothing, with a gate before its last convolution."""
+
+    expansion = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        group_width: int,
+        layers: Layers,
+        **options: Any,
+    ):
+        groups = channels // min(group_width, channels)
+        super().__init__(in_channels, channels, groups=groups, layers=layers, **options)
+        # A quarter of the channels that the block takes, not of those it gates.
+        squeezed = max(1, round(in_channels / 4))
+        self.se = SqueezeExcite(channels, squeezed, layers=layers, init=he_normal)
+
+    def inside(self, x: jax.Array) -> jax.Array:
+        return self.se(super().inside(x))
+
+
+class RegNet(ResNet):
+    """A 3x3 convolution, stages of generated widths, and the mean over the image."""
+
+    block = RegNetBlock
+    # Number of blocks.
+    depth: ClassVar[int]
+    # Channels of the first block, what each further one adds, and the step from stage
+    # to stage, as a factor.
+    w_0: ClassVar[int]
+    w_a: ClassVar[float]
+    w_m: ClassVar[float]
+    # Channels in a group.
+    group_width: ClassVar[int]
+    # Fraction of a stage's channels that may be lost where they are rounded to whole
+    # groups; where it would be more, they are rounded up.
+    max_loss: ClassVar[float] = 1.0
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        width: float = 1.0,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+        stem: Stem = "imagenet",
+    ):
+        channels, depths = zip(*self.stages(), strict=True)
+        # For small images, neither the stem nor the first stage strides.
+        stride = 2 if stem == "imagenet" else 1
+        self.stride = stride**2 * 2 ** (len(depths) - 1)
+        features = scale_channels(32, width)
+        self.add_piece(
+            conv_alone,
+            stem_conv=conv(image_shape[2], features, 3, stride=stride, layers=layers),
+            stem_norm=layers.batch_norm(features),
+        )
+        features = self.add_blocks(
+            features,
+            [self._whole_groups(scale_channels(c, width)) for c in channels],
+            depths,
+            stride=stride,
+            drop_path=drop_path,
+            group_width=self.group_width,
+            layers=layers,
+        )
+        head = Head(features, num_outputs, dropout, layers=layers, init=_head_init)
+        self.add_head(features, head, layers)
+
+    @classmethod
+    def stages(cls) -> list[tuple[int, int]]:
+        """Return channels and number of blocks of each stage (equations 2 to 4)."""
+        linear = cls.w_0 + cls.w_a * np.arange(cls.depth)
+        steps = np.round(np.log(linear / cls.w_0) / np.log(cls.w_m))
+        channels = 8 * np.round(cls.w_0 * cls.w_m**steps / 8)
+        return [(int(c), len(list(blocks))) for c, blocks in groupby(channels)]
+
+    def _whole_groups(self, channels: int) -> int:
+        """Round to a multiple of the channels in a group."""
+        group = min(self.group_width, channels)
+        rounded = (channels + group // 2) // group * group
+        return rounded if rounded >= (1 - self.max_loss) * channels else rounded + group
+
+
+class RegNetY3_2GF(RegNet):  # noqa: N801
+    depth, w_0, w_a, w_m = 21, 80, 42.63, 2.66
+    group_width = 24
+
+
+class RegNetY4GF(RegNet):
+    depth, w_0, w_a, w_m = 22, 96, 31.41, 2.24
+    group_width = 64
+
+
+class RegNetY8GF(RegNet):
+    """As torchvision has it, which rounds 192 channels of the first stage to 224."""
+
+    depth, w_0, w_a, w_m = 17, 192, 76.82, 2.19
+    group_width = 56
+    max_loss = 0.1
+
+
+class RegNetY080(RegNetY8GF):
+    """RegNetY-8GF as in the paper and timm: it has 168."""
+
+    max_loss = 1.0
