@@ -14,6 +14,7 @@ from flax import nnx
 from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.weights.names import Names
 from jaxtrain.models.weights.sources import SOURCES, Source
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
@@ -24,7 +25,32 @@ FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 STORED = Path(__file__).parent / "data" / "zoo"
 # The quickest of each family; the others are left to the slow half.
 QUICK = ["timm.resnet18"]
-ALL = [(ours, source) for ours, sources in SOURCES.items() for source in sources]
+# Compared with, but not a source of weights.
+WIDE_RESNET = Names(
+    layers={
+        r"stem_conv": "features.init_block",
+        r"stage(\d+)_block(\d+)/conv(\d)": "features.stage{0}.unit{1}.body.conv{2}.conv",
+        r"stage(\d+)_block(\d+)/norm(\d)": "features.stage{0}.unit{1}.body.conv{2}.bn",
+        r"stage(\d+)_block(\d+)/shortcut_conv": (
+            "features.stage{0}.unit{1}.identity_conv"
+        ),
+        r"last_norm": "features.post_activ.bn",
+        r"head/linear": "output",
+    },
+    first_conv="features.init_block",
+    classifier="output",
+)
+ORACLES: dict[str, tuple[Source, ...]] = {
+    "wide_resnet28_10": (
+        Source("pytorchcv", "wrn28_10_cifar10", WIDE_RESNET),  # pyright: ignore
+    )
+}
+ALL = [
+    (ours, source)
+    for table in (SOURCES, ORACLES)
+    for ours, sources in table.items()
+    for source in sources
+]
 
 
 def key(source: Source) -> str:

@@ -1,8 +1,10 @@
 """Write what models of timm and torchvision put out, which ours are compared with.
 
-Run it in an environment of its own, with PyTorch, timm 1.0 and torchvision:
+Run it in an environment of its own, with PyTorch, timm 1.0, torchvision and, for a
+model that neither has, pytorchcv:
 
     python -m tests.oracles.zoo timm:resnet18@97 torchvision:resnet18@97
+    python -m tests.oracles.zoo pytorchcv:wrn28_10_cifar10@29
 
 Each is given weights made from their names (`tests.helpers.seeded`), and computes in
 float64 what it puts out for two images of the size that is given. A file of each in
@@ -13,6 +15,7 @@ import json
 import sys
 from pathlib import Path
 
+import pytorchcv.model_provider  # pyright: ignore[reportMissingImports]
 import timm  # pyright: ignore[reportMissingImports]
 import torch  # pyright: ignore[reportMissingImports]
 import torchvision  # pyright: ignore[reportMissingImports]
@@ -26,6 +29,8 @@ NUM_CLASSES = 10
 def create(library: str, name: str):
     if library == "timm":
         return timm.create_model(name, num_classes=NUM_CLASSES)
+    if library == "pytorchcv":
+        return pytorchcv.model_provider.get_model(name, num_classes=NUM_CLASSES)
     options = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
     return torchvision.models.get_model(name, num_classes=NUM_CLASSES, **options)
 

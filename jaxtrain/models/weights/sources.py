@@ -8,7 +8,7 @@ from typing import Literal
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import FIXED, MODELS
-from jaxtrain.models.weights import resnet
+from jaxtrain.models.weights import regnet, resnet
 from jaxtrain.models.weights.names import Names
 
 Library = Literal["timm", "torchvision"]
@@ -61,6 +61,24 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "resnet50": _both("resnet50", resnet.RESNET),
     "resnet101": _both("resnet101", resnet.RESNET),
     "resnet152": _both("resnet152", resnet.RESNET),
+    "wide_resnet50_2": _both("wide_resnet50_2", resnet.RESNET),
+    "resnext50_32x4d": _both("resnext50_32x4d", resnet.RESNET),
+    "resnet18d": (Source("timm", "resnet18d", resnet.RESNET_D),),
+    "resnet50d": (Source("timm", "resnet50d", resnet.RESNET_D),),
+    "seresnet18": (Source("timm", "seresnet18", resnet.SE_RESNET),),
+    "seresnet50": (Source("timm", "seresnet50", resnet.SE_RESNET),),
+    "preact_resnet18": (Source("timm", "resnetv2_18", resnet.PREACT_RESNET),),
+    "preact_resnet50": (Source("timm", "resnetv2_50", resnet.PREACT_RESNET),),
+    "regnet_y_3_2gf": (
+        Source("timm", "regnety_032", regnet.TIMM),
+        Source("torchvision", "regnet_y_3_2gf", regnet.TORCHVISION),
+    ),
+    "regnet_y_4gf": (Source("timm", "regnety_040", regnet.TIMM),),
+    "regnet_y_8gf": (
+        Source("timm", "regnety_080_tv", regnet.TIMM),
+        Source("torchvision", "regnet_y_8gf", regnet.TORCHVISION),
+    ),
+    "regnety_080": (Source("timm", "regnety_080", regnet.TIMM),),
 }
 
 
