@@ -14,6 +14,7 @@ from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
+from tests.helpers.axes import disturb
 from tests.helpers.shallow import SHORT, SIZES
 from tests.test_axes import COVER, assert_same
 
@@ -38,7 +39,8 @@ def test_every_array_is_trained(name: str) -> None:
     made = blueprint(name, "fp32")
     graphdef = nnx.graphdef(made.abstract())
     init = jax.jit(lambda key: split_model(made.build(nnx.Rngs(key)))[1:])
-    start = init(jax.random.key(0, impl="rbg"))
+    params, state = init(jax.random.key(0, impl="rbg"))
+    start = disturb(params), state
     images = jax.random.normal(jax.random.key(1), (8, *made.image_shape))
     labels = jnp.arange(8) % NUM_CLASSES
 
