@@ -22,15 +22,18 @@ from jaxtrain.models.head import Head
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 BF16 = jmp.get_policy("params=float32,compute=bfloat16,output=float32")
 DIGITS, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
-RESNETS = [name for name in MODELS if name.startswith("resnet")]
+RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 # Real computation, at a fraction of the size; lenet takes no options.
 TINY = {name: ModelConfig(name=name, width=0.125) for name in MODELS}
 TINY |= {"lenet": ModelConfig(name="lenet")}
 TINY |= {name: ModelConfig(name=name, width=0.125, stem="cifar") for name in RESNETS}
-# Every class of layer and block; the deeper ResNets repeat these.
+# Every class of layer and block; the deeper ResNets repeat these. Other families are
+# tested at a small depth (see `test_families.py`).
 SHALLOW = ["lenet", "convnet", "cnn4", "resnet18"]
 DEEP = [
-    pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name not in SHALLOW
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in RESNETS
+    if name not in SHALLOW
 ]
 
 ABSTRACT: dict[str, Model] = {}
@@ -119,7 +122,8 @@ def random_images(*shape: int) -> jax.Array:
 
 # LeNet-5 with full connections: 156 + 2,416 + 48,120 + 10,164 + 850. ResNets: the
 # num_params of the torchvision model cards; ResNet-18 for CIFAR-10: 11.17M in
-# kuangliu/pytorch-cifar. The two others by hand, layer by layer.
+# kuangliu/pytorch-cifar. Relatives of the ResNet: timm, torchvision, and the paper of
+# the wide ones. The two others by hand, layer by layer.
 @pytest.mark.parametrize(
     ("config", "shape", "num_outputs", "count"),
     [
@@ -147,6 +151,27 @@ def random_images(*shape: int) -> jax.Array:
         pytest.param(
             *(ModelConfig(name="resnet152"), IMAGENET, 1000, 60_192_808),
             marks=pytest.mark.slow,
+        ),
+        (ModelConfig(name="resnet18d"), IMAGENET, 1000, 11_708_744),
+        (ModelConfig(name="seresnet18"), IMAGENET, 1000, 11_779_624),
+        (ModelConfig(name="resnext50_32x4d"), IMAGENET, 1000, 25_028_904),
+        (ModelConfig(name="preact_resnet18"), IMAGENET, 1000, 11_687_720),
+        (ModelConfig(name="wide_resnet28_10"), CIFAR, 10, 36_479_194),
+        (ModelConfig(name="wide_resnet28_10"), CIFAR, 100, 36_536_884),
+        *(
+            pytest.param(
+                *(ModelConfig(name=name), IMAGENET, 1000, count), marks=pytest.mark.slow
+            )
+            for name, count in (
+                ("resnet50d", 25_576_264),
+                ("seresnet50", 28_088_024),
+                ("wide_resnet50_2", 68_883_240),
+                ("preact_resnet50", 25_549_352),
+                ("regnet_y_3_2gf", 19_436_338),
+                ("regnet_y_4gf", 20_646_656),
+                ("regnet_y_8gf", 39_381_472),
+                ("regnety_080", 39_180_068),
+            )
         ),
     ],
     ids=lambda value: value.name if isinstance(value, ModelConfig) else None,

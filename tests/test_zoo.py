@@ -25,15 +25,14 @@ FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 STORED = Path(__file__).parent / "data" / "zoo"
 # The quickest of each family; the others are left to the slow half.
 QUICK = ["timm.resnet18"]
+BLOCK = r"stage(\d+)_block(\d+)"
 # Compared with, but not a source of weights.
 WIDE_RESNET = Names(
     layers={
         r"stem_conv": "features.init_block",
-        r"stage(\d+)_block(\d+)/conv(\d)": "features.stage{0}.unit{1}.body.conv{2}.conv",
-        r"stage(\d+)_block(\d+)/norm(\d)": "features.stage{0}.unit{1}.body.conv{2}.bn",
-        r"stage(\d+)_block(\d+)/shortcut_conv": (
-            "features.stage{0}.unit{1}.identity_conv"
-        ),
+        rf"{BLOCK}/conv(\d)": "features.stage{0}.unit{1}.body.conv{2}.conv",
+        rf"{BLOCK}/norm(\d)": "features.stage{0}.unit{1}.body.conv{2}.bn",
+        rf"{BLOCK}/shortcut_conv": "features.stage{0}.unit{1}.identity_conv",
         r"last_norm": "features.post_activ.bn",
         r"head/linear": "output",
     },

@@ -15,7 +15,7 @@ from jaxtrain.models.resnet import Block, ResNet, Stem, conv, pool
 
 
 class PreActBlock(Block):
-    """Normalises its input, for the residual branch and for a shortcut that projects."""
+    """Normalises its input, for the residual branch and a shortcut that projects."""
 
     def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
         super().__init__(in_channels, channels, stride=stride, layers=layers)

@@ -45,7 +45,9 @@ class RegNetBlock(Bottleneck):
         super().__init__(in_channels, channels, groups=groups, layers=layers, **options)
         # A quarter of the channels that the block takes, not of those it gates.
         squeezed = max(1, round(in_channels / 4))
-        self.se = SqueezeExcite(channels, squeezed, layers=layers, init=he_normal)
+        self.se = SqueezeExcite(
+            channels, squeezed, layers=layers, init=he_normal, split=groups > 1
+        )
 
     def inside(self, x: jax.Array) -> jax.Array:
         return self.se(super().inside(x))
@@ -116,7 +118,7 @@ class RegNet(ResNet):
         return rounded if rounded >= (1 - self.max_loss) * channels else rounded + group
 
 
-class RegNetY3_2GF(RegNet):  # noqa: N801
+class RegNetY3_2GF(RegNet):
     depth, w_0, w_a, w_m = 21, 80, 42.63, 2.66
     group_width = 24
 

@@ -138,23 +138,23 @@ class Bottleneck(Block):
         super().__init__(in_channels, channels, stride=stride, layers=layers)
         out_channels = channels * self.expansion
         inner = inner or channels
-        # Groups take all of their channels on one device: then both stay whole.
-        split = groups == 1
-        self.conv1 = conv(
-            in_channels, inner, 1, split="out" if split else None, layers=layers
-        )
-        self.norm1 = layers.batch_norm(inner, split=split)
+        # Groups are split, too, and then only the last convolution adds up.
+        grouped = groups > 1
+        self.conv1 = conv(in_channels, inner, 1, split="out", layers=layers)
+        self.norm1 = layers.batch_norm(inner, split=True)
         self.conv2 = conv(
             *(inner, inner, 3),
             stride=stride,
             groups=groups,
-            split="in" if split else None,
+            split="out" if grouped else "in",
             layers=layers,
         )
-        self.norm2 = layers.batch_norm(inner)
-        # Whole: split, it would need a reduction of its own, of four times the
-        # channels.
-        self.conv3 = conv(inner, out_channels, 1, layers=layers)
+        self.norm2 = layers.batch_norm(inner, split=grouped)
+        # Whole, without groups: split, it would need a reduction of its own, of four
+        # times the channels.
+        self.conv3 = conv(
+            inner, out_channels, 1, split="in" if grouped else None, layers=layers
+        )
         self.norm3 = layers.batch_norm(out_channels, scale=0.0)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:

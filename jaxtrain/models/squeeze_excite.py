@@ -20,9 +20,25 @@ class SqueezeExcite(nnx.Module):
         activation: Activation = nnx.relu,
         gate: Activation = nnx.sigmoid,
         init: Initializer = lecun_normal,
+        split: bool = False,
     ):
-        self.squeeze = layers.linear(channels, squeezed, init=init)
-        self.excite = layers.linear(squeezed, channels, init=init)
+        """Make the layers.
+
+        Args:
+          channels: of its input.
+          squeezed: features that the gates are computed from.
+          layers: makes them.
+          activation: of these features.
+          gate: from numbers to 0..1.
+          init: of the kernels.
+          split: whether the `model` axis has split the channels.
+        """
+        self.squeeze = layers.linear(
+            channels, squeezed, init=init, split="in" if split else None
+        )
+        self.excite = layers.linear(
+            squeezed, channels, init=init, split="out" if split else None
+        )
         self.activation = activation
         self.gate = gate
 

@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import numpy as np
+from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain import own
@@ -119,6 +120,28 @@ def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
                     f"image {side} = {size} is too small for parallel.{axis} = "
                     f"{devices}: each device needs {model.min_share} rows or columns "
                     f"of the last layer, {least} pixels in all; see data.image_size"
+                )
+
+
+def check_groups(model: Model, mesh: Mesh) -> None:
+    """Check that the `model` axis splits the convolutions of groups evenly.
+
+    If images share the other devices, and their channels are whole, XLA (jax 0.10.2)
+    multiplies the gradient of such a kernel by the size of this axis.
+    """
+    devices = mesh.shape["model"]
+    if devices == 1:
+        return
+    for path, layer in nnx.iter_modules(model):
+        if isinstance(layer, nnx.Conv) and layer.feature_group_count > 1:
+            split = layer.kernel.get_metadata("split_dim", None) == -1
+            channels = layer.out_features
+            if not split or channels % devices:
+                raise UserError(
+                    f"parallel.model = {devices} does not split the {channels} "
+                    f"channels of {'/'.join(map(str, path))}, a convolution of groups, "
+                    "and XLA then computes its gradient wrongly; "
+                    + ("set another" if split else "set parallel.model = 1")
                 )
 
 

@@ -1,0 +1,131 @@
+"""Relatives of the ResNet: widths, stochastic depth, and what options change."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jmp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxtrain.config import ModelConfig
+from jaxtrain.errors import UserError
+from jaxtrain.models import build
+from jaxtrain.models.layers import Layers
+from jaxtrain.models.preact_resnet import PreActResNet18
+from jaxtrain.models.regnet import RegNet, RegNetY3_2GF, RegNetY4GF, RegNetY8GF
+from jaxtrain.models.resnet import BasicBlock, Block, ResNet, ResNet18
+from jaxtrain.models.wide_resnet import WideBlock, WideResNet
+
+FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
+
+
+class Wide(WideResNet):
+    depth, widening = 16, 8
+
+
+class Short(RegNet):
+    depth, w_0, w_a, w_m = 4, 16, 8.0, 2.0
+    group_width = 24
+
+
+def create(model: type[ResNet], size: int = 32, **options: Any) -> Any:
+    def make() -> ResNet:
+        layers = Layers(policy=FP32, rngs=nnx.Rngs(0))
+        return model((size, size, 3), 10, layers=layers, **options)
+
+    return nnx.eval_shape(make)
+
+
+def blocks(model: Any) -> list[Any]:
+    layers = [getattr(model, piece.names[0]) for piece in model.pieces]
+    return [layer for layer in layers if isinstance(layer, Block)]
+
+
+# Depths and widths of the models in pycls, the reference implementation; the first
+# width of the 8GF is torchvision's.
+@pytest.mark.parametrize(
+    ("model", "depths", "widths"),
+    [
+        pytest.param(
+            *(RegNetY3_2GF, [2, 5, 13, 1], [72, 216, 576, 1512]), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            *(RegNetY4GF, [2, 6, 12, 2], [128, 192, 512, 1088]), marks=pytest.mark.slow
+        ),
+        (RegNetY8GF, [2, 4, 10, 1], [224, 448, 896, 2016]),
+    ],
+)
+def test_regnet_stages(
+    model: type[RegNet], depths: list[int], widths: list[int]
+) -> None:
+    assert [depth for _, depth in model.stages()] == depths
+    channels = [block.conv3.out_features for block in blocks(create(model))]
+    assert channels == [
+        w for w, d in zip(widths, depths, strict=True) for _ in range(d)
+    ]
+
+
+@pytest.mark.parametrize("model", [ResNet18, PreActResNet18, Wide, Short])
+def test_drop_path_rises_from_0_to_its_rate(model: type[ResNet]) -> None:
+    rates = [b.drop_path.rate for b in blocks(create(model, drop_path=0.3))]
+    np.testing.assert_allclose(rates, np.linspace(0, 0.3, len(rates)), atol=1e-12)
+    assert {b.drop_path.rate for b in blocks(create(model))} == {0}
+
+
+def test_a_dropped_branch_leaves_the_shortcut() -> None:
+    """In training; of the others, the branch is divided by what is kept."""
+
+    @jax.jit
+    def run(x: jax.Array) -> tuple[jax.Array, ...]:
+        layers = Layers(policy=FP32, rngs=nnx.Rngs(0))
+        block: Any = BasicBlock(4, 4, stride=1, layers=layers)
+        block.norm2.scale[...] = jnp.ones(4)
+        block.drop_path.rate = 0.5
+        block.eval()
+        branch, evaluated = block.residual(x, None), block(x)
+        block.drop_path.train()
+        return branch, evaluated, block(x, nnx.Rngs(dropout=0))
+
+    x = jax.random.normal(jax.random.key(1), (64, 2, 2, 4))
+    branch, evaluated, y = run(x)
+    np.testing.assert_allclose(evaluated, np.maximum(branch + x, 0), atol=1e-6)
+    without, doubled = (
+        np.isclose(y, np.maximum(z, 0), atol=1e-5).all((1, 2, 3))
+        for z in (x, x + 2 * branch)
+    )
+    assert (without ^ doubled).all()
+    # Of 64 examples about half; 16 fewer or more in one of 15,000 cases.
+    assert 16 < without.sum() < 48
+
+
+def test_wide_resnet_drops_between_the_convolutions() -> None:
+    model = create(Wide, dropout=0.3)
+    assert {block.dropout.rate for block in blocks(model)} == {0.3}
+    assert all(isinstance(block, WideBlock) for block in blocks(model))
+    assert model.head.dropout.rate == 0
+    # 11.0 million of WRN-16-8 in table 5 of the paper.
+    params = jax.tree.leaves(nnx.state(model, nnx.Param))
+    assert round(sum(x.size for x in params) / 1e6, 1) == 11.0
+
+
+def test_wide_resnet_has_one_stem() -> None:
+    config = ModelConfig(name="wide_resnet28_10", stem="imagenet")
+    with pytest.raises(UserError, match="takes: width, dropout, drop_path"):
+        build(
+            config,
+            image_shape=(32, 32, 3),
+            num_outputs=10,
+            policy=FP32,
+            rngs=nnx.Rngs(0),
+        )
+
+
+def test_groups_and_multiples_survive_any_width() -> None:
+    for width in (0.01, 0.3, 1.0, 1.7):
+        for block in blocks(create(Short, width=width)):
+            conv = block.conv2
+            assert conv.out_features % conv.feature_group_count == 0
+            per_group = conv.out_features // conv.feature_group_count
+            assert per_group == min(24, conv.out_features)
