@@ -72,7 +72,16 @@ def test_every_array_is_trained(name: str) -> None:
         assert np.isfinite(new).all() and (new != before[path]).any(), path
 
 
-@pytest.mark.parametrize("policy", ["fp32", "bf16", "fp16", "pure_bf16", "fp64"])
+POLICIES = [
+    "bf16",
+    *(
+        pytest.param(policy, marks=pytest.mark.slow)
+        for policy in ("fp32", "fp16", "pure_bf16", "fp64")
+    ),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", SHORT)
 def test_dtypes(name: str, policy: str) -> None:
     """Activations have the compute dtype, outputs theirs, gradients the parameters'."""

@@ -18,7 +18,8 @@ class ModelConfig(Section):
     pretrained: str | None = None
     # Factor on the number of channels of every layer.
     width: float | None = None
-    # Probability of dropping a feature before the last layer.
+    # Probability of dropping a feature before the last layer; in wide ResNets, between
+    # the convolutions of each block.
     dropout: float | None = None
     # Probability of dropping a residual branch in training (stochastic depth): that of
     # the last block, from which it falls to that of the first.
