@@ -1,5 +1,6 @@
 """Schedules as numbers: against closed formulas at every step, and known values."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,12 @@ FORMULAS: dict[str, tuple[str, dict[str, Any], Formula]] = {
     ),
     "linear": ("linear", {}, lambda t: 1 - t),
     "linear to 0.25": ("linear", {"end_factor": 0.25}, lambda t: 1 - 0.75 * t),
+    "polynomial": ("polynomial", {}, lambda t: (1 - t) ** 2),
+    "polynomial of 0.9 to 0.1": (
+        "polynomial",
+        {"power": 0.9, "end_factor": 0.1},
+        lambda t: 0.1 + 0.9 * (1 - t) ** 0.9,
+    ),
     "exponential": ("exponential", {}, lambda t: 0.01**t),
     "exponential to 0.5": ("exponential", {"end_factor": 0.5}, lambda t: 0.5**t),
 }
@@ -68,8 +75,66 @@ def test_takes_python_and_traced_steps_and_returns_float32(name: str) -> None:
 
 
 def test_every_schedule_is_tested() -> None:
-    assert {name for name, *_ in FORMULAS.values()} | {"step", "one_cycle"} == set(
-        SCHEDULES
+    others = {"step", "one_cycle", "cosine_restarts", "warmup_stable_decay"}
+    assert {name for name, *_ in FORMULAS.values()} | others == set(SCHEDULES)
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "one_cycle"])
+def test_warm_up_rises_from_a_fraction_of_the_peak(name: str) -> None:
+    options = {"schedule": name, "warmup_steps": WARMUP, "warmup_examples": 1}
+    rates, _ = curve(**options, warmup_factor=0.25)
+    rise = [0.25 + 0.75 * step / WARMUP for step in range(WARMUP)]
+    assert_close(rates[:WARMUP], PEAK * np.array(rise))
+    assert_close(rates[WARMUP:], curve(**options)[0][WARMUP:])
+
+
+@pytest.mark.parametrize(
+    ("cycles", "growth", "starts"),
+    [
+        # 32 steps after the warm-up: equal, and in parts 1 : 2 : 4 of 7 (4.6, 13.7).
+        (4, 1.0, [8, 16, 24, 32, 40]),
+        (3, 2.0, [8, 13, 22, 40]),
+        (2, 1.0, [8, 24, 40]),
+    ],
+)
+def test_cosine_restarts_at_the_peak(
+    cycles: int, growth: float, starts: list[int]
+) -> None:
+    rates, _ = curve(
+        warmup_steps=WARMUP,
+        schedule="cosine_restarts",
+        cycles=cycles,
+        cycle_growth=growth,
+        end_factor=0.1,
+    )
+    for start, end in itertools.pairwise(starts):
+        for step in range(start, end):
+            done = (step - start) / (end - start)
+            factor = 0.1 + 0.9 * (1 + np.cos(np.pi * done)) / 2
+            assert_close(rates[step], PEAK * factor)
+    assert_close(rates[TOTAL:], [PEAK * 0.1] * 6)
+
+
+def test_warmup_stable_decay_stays_and_then_falls_linearly() -> None:
+    options = {"schedule": "warmup_stable_decay", "warmup_steps": WARMUP}
+    rise, stable = [0.05 * step for step in range(WARMUP)], [0.4] * 24
+    # 8 of 40 steps.
+    fall = [0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05]
+    assert_close(curve(**options)[0], rise + stable + fall + [0] * 6)
+    rates, _ = curve(**options, decay_fraction=0.8, end_factor=0.5)
+    assert_close(rates[WARMUP:], np.maximum(0.2, 0.4 - 0.2 / 32 * np.arange(38)))
+
+
+def test_step_drops_at_equal_intervals_of_the_whole_run() -> None:
+    options = {"schedule": "step", "step_every": 0.125, "step_factor": 0.5}
+    # Every 5 steps; the drop at step 5 comes at the end of the warm-up.
+    rates, _ = curve(warmup_steps=WARMUP, **options)
+    rise = [0.05 * step for step in range(WARMUP)]
+    falls = [0.4 * 0.5 ** (step // 5) for step in range(WARMUP, TOTAL)]
+    assert_close(rates, rise + falls + [0.4 * 0.5**8] * 6)
+    # To the nearest step: 0.13 * 40 = 5.2.
+    assert_close(
+        curve(**{**options, "step_every": 0.13})[0][[4, 5, 39]] / 0.4, [1, 0.5, 0.5**7]
     )
 
 
@@ -119,15 +184,44 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"schedule": "cosin"}, "'cosin'.*constant, cosine, linear.*meant cosine"),
+        ({"schedule": "cosin"}, "'cosin'.*constant, cosine, .*linear.*meant cosine"),
         (
             {"schedule": "zzz"},
             "'zzz': expected constant, .*, one_cycle, or path/to/file.py:name",
         ),
         ({"learning_rate": None}, "learning_rate is not set"),
-        ({"end_factor": 0.1}, "end_factor = 0.1 .* constant, .*: no options"),
-        ({"schedule": "step", "end_factor": 0.0}, "takes: milestones, step_factor"),
+        ({"end_factor": 0.1}, "end_factor = 0.1 .* constant, .*: warmup_factor"),
+        (
+            {"schedule": "step", "end_factor": 0.0},
+            "takes: milestones, step_every, step_factor, warmup_factor",
+        ),
         ({"schedule": "cosine", "milestones": (0.5,)}, "milestones .*: end_factor"),
+        ({"schedule": "cosine", "cycles": 2}, "cycles = 2 .*: end_factor"),
+        ({"schedule": "linear", "power": 2.0}, "power = 2.0 .*: end_factor"),
+        ({"schedule": "cosine_restarts", "cycles": 1}, "cycles = 1: expected 2 to 100"),
+        ({"schedule": "cosine_restarts", "cycles": 41}, "41: 40 steps .* fewer cycles"),
+        (
+            {"schedule": "cosine_restarts", "cycles": 9, "cycle_growth": 2.0},
+            "cycles = 9: 40 steps .* less optimizer.cycle_growth",
+        ),
+        (
+            {
+                "schedule": "warmup_stable_decay",
+                "decay_fraction": 0.9,
+                "warmup_steps": 8,
+            },
+            "decay_fraction = 0.9: the decay begins at step 4, within the warm-up of 8",
+        ),
+        (
+            {"schedule": "step", "step_every": 0.5, "milestones": (0.5,)},
+            "step_every and optimizer.milestones: give one",
+        ),
+        ({"schedule": "step", "step_every": 0.01}, "0.01 of a run of 40 .* a step"),
+        ({"warmup_factor": 0.1}, "warmup_factor = 0.1 .* without a warm-up"),
+        (
+            {"schedule": "one_cycle", "warmup_factor": 0.1, "warmup_examples": 1},
+            "warmup_factor = 0.1 .* one_cycle, which takes: end_factor",
+        ),
         ({"schedule": "linear", "step_factor": 0.5}, "step_factor .*: end_factor"),
         ({"schedule": "exponential", "end_factor": 0.0}, "end_factor = 0.* above 0"),
         ({"warmup_steps": 40}, "40 steps leaves nothing of a run of 40 steps"),

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from jaxtrain.config.base import Options, Section
 from jaxtrain.config.names import row_of
+from jaxtrain.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,19 +34,31 @@ class OptimizerConfig(Section):
     schedule: Annotated[str, row_of("jaxtrain.training.schedules:SCHEDULES")] = (
         "constant"
     )
-    # Warm-up from 0 (linear), in epochs.
+    # Warm-up (linear), in epochs.
     warmup_epochs: float | None = None
     # Warm-up in steps.
     warmup_steps: int | None = None
     # Warm-up in examples.
     warmup_examples: int | None = None
-    # Last learning rate as a fraction of the peak (cosine, linear, exponential,
-    # one_cycle).
+    # First learning rate of the warm-up as a fraction of the peak; default: 0.
+    warmup_factor: float | None = None
+    # Last learning rate as a fraction of the peak (all schedules but constant and
+    # step); of cosine_restarts, that of each cycle.
     end_factor: float | None = None
     # Where the step schedule drops, as fractions of the whole run.
     milestones: tuple[float, ...] | None = None
+    # Fraction of the whole run from one drop to the next, in place of milestones.
+    step_every: float | None = None
     # Factor of each drop of the step schedule.
     step_factor: float | None = None
+    # Cycles of cosine_restarts, each of which begins at the peak.
+    cycles: int | None = None
+    # Length of each cycle over that of the one before.
+    cycle_growth: float | None = None
+    # Exponent of the polynomial schedule.
+    power: float | None = None
+    # Fraction of the whole run, at its end, in which warmup_stable_decay decays.
+    decay_fraction: float | None = None
 
     # Of an optimizer of your own: what its function takes.
     options: Options = field(default_factory=dict)
@@ -58,7 +71,22 @@ class OptimizerConfig(Section):
         )
         self._not_negative("weight_decay", "end_factor")
         self._not_negative("warmup_epochs", "warmup_steps", "warmup_examples")
-        self._fraction("momentum", "b1", "b2")
+        self._fraction("momentum", "b1", "b2", "warmup_factor")
+        self._positive("power")
+        for name in ("step_every", "decay_fraction"):
+            value = getattr(self, name)
+            self._check(name, value is None or 0 < value <= 1, "0 < value <= 1")
+        # Each cycle makes the compiled step larger.
+        cycles, growth = self.cycles, self.cycle_growth
+        self._check("cycles", cycles is None or 1 < cycles <= 100, "2 to 100")
+        ok = growth is None or 0.1 <= growth <= 10
+        self._check("cycle_growth", ok, "0.1 to 10")
+        warmups = self.warmup_epochs, self.warmup_steps, self.warmup_examples
+        if self.warmup_factor is not None and not any(warmups):
+            raise UserError(
+                f"warmup_factor = {self.warmup_factor} has no effect without a "
+                "warm-up: set optimizer.warmup_epochs too"
+            )
         milestones = self.milestones or ()
         self._check(
             "milestones",

@@ -122,7 +122,8 @@ def _shortened(config: Config, num_steps: int) -> Config:
             f"optimizer.name = {config.optimizer.name!r} is set to find its steps by "
             "itself: there is no learning rate to find"
         )
-    never = {"warmup_epochs": None, "warmup_steps": None, "warmup_examples": None}
+    warmup = ("warmup_epochs", "warmup_steps", "warmup_examples", "warmup_factor")
+    never = dict.fromkeys(warmup)
     length = {"epochs": None, "examples": None, "steps": num_steps}
     sizes: dict[str, Any] = {"progressive_sizes": ()}
     return dataclasses.replace(

@@ -1,6 +1,8 @@
 """Learning-rate schedules by name: the rate as a function of the optimizer's step."""
 
+import itertools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,8 @@ Schedule = Callable[[ArrayLike], jax.Array]
 # over the first 30 % of the run.
 ONE_CYCLE_START_FACTOR = 1 / 25
 ONE_CYCLE_RISE = 0.3
+# Where the step schedule drops by itself.
+MILESTONES = (0.5, 0.75)
 
 
 def make_schedule(
@@ -30,8 +34,8 @@ def make_schedule(
     Args:
       config: name of the schedule, its options, and the peak.
       total_steps: steps of the whole run.
-      warmup_steps: steps of the linear warm-up from 0, a part of the whole run; of
-        one_cycle, the steps of its rise.
+      warmup_steps: steps of the linear warm-up, a part of the whole run; of one_cycle,
+        the steps of its rise.
 
     Raises:
       UserError: the name is not known, there is no learning rate, the warm-up is too
@@ -55,38 +59,134 @@ def make_schedule(
     return learning_rate
 
 
-def _warm_up(peak: float, warmup_steps: int, then: optax.Schedule) -> optax.Schedule:
-    """Rise linearly from 0 to the peak (He et al. 2018, arXiv:1812.01187).
+def _warm_up(
+    peak: float, warmup_steps: int, warmup_factor: float, then: optax.Schedule
+) -> optax.Schedule:
+    """Rise linearly to the peak, from 0 as He et al. (2018, arXiv:1812.01187).
 
     Goyal et al. (2017, arXiv:1706.02677), whose idea it is, rise from the rate for 256
-    examples.
+    examples: a factor of 256 over the batch.
     """
-    rise = optax.linear_schedule(0.0, peak, warmup_steps)
+    rise = optax.linear_schedule(peak * warmup_factor, peak, warmup_steps)
     return optax.join_schedules([rise, then], [warmup_steps])
+
+
+def _after_warm_up(follow: Callable[..., optax.Schedule], *takes: str) -> Row:
+    """Return the row of a schedule that begins where the warm-up ends.
+
+    Args:
+      follow: (peak, total_steps, warmup_steps, options) -> the rate as a function of
+        the steps after the warm-up.
+      *takes: the options.
+    """
+
+    def build(
+        peak: float,
+        total_steps: int,
+        warmup_steps: int,
+        *,
+        warmup_factor: float = 0.0,
+        **options: Any,
+    ) -> optax.Schedule:
+        then = follow(peak, total_steps, warmup_steps, **options)
+        return _warm_up(peak, warmup_steps, warmup_factor, then)
+
+    return Row(build, (*takes, "warmup_factor"))
 
 
 def _constant(peak: float, total_steps: int, warmup_steps: int) -> optax.Schedule:
     """Stay at the peak."""
-    del total_steps
-    return _warm_up(peak, warmup_steps, optax.constant_schedule(peak))
+    del total_steps, warmup_steps
+    return optax.constant_schedule(peak)
 
 
 def _cosine(
     peak: float, total_steps: int, warmup_steps: int, *, end_factor: float = 0.0
 ) -> optax.Schedule:
     """Decay along half a cosine (Loshchilov & Hutter 2016, arXiv:1608.03983)."""
+    return optax.cosine_decay_schedule(peak, total_steps - warmup_steps, end_factor)
+
+
+def _cosine_restarts(
+    peak: float,
+    total_steps: int,
+    warmup_steps: int,
+    *,
+    cycles: int = 4,
+    cycle_growth: float = 1.0,
+    end_factor: float = 0.0,
+) -> optax.Schedule:
+    """Decay along half a cosine in each cycle (SGDR, arXiv:1608.03983, equation 5).
+
+    A cycle begins at the peak and is `cycle_growth` times as long as the one before
+    (the paper's T_mult); together they fill the run.
+    """
     decay_steps = total_steps - warmup_steps
-    decay = optax.cosine_decay_schedule(peak, decay_steps, end_factor)
-    return _warm_up(peak, warmup_steps, decay)
+    lengths = [cycle_growth**k for k in range(cycles)]
+    ends = [
+        round(decay_steps * done / sum(lengths))
+        for done in itertools.accumulate(lengths)
+    ]
+    parts = list(itertools.pairwise([0, *ends]))
+    if any(start == end for start, end in parts):
+        raise UserError(
+            f"optimizer.cycles = {cycles}: {decay_steps} steps after the warm-up are "
+            "too few, each cycle takes one at least; give fewer cycles, or less "
+            "optimizer.cycle_growth"
+        )
+    decays = [
+        optax.cosine_decay_schedule(peak, end - start, end_factor)
+        for start, end in parts
+    ]
+    return optax.join_schedules(decays, ends[:-1])
 
 
 def _linear(
     peak: float, total_steps: int, warmup_steps: int, *, end_factor: float = 0.0
 ) -> optax.Schedule:
     """Decay linearly."""
-    decay_steps = total_steps - warmup_steps
-    decay = optax.linear_schedule(peak, peak * end_factor, decay_steps)
-    return _warm_up(peak, warmup_steps, decay)
+    return optax.linear_schedule(peak, peak * end_factor, total_steps - warmup_steps)
+
+
+def _polynomial(
+    peak: float,
+    total_steps: int,
+    warmup_steps: int,
+    *,
+    power: float = 2.0,
+    end_factor: float = 0.0,
+) -> optax.Schedule:
+    """Decay as a power of the part that is left (2: You et al. 2017, arXiv:1708.03888).
+
+    With a power of 1 it is linear.
+    """
+    steps, end = total_steps - warmup_steps, peak * end_factor
+
+    # optax's own takes the power of 1 - count / steps, which rounding makes negative.
+    def rate(count: ArrayLike) -> jax.Array:
+        left = (steps - jnp.minimum(jnp.asarray(count), steps)) / steps
+        return end + (peak - end) * left**power
+
+    return rate
+
+
+def _warmup_stable_decay(
+    peak: float,
+    total_steps: int,
+    warmup_steps: int,
+    *,
+    decay_fraction: float = 0.2,
+    end_factor: float = 0.0,
+) -> optax.Schedule:
+    """Stay at the peak, then decay linearly (Haegele et al. 2024, arXiv:2405.18392)."""
+    decay_steps = max(1, round(decay_fraction * total_steps))
+    stable_steps = total_steps - warmup_steps - decay_steps
+    if stable_steps < 0:
+        raise UserError(
+            f"optimizer.decay_fraction = {decay_fraction}: the decay begins at step "
+            f"{total_steps - decay_steps}, within the warm-up of {warmup_steps} steps"
+        )
+    return optax.linear_schedule(peak, peak * end_factor, decay_steps, stable_steps)
 
 
 def _step(
@@ -94,10 +194,22 @@ def _step(
     total_steps: int,
     warmup_steps: int,
     *,
-    milestones: tuple[float, ...] = (0.5, 0.75),
+    milestones: tuple[float, ...] | None = None,
+    step_every: float | None = None,
     step_factor: float = 0.1,
 ) -> optax.Schedule:
-    """Multiply by `step_factor` at each milestone, a fraction of the whole run."""
+    """Multiply by `step_factor` at each milestone, a fraction of the whole run.
+
+    By `step_every` of the run, if that is given: drops that would come within the
+    warm-up then come at its end (Tan & Le 2019, arXiv:1905.11946).
+    """
+    if step_every is not None:
+        if milestones is not None:
+            raise UserError(
+                "optimizer.step_every and optimizer.milestones: give one of both"
+            )
+        return _staircase(peak, total_steps, warmup_steps, step_every, step_factor)
+    milestones = MILESTONES if milestones is None else milestones
     drops = [round(milestone * total_steps) - warmup_steps for milestone in milestones]
     if drops and drops[0] < 0:
         raise UserError(
@@ -107,7 +219,24 @@ def _step(
     levels = [
         optax.constant_schedule(peak * step_factor**k) for k in range(len(drops) + 1)
     ]
-    return _warm_up(peak, warmup_steps, optax.join_schedules(levels, drops))
+    return optax.join_schedules(levels, drops)
+
+
+def _staircase(
+    peak: float, total_steps: int, warmup_steps: int, every: float, factor: float
+) -> optax.Schedule:
+    period = round(every * total_steps)
+    if period == 0:
+        raise UserError(
+            f"optimizer.step_every = {every} of a run of {total_steps} steps is less "
+            "than a step: make it larger, or lengthen the run"
+        )
+
+    def rate(count: ArrayLike) -> jax.Array:
+        step = jnp.minimum(jnp.asarray(count) + warmup_steps, total_steps)
+        return jnp.asarray(peak * factor ** (step // period))
+
+    return rate
 
 
 def _exponential(
@@ -118,10 +247,9 @@ def _exponential(
         raise UserError(
             "optimizer.end_factor = 0: exponential never reaches it, set it above 0"
         )
-    decay = optax.exponential_decay(
+    return optax.exponential_decay(
         peak, total_steps - warmup_steps, end_factor, end_value=peak * end_factor
     )
-    return _warm_up(peak, warmup_steps, decay)
 
 
 def _one_cycle(
@@ -142,10 +270,17 @@ def _one_cycle(
 
 
 SCHEDULES = {
-    "constant": Row(_constant),
-    "cosine": Row(_cosine, ("end_factor",)),
-    "linear": Row(_linear, ("end_factor",)),
-    "step": Row(_step, ("milestones", "step_factor")),
-    "exponential": Row(_exponential, ("end_factor",)),
+    "constant": _after_warm_up(_constant),
+    "cosine": _after_warm_up(_cosine, "end_factor"),
+    "cosine_restarts": _after_warm_up(
+        _cosine_restarts, "cycles", "cycle_growth", "end_factor"
+    ),
+    "linear": _after_warm_up(_linear, "end_factor"),
+    "polynomial": _after_warm_up(_polynomial, "power", "end_factor"),
+    "warmup_stable_decay": _after_warm_up(
+        _warmup_stable_decay, "decay_fraction", "end_factor"
+    ),
+    "step": _after_warm_up(_step, "milestones", "step_every", "step_factor"),
+    "exponential": _after_warm_up(_exponential, "end_factor"),
     "one_cycle": Row(_one_cycle, ("end_factor",)),
 }
