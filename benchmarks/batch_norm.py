@@ -23,7 +23,7 @@ from jaxtrain import models
 from jaxtrain.models.layers import Layers
 from jaxtrain.parallel import devices
 from jaxtrain.run.summary import versions
-from jaxtrain.tasks.classification import cross_entropy
+from jaxtrain.tasks.losses import cross_entropy
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 

@@ -100,7 +100,7 @@ def seeds_of(num: int) -> np.ndarray:
 def test_windows_are_those_that_pillow_cuts_and_resizes(here: Path, method: str):
     splits = load_images(**FIELDS, interpolation=method)
     train = splits.train
-    assert isinstance(train, ImageSource) and train.takes_windows
+    assert isinstance(train, ImageSource) and train.canvas_shape
     assert splits.input_shape == train.image_shape == (SIZE, SIZE, 3)
     num = len(train)
     read = read_all(train, crop_seeds=seeds_of(num))
@@ -289,7 +289,7 @@ def test_shapes_of_a_step_are_those_of_its_batches(here: Path):
         assert shapes[name].shape == (1, *array.shape)
         assert shapes[name].dtype == array.dtype
     _, _, _, noise = create_inputs(setup)
-    assert np.asarray(noise[BOX]).tolist() == [[[0, 0, SIZE, SIZE]] * 8]
+    assert np.asarray(noise[BOX]).tolist() == [[[0, 0, 2 * SIZE, 2 * SIZE]] * 8]
     picture = np.asarray(draw_preview(setup, num_steps=1, columns=4))
     assert picture.std() > 0
 

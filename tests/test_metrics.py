@@ -10,7 +10,8 @@ from jaxtrain.config import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.tasks import build
 from jaxtrain.tasks.base import Task, Values
-from jaxtrain.tasks.classification import MAX_MATRIX_CLASSES, cross_entropy
+from jaxtrain.tasks.classification import MAX_MATRIX_CLASSES
+from jaxtrain.tasks.losses import cross_entropy
 from jaxtrain.tasks.metrics import Goal
 
 RNG = np.random.default_rng(0)

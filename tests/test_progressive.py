@@ -1,25 +1,33 @@
 """Images that grow over the run: one program a size, the same on resuming."""
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
+import jaxtrain
 from jaxtrain import keys
 from jaxtrain.cli import main
-from jaxtrain.config import AugmentConfig, DataConfig
+from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data import images
+from jaxtrain.data import images, loader
 from jaxtrain.data.preprocess import IMAGE_SIZE, make_preprocess, told_size
 from jaxtrain.errors import UserError
+from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.loop import Run
+from jaxtrain.run.programs import make_preprocesses
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.compiled import Compiled
 from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.runs import assert_same_run, read_lines
+from tests.helpers.runs import assert_same_run, read_lines, read_summary
 
 RUN = recipe(
     data='DataConfig(source="synthetic:16x16x1/4/96", batch_size=12, image_size=16, '
@@ -110,6 +118,10 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(
     [
         ("--train.epochs 2", "give fewer sizes"),
         ("--model.name convnet", "takes images of 16x16 pixels only"),
+        (
+            "--model.name convnet --data.train-image-size 8 --data.progressive-sizes",
+            "data.train_image_size = 8: the model takes images of 16x16 pixels only",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -125,15 +137,87 @@ def test_what_does_not_fit_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    ("fields", "message"),
     [
-        ((8, 12), "another size than data.image_size = 16"),
-        ((12, 8, 16), "expected rising sizes"),
-        ((16,), "expected rising sizes"),
+        ({"progressive_sizes": (8, 12)}, "another size than data.image_size = 16"),
+        ({"progressive_sizes": (12, 8, 16)}, "expected rising sizes"),
+        ({"progressive_sizes": (16,)}, "expected rising sizes"),
+        (
+            {"progressive_sizes": (8, 16), "train_image_size": 12},
+            "another size than data.train_image_size = 12",
+        ),
+        ({"train_image_size": 16}, "smaller images than data.image_size = 16"),
+        ({"train_image_size": 12, "image_size": None}, "data.image_size = None"),
     ],
 )
-def test_sizes_that_do_not_rise_to_the_last_are_refused(
-    sizes: tuple[int, ...], message: str
-):
+def test_sizes_that_do_not_fit_are_refused(fields: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message):
-        DataConfig(image_size=16, progressive_sizes=sizes)
+        DataConfig(**{"image_size": 16, **fields})
+
+
+# What is changed of a source of 20x20 pixels. The step cuts windows of those that have
+# one size, the host those of the others.
+WAYS: dict[str, dict[str, Any]] = {
+    "whole": {"cache": "device"},
+    "whole and streamed": {"cache": "stream"},
+    "windows": {"augment": AugmentConfig(random_resized_crop=True)},
+    "windows by the host": {
+        "source": "folder:photos",
+        "test_fraction": 0.2,
+        "augment": AugmentConfig(random_resized_crop=True),
+    },
+}
+
+
+@pytest.fixture
+def smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
+    """Return what makes the config of a run that trains on 12x12 and tests on 16x16."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for i in range(60):
+        folder = tmp_path / "photos" / "ab"[i % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 256, (20 + i % 3, 18, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    whole = load_config(write_recipe(tmp_path / "run.py", RUN))
+    fixed = {"source": "synthetic:20x20x3/4/96", "batch_size": 12}
+
+    def make(way: str) -> Config:
+        sizes = {"image_size": 16, "train_image_size": 12}
+        # The last weights are those that are evaluated.
+        data = DataConfig(validation_fraction=0.0, **{**fixed, **sizes, **WAYS[way]})
+        return replace(whole, data=data, train=TrainConfig(steps=4))
+
+    return make
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_model_sees_smaller_images_in_training_alone(way: str, smaller: Any):
+    setup = build_setup(smaller(way))
+    assert setup.splits.input_shape == (16, 16, 3)
+    assert list(setup.timetable.calls(0, 1)) == [(1, 12)] * 4
+    data, batches = abstract_inputs(setup)
+    batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batches)
+    augmenting, plain = make_preprocesses(setup, (0.5,) * 3, (0.5,) * 3, np.float32)
+    key = jax.eval_shape(lambda: keys.root_key(0))
+    seen = jax.eval_shape(augmenting, data, batch, key, 0)["image"]
+    assert seen.shape == (12, 12, 12, 3)
+    stored = {**loader.example(setup.splits.test), "index": np.zeros(1, np.int32)}
+    assert jax.eval_shape(plain, {}, stored, key, 0)["image"].shape == (1, 16, 16, 3)
+    # The pixels that the host cuts are those that training needs.
+    if way == "windows by the host":
+        assert batch["image"].shape == (12, 24, 24, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["whole", "windows by the host"])
+def test_evaluate_repeats_the_evaluation_of_such_a_run(
+    way: str, smaller: Any, tmp_path: Path
+):
+    run = tmp_path / "run"
+    jaxtrain.train(smaller(way), run)
+    assert json.loads((run / "model.json").read_text())["image_shape"] == [16, 16, 3]
+    assert main(["evaluate", "--workdir", str(run)]) == 0
+    found = json.loads((run / "evaluation.json").read_text())
+    expected = read_summary(run)["eval"]["loss"]
+    assert found["metrics"]["loss"] == pytest.approx(expected, rel=1e-5)

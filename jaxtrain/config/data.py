@@ -51,8 +51,11 @@ class DataConfig(Section):
     eval_batch_size: int | None = None
     # Height and width in pixels that images are resized to; None: as stored.
     image_size: int | None = None
+    # Height and width of the training images, where they are smaller than those that
+    # the model is evaluated and used on (Touvron et al. 2019, arXiv:1906.06423).
+    train_image_size: int | None = None
     # Height and width of the training images over the run, each for an equal part of
-    # its epochs, the last of them image_size; (): image_size throughout.
+    # its epochs, the last of them train_image_size or image_size; (): always that.
     progressive_sizes: tuple[int, ...] = ()
     # Of the shorter side, what is kept of images that are made smaller, but for the
     # random windows of training.
@@ -83,8 +86,8 @@ class DataConfig(Section):
 
     def validate(self) -> None:
         self._positive("batch_size", "eval_batch_size", "image_size", "max_pixels")
-        self._positive("repeats")
-        self._check_progressive_sizes()
+        self._positive("repeats", "train_image_size")
+        self._check_training_sizes()
         self._fraction("validation_fraction", "max_bad_fraction")
         part = self.test_fraction
         self._check("test_fraction", part is None or 0 < part < 1, "above 0, below 1")
@@ -122,12 +125,26 @@ class DataConfig(Section):
                 "set data.workers to 0 or data.cache to stream"
             )
 
-    def _check_progressive_sizes(self) -> None:
-        sizes = self.progressive_sizes
+    @property
+    def training_sizes(self) -> tuple[int, ...]:
+        """Sizes that the step gives to the training images in turn; (): image_size."""
+        one = () if self.train_image_size is None else (self.train_image_size,)
+        return self.progressive_sizes or one
+
+    def _check_training_sizes(self) -> None:
+        smaller, size = self.train_image_size, self.image_size
+        if smaller is not None and (size is None or smaller >= size):
+            raise UserError(
+                f"train_image_size = {smaller} is for training on smaller images than "
+                f"data.image_size = {size}, which evaluations have: leave it out, or "
+                "set that to a larger size"
+            )
+        sizes, last = self.progressive_sizes, smaller or size
         rising = list(sizes) == sorted(set(sizes)) and all(size > 0 for size in sizes)
         self._check("progressive_sizes", rising and len(sizes) != 1, "rising sizes")
-        if sizes and sizes[-1] != self.image_size:
+        if sizes and sizes[-1] != last:
+            field = "train_image_size" if smaller else "image_size"
             raise UserError(
                 f"progressive_sizes = {sizes} ends with another size than "
-                f"data.image_size = {self.image_size}: evaluations have that"
+                f"data.{field} = {last}, that of the last epochs"
             )

@@ -39,6 +39,12 @@ class TrainConfig(Section):
     on_spike: Literal["warn", "skip", "rewind"] = "warn"
     # Classification: probability moved from the true class to all classes evenly.
     label_smoothing: float = 0.0
+    # Classification: what training lowers: the cross entropy of the softmax, or the
+    # mean over the classes of that of "is it this one?"; evaluations tell the first.
+    loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
+    # Of binary_cross_entropy: targets above it, as those of mixed and smoothed examples
+    # may be, become 1 and the others 0; None: they stay as they are.
+    target_threshold: float | None = None
     # Classification: weight of each class in the training loss, relative to the others,
     # or balanced: one over the number of its examples; None: all alike.
     class_weights: Literal["balanced"] | tuple[float, ...] | None = None
@@ -62,7 +68,12 @@ class TrainConfig(Section):
         self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
         self._seconds("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
-        self._fraction("label_smoothing", "ema_decay")
+        self._fraction("label_smoothing", "ema_decay", "target_threshold")
+        if self.target_threshold is not None and self.loss != "binary_cross_entropy":
+            raise UserError(
+                f"target_threshold = {self.target_threshold} has no effect on "
+                f"{self.loss}: set train.loss to binary_cross_entropy too"
+            )
         weights = self.class_weights
         ok = not isinstance(weights, tuple) or (weights and min(weights) >= 0)
         self._check("class_weights", bool(ok), "balanced, or values of 0 or more")

@@ -27,10 +27,9 @@ SIDES = 2
 Image = np.ndarray | ImageFile
 
 
-def canvas_shape(image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Return (H, W, C) of the canvas for images that are to have a shape."""
-    height, width, channels = image_shape
-    return SIDES * height, SIDES * width, channels
+def canvas_shape(size: int, channels: int) -> tuple[int, int, int]:
+    """Return (H, W, C) of the canvas for images that are to have a size."""
+    return SIDES * size, SIDES * size, channels
 
 
 def draw(image: Image, seed: Sequence[int], fit: Fit) -> Box:

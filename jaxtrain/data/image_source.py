@@ -44,8 +44,14 @@ class ImageSource:
     fit: Fit = FIT
 
     @property
-    def takes_windows(self) -> bool:
-        return self.fit.window is not None
+    def canvas_shape(self) -> tuple[int, int, int] | None:
+        if self.fit.window is None:
+            return None
+        return canvas.canvas_shape(self._window_size, self.image_shape[-1])
+
+    @property
+    def _window_size(self) -> int:
+        return self.fit.window_size or self.image_shape[0]
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -120,8 +126,9 @@ class ImageSource:
         unreadable: list[Unreadable],
     ) -> dict[str, np.ndarray]:
         """Return random windows on canvases, black ones of what cannot be read."""
-        num, size = len(indices), self.image_shape[0]
-        pixels = memory.empty((num, *canvas.canvas_shape(self.image_shape)))
+        num, size, shape = len(indices), self._window_size, self.canvas_shape
+        assert shape is not None, "crop_seeds are for sources that cut windows"
+        pixels = memory.empty((num, *shape))
         boxes = np.empty((num, 4), np.float32)
         # First what Python does, for all: after a decoding, which fills the processor's
         # cache, the same takes three times as long.

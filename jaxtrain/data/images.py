@@ -51,11 +51,14 @@ class Fit:
       centre_part: of the shorter side, what is kept of an image made smaller.
       interpolation: bilinear or bicubic.
       window: of the random windows of training; None: there are none.
+      window_size: height and width that the step resizes them to, or the largest; None:
+        those of other images.
     """
 
     centre_part: float = 224 / 256
     interpolation: str = "bilinear"
     window: Window | None = None
+    window_size: int | None = None
 
     def centre_box(self, height: int, width: int, size: int) -> Box:
         """Return the centred square that is resized to `size`.

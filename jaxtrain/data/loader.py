@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import ahead
-from jaxtrain.data.canvas import BOX, canvas_shape, flatten, unflatten
+from jaxtrain.data.canvas import BOX, flatten, unflatten
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.order import DataOrder
@@ -73,7 +73,7 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 def should_cache(config: DataConfig, splits: Splits) -> bool:
     """Decide whether the images stay on the device."""
     if config.cache == "auto":
-        if config.workers or splits.train.takes_windows:
+        if config.workers or splits.train.canvas_shape:
             return False
         sources = [splits.train, splits.validation, splits.test]
         size = sum(len(s) * int(np.prod(s.image_shape)) for s in sources if s)
@@ -162,9 +162,9 @@ def example(source: Source, *, windows: bool = False) -> dict[str, Any]:
     """
     batch = {"target": source.targets(np.zeros(1, np.int64))}
     shape = source.image_shape
-    if windows and source.takes_windows:
+    if windows and source.canvas_shape:
+        shape = source.canvas_shape
         batch[BOX] = np.array([[0, 0, *shape[1::-1]]], np.float32)
-        shape = canvas_shape(shape)
     return {**batch, "image": np.zeros((1, *shape), np.uint8)}
 
 
@@ -190,7 +190,7 @@ def train_batches(
     """
     if rows is None:
         rows = sharding.local_rows(mesh, config.batch_size)
-    crop_seed = order.seed if dataset.source.takes_windows else None
+    crop_seed = order.seed if dataset.source.canvas_shape else None
     epochs = config.augment.alternating_flip
     read = _Read(
         indices=functools.partial(_train_rows, order, rows, epochs),
@@ -323,5 +323,5 @@ def _run(
         for batch in batches:
             dataset.defects.add(batch.pop(UNREADABLE, ()))
             if workers and BOX in batch:
-                batch = unflatten(batch, canvas_shape(source.image_shape))
+                batch = unflatten(batch, source.canvas_shape)
             yield batch

@@ -35,7 +35,8 @@ def stand_in(config: DataConfig) -> DataConfig:
     size, windows = config.image_size, config.augment.random_resized_crop
     if height is None and size is not None and windows:
         # As large as the canvases on which such images come to the step.
-        height, width, _ = canvas_shape((size, size, channels))
+        sizes = config.training_sizes or (size,)
+        height, width, _ = canvas_shape(sizes[-1], channels)
     elif size is not None and not windows:
         height = width = size
     if height is None:

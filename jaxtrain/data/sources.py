@@ -42,7 +42,8 @@ CHUNK_BYTES = 2**24
 class Source(Protocol):
     """One split; `image_shape` is (H, W, C) of what `read` returns.
 
-    `takes_windows` says whether `read` may be given crop_seeds.
+    `canvas_shape` is (H, W, C) of what `read` returns where it is given crop_seeds;
+    None: it may not be.
     """
 
     @property
@@ -50,7 +51,7 @@ class Source(Protocol):
     @property
     def image_shape(self) -> tuple[int, int, int]: ...
     @property
-    def takes_windows(self) -> bool: ...
+    def canvas_shape(self) -> tuple[int, int, int] | None: ...
     @property
     def has_files(self) -> bool:
         """Whether images are files, which are decoded when they are read."""
@@ -212,7 +213,9 @@ def _make_fit(config: DataConfig) -> images.Fit:
     window, chosen = None, config.augment
     if chosen.random_resized_crop:
         window = images.Window(chosen.crop_scale, chosen.crop_ratio)
-    return images.Fit(config.crop_pct, config.interpolation, window)
+    sizes = config.training_sizes
+    largest = sizes[-1] if sizes else None
+    return images.Fit(config.crop_pct, config.interpolation, window, largest)
 
 
 def open_store(config: DataConfig) -> Opened:

@@ -26,6 +26,12 @@ FREE = (
 # Those that choose, of the run's own images, the ones that it was not trained on.
 HELD_OUT = ("test_fraction", "validation_fraction")
 ALL = "all"
+# What training does to images, and evaluations do not.
+AS_EVALUATED: dict[str, Any] = {
+    "augment": AugmentConfig(),
+    "train_image_size": None,
+    "progressive_sizes": (),
+}
 SPLITS = ("test", "validation", "train", ALL)
 
 
@@ -110,7 +116,7 @@ def fit_to_model(data: DataConfig, model: TrainedModel, run: DataConfig) -> Data
     if data.source == run.source:
         return data
     height, width, channels = model.image_shape
-    changes: dict[str, Any] = {"augment": AugmentConfig(), "progressive_sizes": ()}
+    changes = dict(AS_EVALUATED)
     if height == width:
         changes["image_size"] = height
     if channels in (1, 3):
@@ -137,8 +143,7 @@ def for_crops(data: DataConfig, tta: str) -> DataConfig:
         data,
         image_size=larger,
         crop_pct=1.0,
-        augment=AugmentConfig(),
-        progressive_sizes=(),
+        **AS_EVALUATED,
     )
 
 
@@ -218,7 +223,7 @@ def _open_split(
 ) -> tuple[Source, int | None, images.Fit]:
     """Return a split, the size that the device gives to its images, and how."""
     if split == ALL:
-        data = dataclasses.replace(data, augment=AugmentConfig(), progressive_sizes=())
+        data = dataclasses.replace(data, **AS_EVALUATED)
         store, named = sources.open_store(data)
         return sources.open_split(data, store, named, False, ALL), None, images.FIT
     splits = sources.load(data, seed)

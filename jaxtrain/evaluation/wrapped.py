@@ -17,7 +17,7 @@ class Wrapped:
 
     source: Source
 
-    takes_windows = False
+    canvas_shape = None
     # What is done to the images takes time: several threads do so.
     in_memory = False
 

@@ -147,8 +147,8 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     numbers += ["epoch"] if config.augment.alternating_flip else []
     one = jax.ShapeDtypeStruct((1, size), np.int32, sharding=rows)
     batches = dict.fromkeys(numbers, one)
-    if config.progressive_sizes:
-        told = told_size(config.progressive_sizes[-1], 1, size)
+    if config.training_sizes:
+        told = told_size(config.training_sizes[-1], 1, size)
         empty = jax.ShapeDtypeStruct(told.shape, told.dtype, sharding=rows)
         batches[IMAGE_SIZE] = empty
     if not loader.should_cache(config, splits):

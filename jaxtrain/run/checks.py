@@ -162,7 +162,7 @@ def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
     The host cuts and resizes images, and not what belongs to them; the step does it to
     both.
     """
-    on_device = splits.size is not None and not splits.train.takes_windows
+    on_device = splits.size is not None and not splits.train.canvas_shape
     resized = config.image_size is not None and not on_device
     if resized and type(task).follow is not Task.follow:
         raise UserError(
@@ -198,12 +198,13 @@ def check_outputs(model: Model, images: jax.ShapeDtypeStruct, num_outputs: int) 
         )
 
 
-def check_progressive_sizes(
+def check_training_sizes(
     config: DataConfig, model: Model, images: jax.ShapeDtypeStruct, mesh: Mesh
 ) -> None:
     """Check that a model takes images (B, H, W, C) of each size of the run."""
     graphdef, params, model_state = split_model(model)
-    for size in config.progressive_sizes:
+    name = "progressive_sizes" if config.progressive_sizes else "train_image_size"
+    for size in config.training_sizes:
         shape = (size, size, images.shape[-1])
         check_image_shape(shape, model, mesh)
         smaller = jax.ShapeDtypeStruct((images.shape[0], *shape), images.dtype)
@@ -211,19 +212,19 @@ def check_progressive_sizes(
             jax.eval_shape(partial(predict, graphdef), params, model_state, smaller)
         except (TypeError, ValueError) as error:
             raise UserError(
-                f"data.progressive_sizes = {config.progressive_sizes}: the model takes "
-                f"images of {images.shape[1]}x{images.shape[2]} pixels only; choose "
-                "another model.name, or leave it out"
+                f"data.{name} = {getattr(config, name)}: the model takes images of "
+                f"{images.shape[1]}x{images.shape[2]} pixels only; choose another "
+                "model.name, or leave it out"
             ) from error
 
 
 def check_stages(config: Config) -> None:
     """Refuse what a pipeline over several devices cannot do."""
     stages = f"parallel.pipeline_stages = {config.parallel.pipeline_stages}"
-    if config.data.progressive_sizes:
+    if config.data.training_sizes:
         raise UserError(
             f"{stages}: its programs are made for images of one size; leave "
-            "data.progressive_sizes out"
+            "data.train_image_size and data.progressive_sizes out"
         )
     if config.optimizer.name == LINE_SEARCH:
         raise UserError(

@@ -90,7 +90,7 @@ def first_images(
 
     for step, batch in enumerate(batches):
         stored = dict(batch)
-        if dataset.source.takes_windows:
+        if dataset.source.canvas_shape:
             stored |= dataset.source.read(batch["index"], unreadable=[])
             del stored[BOX]
         targets = [

@@ -100,7 +100,8 @@ def make_preprocesses(
         follow,
         join=setup.task.mix,
         repeats=data.repeats,
-        size=splits.size,
+        # That of images which tell none, as those that are shown.
+        size=splits.size and (data.training_sizes or (splits.size,))[-1],
         fit=splits.fit,
     )
     plain = make_preprocess(

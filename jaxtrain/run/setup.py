@@ -114,7 +114,7 @@ def build_setup(
     images = jax.ShapeDtypeStruct((2, *shape), policy.compute_dtype)
     checks.check_outputs(model, images, task.num_outputs)
     checks.check_groups(model, meshes[0])
-    checks.check_progressive_sizes(config.data, model, images, meshes[0])
+    checks.check_training_sizes(config.data, model, images, meshes[0])
     shard_params = config.parallel.preset != "zero1"
     layouts = [Layout(mesh, split_dims(model), shard_params) for mesh in meshes]
     abstract = jax.eval_shape(create, keys.root_key(config.seed))

@@ -117,7 +117,7 @@ def make_timetable(
         save_every_seconds=seconds,
         log_every_steps=config.logging.every_steps,
         stop_after_steps=min(total, train.stop_after_steps or total),
-        image_sizes=_image_sizes(data.progressive_sizes, total, per_epoch),
+        image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
     )
     _check_length(config, timetable)
     _check_steps_per_call(config, timetable)

@@ -14,7 +14,10 @@ from jaxtrain.tasks.metrics import Metric
 
 # What makes the task, of the shape of the images and the facts of the data set.
 TASKS: dict[str, Row] = {
-    "classification": Row(Classification, ("label_smoothing", "class_weights")),
+    "classification": Row(
+        Classification,
+        ("label_smoothing", "class_weights", "loss", "target_threshold"),
+    ),
 }
 
 # What records hold beside metrics of the user's own.
@@ -34,10 +37,12 @@ def build(
         set does not fit it, or the user's own is no task.
     """
     make, takes = find_call(TASKS, "task", name)
-    # Without an effect where it is 0.
+    # None is what every task has without saying so.
     options = SimpleNamespace(
         label_smoothing=config.label_smoothing or None,
         class_weights=config.class_weights,
+        loss=None if config.loss == "cross_entropy" else config.loss,
+        target_threshold=config.target_threshold,
     )
     given = given_options(options, "train", vars(options), name, takes)
     task = call_own("task", name, make, image_shape, facts, **given)

@@ -3,18 +3,17 @@
 To add a metric: write its function, and its row in `METRICS`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
 
@@ -42,6 +41,9 @@ class Classification(Task):
         training (Szegedy et al. 2016, arXiv:1512.00567).
       class_weights: of the loss of each class in training, relative to each other, or
         "balanced": as much for a class in all as for any other.
+      loss: of training; None: cross_entropy, which evaluations always tell.
+      target_threshold: of binary_cross_entropy: targets above it become 1 and the
+        others 0 (Wightman et al. 2021, arXiv:2110.00476); None: they stay as they are.
 
     Raises:
       UserError: the data set does not tell its number of classes, or the weights do not
@@ -58,6 +60,8 @@ class Classification(Task):
         *,
         label_smoothing: float = 0.0,
         class_weights: str | tuple[float, ...] | None = None,
+        loss: str | None = None,
+        target_threshold: float | None = None,
     ):
         del image_shape
         if "num_classes" not in facts:
@@ -75,6 +79,7 @@ class Classification(Task):
                 f"{self.num_outputs}"
             )
         self._smoothing = label_smoothing
+        self._binary, self._threshold = loss == "binary_cross_entropy", target_threshold
         self._weights: np.ndarray | None = None
         if class_weights is not None:
             self._weights = relative_weights(class_weights, facts["class_counts"])
@@ -95,15 +100,41 @@ class Classification(Task):
     def loss(
         self, outputs: jax.Array, target: jax.Array | Mixed, *, training: bool
     ) -> jax.Array:
+        if training and self._binary:
+            return self._binary_loss(outputs, target)
         if isinstance(target, Mixed):
             one, other = (
                 self.loss(outputs, label, training=training) for label in target[:2]
             )
             return target.weight * one + (1 - target.weight) * other
         loss = cross_entropy(outputs, target, self._smoothing if training else 0.0)
-        if training and self._weights is not None:
-            loss *= jnp.asarray(self._weights, loss.dtype)[target]
-        return loss
+        return self._weighed(loss, target) if training else loss
+
+    def _binary_loss(self, outputs: jax.Array, target: jax.Array | Mixed) -> jax.Array:
+        """Return the loss of "is it this one?" of all classes.
+
+        A threshold looks at what the classes of two mixed examples come to, smoothed.
+        """
+        targets = self._probabilities(target)
+        if self._threshold is not None:
+            targets = targets > self._threshold
+        return self._weighed(binary_cross_entropy(outputs, targets), target)
+
+    def _probabilities(self, target: jax.Array | Mixed) -> jax.Array:
+        """Return the smoothed probability of each class, float32 (B, classes)."""
+        if isinstance(target, Mixed):
+            return _shared(target, self._probabilities)
+        true = jax.nn.one_hot(target, self.num_outputs, dtype=jnp.float32)
+        return (1 - self._smoothing) * true + self._smoothing / self.num_outputs
+
+    def _weighed(self, loss: jax.Array, target: jax.Array | Mixed) -> jax.Array:
+        """Multiply the loss of each example by the weight of its class, or classes."""
+        if self._weights is None:
+            return loss
+        weights = jnp.asarray(self._weights, loss.dtype)
+        if isinstance(target, Mixed):
+            return loss * _shared(target, lambda label: weights[label])
+        return loss * weights[target]
 
     def train_metrics(
         self, outputs: jax.Array, target: jax.Array | Mixed
@@ -128,22 +159,11 @@ class Classification(Task):
         return {"confusion_matrix": draw_matrix(np.array(matrix), self._names)}
 
 
-def cross_entropy(
-    logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
-) -> jax.Array:
-    """Return the cross entropy of each example.
-
-    Args:
-      logits: (batch, classes), any float dtype; computed in at least float32.
-      labels: (batch,) integers.
-      label_smoothing: probability moved from the true class to all classes evenly.
-    """
-    logits = widen(logits)
-    true_class = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    if not label_smoothing:
-        return true_class
-    all_classes = -jnp.mean(jax.nn.log_softmax(logits), axis=-1)
-    return (1 - label_smoothing) * true_class + label_smoothing * all_classes
+def _shared(target: Mixed, of: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """Return what the two classes of each example have, (B, ...), by their shares."""
+    one, other = of(target.label), of(target.partner)
+    share = target.weight.astype(one.dtype).reshape(-1, *[1] * (one.ndim - 1))
+    return share * one + (1 - share) * other
 
 
 # --- sums, on the device -------------------------------------------------------------

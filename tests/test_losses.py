@@ -1,0 +1,110 @@
+"""The binary loss against its formula in float64, and what it goes with."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtrain import tasks
+from jaxtrain.config import TrainConfig
+from jaxtrain.errors import UserError
+from jaxtrain.tasks.balance import relative_weights
+from jaxtrain.tasks.classification import Mixed
+from jaxtrain.tasks.losses import binary_cross_entropy
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_summary
+
+CLASSES, COUNTS = 5, (4, 0, 1, 2, 3)
+RNG = np.random.default_rng(0)
+LOGITS = (5 * RNG.normal(size=(6, CLASSES))).astype(np.float32)
+LABELS = np.array([0, 1, 2, 3, 4, 0], np.int32)
+PARTNERS = LABELS[[1, 0, 3, 2, 5, 4]]
+MIXED = Mixed(jnp.asarray(LABELS), jnp.asarray(PARTNERS), jnp.full(6, 0.85))
+
+
+def build(**train: Any) -> Any:
+    facts = {"num_classes": CLASSES, "class_counts": np.array(COUNTS)}
+    config = TrainConfig(steps=1, loss="binary_cross_entropy", **train)
+    return tasks.build("classification", (8, 8, 1), facts, config)
+
+
+def formula(targets: np.ndarray) -> np.ndarray:
+    """Return the mean over the classes of -t log p - (1 - t) log(1 - p), float64."""
+    logits = LOGITS.astype(float)
+    log_p, log_not_p = -np.log1p(np.exp(-logits)), -np.log1p(np.exp(logits))
+    return -(targets * log_p + (1 - targets) * log_not_p).mean(-1)
+
+
+def smooth(labels: np.ndarray, smoothing: float) -> np.ndarray:
+    return (1 - smoothing) * np.eye(CLASSES)[labels] + smoothing / CLASSES
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("threshold", [None, 0.2])
+@pytest.mark.parametrize("weights", [None, (1.0, 2.0, 0.0, 4.0, 1.0)])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_it_is_that_of_the_soft_targets(
+    smoothing: float, threshold: float | None, weights: Any, mixed: bool
+):
+    """The threshold is that of the sum: 0.15 and smoothed 0.155 are below 0.2."""
+    share = 0.85 if mixed else 1.0
+    targets = share * smooth(LABELS, smoothing)
+    targets += (1 - share) * smooth(PARTNERS, smoothing)
+    if threshold is not None:
+        targets = (targets > threshold).astype(float)
+    weight = np.ones(6)
+    if weights is not None:
+        relative = relative_weights(weights, np.array(COUNTS))
+        weight = share * relative[LABELS] + (1 - share) * relative[PARTNERS]
+    options = {"label_smoothing": smoothing, "target_threshold": threshold}
+    task = build(**options, class_weights=weights)
+    target = MIXED if mixed else jnp.asarray(LABELS)
+    found = task.loss(jnp.asarray(LOGITS), target, training=True)
+    # A few roundings of float32.
+    np.testing.assert_allclose(found, weight * formula(targets), rtol=2e-6)
+
+
+def test_both_of_a_pair_count_whole_above_the_threshold():
+    halves = MIXED._replace(weight=jnp.full(6, 0.5))
+    targets = np.eye(CLASSES)[LABELS] + np.eye(CLASSES)[PARTNERS]
+    found = build(target_threshold=0.2).loss(jnp.asarray(LOGITS), halves, training=True)
+    np.testing.assert_allclose(found, formula(targets), rtol=2e-6)
+
+
+def test_evaluations_tell_the_cross_entropy():
+    task = build(label_smoothing=0.1, target_threshold=0.2)
+    found = task.loss(jnp.asarray(LOGITS), jnp.asarray(LABELS), training=False)
+    log_sum = np.log(np.exp(LOGITS.astype(float)).sum(-1))
+    np.testing.assert_allclose(found, log_sum - LOGITS[np.arange(6), LABELS], rtol=2e-6)
+
+
+def test_half_precision_is_widened_first():
+    logits = jnp.asarray(LOGITS, jnp.bfloat16)
+    targets = jnp.asarray(smooth(LABELS, 0.1), jnp.float32)
+    found = binary_cross_entropy(logits, targets)
+    assert found.dtype == jnp.float32
+    np.testing.assert_array_equal(
+        found, binary_cross_entropy(logits.astype(jnp.float32), targets)
+    )
+
+
+def test_a_threshold_without_the_loss_is_refused():
+    with pytest.raises(UserError, match=r"target_threshold = 0.2 .* cross_entropy"):
+        TrainConfig(steps=1, target_threshold=0.2)
+
+
+@pytest.mark.slow
+def test_a_run_learns_with_it(tmp_path):
+    text = recipe(
+        data='DataConfig(source="digits", batch_size=64, '
+        "augment=AugmentConfig(mixup=0.2))",
+        optimizer='OptimizerConfig(name="lamb", learning_rate=0.05)',
+        train='TrainConfig(steps=40, loss="binary_cross_entropy", '
+        "label_smoothing=0.1, target_threshold=0.2, ema_decay=0.9)",
+    )
+    config = write_recipe(tmp_path / "recipe.py", text)
+    result = Cli(tmp_path)("--config", config, "--workdir", "run")
+    assert result.code == 0, result.stderr
+    assert read_summary(tmp_path / "run")["eval"]["accuracy"] > 0.5
