@@ -16,30 +16,20 @@ smoothing. Our own: bfloat16 where they have float16.
 from jaxtrain.config import (
     AugmentConfig,
     Config,
-    DataConfig,
     ModelConfig,
     OptimizerConfig,
     ParallelConfig,
     TrainConfig,
 )
+from jaxtrain.config.imagenet import imagenet
 
 
 def get_config() -> Config:
     return Config(
         precision="bf16",
-        data=DataConfig(
-            source="tfds:imagenet2012",
-            train_split="train[:98%]",
-            validation_split="train[98%:]",
-            test_split="validation",
+        data=imagenet(
             batch_size=1024,
-            image_size=224,
-            channels=3,
-            mean=(0.485, 0.456, 0.406),
-            std=(0.229, 0.224, 0.225),
             augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True),
-            cache="stream",
-            workers=12,
         ),
         model=ModelConfig(name="resnet50"),
         parallel=ParallelConfig(batch_norm=32, xla_flags="overlap"),

@@ -1,58 +1,185 @@
 """Every recipe loads, says how to run it, and fits its data, without the data."""
 
 import ast
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
-from jaxtrain import keys
+from jaxtrain import tasks
 from jaxtrain.config import from_json, get, to_json
 from jaxtrain.config.recipe import load_config
-from jaxtrain.run.setup import make_blueprint
+from jaxtrain.run import checks
+from jaxtrain.run.setup import build_setup
 from jaxtrain.run.timetable import make_timetable
-from jaxtrain.training import precision
-from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import make_schedule
-from jaxtrain.training.state import CreateState, num_params
+from jaxtrain.training.state import num_params
 from tests.helpers.processes import ROOT
 
-# Source -> image shape as the model sees it, classes, training examples, parameters of
-# the recipe's model.
+IMAGENET = ((224, 224, 3), 1000, 1_255_544)
+# Recipe -> image shape as the model sees it, classes, training examples, parameters of
+# its model.
 FACTS = {
     "digits": ((8, 8, 1), 10, 1293, 40_266),
     "mnist": ((28, 28, 1), 10, 54_000, 61_706),
     "fashion_mnist": ((28, 28, 1), 10, 54_000, 25_322),
     "cifar10": ((32, 32, 3), 10, 45_000, 79_818),
     "cifar10_resnet18": ((32, 32, 3), 10, 45_000, 11_173_962),
+    "cifar10_wide_resnet28_10": ((32, 32, 3), 10, 45_000, 36_479_194),
     "folder": ((28, 28, 1), 10, 54_000, 69_066),
-    "imagenet_cnn4": ((224, 224, 3), 1000, 1_255_544, 1_911_528),
-    "imagenet_resnet50": ((224, 224, 3), 1000, 1_255_544, 25_557_032),
+    "imagenet_cnn4": (*IMAGENET, 1_911_528),
+    "imagenet_resnet50": (*IMAGENET, 25_557_032),
+    "imagenet_resnet50_a1": (*IMAGENET, 25_557_032),
+    "imagenet_resnet50_a2": (*IMAGENET, 25_557_032),
+    "imagenet_resnet50_a3": (*IMAGENET, 25_557_032),
+    "imagenet_resnet50_torchvision_v1": (*IMAGENET, 25_557_032),
+    "imagenet_resnet50_torchvision_v2": (*IMAGENET, 25_557_032),
+    "imagenet_convnext_tiny": (*IMAGENET, 28_589_128),
+    "imagenet_efficientnet_b0": (*IMAGENET, 5_288_548),
+    "imagenet_inception_v3": ((299, 299, 3), *IMAGENET[1:], 27_161_264),
+    "imagenet_mobilenet_v3_large": (*IMAGENET, 5_483_032),
+    "imagenet_vgg16_bn": (*IMAGENET, 138_365_992),
 }
 RECIPES = sorted((ROOT / "configs").glob("*.py"))
 
+# Recipe -> steps of the run, and learning rates at the first step, near the middle, at
+# the last and where they turn. An epoch of ImageNet has 1,255,544 // batch steps; half
+# way down a cosine is the mean of its ends.
+RATES: dict[str, tuple[int, dict[int, float]]] = {
+    "digits": (2400, {0: 0, 40: 2e-3, 1220: 1e-3, 2399: 0}),
+    "mnist": (6315, {0: 0, 421: 2e-3, 3368: 1e-3, 6314: 0}),
+    "fashion_mnist": (4210, {0: 0, 421: 0.02, 4209: 0}),
+    "cifar10": (14_060, {0: 0.01, 7030: 0.01, 14_059: 0.01}),
+    "cifar10_resnet18": (70_200, {0: 0, 1755: 0.1, 35_977: 0.05, 70_199: 0}),
+    # 351 steps an epoch; a fifth at epochs 60, 120 and 160.
+    "cifar10_wide_resnet28_10": (
+        70_200,
+        {0: 0.1, 21_059: 0.1, 21_060: 0.02, 42_120: 4e-3, 56_160: 8e-4, 70_199: 8e-4},
+    ),
+    "folder": (4200, {0: 0, 210: 2e-3, 2205: 1e-3, 4199: 0}),
+    "imagenet_cnn4": (147_120, {0: 0, 4904: 1e-3, 76_012: 5e-4, 147_119: 0}),
+    # 1,226 steps an epoch.
+    "imagenet_resnet50": (110_340, {0: 0, 6130: 0.4, 58_235: 0.2, 110_339: 0}),
+    # 622 steps an epoch; the paper's 375,000 are of all 1,281,167 images.
+    "imagenet_resnet50_a1": (
+        373_200,
+        {0: 1e-4, 1555: 2.55e-3, 3110: 5e-3, 188_155: 2.5005e-3, 373_199: 1e-6},
+    ),
+    "imagenet_resnet50_a2": (
+        186_600,
+        {0: 1e-4, 3110: 5e-3, 94_855: 2.5005e-3, 186_599: 1e-6},
+    ),
+    # 613 steps an epoch.
+    "imagenet_resnet50_a3": (
+        61_300,
+        {0: 1e-4, 3065: 8e-3, 32_182: 4.0005e-3, 61_299: 1e-6},
+    ),
+    # 4,904 steps an epoch: a tenth at epochs 30 and 60.
+    "imagenet_resnet50_torchvision_v1": (
+        441_360,
+        {0: 0.1, 147_119: 0.1, 147_120: 0.01, 294_240: 1e-3, 441_359: 1e-3},
+    ),
+    "imagenet_vgg16_bn": (
+        441_360,
+        {0: 0.1, 147_119: 0.1, 147_120: 0.01, 294_240: 1e-3, 441_359: 1e-3},
+    ),
+    "imagenet_resnet50_torchvision_v2": (
+        735_600,
+        {0: 5e-3, 6130: 0.5, 370_865: 0.25, 735_599: 0},
+    ),
+    # 306 steps an epoch.
+    "imagenet_convnext_tiny": (
+        91_800,
+        {0: 0, 6120: 4e-3, 48_960: 2.0005e-3, 91_799: 1e-6},
+    ),
+    # 1,634 steps an epoch, 2.4 of which are 3,922 steps.
+    "imagenet_efficientnet_b0": (
+        735_300,
+        {
+            0: 1e-6,
+            2451: 0.0240005,
+            4902: 0.048 * 0.97,
+            7843: 0.048 * 0.97,
+            7844: 0.048 * 0.97**2,
+            367_650: 0.048 * 0.97**93,
+            735_299: 0.048 * 0.97**187,
+        },
+    ),
+    # 1,226 steps an epoch, two of which are 2,452.
+    "imagenet_mobilenet_v3_large": (
+        735_600,
+        {0: 0.064, 2451: 0.064, 2452: 0.064 * 0.973, 367_800: 0.064 * 0.973**150}
+        | {735_599: 0.064 * 0.973**299},
+    ),
+    "imagenet_inception_v3": (
+        208_420,
+        {0: 0.66, 3677: 0.66, 3678: 0.66 * 0.94, 104_210: 0.66 * 0.94**28}
+        | {208_419: 0.66 * 0.94**56},
+    ),
+}
+
 
 def test_facts_cover_the_recipes():
-    assert {path.stem for path in RECIPES} == set(FACTS)
+    assert {path.stem for path in RECIPES} == set(FACTS) == set(RATES)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_learning_rates_are_those_of_the_source(path: Path):
+    config = load_config(path)
+    num_examples, (total_steps, rates) = FACTS[path.stem][2], RATES[path.stem]
+    timetable = make_timetable(config, num_examples, has_validation=True)
+    assert timetable.total_steps == total_steps
+    schedule = make_schedule(
+        config.optimizer, total_steps=total_steps, warmup_steps=timetable.warmup_steps
+    )
+    found = jax.jit(jax.vmap(schedule))(np.array(list(rates)))
+    # A step beside the middle, 299 roundings of a power, and a step before 0.
+    peak = config.optimizer.learning_rate
+    np.testing.assert_allclose(found, list(rates.values()), rtol=5e-5, atol=1e-6 * peak)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_devices_of_the_recipe_share_its_batches(path: Path):
+    config, doc = (
+        load_config(path),
+        ast.get_docstring(ast.parse(path.read_text())) or "",
+    )
+    devices = 8 if "Hardware: 8 GPUs" in doc else 1
+    mesh: Any = jax.sharding.AbstractMesh((devices, 1), ("data", "fsdp"))
+    image_shape, num_classes, *_ = FACTS[path.stem]
+    facts = {"num_classes": num_classes}
+    task = tasks.build(config.task, image_shape, facts, config.train)
+    checks.check_batches(config, mesh)
+    checks.check_mixing(config, mesh, task)
+    assert from_json(to_json(config)) == config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipe_builds_abstractly(path: Path):
+    """On generated images, as many as the training split has."""
     config = load_config(path)
     shape, num_classes, num_examples, expected = FACTS[path.stem]
-    assert from_json(to_json(config)) == config
-    timetable = make_timetable(config, num_examples, has_validation=True)
-    schedule = make_schedule(
-        config.optimizer,
-        total_steps=timetable.total_steps,
-        warmup_steps=timetable.warmup_steps,
-    )
-    tx = make_optimizer(config.optimizer, schedule)
-    policy = precision.parse(config.precision)
-    blueprint = make_blueprint(config, policy, shape, num_classes)
-    create = CreateState(blueprint, config.train, tx)
-    state = jax.eval_shape(create, keys.root_key(config.seed))
-    assert num_params(state.params) == expected
+    data = config.data
+    if data.source != "digits":
+        stored = (256, 256, 3) if data.augment.random_resized_crop else shape
+        size = "x".join(map(str, stored))
+        data = replace(
+            data,
+            source=f"synthetic:{size}/{num_classes}/{num_examples}",
+            train_split="train",
+            validation_split=None,
+            validation_fraction=0.0,
+            test_split="test",
+        )
+    setup = build_setup(replace(config, data=data))
+    assert setup.timetable.total_steps == RATES[path.stem][0]
+    assert setup.splits.input_shape == shape
+    assert num_params(setup.abstract_state.params) == expected
+    assert jax.tree.leaves(setup.abstract_state.opt_state)
 
 
 # What the sources that a recipe names say, where it follows them.
@@ -68,6 +195,13 @@ SOURCED = {
         "optimizer.weight_decay": 5e-4,
         "train.epochs": 200,
     },
+    "cifar10_wide_resnet28_10": {
+        "data.augment.cutout_size": 16,
+        "data.batch_size": 128,
+        "optimizer.nesterov": True,
+        "optimizer.weight_decay": 5e-4,
+        "model.dropout": 0.3,
+    },
     # Goyal et al. 2017, section 5.1.
     "imagenet_resnet50": {
         "optimizer.learning_rate": 0.1 * 1024 / 256,
@@ -77,6 +211,61 @@ SOURCED = {
         "optimizer.weight_decay": 1e-4,
         "parallel.batch_norm": 32,
         "train.epochs": 90,
+    },
+    # Wightman et al. 2021, table 2.
+    "imagenet_resnet50_a1": {
+        "data.repeats": 3,
+        "data.crop_pct": 0.95,
+        "data.augment.mixup": 0.2,
+        "data.augment.cutmix": 1.0,
+        "data.augment.randaugment_magnitude": 7 * 3,
+        "model.drop_path": 0.05,
+        "optimizer.weight_decay": 0.01,
+        "train.label_smoothing": 0.1,
+    },
+    "imagenet_resnet50_a2": {
+        "data.repeats": 3,
+        "data.augment.mixup": 0.1,
+        "data.augment.randaugment_magnitude": 7 * 3,
+        "model.drop_path": 0.05,
+        "optimizer.weight_decay": 0.02,
+        "train.label_smoothing": 0.0,
+    },
+    "imagenet_resnet50_a3": {
+        "data.batch_size": 2048,
+        "data.repeats": 1,
+        "data.train_image_size": 160,
+        "data.image_size": 224,
+        "data.augment.mixup": 0.1,
+        "data.augment.randaugment_magnitude": 6 * 3,
+        "model.drop_path": None,
+        "optimizer.weight_decay": 0.02,
+        "train.label_smoothing": 0.0,
+    },
+    # pytorch/vision, issue 3995; the average of the weights from its train.py: a decay
+    # of 0.99998 by 32 x batch / epochs every 32 steps.
+    "imagenet_resnet50_torchvision_v2": {
+        "data.repeats": 4,
+        "data.train_image_size": 176,
+        "data.crop_pct": 224 / 232,
+        "data.augment.erasing": 0.1,
+        "data.augment.mixup": 0.2,
+        "data.augment.cutmix": 1.0,
+        "optimizer.weight_decay": 2e-5,
+        "train.label_smoothing": 0.1,
+        "train.ema_decay": round((1 - 2e-5 * 32 * 1024 / 600) ** (1 / 32), 6),
+    },
+    # Liu et al. 2022, table 5.
+    "imagenet_convnext_tiny": {
+        "data.batch_size": 4096,
+        "data.augment.mixup": 0.8,
+        "data.augment.cutmix": 1.0,
+        "data.augment.erasing": 0.25,
+        "data.augment.randaugment_magnitude": 9 * 3,
+        "model.drop_path": 0.1,
+        "optimizer.weight_decay": 0.05,
+        "train.ema_decay": 0.9999,
+        "train.label_smoothing": 0.1,
     },
 }
 

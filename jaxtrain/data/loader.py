@@ -322,6 +322,6 @@ def _run(
     with contextlib.closing(stream) as batches:
         for batch in batches:
             dataset.defects.add(batch.pop(UNREADABLE, ()))
-            if workers and BOX in batch:
+            if workers and source.canvas_shape and BOX in batch:
                 batch = unflatten(batch, source.canvas_shape)
             yield batch

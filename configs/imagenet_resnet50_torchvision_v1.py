@@ -1,0 +1,44 @@
+"""ImageNet: ResNet-50 as torchvision's first weights were trained.
+
+    python main.py data --prepare tfds:imagenet2012 --manual-dir DIR
+    python main.py --config configs/imagenet_resnet50_torchvision_v1.py
+
+Hardware: 8 GPUs. Time and accuracy: unmeasured here, the data is not at hand.
+Published: 76.130 % top-1 (torchvision, ResNet50_Weights.IMAGENET1K_V1).
+Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
+is on the 50,000 images of TFDS's validation split.
+Recipe: that of torchvision's reference scripts ("ResNet",
+https://github.com/pytorch/vision/tree/main/references/classification): batch 256, SGD
+with learning rate 0.1, a tenth of it every 30 of 90 epochs, momentum 0.9, weight decay
+1e-4, batch norm over the 32 images of each GPU. Our own: no decay of biases and norms.
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
+from jaxtrain.config.imagenet import imagenet
+
+
+def get_config() -> Config:
+    return Config(
+        data=imagenet(
+            batch_size=256,
+            augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True),
+        ),
+        model=ModelConfig(name="resnet50"),
+        parallel=ParallelConfig(batch_norm=32, xla_flags="overlap"),
+        optimizer=OptimizerConfig(
+            name="sgd",
+            learning_rate=0.1,
+            momentum=0.9,
+            weight_decay=1e-4,
+            schedule="step",
+            milestones=(1 / 3, 2 / 3),
+        ),
+        train=TrainConfig(epochs=90),
+    )

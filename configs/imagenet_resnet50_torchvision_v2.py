@@ -1,0 +1,59 @@
+"""ImageNet: ResNet-50 as torchvision's second weights were trained.
+
+    python main.py data --prepare tfds:imagenet2012 --manual-dir DIR
+    python main.py --config configs/imagenet_resnet50_torchvision_v2.py
+
+Hardware: 8 GPUs. Time and accuracy: unmeasured here, the data is not at hand.
+Published: 80.858 % top-1 (torchvision, ResNet50_Weights.IMAGENET1K_V2).
+Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
+is on the 50,000 images of TFDS's validation split.
+Recipe: https://github.com/pytorch/vision/issues/3995: 600 epochs of 1 / 4 of the
+images, each four times, 176x176 pixels; TrivialAugment, erasing 0.1, mixup 0.2 or
+cutmix 1, label smoothing 0.1; SGD with learning rate 0.5 for batch 1,024, cosine after
+five epochs of warm-up from a hundredth, momentum 0.9, weight decay 2e-5, none of norms;
+an average of the weights; evaluated on the centre of 224 of 232 pixels. Our own: the
+average is taken in each step, by the 32nd root of the decay that it has in every 32nd
+there, 1 - 2e-5 x 1,024 x 32 / 600; bfloat16.
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
+from jaxtrain.config.imagenet import imagenet
+
+
+def get_config() -> Config:
+    return Config(
+        precision="bf16",
+        data=imagenet(
+            batch_size=1024,
+            repeats=4,
+            train_image_size=176,
+            crop_pct=224 / 232,
+            augment=AugmentConfig(
+                random_resized_crop=True,
+                horizontal_flip=True,
+                trivialaugment=True,
+                erasing=0.1,
+                mixup=0.2,
+                cutmix=1.0,
+            ),
+        ),
+        model=ModelConfig(name="resnet50"),
+        parallel=ParallelConfig(batch_norm=128, xla_flags="overlap"),
+        optimizer=OptimizerConfig(
+            name="sgd",
+            learning_rate=0.5,
+            momentum=0.9,
+            weight_decay=2e-5,
+            schedule="cosine",
+            warmup_epochs=5,
+            warmup_factor=0.01,
+        ),
+        train=TrainConfig(epochs=600, label_smoothing=0.1, ema_decay=0.999966),
+    )
