@@ -34,6 +34,7 @@ COMMANDS = {
     "train": "jaxtrain.commands.train",
     "new": "jaxtrain.commands.new",
     "data": "jaxtrain.commands.data",
+    "models": "jaxtrain.commands.models",
     "find-lr": "jaxtrain.commands.find_lr",
     "scale": "jaxtrain.commands.scale",
     "evaluate": "jaxtrain.commands.evaluate",

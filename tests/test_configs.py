@@ -137,7 +137,7 @@ def test_learning_rates_are_those_of_the_source(path: Path):
     )
     found = jax.jit(jax.vmap(schedule))(np.array(list(rates)))
     # A step beside the middle, 299 roundings of a power, and a step before 0.
-    peak = config.optimizer.learning_rate
+    peak = config.optimizer.learning_rate or 0.0
     np.testing.assert_allclose(found, list(rates.values()), rtol=5e-5, atol=1e-6 * peak)
 
 

@@ -18,10 +18,12 @@ from jaxtrain.cli import main
 from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import images, loader
+from jaxtrain.data.augment import windows
 from jaxtrain.data.preprocess import IMAGE_SIZE, make_preprocess, told_size
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.run.attempt import Attempt
+from jaxtrain.run.find_lr import range_test
 from jaxtrain.run.loop import Run
 from jaxtrain.run.programs import make_preprocesses
 from jaxtrain.run.setup import build_setup
@@ -221,3 +223,19 @@ def test_evaluate_repeats_the_evaluation_of_such_a_run(
     found = json.loads((run / "evaluation.json").read_text())
     expected = read_summary(run)["eval"]["loss"]
     assert found["metrics"]["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_range_test_has_the_images_of_training(
+    smaller: Any, monkeypatch: pytest.MonkeyPatch
+):
+    sizes = []
+    cut = windows.whole
+
+    def look(batch: Any, size: int, *rest: Any) -> Any:
+        sizes.append(size)
+        return cut(batch, size, *rest)
+
+    monkeypatch.setattr(windows, "whole", look)
+    range_test(smaller("whole"), start=1e-5, end=0.1, num_steps=20)
+    assert set(sizes) == {12}

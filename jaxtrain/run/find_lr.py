@@ -90,7 +90,7 @@ def range_test(
     losses: list[float] = []
     rates: list[float] = []
     smoother = Smoother()
-    feed = loader.feed(batches, iter([(1, None)] * num_steps), mesh, batch_size)
+    feed = loader.feed(batches, setup.timetable.calls(0, 1), mesh, batch_size)
     with contextlib.closing(feed):
         for _, batch in feed:
             state, metrics = programs.train(

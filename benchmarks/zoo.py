@@ -1,0 +1,107 @@
+"""What each model takes, counted in its compiled programs; no data, and no timing.
+
+    python benchmarks/zoo.py
+    python benchmarks/zoo.py --write
+    python benchmarks/zoo.py --write --again resnet50 vgg16
+
+With `--write` the counts go to `jaxtrain/zoo/counted.json`, from which `main.py models`
+and `docs/models.md` are made. Models that are there already are left as they are,
+unless `--again` names them. Each is compiled in a process of its own, for one CPU
+device, which takes from seconds to minutes; the weights that other libraries have of it
+are looked up anew for all.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from functools import partial
+from typing import Any
+
+from jaxtrain.zoo import counted
+from jaxtrain.zoo.counted import Counted, Weights
+from jaxtrain.zoo.published import PUBLISHED
+
+BATCH = 32
+
+
+def count(name: str) -> dict[str, int]:
+    """Compile the evaluation of one image and a training step; allocate nothing."""
+    import jax
+    import numpy as np
+
+    from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
+    from jaxtrain.performance.measure import compile_step, peak_bytes
+    from jaxtrain.run.setup import build_setup
+    from jaxtrain.training.state import num_params
+    from jaxtrain.training.step import predict
+
+    (height, width, channels), classes, _ = PUBLISHED[name]
+    source = f"synthetic:{height}x{width}x{channels}/{classes}/{4 * classes}"
+    data = DataConfig(source=source, batch_size=BATCH, cache="stream")
+    optimizer = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)
+    config = Config(data=data, model=ModelConfig(name=name), optimizer=optimizer)
+    setup = build_setup(config)
+    state = setup.abstract_state
+    image = jax.ShapeDtypeStruct((1, height, width, channels), np.float32)
+    forward = jax.jit(partial(predict, setup.graphdef))
+    program = forward.lower(state.params, state.model_state, image).compile()
+    flops: Any = program.cost_analysis()
+    return {
+        "num_params": num_params(state.params),
+        "forward_flops": round(flops["flops"]),
+        "step_bytes": peak_bytes(compile_step(setup)),
+    }
+
+
+def weights_of(name: str) -> tuple[Weights, ...]:
+    from jaxtrain.models.weights.sources import SOURCES
+
+    return tuple(
+        Weights(source.library, source.architecture, dict(source.options))
+        for source in SOURCES.get(name, ())
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--again", nargs="+", default=[])
+    parser.add_argument("--only", nargs="+", help="these models and no others")
+    parser.add_argument("--count", help="one model, in this process")
+    arguments = parser.parse_args()
+    if arguments.count:
+        print(json.dumps(count(arguments.count)))
+        return
+    from jaxtrain.models import MODELS
+
+    found = counted.read()
+    for name in arguments.only or MODELS:
+        if name in found and name not in arguments.again:
+            continue
+        start = time.monotonic()
+        words = [sys.executable, __file__, "--count", name]
+        result = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+        values = json.loads(result.stdout.splitlines()[-1])
+        found[name] = Counted(**values, weights=())
+        print(f"{name}: {values}, {time.monotonic() - start:.0f} s", flush=True)
+        if arguments.write:
+            counted.write(in_order(found, MODELS))
+    found = in_order(found, MODELS)
+    if arguments.write:
+        counted.write(found)
+    print(json.dumps({"name": "zoo", "models": len(found)}))
+
+
+def in_order(found: dict[str, Counted], names: Any) -> dict[str, Counted]:
+    """Return the counts of the models that there are, in their order, with weights."""
+    return {
+        name: found[name]._replace(weights=weights_of(name))
+        for name in names
+        if name in found
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""`main.py models`: reads tables alone, as nobody wants to wait for a list."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from jaxtrain.errors import UserError
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.zoo import listing
+
+EXAMPLE = "resnet50"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """List the models: parameters, FLOPs, memory, published results, weights."""
+
+    # All that is known of this one; None: a line of each.
+    name: Annotated[str | None, tyro.conf.Positional] = None
+    # As JSON, for programs.
+    json: bool = False
+    # As the page docs/models.md.
+    markdown: bool = False
+
+
+def run(arguments: Arguments, signals: StopSignals) -> None:
+    """Print the models.
+
+    Raises:
+      UserError: there is no such model, or options do not fit together.
+    """
+    name = arguments.name
+    if arguments.markdown and (arguments.json or name):
+        raise UserError("--markdown writes the page of all models: give it alone")
+    if arguments.markdown:
+        text = listing.page()
+    elif name is None:
+        every = [listing.to_dict(model) for model in listing.models()]
+        text = json.dumps(every, indent=2) if arguments.json else listing.table()
+    else:
+        model = listing.find(name)
+        one = listing.to_dict(model)
+        text = json.dumps(one, indent=2) if arguments.json else listing.details(model)
+    print(text.rstrip("\n"))

@@ -1,0 +1,106 @@
+"""Of each model: the images that it is made for, and what is published of it.
+
+Results are parts of the 50,000 validation images of ImageNet, or of the test images of
+CIFAR-10, that are recognised, in percent, each shown once.
+"""
+
+from typing import NamedTuple
+
+TORCHVISION = "https://github.com/pytorch/vision"
+SCRIPTS = f"{TORCHVISION}/tree/main/references/classification"
+NEW_RECIPES = f"{TORCHVISION}/issues/3995"
+
+
+class Result(NamedTuple):
+    """A published result.
+
+    Attributes:
+      top1: percent of the images whose class is ranked first.
+      of: whose weights or which paper.
+      source: where it says so.
+    """
+
+    top1: float
+    of: str
+    source: str
+
+
+class Published(NamedTuple):
+    """What is known of a model.
+
+    Attributes:
+      image_shape: (H, W, C) that it is made for, and evaluated at.
+      num_outputs: classes of the data.
+      results: of it, the first one first.
+    """
+
+    image_shape: tuple[int, int, int]
+    num_outputs: int
+    results: tuple[Result, ...] = ()
+
+
+def _imagenet(*results: Result, size: int = 224) -> Published:
+    return Published((size, size, 3), 1000, results)
+
+
+def _v1(top1: float, source: str = SCRIPTS) -> Result:
+    return Result(top1, "torchvision V1", source)
+
+
+def _v2(top1: float) -> Result:
+    return Result(top1, "torchvision V2", NEW_RECIPES)
+
+
+def _paper(top1: float, number: str) -> Result:
+    return Result(top1, f"arXiv:{number}", f"https://arxiv.org/abs/{number}")
+
+
+RSB = "2110.00476"
+
+PUBLISHED: dict[str, Published] = {
+    "lenet": Published((28, 28, 1), 10),
+    "convnet": Published((32, 32, 3), 10),
+    "cnn4": _imagenet(),
+    "resnet18": _imagenet(_v1(69.758)),
+    "resnet34": _imagenet(_v1(73.314)),
+    "resnet50": _imagenet(_v1(76.130), _v2(80.858), _paper(80.4, RSB)),
+    "resnet101": _imagenet(_v1(77.374), _v2(81.886)),
+    "resnet152": _imagenet(_v1(78.312), _v2(82.284)),
+    "resnet18d": _imagenet(),
+    "resnet50d": _imagenet(_paper(77.16, "1812.01187")),
+    "seresnet18": _imagenet(),
+    "seresnet50": _imagenet(_paper(76.71, "1709.01507")),
+    "preact_resnet18": _imagenet(),
+    "preact_resnet50": _imagenet(),
+    "wide_resnet28_10": Published(
+        (32, 32, 3), 10, (_paper(96.00, "1605.07146"), _paper(96.92, "1708.04552"))
+    ),
+    "wide_resnet50_2": _imagenet(_v1(78.468, f"{TORCHVISION}/pull/912"), _v2(81.602)),
+    "resnext50_32x4d": _imagenet(_v1(77.618), _v2(81.198)),
+    "vgg11": _imagenet(_v1(69.020)),
+    "vgg13": _imagenet(_v1(69.928)),
+    "vgg16": _imagenet(_v1(71.592)),
+    "vgg19": _imagenet(_v1(72.376)),
+    "vgg11_bn": _imagenet(_v1(70.370)),
+    "vgg13_bn": _imagenet(_v1(71.586)),
+    "vgg16_bn": _imagenet(_v1(73.360)),
+    "vgg19_bn": _imagenet(_v1(74.218)),
+    "googlenet": _imagenet(_v1(69.778)),
+    "inception_v3": _imagenet(_v1(77.294), size=299),
+    "densenet121": _imagenet(_v1(74.434, f"{TORCHVISION}/pull/116")),
+    "mobilenet_v2": _imagenet(_v1(71.878), _v2(72.154)),
+    "mobilenet_v3_small": _imagenet(_v1(67.668)),
+    "mobilenet_v3_large": _imagenet(_v1(74.042), _v2(75.274)),
+    "efficientnet_b0": _imagenet(_v1(77.692), _paper(77.1, "1905.11946")),
+    "efficientnet_b1": _imagenet(_v1(78.642), _v2(79.838), size=240),
+    "efficientnet_b2": _imagenet(_v1(80.608), size=288),
+    "efficientnet_b3": _imagenet(_v1(82.008), size=300),
+    "efficientnet_b4": _imagenet(_v1(83.384), size=380),
+    "efficientnet_v2_s": _imagenet(_v1(84.228), size=384),
+    "convnext_tiny": _imagenet(_v1(82.520), _paper(82.1, "2201.03545")),
+    "convnext_small": _imagenet(_v1(83.616), _paper(83.1, "2201.03545")),
+    "convnext_base": _imagenet(_v1(84.062), _paper(83.8, "2201.03545")),
+    "regnet_y_3_2gf": _imagenet(_v1(78.948), _v2(81.982)),
+    "regnet_y_4gf": _imagenet(_paper(79.4, "2003.13678")),
+    "regnet_y_8gf": _imagenet(_v1(80.032), _v2(82.828)),
+}
