@@ -89,7 +89,7 @@ def test_one_program_a_size_is_compiled(
     words = f"--config {config} --workdir {tmp_path / 'run'}"
     assert main(words.split()) == 0
     (attempt,) = attempts
-    program = attempt.job.programs.train
+    program = attempt.job.programs.train_at(0)
     assert isinstance(program, Compiled) and len(program.programs) == 3
     losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
     assert np.isfinite(losses).all() and len(losses) == 8

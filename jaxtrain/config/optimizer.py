@@ -18,6 +18,12 @@ class OptimizerConfig(Section):
     learning_rate: float | None = None
     # Weight decay; biases and norm parameters are left out.
     weight_decay: float = 0.0
+    # Factor on the learning rate from each piece of the model to the one before it: the
+    # head has the whole, the stem the least; None: 1.
+    layer_decay: float | None = None
+    # Factors on the learning rate of some layers, by patterns of their paths, or
+    # backbone, all but the last; those that match a layer multiply, with layer_decay.
+    rate_factors: dict[str, float] = field(default_factory=dict)
     # Largest global norm of the gradients; None: not clipped.
     clip_norm: float | None = None
     # Momentum of sgd, lars, rmsprop and muon.
@@ -70,6 +76,11 @@ class OptimizerConfig(Section):
             "step_factor", factor is None or factor <= 1, "a value of at most 1"
         )
         self._not_negative("weight_decay", "end_factor")
+        decay = self.layer_decay
+        self._check("layer_decay", decay is None or 0 < decay <= 1, "0 < value <= 1")
+        factors = self.rate_factors.values()
+        ok = all(not isinstance(f, str | bool) and f > 0 for f in factors)
+        self._check("rate_factors", ok, "values above 0; train.freeze freezes layers")
         self._not_negative("warmup_epochs", "warmup_steps", "warmup_examples")
         self._fraction("momentum", "b1", "b2", "warmup_factor")
         self._positive("power")

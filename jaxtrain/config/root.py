@@ -28,6 +28,11 @@ ONE_OF = (
     ),
 )
 
+SET_BY_FINE_TUNE = (
+    *("schedule", "end_factor", "milestones", "step_factor"),
+    *("warmup_epochs", "warmup_steps", "warmup_examples"),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Section):
@@ -66,6 +71,7 @@ class Config(Section):
                 f"data.batch_size = {self.data.batch_size} is not divisible by "
                 f"train.accumulate_steps = {self.train.accumulate_steps}"
             )
+        self._check_fine_tune()
         group = self.parallel.batch_norm
         if group != "global" and self.micro_batch_size % group:
             raise UserError(
@@ -73,6 +79,19 @@ class Config(Section):
                 f"{self.micro_batch_size} examples of data.batch_size / "
                 "train.accumulate_steps"
             )
+
+    def _check_fine_tune(self) -> None:
+        """Refuse what would set the learning rate otherwise than `fine_tune` does."""
+        optimizer, default = self.optimizer, OptimizerConfig()
+        for name in SET_BY_FINE_TUNE:
+            value = getattr(optimizer, name)
+            if self.train.fine_tune and value != getattr(default, name):
+                raise UserError(
+                    f"optimizer.{name} = {value!r} with train.fine_tune, which has a "
+                    "schedule of its own, two cycles: leave it out, or give "
+                    "train.freeze, train.freeze_epochs and optimizer.layer_decay in "
+                    "place of train.fine_tune"
+                )
 
     @property
     def micro_batch_size(self) -> int:

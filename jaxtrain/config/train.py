@@ -48,6 +48,14 @@ class TrainConfig(Section):
     # Classification: weight of each class in the training loss, relative to the others,
     # or balanced: one over the number of its examples; None: all alike.
     class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    # Layers that are not trained: patterns of their paths, such as stage1_block*, or
+    # backbone, all but the last. Their batch norms use the running statistics.
+    freeze: tuple[str, ...] = ()
+    # Epochs after which these are trained, too; None: never.
+    freeze_epochs: float | None = None
+    # Fine-tune as fastai does: the head alone for freeze_epochs (then 1 by default),
+    # all layers for the rest of the epochs, the first ones at a hundredth of the rate.
+    fine_tune: bool = False
     # Decay of the moving average of the weights, which is then what is evaluated.
     ema_decay: float | None = None
     # Epochs between evaluations on the validation split; default: 1.
@@ -77,6 +85,12 @@ class TrainConfig(Section):
         weights = self.class_weights
         ok = not isinstance(weights, tuple) or (weights and min(weights) >= 0)
         self._check("class_weights", bool(ok), "balanced, or values of 0 or more")
+        self._positive("freeze_epochs")
+        if self.freeze_epochs is not None and not self.first_frozen:
+            raise UserError(
+                f"freeze_epochs = {self.freeze_epochs} has no effect without "
+                "train.freeze: name the layers, such as backbone"
+            )
         self._positive("spike_sigma")
         self._check("spike_window", self.spike_window >= 10, "10 or more")
         for name, default in (("spike_window", 100), ("on_spike", "warn")):
@@ -88,3 +102,14 @@ class TrainConfig(Section):
                 )
         if self.epochs is self.steps is self.examples is None:
             raise UserError("give the run's length: epochs, steps or examples")
+
+    @property
+    def first_frozen(self) -> tuple[str, ...]:
+        """Patterns of the layers that are not trained, or not from the beginning."""
+        return self.freeze or (("backbone",) if self.fine_tune else ())
+
+    @property
+    def first_epochs(self) -> float | None:
+        """Epochs after which these are trained; None: never."""
+        default = 1.0 if self.fine_tune else None
+        return default if self.freeze_epochs is None else self.freeze_epochs

@@ -95,7 +95,8 @@ def _measure(setup: Setup, *, timed: bool) -> Measurement:
 def compile_step(setup: Setup) -> jax.stages.Compiled:
     """Compile the step that a run of `setup` takes, and allocate nothing.
 
-    It is the program of one step a call (`train.steps_per_call` of 1). Where the config
+    It is the program of one step a call (`train.steps_per_call` of 1), once all layers
+    are trained that ever are. Where the config
     does not give the images' mean and standard deviation, which a run would compute
     from the data, other constants stand in their place.
 
@@ -122,8 +123,9 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
     everywhere = sharding.replicated(setup.mesh)
     key = jax.eval_shape(lambda: keys.root_key(0))
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
-    assert isinstance(programs.train, Compiled)
-    return programs.train.compile(setup.abstract_state, key, data, batches)
+    *_, (_, train) = programs.train
+    assert isinstance(train, Compiled)
+    return train.compile(setup.abstract_state, key, data, batches)
 
 
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ from jaxtrain.data.sources import Source, Splits
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
+from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.evaluate import eval_batch_size
 from jaxtrain.training.optimizers import LINE_SEARCH
@@ -216,6 +217,19 @@ def check_training_sizes(
                 f"{images.shape[1]}x{images.shape[2]} pixels only; choose another "
                 "model.name, or leave it out"
             ) from error
+
+
+def check_unfreezing(config: Config, timetable: Timetable) -> None:
+    """Check that the layers that are frozen at first are trained in the end."""
+    start, steps = timetable.unfreeze_step, timetable.total_steps
+    if start is not None and start >= steps:
+        train = config.train
+        default = " (the default of train.fine_tune)" * (train.freeze_epochs is None)
+        raise UserError(
+            f"train.freeze_epochs = {train.first_epochs:g}{default} are {start} steps, "
+            f"and the run has {steps}: lengthen it, "
+            "or set train.freeze alone to freeze layers throughout"
+        )
 
 
 def check_stages(config: Config) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from jaxtrain.run.phases import build_schedule, schedule_name
 from jaxtrain.run.setup import Setup
 from jaxtrain.run.timetable import Timetable, make_timetable
-from jaxtrain.training.schedules import make_schedule
 
 # A change of the learning rate by more than this factor, either way, is a jump.
 MAX_FACTOR = 1.5
@@ -52,7 +52,7 @@ def describe_jump(
         return []
     return [
         f"the learning rate jumps from {last:.3g} at step {step} to {next_:.3g} at the "
-        f"next: the {setup.config.optimizer.schedule} schedule spans the whole run, "
+        f"next: the {schedule_name(setup.config)} schedule spans the whole run, "
         f"which was {before.total_steps} steps long and is now {after.total_steps}. A "
         "run of that length from the start has no such jump"
     ]
@@ -71,11 +71,8 @@ def _timetable_of_length(setup: Setup, saved: dict[str, Any]) -> Timetable:
 
 
 def _rate(setup: Setup, timetable: Timetable, step: int) -> float:
-    schedule = make_schedule(
-        setup.config.optimizer,
-        total_steps=timetable.total_steps,
-        warmup_steps=timetable.warmup_steps,
-    )
+    schedule = build_schedule(setup.config, timetable)
+    assert schedule is not None
     return float(schedule(step))
 
 

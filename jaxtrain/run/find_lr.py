@@ -93,7 +93,7 @@ def range_test(
     feed = loader.feed(batches, setup.timetable.calls(0, 1), mesh, batch_size)
     with contextlib.closing(feed):
         for _, batch in feed:
-            state, metrics = programs.train(
+            state, metrics = programs.train_at(0)(
                 state, root, programs.train_set.on_device, batch
             )
             rate, loss = (float(metrics[n][0]) for n in ("learning_rate", "loss"))

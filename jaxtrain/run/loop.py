@@ -57,9 +57,10 @@ class Run:
             num_steps, batches = next(feed)
             attempt.tell_unreadable()
             start, on_device = attempt.step, programs.train_set.on_device
+            train = programs.train_at(start)
             data, batches = hooks.before_call(start, num_steps, on_device, batches)
             with jax.transfer_guard("disallow"):
-                state, metrics = programs.train(attempt.state, root, data, batches)
+                state, metrics = train(attempt.state, root, data, batches)
             attempt.state, attempt.step = state, start + num_steps
             hooks.after_call(attempt.step, metrics)
             self.reports.add(start, metrics)

@@ -19,22 +19,22 @@ from jaxtrain.training.stages import create as stage_create
 from jaxtrain.training.stages import steps as stage_steps
 from jaxtrain.training.step import make_eval_step, make_train_step
 
-# What creates the weights, begins a run with them, trains and evaluates.
-Four = tuple[Program, Program, Program, Program]
+# What creates the weights, begins a run with them, trains, by phases, and evaluates.
+Four = tuple[Program, Program, tuple[Program, ...], Program]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
     """The compiled functions, and the data that they read.
 
-    `weights` is `root_key -> weights` and `begin` is `weights -> state`,
-    `train` is `(state, root_key, data, batches) -> (state, metrics)` and
+    `weights` is `root_key -> weights` and `begin` is `weights -> state`.
+    `train` has for each phase, `(state, root_key, data, batches) -> (state, metrics)`;
     `eval` is `(params, model_state, sums, data, batches) -> sums`, from `zero_sums` on.
     """
 
     weights: Program
     begin: Program
-    train: Program
+    train: tuple[tuple[int, Program], ...]
     eval: Program
     zero_sums: Sums
     order: DataOrder
@@ -43,6 +43,10 @@ class Programs:
     test_set: Dataset
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def train_at(self, step: int) -> Program:
+        """Return the program of the steps that follow `step` steps."""
+        return [program for start, program in self.train if start <= step][-1]
 
     def datasets(self) -> list[Dataset]:
         """Return the splits that there are."""
@@ -55,8 +59,9 @@ class Programs:
     def compiling(self) -> bool:
         return any(program.compiling for program in self._all())
 
-    def _all(self) -> Four:
-        return self.weights, self.begin, self.train, self.eval
+    def _all(self) -> list[Program]:
+        train = [program for _, program in self.train]
+        return [self.weights, self.begin, *train, self.eval]
 
 
 def make_programs(setup: Setup) -> Programs:
@@ -75,7 +80,7 @@ def make_programs(setup: Setup) -> Programs:
     return Programs(
         weights=weights,
         begin=begin,
-        train=train,
+        train=tuple(zip((p.start for p in setup.phases), train, strict=True)),
         eval=evaluate,
         zero_sums=_zero_sums(setup, plain),
         order=loader.make_order(config.data, train_set.source, config.seed),
@@ -125,17 +130,20 @@ def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
         setup.create.weights, out_shardings=(states.params, states.model_state)
     )
     begin = Compiled(setup.create.begin, out_shardings=states, donate_argnums=0)
-    train = Compiled(
-        make_train_step(
-            setup.config.train,
-            setup.task,
-            setup.graphdef,
-            setup.update,
-            augmenting,
-            setup.layout,
-        ),
-        out_shardings=(states, everywhere),
-        donate_argnums=0,
+    train = tuple(
+        Compiled(
+            make_train_step(
+                setup.config.train,
+                setup.task,
+                setup.graphdef,
+                phase.update,
+                augmenting,
+                setup.layout,
+            ),
+            out_shardings=(states, everywhere),
+            donate_argnums=0,
+        )
+        for phase in setup.phases
     )
     evaluate = Compiled(
         make_eval_step(setup.task, setup.graphdef, plain, setup.layout),
@@ -150,13 +158,16 @@ def _staged(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
     assert stages is not None
     weights = stage_create.Weights(setup.create, stages, abstract)
     begin = stage_create.Begin(setup.create, stages, abstract)
-    train = stage_steps.TrainStep(
-        setup.config.train,
-        setup.task,
-        stages,
-        setup.update,
-        augmenting,
-        abstract,
-        setup.policy.output_dtype,
+    train = tuple(
+        stage_steps.TrainStep(
+            setup.config.train,
+            setup.task,
+            stages,
+            phase.update,
+            augmenting,
+            abstract,
+            setup.policy.output_dtype,
+        )
+        for phase in setup.phases
     )
     return weights, begin, train, stage_steps.EvalStep(setup.task, stages, plain)

@@ -17,23 +17,21 @@ from jaxtrain.data import sources
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
-from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import split_dims
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run import checks
+from jaxtrain.run.phases import Phase, build_phases, build_schedule
 from jaxtrain.run.timetable import Timetable, make_timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training import precision
-from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.precision import Policy
-from jaxtrain.training.schedules import Schedule, make_schedule
+from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
 from jaxtrain.training.state import CreateState, TrainState
-from jaxtrain.training.update import Update, make_update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +39,8 @@ class Setup:
     """The parts of a run. `abstract_state` carries the shardings.
 
     With pipeline stages `layout` is that of the first, which the data go to. The
-    checkpoints are ranked by `best`; early stopping goes by `watched`.
+    checkpoints are ranked by `best`; early stopping goes by `watched`. There are two
+    `phases` if layers are frozen at first, else one.
     """
 
     config: Config
@@ -53,7 +52,7 @@ class Setup:
     best: Goal
     watched: Goal
     timetable: Timetable
-    update: Update
+    phases: tuple[Phase, ...]
     graphdef: Any
     create: CreateState
     abstract_state: TrainState
@@ -100,16 +99,13 @@ def build_setup(
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None
     )
-    if schedule is None and config.optimizer.learning_rate is not None:
-        schedule = make_schedule(
-            config.optimizer,
-            total_steps=timetable.total_steps,
-            warmup_steps=timetable.warmup_steps,
-        )
-    tx = make_optimizer(config.optimizer, schedule)
+    if schedule is None:
+        checks.check_unfreezing(config, timetable)
+        schedule = build_schedule(config, timetable)
     blueprint = make_blueprint(config, policy, shape, task.num_outputs)
-    create = CreateState(blueprint, config.train, tx)
     model = blueprint.abstract()
+    phases = build_phases(config, timetable, model, schedule)
+    create = CreateState(blueprint, config.train, phases[-1].update.tx)
     checks.check_image_shape(shape, model, meshes[0])
     images = jax.ShapeDtypeStruct((2, *shape), policy.compute_dtype)
     checks.check_outputs(model, images, task.num_outputs)
@@ -131,9 +127,7 @@ def build_setup(
         ),
         watched=task.goal("train.early_stop_metric", config.train.early_stop_metric),
         timetable=timetable,
-        update=make_update(
-            config.optimizer, config.train, tx, schedule, momenta(model)
-        ),
+        phases=phases,
         graphdef=nnx.graphdef(model),
         create=create,
         abstract_state=_place(abstract, layouts[0], stages, config),

@@ -11,6 +11,7 @@ import jaxtrain
 from jaxtrain.inference.description import Description
 from jaxtrain.parallel import sharding
 from jaxtrain.run.attempt import Attempt
+from jaxtrain.run.phases import schedule_name
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Values
@@ -80,7 +81,8 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         "batch": f"{timetable.batch_size} a step",
         "steps": f"{steps:,} in {timetable.epoch(steps):g} epochs of "
         f"{timetable.steps_per_epoch:,}",
-        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}",
+        "optimizer": f"{config.optimizer.name}, {schedule_name(config)}",
+        **_describe_frozen(setup),
         "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{jax.device_count()} x {device.device_kind}, "
         f"{jax.process_count()} process(es)",
@@ -88,6 +90,17 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         **_describe_stages(setup),
         "workdir": workdir,
     }
+
+
+def _describe_frozen(setup: Setup) -> dict[str, str]:
+    """Tell how much is frozen, and for how long."""
+    frozen, until = setup.phases[0].update.frozen, setup.timetable.unfreeze_step
+    if not frozen.layers:
+        return {}
+    patterns = ", ".join(setup.config.train.first_frozen)
+    number = num_params(frozen.part(setup.abstract_state.params)[1])
+    end = "" if until is None else f", for the first {until:,} steps"
+    return {"frozen": f"{patterns}: {number:,} parameters{end}"}
 
 
 def _describe_split(setup: Setup) -> dict[str, str]:

@@ -24,6 +24,8 @@ class Timetable:
     save_every_seconds: float | None
     log_every_steps: int
     stop_after_steps: int
+    # Steps after which the layers that were frozen are trained, too; None: never.
+    unfreeze_step: int | None = None
     # The size of the training images from a step on; none: always the same.
     image_sizes: tuple[tuple[int, int], ...] = ()
 
@@ -35,8 +37,11 @@ class Timetable:
         """Return the first step after `step` at which more than a step is due."""
         periods = (self.eval_every_steps, self.save_every_steps, self.log_every_steps)
         marks = [(step // every + 1) * every for every in periods if every]
-        changes = [first for first, _ in self.image_sizes if first > step]
-        return min([*marks, *changes, self.total_steps])
+        changes = [first for first, _ in self.image_sizes]
+        changes += [] if self.unfreeze_step is None else [self.unfreeze_step]
+        return min(
+            [*marks, *(change for change in changes if change > step), self.total_steps]
+        )
 
     def image_size(self, step: int) -> int | None:
         """Return the size of the training images of the step after `step` steps."""
@@ -117,11 +122,16 @@ def make_timetable(
         save_every_seconds=seconds,
         log_every_steps=config.logging.every_steps,
         stop_after_steps=min(total, train.stop_after_steps or total),
+        unfreeze_step=_unfreeze_step(steps(train.first_epochs)),
         image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
     )
     _check_length(config, timetable)
     _check_steps_per_call(config, timetable)
     return timetable
+
+
+def _unfreeze_step(steps: int | None) -> int | None:
+    return None if steps is None else max(1, steps)
 
 
 def _image_sizes(
@@ -177,14 +187,18 @@ def _check_length(config: Config, timetable: Timetable) -> None:
 
 def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     """Refuse a size that no call of the run has, wherever it starts."""
-    # All periods start with the run: no gap between boundaries is wider than the first.
-    size, largest = config.train.steps_per_call, timetable.next_boundary(0)
+    # All periods start with the run: no gap between boundaries is wider than the first,
+    # but where the frozen layers begin in the midst of it.
+    size, start = config.train.steps_per_call, timetable.unfreeze_step or 0
+    starts = (0, start, timetable.next_boundary(start))
+    largest = max(timetable.next_boundary(start) - start for start in starts)
     if size <= largest:
         return
     periods = {
         "logging.every_steps": timetable.log_every_steps,
         _set_one(config, EVALUATIONS): timetable.eval_every_steps,
         _set_one(config, CHECKPOINTS): timetable.save_every_steps,
+        "train.freeze_epochs": timetable.unfreeze_step,
         _set_one(config, LENGTH): timetable.total_steps,
     }
     shortest = [path for path, steps in periods.items() if steps == largest]

@@ -14,6 +14,7 @@ from jaxtrain.data.preprocess import Batch, Preprocess
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training import line_search
+from jaxtrain.training.frozen import Frozen, merge
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.update import (
@@ -33,8 +34,13 @@ def make_train_step(
     update: Update,
     preprocess: Preprocess,
     layout: Layout,
+    part: slice = slice(None),
 ) -> Callable[[TrainState, jax.Array, Any, Batch], tuple[TrainState, Metrics]]:
     """Return `(state, root_key, data, batches) -> (state, metrics)`.
+
+    The gradients are those of the layers alone that are trained, and so the backward
+    pass ends at the first of them. What `preprocess` returns as images goes into
+    `part`, the last pieces of the model.
 
     `batches` has a leading axis of steps, all of them run in one call, and `metrics`
     has one value a step. A step whose loss, gradients, batch-norm statistics or new
@@ -43,11 +49,24 @@ def make_train_step(
     """
     num_micro = config.accumulate_steps
 
+    frozen = update.frozen
+
     def loss_fn(
-        params: Any, model_state: Any, batch: Batch, key: jax.Array, scale: jax.Array
+        rest: Any,
+        params: Any,
+        model_state: Any,
+        batch: Batch,
+        key: jax.Array,
+        scale: jax.Array,
     ) -> tuple[jax.Array, tuple[Any, Metrics]]:
         outputs, model_state = apply_model(
-            graphdef, params, model_state, batch["image"], key
+            graphdef,
+            merge(params, rest),
+            model_state,
+            batch["image"],
+            key,
+            part,
+            frozen,
         )
         loss, metrics = mean_loss_and_metrics(task, outputs, task.target(batch))
         return loss * scale, (model_state, metrics)
@@ -72,17 +91,17 @@ def make_train_step(
         state: TrainState, batch: Batch, key: Any
     ) -> tuple[Any, Any, Metrics]:
         scale = scale_of(state.loss_scale)
-        params = layout.whole_params(state.params)
+        params, rest = frozen.part(layout.whole_params(state.params))
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
             (_, (model_state, metrics)), grads = jax.value_and_grad(
-                loss_fn, has_aux=True
+                partial(loss_fn, rest), has_aux=True
             )(params, model_state, batch, key, scale)
             grads = layout.shared_grads(grads)
             return (model_state, jax.tree.map(jnp.add, total, grads)), metrics
 
-        zeros = zero_grads(state.params)
+        zeros = zero_grads(params)
         (model_state, total), metrics = over_micro_batches(
             micro_step, (state.model_state, zeros), batch, key
         )
@@ -99,11 +118,12 @@ def make_train_step(
         extra_args = {}
         if update.line_search:
             again = partial(over_micro_batches, batch=batch, key=key)
+            loss_of = partial(loss_fn, frozen.part(state.params)[1])
             extra_args = line_search.arguments(
-                loss_fn, again, state.model_state, metrics["loss"], grads
+                loss_of, again, state.model_state, metrics["loss"], grads
             )
         new = update.propose(state, root, grads, grad_norm, model_state, **extra_args)
-        param_norm = jnp.sqrt(squares(new["params"]))
+        param_norm = jnp.sqrt(update.squares_of_trained(new["params"]))
         return update.conclude(state, new, metrics, grad_norm, param_norm)
 
     def train_step(
@@ -151,6 +171,7 @@ def apply_model(
     x: Any,
     key: jax.Array | None = None,
     part: slice = slice(None),
+    frozen: Frozen = Frozen(),
 ) -> tuple[Any, Any]:
     """Train a model, or some of its pieces, on `x`: the output and the new state.
 
@@ -158,6 +179,7 @@ def apply_model(
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train()
+    frozen.switch(model)
     y = model(x, key=key, part=part)
     return y, split_model(model)[2]
 

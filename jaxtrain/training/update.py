@@ -5,7 +5,8 @@ own layers. What takes all layers into account, the norms, comes from outside.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ import optax
 from jaxtrain import keys
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.dtypes import wide, widen
+from jaxtrain.training.frozen import Frozen, merge
 from jaxtrain.training.optimizers import LINE_SEARCH, clip
 from jaxtrain.training.precision import adjust_loss_scale, at_minimum
 from jaxtrain.training.rounding import add_updates
@@ -62,6 +64,9 @@ class Update:
       schedule: learning rate, for the log.
       detector: of loss spikes; None: they are not looked for.
       line_search: whether the optimizer asks for the loss at other parameters.
+      frozen: layers that are not trained: they have no gradients.
+      rates: of each parameter, the factor on its learning rate; {}: 1 for all.
+      tells_rate: whether the optimizer asks for the learning rate of the step.
     """
 
     tx: optax.GradientTransformationExtraArgs
@@ -71,6 +76,9 @@ class Update:
     schedule: Schedule | None
     detector: SpikeDetector | None
     line_search: bool
+    frozen: Frozen = Frozen()
+    rates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    tells_rate: bool = False
 
     def propose(
         self,
@@ -86,19 +94,29 @@ class Update:
         Args:
           state: before the step.
           root: key of the run.
-          grads: of its parameters.
-          grad_norm: of all parameters.
+          grads: of its trained parameters.
+          grad_norm: of all trained parameters.
           model_state: after the step.
           **extra_args: what a line search asks for.
         """
         if self.clip_norm is not None:
             grads = clip(grads, grad_norm, self.clip_norm)
+        if self.tells_rate:
+            extra_args["learning_rate"] = self._learning_rate(state)
+        trained, rest = self.frozen.part(state.params)
         updates, opt_state = self.tx.update(
-            grads, state.opt_state, state.params, **extra_args
+            grads, state.opt_state, trained, **extra_args
         )
+        if self.rates:
+            # Updates are proportional to the learning rate, whatever the optimizer.
+            updates = jax.tree_util.tree_map_with_path(self._at_own_rate, updates)
         key = keys.at_step(root, keys.ROUNDING, state.step)
-        params = add_updates(state.params, updates, key)
+        params = merge(add_updates(trained, updates, key), rest)
         return {"params": params, "model_state": model_state, "opt_state": opt_state}
+
+    def squares_of_trained(self, params: Any) -> jax.Array:
+        """Return the sum of squares of the parameters that are trained."""
+        return squares(self.frozen.part(params)[0])
 
     def conclude(
         self,
@@ -116,7 +134,7 @@ class Update:
           metrics: `loss`, and those of the task.
           grad_norm: of all gradients. Batch-norm statistics that are not finite show
             in it, too (see `jaxtrain.models.batch_norm.statistics`).
-          param_norm: of all new parameters: finite gradients may still give an update
+          param_norm: of all new, trained parameters: finite gradients may still give an update
             that is not.
         """
         finite = jnp.isfinite(metrics["loss"] + grad_norm + param_norm)
@@ -134,8 +152,7 @@ class Update:
             "bad_steps": bad_steps["in_a_row"],
         }
         if self.schedule is not None:
-            # The optimizer counts only the steps that it took.
-            metrics["learning_rate"] = self.schedule(_steps_taken(state))
+            metrics["learning_rate"] = self._learning_rate(state)
         if state.loss_scale:
             metrics["loss_scale"] = state.loss_scale["scale"]
         if self.detector is not None:
@@ -149,6 +166,14 @@ class Update:
             **kept,
         )
         return state, metrics
+
+    def _learning_rate(self, state: TrainState) -> jax.Array:
+        assert self.schedule is not None
+        # The optimizer counts only the steps that it took.
+        return self.schedule(_steps_taken(state))
+
+    def _at_own_rate(self, path: Any, update: jax.Array) -> jax.Array:
+        return update * self.rates[_name(path)]
 
     def _average(self, state: TrainState, new: dict[str, Any]) -> dict[str, Any]:
         """Move the averages of parameters and statistics towards those of this step.
@@ -169,15 +194,21 @@ class Update:
             return average + (1 - decay) * (x.astype(average.dtype) - average)
 
         def of_batch(path: Any, running: jax.Array, old: jax.Array) -> jax.Array:
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            return old + (running - old) / (1 - self.momenta[name])
+            return old + (running - old) / (1 - self.momenta[_name(path)])
 
+        def move_trained(average: Any, values: Any) -> Any:
+            trained, rest = self.frozen.part(average)
+            return merge(jax.tree.map(move, trained, values), rest)
+
+        params, _ = self.frozen.part(new["params"])
         statistics = jax.tree_util.tree_map_with_path(
-            of_batch, new["model_state"], state.model_state
+            of_batch,
+            self.frozen.part(new["model_state"])[0],
+            self.frozen.part(state.model_state)[0],
         )
         return {
-            "ema_params": jax.tree.map(move, state.ema_params, new["params"]),
-            "ema_model_state": jax.tree.map(move, state.ema_model_state, statistics),
+            "ema_params": move_trained(state.ema_params, params),
+            "ema_model_state": move_trained(state.ema_model_state, statistics),
         }
 
     def _look_for_spike(
@@ -198,10 +229,12 @@ def make_update(
     tx: optax.GradientTransformationExtraArgs,
     schedule: Schedule | None,
     momenta: Mapping[str, float],
+    rates: Mapping[str, float] = MappingProxyType({}),
 ) -> Update:
     """Return the update that the sections ask for, with their optimizer `tx`.
 
-    `momenta` are what a micro-batch keeps of each batch-norm statistic.
+    `momenta` are what a micro-batch keeps of each batch-norm statistic, `rates` the
+    factors on the learning rates of the parameters.
     """
     return Update(
         tx=tx,
@@ -211,7 +244,12 @@ def make_update(
         schedule=schedule,
         detector=make_detector(train),
         line_search=optimizer.name == LINE_SEARCH,
+        rates=rates,
     )
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _steps_taken(state: TrainState) -> jax.Array:

@@ -12,6 +12,7 @@ from jaxtrain.dtypes import wide
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Compiled, Several
+from jaxtrain.training.frozen import Frozen, merge
 from jaxtrain.training.stages.cut import Stage
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import apply_model, mean_loss_and_metrics
@@ -31,7 +32,8 @@ class StagePrograms(Several):
     Attributes:
       zeros: `params -> total`, to sum gradients in.
       forward: `(params, model_state, x, key, target) -> (y, pullback, model_state,
-        metrics)`; the `pullback` holds the residuals. For the last stage `y` is the
+        metrics)`; the `pullback` holds the residuals, and is None where `goes_back` is
+        not set. For the last stage `y` is the
         scaled loss and `target` what it takes; for the others `target` and `metrics`
         are empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
@@ -41,6 +43,7 @@ class StagePrograms(Several):
       conclude: `(state, new, metrics of all micro-batches, both sums of all stages) ->
         (state, metrics)`.
       loss_grad: of the loss with respect to itself.
+      goes_back: whether the stage, or one before it, has layers that are trained.
     """
 
     def __init__(
@@ -53,18 +56,24 @@ class StagePrograms(Several):
         output_dtype: Any,
         *,
         is_last: bool,
+        is_first_trained: bool,
+        goes_back: bool,
     ):
         whole = replicated(stage.layout.mesh)
         fields = ("params", "model_state", "opt_state")
         new = {name: getattr(shardings, name) for name in fields}
-        forward = functools.partial(_forward, stage)
+        self.goes_back = goes_back
+        frozen = update.frozen
+        forward = functools.partial(_forward, stage, frozen, goes_back)
         if is_last:
-            forward = functools.partial(_last_forward, stage, task)
-        self.zeros = Compiled(functools.partial(_zeros, stage))
+            forward = functools.partial(_last_forward, stage, frozen, task)
+        self.zeros = Compiled(functools.partial(_zeros, stage, frozen))
         self.forward = Compiled(
             forward, out_shardings=(None, None, shardings.model_state, whole)
         )
-        self.backward = Compiled(functools.partial(_backward, stage), donate_argnums=0)
+        self.backward = Compiled(
+            functools.partial(_backward, stage, is_first_trained), donate_argnums=0
+        )
         self.sum_up = Compiled(
             functools.partial(_sum_up, config.accumulate_steps),
             out_shardings=(None, whole),
@@ -91,12 +100,14 @@ class StagePrograms(Several):
         )
 
 
-def _zeros(stage: Stage, params: Any) -> Any:
-    return stage.layout.shared_grads(zero_grads(params))
+def _zeros(stage: Stage, frozen: Frozen, params: Any) -> Any:
+    return stage.layout.shared_grads(zero_grads(frozen.part(params)[0]))
 
 
 def _forward(
     stage: Stage,
+    frozen: Frozen,
+    goes_back: bool,
     params: Any,
     model_state: Any,
     x: Any,
@@ -105,17 +116,25 @@ def _forward(
 ) -> tuple[Any, Any, Any, Metrics]:
     assert not target, "only the last stage looks at the target"
 
+    params, rest = frozen.part(stage.layout.whole_params(params))
+
     def apply(params: Any, x: Any) -> tuple[Any, Any]:
-        y, new = apply_model(stage.graphdef, params, model_state, x, key, stage.part)
+        whole = merge(params, rest)
+        y, new = apply_model(
+            stage.graphdef, whole, model_state, x, key, stage.part, frozen
+        )
         return stage.constrain(y), new
 
-    params = stage.layout.whole_params(params)
+    if not goes_back:
+        y, model_state = apply(params, x)
+        return y, None, model_state, {}
     y, pullback, model_state = jax.vjp(apply, params, x, has_aux=True)
     return y, pullback, model_state, {}
 
 
 def _last_forward(
     stage: Stage,
+    frozen: Frozen,
     task: Task,
     params: Any,
     model_state: Any,
@@ -123,24 +142,29 @@ def _last_forward(
     key: jax.Array,
     target: dict[str, Any],
 ) -> tuple[jax.Array, Any, Any, Metrics]:
+    params, rest = frozen.part(stage.layout.whole_params(params))
+
     def loss_fn(params: Any, x: Any) -> tuple[jax.Array, Any]:
+        whole = merge(params, rest)
         outputs, new = apply_model(
-            stage.graphdef, params, model_state, x, key, stage.part
+            stage.graphdef, whole, model_state, x, key, stage.part, frozen
         )
         loss, metrics = mean_loss_and_metrics(task, outputs, target["target"])
         return loss * scale_of(target["loss_scale"]), (new, metrics)
 
-    params = stage.layout.whole_params(params)
     loss, pullback, (model_state, metrics) = jax.vjp(loss_fn, params, x, has_aux=True)
     return loss, pullback, model_state, metrics
 
 
-def _backward(stage: Stage, total: Any, pullback: Any, dy: Any) -> tuple[Any, Any]:
+def _backward(
+    stage: Stage, is_first_trained: bool, total: Any, pullback: Any, dy: Any
+) -> tuple[Any, Any]:
     grads, dx = pullback(dy)
     grads = stage.layout.shared_grads(grads)
     total = jax.tree.map(jnp.add, total, grads)
-    # Nobody asks for the gradients of the images: XLA drops them.
-    return total, None if stage.part.start == 0 else stage.constrain(dx)
+    # Nobody asks for the gradients of the images, or of what frozen layers put out: XLA
+    # drops them.
+    return total, None if is_first_trained else stage.constrain(dx)
 
 
 def _sum_up(num_micro: int, state: TrainState, total: Any) -> tuple[Any, jax.Array]:
@@ -157,7 +181,7 @@ def _propose(
     sums: list[Any],
 ) -> tuple[dict[str, Any], jax.Array]:
     new = update.propose(state, root, grads, _norm(sums), model_state)
-    return new, squares(new["params"])
+    return new, update.squares_of_trained(new["params"])
 
 
 def _conclude(

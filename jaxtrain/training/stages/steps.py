@@ -50,6 +50,8 @@ class TrainStep(Several):
             out_shardings=(first.activations(4), whole, whole),
         )
         shardings = stages.shardings(abstract)
+        trains = [bool(update.frozen.part(state.params)[0]) for state in shardings]
+        first_trained = trains.index(True)
         self._programs = [
             StagePrograms(
                 stage,
@@ -59,8 +61,12 @@ class TrainStep(Several):
                 state,
                 output_dtype,
                 is_last=stage is last,
+                is_first_trained=index == first_trained,
+                goes_back=index >= first_trained,
             )
-            for stage, state in zip(stages.stages, shardings, strict=True)
+            for index, (stage, state) in enumerate(
+                zip(stages.stages, shardings, strict=True)
+            )
         ]
 
     def parts(self) -> list[Compiled | Several]:
@@ -145,11 +151,11 @@ class TrainStep(Several):
                     output_grads[here] = program.loss_grad
                 else:
                     inputs[stage + 1, micro] = stages[stage + 1].take(y)
-            else:
+            elif program.goes_back:
                 totals[stage], dx = program.backward(
                     totals[stage], pullbacks.pop(here), output_grads.pop(here)
                 )
-                if stage > 0:
+                if stage > 0 and programs[stage - 1].goes_back:
                     output_grads[stage - 1, micro] = stages[stage - 1].take(dx)
         return totals, model_states, metrics
 

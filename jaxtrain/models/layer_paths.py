@@ -1,0 +1,64 @@
+"""Layers of a model by patterns of their paths, such as `stage1_block*`."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from flax import nnx
+
+from jaxtrain.errors import UserError, nearest
+from jaxtrain.models.base import Model
+
+# Stands for all layers but those of the last piece, the head.
+BACKBONE = "backbone"
+
+
+def layer_paths(model: Model) -> list[str]:
+    """Return the paths of all layers, such as `stage1_block2/conv1`.
+
+    In the order of the pieces, each layer before those that it consists of.
+    """
+    place = {name: i for i, piece in enumerate(model.pieces) for name in piece.names}
+    paths = [tuple(map(str, path)) for path, _ in nnx.iter_modules(model)]
+    paths = [path for path in paths if path and path[0] in place]
+    return ["/".join(path) for path in sorted(paths, key=lambda p: (place[p[0]], p))]
+
+
+def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
+    """Return the paths of the layers that a pattern names, and of all within them.
+
+    Args:
+      model: whose they are.
+      field: of the config that has the pattern, for messages.
+      pattern: in the manner of a shell, where `*` stands for `/`, too; or `backbone`.
+
+    Raises:
+      UserError: there is no such layer, or none of them has parameters.
+    """
+    paths, head = layer_paths(model), model.pieces[-1].names
+    if pattern == BACKBONE:
+        found = [path for path in paths if path.partition("/")[0] not in head]
+    else:
+        found = [p for p in paths if any(fnmatchcase(q, pattern) for q in _within(p))]
+    if not any(path in found for path in _with_parameters(model)):
+        tops = [path for path in paths if "/" not in path]
+        raise UserError(
+            f"{field}: {pattern!r} matches no layer with parameters; there are "
+            f"{', '.join(tops)}, their parts, such as {_example(paths)}, and "
+            f"{BACKBONE}{nearest(pattern, [BACKBONE, *paths], num=3)}"
+        )
+    return frozenset(found)
+
+
+def _within(path: str) -> Iterable[str]:
+    """Return a path and those that it lies within."""
+    parts = path.split("/")
+    return ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
+
+
+def _with_parameters(model: Model) -> set[str]:
+    flat = nnx.to_flat_state(nnx.state(model, nnx.Param))
+    return {"/".join(map(str, path[:-1])) for path, _ in flat}
+
+
+def _example(paths: list[str]) -> str:
+    return next((path for path in paths if "/" in path), paths[0])

@@ -1,0 +1,137 @@
+"""The phases of a run: which layers each trains, and how, from which step on."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from jaxtrain import own
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.models.base import Model
+from jaxtrain.models.batch_norm import momenta
+from jaxtrain.models.layer_paths import find_layers
+from jaxtrain.run.timetable import Timetable
+from jaxtrain.training import in_turn
+from jaxtrain.training.frozen import Frozen
+from jaxtrain.training.optimizers import LINE_SEARCH, make_optimizer
+from jaxtrain.training.rates import make_rates
+from jaxtrain.training.schedules import Schedule, make_schedule, make_two_cycles
+from jaxtrain.training.state import split_model
+from jaxtrain.training.update import Update, make_update
+
+# In `train.fine_tune`, the learning rate of the first piece as a part of the last's.
+FIRST_PIECE_RATE = 1 / 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """Steps that are the same program.
+
+    Attributes:
+      start: steps done before it.
+      update: what they do with their gradients; its `frozen` layers have none.
+    """
+
+    start: int
+    update: Update
+
+
+def build_phases(
+    config: Config, timetable: Timetable, model: Model, schedule: Schedule | None
+) -> tuple[Phase, ...]:
+    """Return the phases in turn; the state has the same structure in all of them.
+
+    Args:
+      config: of the run.
+      timetable: with the step from which on all layers are trained.
+      model: abstract.
+      schedule: of the learning rate; None: the optimizer finds its steps.
+
+    Raises:
+      UserError: optimizer, learning rates, frozen layers and model do not fit.
+    """
+    frozen = find_frozen(config, model)
+    start = timetable.unfreeze_step
+    never = frozen if start is None else Frozen()
+    make = partial(make_optimizer, config.optimizer)
+    update = make_update(
+        config.optimizer,
+        config.train,
+        make(schedule),
+        schedule,
+        momenta(model),
+        rates=make_rates(
+            model, _layer_decay(config, model), config.optimizer.rate_factors, never
+        ),
+    )
+    if not frozen.layers:
+        return (Phase(start=0, update=update),)
+    if start is None:
+        tx = in_turn.of_trained(update.tx, frozen)
+        return (Phase(start=0, update=replace(update, tx=tx, frozen=frozen)),)
+    _check_in_turn(config)
+    first = replace(update, tx=in_turn.before(update.tx, frozen), frozen=frozen)
+    tx = in_turn.after(update.tx, frozen, make)
+    second = replace(update, tx=tx, tells_rate=True)
+    return Phase(start=0, update=first), Phase(start=start, update=second)
+
+
+def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:
+    """Return the learning rate by the step; None: the optimizer finds its steps.
+
+    Raises:
+      UserError: the options of the schedule do not fit, or the run.
+    """
+    peak = config.optimizer.learning_rate
+    if config.train.fine_tune:
+        if peak is None:
+            raise UserError("train.fine_tune: set optimizer.learning_rate too")
+        assert timetable.unfreeze_step is not None
+        return make_two_cycles(peak, timetable.unfreeze_step, timetable.total_steps)
+    if peak is None:
+        return None
+    return make_schedule(
+        config.optimizer,
+        total_steps=timetable.total_steps,
+        warmup_steps=timetable.warmup_steps,
+    )
+
+
+def schedule_name(config: Config) -> str:
+    """Return what a person calls the schedule of a run."""
+    return "fine_tune" if config.train.fine_tune else config.optimizer.schedule
+
+
+def find_frozen(config: Config, model: Model) -> Frozen:
+    """Return the layers that are frozen at first, or throughout.
+
+    Raises:
+      UserError: a pattern matches none, or nothing is left to train.
+    """
+    patterns = config.train.first_frozen
+    found = [find_layers(model, "train.freeze", pattern) for pattern in patterns]
+    frozen = Frozen(frozenset().union(*found))
+    if not frozen.part(split_model(model)[1])[0]:
+        raise UserError(
+            f"train.freeze = {patterns} leaves nothing to train: name fewer layers"
+        )
+    return frozen
+
+
+def _layer_decay(config: Config, model: Model) -> float | None:
+    decay, steps = config.optimizer.layer_decay, len(model.pieces) - 1
+    if decay is None and config.train.fine_tune and steps:
+        return FIRST_PIECE_RATE ** (1 / steps)
+    return decay
+
+
+def _check_in_turn(config: Config) -> None:
+    """Refuse optimizers that need to see all layers together."""
+    name = config.optimizer.name
+    if name == LINE_SEARCH or own.is_own(name):
+        reason = "its memory of past gradients and steps is that of all layers"
+        if name != LINE_SEARCH:
+            reason = "one of your own may need the gradients of all layers together"
+        raise UserError(
+            f"optimizer.name = {name!r} with layers that are frozen at first: {reason};"
+            " leave train.freeze_epochs out, or use another one of the table"
+        )
