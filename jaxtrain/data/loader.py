@@ -77,10 +77,14 @@ def should_cache(config: DataConfig, splits: Splits) -> bool:
             return False
         sources = [splits.train, splits.validation, splits.test]
         size = sum(len(s) * int(np.prod(s.image_shape)) for s in sources if s)
-        stats = jax.local_devices()[0].memory_stats() or {}
-        memory = stats.get("bytes_limit", ASSUMED_DEVICE_BYTES)
-        return size <= CACHE_FRACTION * memory
+        return size <= cache_bytes()
     return config.cache == "device"
+
+
+def cache_bytes() -> int:
+    """Return how much of a device's memory a set may take that is kept there."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return int(CACHE_FRACTION * stats.get("bytes_limit", ASSUMED_DEVICE_BYTES))
 
 
 def make_datasets(
@@ -214,6 +218,21 @@ def eval_batches(
     return _run(read, dataset, 0, -(-num // batch_size), config.workers)
 
 
+def all_batches(
+    config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
+) -> Iterator[HostBatch]:
+    """Yield this process's rows of all training examples, each as training sees it.
+
+    The last batch is filled up with the first examples.
+    """
+    num, rows = len(dataset.source), sharding.local_rows(mesh, batch_size)
+    read = _Read(
+        indices=functools.partial(_rows_in_order, num, batch_size, rows),
+        source=None if dataset.on_device else dataset.source,
+    )
+    return _run(read, dataset, 0, -(-num // batch_size), config.workers)
+
+
 def feed(
     batches: Iterator[HostBatch],
     calls: Iterator[tuple[int, int | None]],
@@ -292,6 +311,11 @@ def _train_rows(order: DataOrder, rows: slice, epochs: bool, step: int) -> HostB
     if epochs:
         batch["epoch"] = np.full_like(batch["index"], order.epoch(step))
     return batch
+
+
+def _rows_in_order(num: int, size: int, rows: slice, position: int) -> HostBatch:
+    index = np.arange(position * size, (position + 1) * size)[rows] % num
+    return {"index": index.astype(np.int32)}
 
 
 def _eval_rows(

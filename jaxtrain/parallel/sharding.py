@@ -54,10 +54,18 @@ class Layout:
         shardings = self._infer(grads, lambda path: True)
         return jax.lax.with_sharding_constraint(grads, shardings)
 
-    def images(self, images: jax.Array) -> jax.Array:
-        """Split images (batch, height, width, channels), inside jit."""
-        spec = P(BATCH_AXES, *SPATIAL_AXES)
-        return jax.lax.with_sharding_constraint(images, NamedSharding(self.mesh, spec))
+    def images(self, images: Any) -> Any:
+        """Split images (batch, height, width, channels), inside jit.
+
+        Or what the first pieces of a model have made of them: of arrays with other dims
+        the batch alone is split.
+        """
+
+        def sharding(x: jax.Array) -> NamedSharding:
+            spec = P(BATCH_AXES, *SPATIAL_AXES) if x.ndim == 4 else P(BATCH_AXES)
+            return NamedSharding(self.mesh, spec)
+
+        return jax.lax.with_sharding_constraint(images, jax.tree.map(sharding, images))
 
     def _infer(self, tree: Any, is_shared: Any) -> Any:
         def sharding(path: Any, leaf: Any) -> NamedSharding:

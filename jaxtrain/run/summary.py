@@ -11,6 +11,7 @@ import jaxtrain
 from jaxtrain.inference.description import Description
 from jaxtrain.parallel import sharding
 from jaxtrain.run.attempt import Attempt
+from jaxtrain.run.features import plan
 from jaxtrain.run.phases import schedule_name
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.setup import Setup
@@ -99,8 +100,9 @@ def _describe_frozen(setup: Setup) -> dict[str, str]:
         return {}
     patterns = ", ".join(setup.config.train.first_frozen)
     number = num_params(frozen.part(setup.abstract_state.params)[1])
-    end = "" if until is None else f", for the first {until:,} steps"
-    return {"frozen": f"{patterns}: {number:,} parameters{end}"}
+    end = "throughout" if until is None else f"for the first {until:,} steps"
+    rows = {"frozen": f"{patterns}: {number:,} parameters, {end}"}
+    return rows if until is not None else rows | {"features": plan(setup).describe()}
 
 
 def _describe_split(setup: Setup) -> dict[str, str]:

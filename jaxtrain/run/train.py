@@ -1,6 +1,7 @@
 """One training run, top to bottom: config -> state -> loop -> summary."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.closing import write_report
 from jaxtrain.run.extended import describe_changed, describe_jump
+from jaxtrain.run.features import with_features
 from jaxtrain.run.loop import Run
 from jaxtrain.run.pretrained import first_weights
 from jaxtrain.run.programs import Programs, make_programs
@@ -140,8 +142,10 @@ def _carry_out(job: Job) -> dict[str, Any]:
 
 
 def _attempt(job: Job) -> dict[str, Any]:
-    setup, programs = job.setup, job.programs
-    state, progress, info, begun = restore_or_create(setup, programs, job.saved)
+    setup = job.setup
+    state, progress, info, begun = restore_or_create(setup, job.programs, job.saved)
+    programs = with_features(setup, job.programs, state)
+    job = replace(job, programs=programs)
     step, news = int(state.step), list[str]()
     if info is not None:
         taken = step - int(state.bad_steps["total"])

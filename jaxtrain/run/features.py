@@ -1,0 +1,208 @@
+"""Feature extraction: what frozen layers make of the images is computed once, and kept.
+
+If the first pieces of a model are frozen throughout and an image is the same in every
+epoch, so is what they make of it. It then lies on the devices in the place of the
+images, and the steps begin at the first piece that is trained.
+"""
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain import keys
+from jaxtrain.config import AugmentConfig
+from jaxtrain.data import loader
+from jaxtrain.data.loader import Dataset
+from jaxtrain.data.preprocess import Batch, Preprocess
+from jaxtrain.parallel import sharding
+from jaxtrain.parallel.mesh import SPATIAL_AXES
+from jaxtrain.run.programs import Programs, make_preprocesses
+from jaxtrain.run.setup import Setup
+from jaxtrain.tasks.base import Task
+from jaxtrain.training.compiled import Compiled
+from jaxtrain.training.frozen import Frozen
+from jaxtrain.training.state import TrainState, split_model
+from jaxtrain.training.step import make_train_step, predict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is kept, or why nothing is.
+
+    Attributes:
+      part: the pieces whose output is kept.
+      features: of all training examples: their `image` is that output, any pytree, and
+        beside it lies the `target`; abstract.
+      obstacle: why they are computed anew in each step; None: they are kept.
+    """
+
+    part: slice
+    features: Any
+    obstacle: str | None
+
+    def describe(self) -> str:
+        """Return what a person wants to see before a run starts."""
+        if self.obstacle is not None:
+            return f"of frozen layers computed in each step: {self.obstacle}"
+        return (
+            f"of the first {self.part.stop} pieces computed once, "
+            f"{_num_bytes(self.features) / 1e6:,.1f} MB on each device"
+        )
+
+
+def plan(setup: Setup) -> Plan:
+    """Tell what can be kept of the frozen layers of a run."""
+    model = setup.create.blueprint.abstract()
+    num = _num_frozen(model, setup.phases[0].update.frozen)
+    part = slice(0, num)
+    graphdef, params, model_state = split_model(model)
+    images = jax.ShapeDtypeStruct(
+        (1, *setup.splits.input_shape), setup.policy.compute_dtype
+    )
+    outputs = jax.eval_shape(
+        functools.partial(predict, graphdef, part=part), params, model_state, images
+    )
+    one = {"image": outputs, "target": loader.example(setup.splits.train)["target"]}
+    features = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(
+            (len(setup.splits.train), *x.shape[1:]),
+            x.dtype,
+            sharding=sharding.replicated(setup.mesh),
+        ),
+        one,
+    )
+    obstacle = _obstacle(setup, num, _num_bytes(features))
+    return Plan(part=part, features=features, obstacle=obstacle)
+
+
+def with_features(setup: Setup, programs: Programs, state: TrainState) -> Programs:
+    """Return the programs and the data of a run that keeps what it can.
+
+    Args:
+      setup: of the run.
+      programs: that begin with the images.
+      state: with the weights of the frozen layers, which never change.
+    """
+    if not setup.phases[0].update.frozen.layers:
+        return programs
+    planned = plan(setup)
+    if planned.obstacle is not None:
+        return programs
+    dataset = programs.train_set
+    kept = _extract(setup, programs, planned, state)
+    (phase,) = setup.phases
+    step = make_train_step(
+        setup.config.train,
+        setup.task,
+        setup.graphdef,
+        phase.update,
+        _look_up,
+        setup.layout,
+        slice(planned.part.stop, None),
+    )
+    everywhere = sharding.replicated(setup.mesh)
+    with jax.default_matmul_precision(setup.policy.products):
+        train = Compiled(
+            step, out_shardings=(setup.state_shardings, everywhere), donate_argnums=0
+        )
+    features = Dataset(dataset.source, kept, dataset.defects)
+    return replace(programs, train=((0, train),), train_set=features)
+
+
+def _num_frozen(model: Any, frozen: Frozen) -> int:
+    """Return how many of the first pieces are frozen; those without layers count."""
+    for index, piece in enumerate(model.pieces):
+        if not frozen.layers.issuperset(piece.names):
+            return index
+    raise AssertionError("something is trained")
+
+
+def _obstacle(setup: Setup, num_pieces: int, num_bytes: int) -> str | None:
+    config, most = setup.config, loader.cache_bytes()
+    if setup.timetable.unfreeze_step is not None:
+        return "they are trained later"
+    if num_pieces == 0:
+        return "the first piece of the model is trained"
+    if config.data.augment != AugmentConfig():
+        return "the images are augmented (data.augment)"
+    if config.data.progressive_sizes:
+        return "the images grow (data.progressive_sizes)"
+    if type(setup.task).target is not Task.target:
+        return "the task makes its targets of the images"
+    if setup.stages is not None:
+        return "the model lies in stages (parallel.pipeline_stages)"
+    if any(setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES):
+        return "devices share images (parallel.spatial)"
+    if num_bytes > most:
+        return f"they take {num_bytes / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
+    return None
+
+
+def _num_bytes(tree: Any) -> int:
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def _look_up(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
+    """Take the features of a batch: there is nothing else to prepare."""
+    return {**batch, **jax.tree.map(lambda array: array[batch["index"]], data)}
+
+
+def _extract(
+    setup: Setup, programs: Programs, planned: Plan, state: TrainState
+) -> dict[str, Any]:
+    """Return the features of all training examples, on every device."""
+    everywhere, data = sharding.replicated(setup.mesh), setup.config.data
+    prepare, _ = make_preprocesses(
+        setup, programs.mean, programs.std, setup.policy.compute_dtype
+    )
+    zeros = functools.partial(_zeros, planned.features)
+    features = jax.jit(zeros, out_shardings=everywhere)()
+    with jax.default_matmul_precision(setup.policy.products):
+        extract = Compiled(
+            functools.partial(_put_features, setup, prepare, planned.part),
+            out_shardings=everywhere,
+            donate_argnums=0,
+        )
+    batches = loader.all_batches(data, programs.train_set, setup.mesh, data.batch_size)
+    for i, local in enumerate(batches, start=1):
+        batch = jax.tree.map(lambda rows: rows[None], local)
+        batch = sharding.put_batch(setup.mesh, batch, data.batch_size)
+        features = extract(
+            features,
+            state.params,
+            state.model_state,
+            programs.train_set.on_device,
+            batch,
+        )
+        if i % loader.PUT_AHEAD == 0:
+            jax.block_until_ready(features)
+    return features
+
+
+def _zeros(abstract: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), abstract)
+
+
+def _put_features(
+    setup: Setup,
+    prepare: Preprocess,
+    part: slice,
+    features: Any,
+    params: Any,
+    model_state: Any,
+    data: Any,
+    batches: Batch,
+) -> Any:
+    """Return the features with those of a batch in their places."""
+    batch = jax.tree.map(lambda x: x[0], batches)
+    unused = jnp.zeros((), jnp.int32)
+    batch = prepare(data, batch, keys.root_key(0), unused)
+    params = setup.layout.whole_params(params)
+    images = setup.layout.images(batch["image"])
+    outputs = predict(setup.graphdef, params, model_state, images, part)
+    new = {"image": outputs, "target": batch["target"]}
+    return jax.tree.map(lambda all, x: all.at[batch["index"]].set(x), features, new)
