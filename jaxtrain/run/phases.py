@@ -52,6 +52,8 @@ def build_phases(
     frozen = find_frozen(config, model)
     start = timetable.unfreeze_step
     never = frozen if start is None else Frozen()
+    if start is not None:
+        _check_in_turn(config)
     make = partial(make_optimizer, config.optimizer)
     update = make_update(
         config.optimizer,
@@ -68,7 +70,6 @@ def build_phases(
     if start is None:
         tx = in_turn.of_trained(update.tx, frozen)
         return (Phase(start=0, update=replace(update, tx=tx, frozen=frozen)),)
-    _check_in_turn(config)
     first = replace(update, tx=in_turn.before(update.tx, frozen), frozen=frozen)
     tx = in_turn.after(update.tx, frozen, make)
     second = replace(update, tx=tx, tells_rate=True)

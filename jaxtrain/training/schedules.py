@@ -300,7 +300,7 @@ def _cycle(part: jax.Array, peak: float, *, start: float, rise: float) -> jax.Ar
     up = jnp.clip(part / rise, 0, 1)
     down = jnp.clip((part - rise) / (1 - rise), 0, 1)
     rising = start + (1 - start) * (1 - jnp.cos(jnp.pi * up)) / 2
-    falling = 1 + (TWO_CYCLES_END - 1) * (1 - jnp.cos(jnp.pi * down)) / 2
+    falling = TWO_CYCLES_END + (1 - TWO_CYCLES_END) * (1 + jnp.cos(jnp.pi * down)) / 2
     return jnp.asarray(peak * jnp.where(part < rise, rising, falling), jnp.float32)
 
 

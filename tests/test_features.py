@@ -1,0 +1,115 @@
+"""What frozen layers put out, computed once: the run is that which computes it anew."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ParallelConfig,
+)
+from jaxtrain.data import loader
+from jaxtrain.run.features import Plan, plan
+from jaxtrain.run.setup import build_setup
+from tests.helpers.command import float64, with_devices
+from tests.helpers.layered import Steps, by_path, layered, take_steps
+from tests.helpers.numerics import TOLERANCE
+
+FROZEN: dict[str, Any] = {"freeze": ("backbone",), "ema_decay": 0.9}
+DATA: dict[str, Any] = {
+    "source": "synthetic:4x4x1/3/26",
+    "batch_size": 8,
+    "validation_fraction": 0.0,
+}
+
+
+def assert_same(kept: Steps, computed: Steps) -> None:
+    for name, values in computed.metrics.items():
+        np.testing.assert_allclose(
+            kept.metrics[name], values, rtol=TOLERANCE, err_msg=name
+        )
+    first, last, expected = map(
+        by_path, (computed.states[0], kept.states[-1], computed.states[-1])
+    )
+    changed = {path for path in first if (first[path] != expected[path]).any()}
+    assert any("head" in path for path in changed)
+    assert not any("stem" in path or "block" in path for path in changed)
+    for path, x in expected.items():
+        np.testing.assert_allclose(last[path], x, rtol=TOLERANCE, atol=TOLERANCE)
+        if path not in changed:
+            assert last[path].tobytes() == x.tobytes(), path
+
+
+def planned(config: Config) -> Plan:
+    with float64(enable=True):
+        return plan(build_setup(config))
+
+
+def compare(config: Config) -> tuple[Steps, Steps]:
+    return take_steps(config, keep_features=True), take_steps(config)
+
+
+def test_the_run_is_that_which_computes_them_anew():
+    """With dropout in the head, an average of the weights and micro-batches."""
+    config = layered(
+        {**FROZEN, "accumulate_steps": 2}, {"name": "adamw"}, data=DataConfig(**DATA)
+    )
+    assert planned(config).obstacle is None
+    assert_same(*compare(config))
+
+
+CASES: dict[str, Config] = {
+    "streamed": layered(FROZEN, data=DataConfig(**DATA, cache="stream")),
+    "workers": layered(FROZEN, data=DataConfig(**DATA, cache="stream", workers=1)),
+    "balanced": layered(FROZEN, data=DataConfig(**DATA, sampling="balanced")),
+    "repeats": layered(FROZEN, data=DataConfig(**DATA, repeats=2)),
+    "stem alone": layered({"freeze": ("stem*",)}, data=DataConfig(**DATA)),
+    "several a call": layered({**FROZEN, "steps_per_call": 2}),
+    "lbfgs": layered(
+        FROZEN,
+        {"name": "lbfgs", "learning_rate": None},
+        data=DataConfig(**{**DATA, "source": "synthetic:4x4x1/3/24", "batch_size": 24}),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_other_runs_are(case: str):
+    config = CASES[case]
+    assert planned(config).obstacle is None
+    kept, computed = compare(config)
+    for name in ("loss", "grad_norm"):
+        np.testing.assert_allclose(
+            kept.metrics[name], computed.metrics[name], rtol=TOLERANCE
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["data_parallel", "fsdp", "zero1", "tensor"])
+def test_runs_on_several_devices_are(preset: Any):
+    config = layered(FROZEN, parallel=ParallelConfig(preset=preset))
+    one = take_steps(layered(FROZEN))
+    kept = with_devices(4, take_kept, config)
+    assert_same(kept, one)
+
+
+def take_kept(config: Config) -> Steps:
+    return take_steps(config, keep_features=True)
+
+
+def test_the_table_says_why_not(monkeypatch: pytest.MonkeyPatch):
+    def told(train: dict[str, Any], **sections: Any) -> str:
+        return planned(layered(train, **sections)).describe()
+
+    assert "of the first 2 pieces computed once, 0.0 MB" in told(FROZEN)
+    later = {**FROZEN, "freeze_epochs": 1}
+    assert "they are trained later" in told(later)
+    augmented = DataConfig(**DATA, augment=AugmentConfig(crop_padding=1))
+    assert "images are augmented" in told(FROZEN, data=augmented)
+    assert "the first piece of the model is trained" in told({"freeze": ("block*",)})
+    monkeypatch.setattr(loader, "CACHE_FRACTION", 1e-9)
+    assert "they take 0 MB, more than" in told(FROZEN)

@@ -1,0 +1,277 @@
+"""Freezing, rates by layer and `fine_tune` with every other choice of a run."""
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+
+from jaxtrain.cli import main
+from jaxtrain.config import Config, DataConfig, ParallelConfig, to_json
+from jaxtrain.errors import UserError
+from jaxtrain.training.optimizers import OPTIMIZERS
+from tests.helpers.command import with_devices
+from tests.helpers.layered import EPOCH, Steps, by_path, layered, take_steps
+from tests.helpers.numerics import TOLERANCE
+from tests.helpers.recipes import write_recipe
+from tests.helpers.runs import read_lines, read_summary
+
+AT_FIRST: dict[str, Any] = {"freeze": ("backbone",), "freeze_epochs": 1}
+BY_LAYER: dict[str, Any] = {"layer_decay": 0.5, "rate_factors": {"head": 0.5}}
+
+# Name -> `train`, `optimizer`, and other sections beside those above.
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    **{
+        name: ({}, {"name": name, "weight_decay": 0.1}, {})
+        for name in OPTIMIZERS
+        if name != "lbfgs"
+    },
+    "nesterov": ({}, {"momentum": 0.9, "nesterov": True}, {}),
+    "clip_norm": ({}, {"clip_norm": 0.01}, {}),
+    "ema_decay": ({"ema_decay": 0.9}, {}, {}),
+    "accumulate_steps": ({"accumulate_steps": 2}, {}, {}),
+    "steps_per_call": ({"steps_per_call": 2}, {}, {}),
+    "fp16": ({}, {}, {"precision": "fp16"}),
+    "pure_bf16": ({"ema_decay": 0.9}, {"name": "adamw"}, {"precision": "pure_bf16"}),
+    "spikes": ({"spike_sigma": 0.1, "spike_window": 10, "on_spike": "skip"}, {}, {}),
+    "groups": ({}, {}, {"parallel": ParallelConfig(batch_norm=4)}),
+    "streamed": (
+        {},
+        {},
+        {
+            "data": DataConfig(
+                source="synthetic:4x4x1/3/24",
+                batch_size=8,
+                validation_fraction=0.0,
+                cache="stream",
+            )
+        },
+    ),
+    "fine_tune": ({"fine_tune": True}, {"name": "adamw"}, {}),
+}
+
+
+def config_of(case: str, **sections: Any) -> Config:
+    train, optimizer, others = CASES[case]
+    return layered(
+        {**AT_FIRST, **train},
+        {"learning_rate": 0.05, **BY_LAYER, **optimizer},
+        **{**others, **sections},
+    )
+
+
+def is_head(path: str) -> bool:
+    return "/head/" in path
+
+
+def is_weight(path: str) -> bool:
+    return path.startswith(("params/", "ema_params/"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_frozen_arrays_stay_to_the_bit_and_then_change(case: str):
+    found = take_steps(config_of(case))
+    starts = np.cumsum([0, *_call_sizes(config_of(case))]).tolist()
+    states = {step: by_path(s) for step, s in zip(starts, found.states, strict=True)}
+    first, boundary, last = (states[step] for step in (0, EPOCH, 2 * EPOCH))
+    assert first.keys() == last.keys()
+    owned = [path for path in first if "/stem" in path or "/block" in path]
+    for step in range(EPOCH + 1):
+        for path in owned if step in states else ():
+            assert states[step][path].tobytes() == first[path].tobytes(), path
+    for path in filter(is_weight, first):
+        assert (boundary[path] != first[path]).any() == is_head(path), path
+        assert (last[path] != boundary[path]).any(), path
+    assert np.isfinite(found.metrics["loss"]).all()
+
+
+def _call_sizes(config: Config) -> list[int]:
+    # Two, then one up to the end of the epoch, with `steps_per_call` of 2.
+    return [1] * 6 if config.train.steps_per_call == 1 else [2, 1, 1, 2]
+
+
+@pytest.mark.slow
+def test_clipping_and_its_norm_are_those_of_the_trained_layers():
+    """SGD without momentum moves the head by the rate times the clipped norm."""
+    config = layered(AT_FIRST, {"momentum": 0.0, "clip_norm": 1e-3})
+    found = take_steps(config)
+    before, after = (by_path(found.states[i]["params"]) for i in (0, 1))
+    moved = np.sqrt(sum(np.sum((after[p] - before[p]) ** 2) for p in before))
+    assert moved == pytest.approx(0.1 * 1e-3, rel=1e-6)
+    free = take_steps(layered(AT_FIRST, {"momentum": 0.0}))
+    before, after = (by_path(free.states[i]["params"]) for i in (0, 1))
+    moved = np.sqrt(sum(np.sum((after[p] - before[p]) ** 2) for p in before))
+    assert moved == pytest.approx(0.1 * found.metrics["grad_norm"][0], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_learning_rate_goes_on_and_skipped_steps_do_not_count():
+    """The later layers have the rate of the others, though they took fewer steps.
+
+    Without momentum a layer moves by its rate times its gradient: as far in a run in
+    which nothing is frozen from the same state on.
+    """
+    optimizer = {"momentum": 0.0, "schedule": "linear", "layer_decay": 0.5}
+    train = {**AT_FIRST, "spike_sigma": 1e-9, "spike_window": 10, "on_spike": "skip"}
+    found = take_steps(layered({**train, "steps": 12, "freeze_epochs": 3}, optimizer))
+    skipped = np.cumsum(found.metrics["skipped"])
+    assert 0 < skipped[8] < 9, "some are skipped while layers are frozen"
+    taken = np.arange(12) - np.concatenate([[0], skipped[:-1]])
+    expected = 0.1 * (1 - taken / 12)
+    np.testing.assert_allclose(found.metrics["learning_rate"], expected, rtol=1e-6)
+    step = 9 + int(np.argmin(found.metrics["skipped"][9:]))
+    assert not found.metrics["skipped"][step]
+    norm = found.metrics["grad_norm"][step]
+    before, after = (by_path(found.states[i]["params"]) for i in (step, step + 1))
+    factors = {"stem": 0.25, "block": 0.5, "head": 1.0}
+    squares = 0.0
+    for path in before:
+        rate = expected[step] * factors[path.split("/")[0].removesuffix("_norm")]
+        squares += float(np.sum(((after[path] - before[path]) / rate) ** 2))
+    assert np.sqrt(squares) == pytest.approx(norm, rel=1e-6)
+
+
+DEVICES: dict[str, tuple[int, dict[str, Any]]] = {
+    "fsdp": (4, {"preset": "fsdp"}),
+    "zero1": (4, {"preset": "zero1"}),
+    "tensor": (2, {"preset": "tensor"}),
+    "2d": (4, {"preset": "2d"}),
+    "2 stages": (2, {"pipeline_stages": 2}),
+    "3 stages, fsdp": (6, {"pipeline_stages": 3, "preset": "fsdp"}),
+}
+PHASES: dict[str, dict[str, Any]] = {
+    "at first": AT_FIRST,
+    "throughout": {"freeze": ("backbone",)},
+    "the middle": {"freeze": ("block*",)},
+    "the end": {"freeze": ("head", "block*"), "freeze_epochs": 1},
+}
+
+
+def device_config(phases: str, parallel: dict[str, Any]) -> Config:
+    train = {**PHASES[phases], "ema_decay": 0.9, "accumulate_steps": 2}
+    optimizer = {"name": "adamw", "learning_rate": 0.01, "clip_norm": 1.0, **BY_LAYER}
+    return layered(train, optimizer, parallel=ParallelConfig(**parallel))
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Steps]:
+    return {phases: take_steps(device_config(phases, {})) for phases in PHASES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phases", PHASES)
+@pytest.mark.parametrize("devices", DEVICES)
+def test_several_devices_compute_the_same(
+    devices: str, phases: str, alone: dict[str, Steps]
+):
+    number, parallel = DEVICES[devices]
+    config = device_config(phases, parallel)
+    found = with_devices(6 if number == 6 else 4, take_steps_on, number, config)
+    ours, theirs = by_path(found.states[-1]), by_path(alone[phases].states[-1])
+    assert ours.keys() == theirs.keys()
+    for path in theirs:
+        np.testing.assert_allclose(
+            ours[path], theirs[path], rtol=TOLERANCE, atol=TOLERANCE, err_msg=path
+        )
+    for name in ("loss", "grad_norm", "learning_rate"):
+        np.testing.assert_allclose(
+            found.metrics[name], alone[phases].metrics[name], rtol=TOLERANCE
+        )
+    if parallel.get("preset") in ("fsdp", "zero1") and "stages" not in devices:
+        shared = [path for path in found.split if path.startswith("opt_state/")]
+        trained = phases in ("at first", "the end")
+        assert any("mu/block/kernel" in path for path in shared) == trained
+
+
+def take_steps_on(number: int, config: Config) -> Steps:
+    """Take the steps on the first of the devices of this process."""
+    import jax
+    from unittest import mock
+
+    with mock.patch.object(jax, "devices", lambda *_: jax.local_devices()[:number]):
+        return take_steps(config)
+
+
+@pytest.mark.slow
+def test_lbfgs_searches_among_the_trained_layers_alone():
+    whole = DataConfig(
+        source="synthetic:4x4x1/3/24", batch_size=24, validation_fraction=0.0
+    )
+    optimizer = {"name": "lbfgs", "learning_rate": None}
+    found = take_steps(layered({"freeze": ("backbone",)}, optimizer, data=whole))
+    first, last = by_path(found.states[0]), by_path(found.states[-1])
+    changed = {p for p in first if is_weight(p) and (first[p] != last[p]).any()}
+    assert changed == {"params/head/linear/kernel", "params/head/linear/bias"}
+    with pytest.raises(UserError, match="memory of past gradients"):
+        take_steps(layered({**AT_FIRST}, optimizer, data=whole))
+    for field, value in (("layer_decay", 0.5), ("rate_factors", {"head": 2.0})):
+        with pytest.raises(UserError, match="takes no options"):
+            take_steps(layered({}, {**optimizer, field: value}, data=whole))
+
+
+def write(folder: Path, config: Config) -> Path:
+    return write_recipe(folder / "run.py", f"from_json({to_json(config)!r})")
+
+
+@pytest.mark.slow
+def test_a_longer_run_jumps_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = layered({"fine_tune": True}, {"name": "adamw"}, precision="fp32")
+    head = f"--config {write(tmp_path, config)} --workdir {tmp_path / 'run'}"
+    assert main(head.split()) == 0
+    assert main(f"{head} --train.steps 12".split()) == 0
+    assert "the fine_tune schedule spans the whole run" in capsys.readouterr().err
+    assert read_summary(tmp_path / "run")["step"] == 12
+    # Other layers, or other epochs of them, are another run.
+    assert main(f"{head} --train.steps 12 --train.freeze-epochs 2".split()) == 2
+    assert "train.freeze_epochs: None -> 2" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_find_lr_looks_at_the_first_phase(tmp_path: Path):
+    config = layered({"fine_tune": True}, {"name": "adamw"}, precision="fp32")
+    path = write(tmp_path, config)
+    words = f"--config {path} --out {tmp_path} --steps 30 --start 1e-4 --end 10"
+    assert main(["find-lr", *words.split()]) == 0
+    losses = json.loads((tmp_path / "find_lr.json").read_text())["loss"]
+    # The first steps of a run in which the head alone is ever trained.
+    alone = layered(
+        {"freeze": ("backbone",)},
+        {"name": "adamw", "learning_rate": 1e-4},
+        precision="fp32",
+    )
+    found = take_steps(alone)
+    assert losses[0] == pytest.approx(found.metrics["loss"][0], rel=1e-5)
+    assert losses[1] == pytest.approx(found.metrics["loss"][1], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_kept_features_go_with_stops_evaluations_and_early_stopping(tmp_path: Path):
+    config = layered(
+        {
+            "freeze": ("backbone",),
+            "ema_decay": 0.9,
+            "early_stop_patience": 9,
+            "steps": 12,
+        },
+        precision="fp32",
+        data=DataConfig(source="synthetic:4x4x1/3/60", batch_size=8),
+    )
+    head = f"--config {write(tmp_path, config)} --workdir"
+    assert main(f"{head} {tmp_path / 'whole'}".split()) == 0
+    for stop in (5, 12):
+        words = f"{head} {tmp_path / 'parts'} --train.stop-after-steps {stop}"
+        assert main(words.split()) == 0
+    one, other = tmp_path / "whole", tmp_path / "parts"
+    assert read_lines(one, "train") == read_lines(other, "train")
+    assert read_lines(one, "eval") == read_lines(other, "eval")
+    assert len(read_lines(one, "eval")) > 1
+    assert main(["evaluate", "--workdir", str(one)]) == 0
+    again = json.loads((one / "evaluation.json").read_text())
+    text = json.dumps(again)
+    assert str(read_summary(one)["eval"]["loss"])[:6] in text

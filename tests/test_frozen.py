@@ -1,0 +1,250 @@
+"""Layers that are frozen: found by patterns, without gradients, unchanged to the bit."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxtrain import keys, tasks
+from jaxtrain.cli import main
+from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig, to_json
+from jaxtrain.errors import UserError
+from jaxtrain.models.layer_paths import find_layers
+from jaxtrain.run.phases import build_phases, find_frozen
+from jaxtrain.run.setup import make_blueprint
+from jaxtrain.run.timetable import Timetable
+from jaxtrain.training import precision
+from jaxtrain.training.state import CreateState
+from jaxtrain.training.step import make_train_step
+from tests.helpers.layered import EPOCH, by_path, layered, take_steps
+from tests.helpers.recipes import write_recipe
+from tests.helpers.runs import assert_same_run
+from tests.helpers.trial import LAYOUT, as_given
+
+SHAPE, BATCH = (32, 32, 3), 4
+RESNET = ModelConfig(name="resnet18", width=0.125)
+STAGES = ("stem*", "stage1*", "stage2*", "stage3*")
+
+
+def resnet(train: dict[str, Any] | None = None, **optimizer: Any) -> Config:
+    return Config(
+        model=RESNET,
+        optimizer=OptimizerConfig(name="adamw", learning_rate=0.1, **optimizer),
+        train=TrainConfig(**{"steps": 9, **(train or {})}),
+    )
+
+
+def model_of(config: Config) -> Any:
+    policy = precision.parse(config.precision)
+    return make_blueprint(config, policy, SHAPE, 5).abstract()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "num", "example"),
+    [
+        ("backbone", 48, "stage4_block2/conv2"),
+        ("stem*", 2, "stem_norm"),
+        ("stage1_block1", 5, "stage1_block1/norm1"),
+        ("stage1_block*", 10, "stage1_block2/conv1"),
+        ("*/norm?", 16, "stage4_block1/norm2"),
+        ("*/shortcut_*", 6, "stage2_block1/shortcut_conv"),
+        ("head", 3, "head/linear"),
+    ],
+)
+def test_patterns_name_layers(pattern: str, num: int, example: str):
+    found = find_layers(model_of(resnet()), "train.freeze", pattern)
+    assert example in found and len(found) == num
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("stage5_block1", r"'stage5_block1' matches no layer .*perhaps you meant stage"),
+        ("backbon", "perhaps you meant backbone"),
+        ("head/dropout", "matches no layer with parameters"),
+        ("conv1", r"there are stem_conv, stem_norm, .*such as stage1_block1/conv1"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_refused(pattern: str, message: str):
+    with pytest.raises(UserError, match=message):
+        find_layers(model_of(resnet()), "train.freeze", pattern)
+
+
+def test_a_tree_is_parted_and_put_together():
+    config = resnet({"freeze": ("stage1*", "*/conv1", "head/linear")})
+    frozen = find_frozen(config, model_of(config))
+    tree = {
+        "stage1_block1": {"conv1": {"kernel": 1}},
+        "stage2_block1": {"conv1": {"kernel": 2}, "conv2": {"kernel": 3}},
+        "head": {"linear": {"kernel": 4, "bias": 5}},
+    }
+    trained, rest = frozen.part(tree)
+    assert trained == {"stage2_block1": {"conv2": {"kernel": 3}}}
+    assert frozen.part(rest) == ({}, rest)
+    everything = resnet({"freeze": ("*",)})
+    with pytest.raises(UserError, match="leaves nothing to train"):
+        find_frozen(everything, model_of(everything))
+
+
+def step_of(config: Config) -> tuple[Any, Any]:
+    """Return the step of a run's first phase, and its abstract arguments."""
+    policy = precision.parse(config.precision)
+    blueprint = make_blueprint(config, policy, SHAPE, 5)
+    model = blueprint.abstract()
+    timetable: Any = Timetable(
+        num_examples=BATCH,
+        batch_size=BATCH,
+        steps_per_epoch=1,
+        total_steps=9,
+        warmup_steps=0,
+        eval_every_steps=None,
+        save_every_steps=None,
+        save_every_seconds=None,
+        log_every_steps=1,
+        stop_after_steps=9,
+    )
+    rate: Any = lambda step: jnp.float32(0.1)  # noqa: E731
+    (phase,) = build_phases(config, timetable, model, rate)
+    create = CreateState(blueprint, config.train, phase.update.tx)
+    task = tasks.build("classification", SHAPE, {"num_classes": 5}, config.train)
+    step = make_train_step(
+        config.train, task, nnx.graphdef(model), phase.update, as_given, LAYOUT
+    )
+    batch = {
+        "image": jax.ShapeDtypeStruct((1, BATCH, *SHAPE), jnp.float32),
+        "target": jax.ShapeDtypeStruct((1, BATCH), jnp.int32),
+    }
+    root = jax.eval_shape(lambda: keys.root_key(0))
+    return step, (jax.eval_shape(create, root), root, {}, batch)
+
+
+@pytest.mark.parametrize(
+    ("freeze", "backward"),
+    [
+        # Of each convolution the gradient of its kernel, and of its input but for the
+        # stem's, which are images.
+        ((), 2 * 20 - 1),
+        # Nothing before stage 4: of its 5, the first two see frozen features.
+        (STAGES, 2 * 5 - 2),
+        (("backbone",), 0),
+        # All gradients go through, to the stem; the last stage has none of its own.
+        (("stage4*",), 2 * 20 - 1 - 5),
+    ],
+)
+def test_frozen_layers_have_no_gradients(freeze: tuple[str, ...], backward: int):
+    step, arguments = step_of(resnet({"freeze": freeze}))
+    jaxpr = str(jax.make_jaxpr(step)(*arguments))
+    assert jaxpr.count("conv_general_dilated[") == 20 + backward
+    state = arguments[0]
+    moments = by_path(jax.tree.map(lambda x: np.zeros(x.shape[:0]), state.opt_state))
+    if freeze == ("backbone",):
+        assert not any("stage" in path or "stem" in path for path in moments)
+        assert any("mu/head/linear/kernel" in path for path in moments)
+
+
+@pytest.mark.slow
+def test_a_step_of_the_head_alone_costs_a_third():
+    def flops(freeze: tuple[str, ...]) -> float:
+        step, arguments = step_of(resnet({"freeze": freeze}))
+        costs: Any = jax.jit(step).lower(*arguments).cost_analysis()
+        return costs["flops"]
+
+    # Of the forward pass, the gradients of kernels and those of activations, without
+    # those of the images, one is left.
+    assert 0.3 < flops(("backbone",)) / flops(()) < 0.36
+
+
+def test_frozen_layers_stay_and_then_begin():
+    """Weights, statistics, averages and moments; then Adam starts as in a new run."""
+    config = layered(
+        {"freeze": ("backbone",), "freeze_epochs": 1, "ema_decay": 0.9},
+        {"name": "adamw", "learning_rate": 0.01, "weight_decay": 0.1},
+    )
+    states = take_steps(config).states
+    assert len({str(jax.tree.structure(state)) for state in states}) == 1
+    paths = [by_path(state) for state in states]
+    later = [p for p in paths[0] if "/stem" in p or "/block" in p]
+    heads = [p for p in paths[0] if "/head" in p]
+    assert len(later) == 2 * 8 + 2 * 4 + 2 * 8 and len(heads) == 2 * 2 + 2 * 2
+    for step in range(1, EPOCH + 1):
+        for path in later:
+            assert paths[step][path].tobytes() == paths[0][path].tobytes(), path
+        assert all((paths[step][p] != paths[step - 1][p]).any() for p in heads)
+    for path in later:
+        assert (paths[EPOCH + 1][path] != paths[0][path]).any(), path
+    # The first step of Adam is the learning rate, whatever the gradient.
+    change = paths[EPOCH + 1]["params/stem_norm/bias"] - paths[0]["params/stem_norm/bias"]
+    np.testing.assert_allclose(np.abs(change).max(), 0.01, rtol=1e-3)
+    counts = {p: int(x) for p, x in paths[-1].items() if p.endswith("count")}
+    assert sorted(set(counts.values())) == [EPOCH, 2 * EPOCH]
+
+
+@pytest.mark.parametrize(
+    ("train", "optimizer", "message"),
+    [
+        ({"freeze_epochs": 1}, {}, "freeze_epochs = 1 has no effect without"),
+        (
+            {"freeze": ("stem*",), "freeze_epochs": 2},
+            {},
+            r"freeze_epochs = 2 are 6 steps, and the run has 6",
+        ),
+        ({"fine_tune": True}, {"schedule": "cosine"}, "schedule of its own"),
+        ({"fine_tune": True}, {"warmup_steps": 1}, "schedule of its own"),
+        ({"fine_tune": True}, {"learning_rate": None}, "set optimizer.learning_rate"),
+        (
+            {"fine_tune": True, "steps": 3},
+            {},
+            r"freeze_epochs = 1 \(the default of train.fine_tune\) are 3 steps",
+        ),
+        (
+            {"freeze": ("stem*",), "freeze_epochs": 1, "steps_per_call": 4},
+            {},
+            "steps_per_call = 4 has no effect",
+        ),
+        (
+            {"freeze": ("stem*",), "freeze_epochs": 1},
+            {"name": "tests.test_frozen:own_optimizer"},
+            "may need the gradients of all layers",
+        ),
+        (
+            {"freeze": ("stem*",)},
+            {"rate_factors": {"stem": 0.1}},
+            "'stem' has no effect, as train.freeze freezes these layers",
+        ),
+        ({}, {"rate_factors": {"stm": 0.1}}, "'stm' matches no layer"),
+        ({}, {"rate_factors": {"stem": 0.0}}, "expected values above 0"),
+        ({}, {"layer_decay": 1.5}, "expected 0 < value <= 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    train: dict[str, Any], optimizer: dict[str, Any], message: str
+):
+    with pytest.raises(UserError, match=message):
+        take_steps(layered(train, optimizer))
+
+
+def own_optimizer(schedule: Any, weight_decay: float) -> Any:
+    raise NotImplementedError
+
+
+@pytest.mark.slow
+def test_a_run_stopped_in_either_phase_ends_like_an_undisturbed_one(tmp_path: Path):
+    config = layered(
+        {"fine_tune": True, "ema_decay": 0.9, "steps_per_call": 2},
+        {"name": "adamw"},
+        precision="fp32",
+    )
+    recipe = write_recipe(tmp_path / "run.py", f"from_json({to_json(config)!r})")
+    head = f"--config {recipe} --workdir"
+    assert main(f"{head} {tmp_path / 'whole'}".split()) == 0
+    for stop in (2, 4, 6):
+        words = f"{head} {tmp_path / 'parts'} --train.stop-after-steps {stop}"
+        assert main(words.split()) == 0
+    assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)
+    # Back into the first phase.
+    assert main(f"{head} {tmp_path / 'parts'} --resume-step 2".split()) == 0
+    assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)

@@ -1,0 +1,149 @@
+"""Learning rates by layer, and the two cycles of `fine_tune`, against their formulas."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtrain.cli import main
+from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig
+from jaxtrain.run.setup import make_blueprint
+from jaxtrain.training import precision
+from jaxtrain.training.frozen import Frozen
+from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
+from jaxtrain.training.rates import make_rates
+from jaxtrain.training.schedules import make_two_cycles
+from jaxtrain.training.state import TrainState
+from jaxtrain.training.update import make_update
+from tests.helpers.layered import by_path
+from tests.helpers.recipes import recipe, write_recipe
+
+
+def rates_of(
+    layer_decay: float | None, factors: dict[str, float], name: str = "resnet18"
+) -> dict[str, float]:
+    config = Config(model=ModelConfig(name=name, width=0.125))
+    policy = precision.parse("fp32")
+    model = make_blueprint(config, policy, (32, 32, 3), 5).abstract()
+    return make_rates(model, layer_decay, factors, Frozen())
+
+
+def test_layer_decay_is_timms():
+    """What `timm.optim.param_groups_layer_decay` of timm 1.0.31 says of its resnet18.
+
+    Its groups: `conv1` and `bn1` (0), the blocks `layer1.0` to `layer4.1` (1 to 8) and
+    `fc` (9), each with 0.7**(9 - group).
+    """
+    rates = rates_of(0.7, {})
+    groups = ["stem", *(f"stage{s}_block{b}" for s in (1, 2, 3, 4) for b in (1, 2))]
+    theirs = (0.04035360699999998, 0.05764800999999997, 0.08235429999999996)
+    theirs += (0.11764899999999996, 0.16806999999999994, 0.24009999999999995)
+    theirs += (0.3429999999999999, 0.48999999999999994, 0.7, 1.0)
+    for path, rate in rates.items():
+        (group,) = [i for i, g in enumerate([*groups, "head"]) if path.startswith(g)]
+        assert rate == pytest.approx(theirs[group], rel=1e-12), path
+    assert len(rates) == 62
+
+
+def test_factors_multiply():
+    factors = {"stage4*": 0.5, "*/conv1": 3.0, "head": 10.0, "backbone": 2.0}
+    rates = rates_of(0.5, factors)
+    assert rates["stage4_block1/conv1/kernel"] == 0.5**2 * 0.5 * 3 * 2
+    assert rates["stage4_block2/norm1/scale"] == 0.5**1 * 0.5 * 2
+    assert rates["stem_conv/kernel"] == 0.5**9 * 2
+    assert rates["head/linear/bias"] == 10
+    assert rates_of(None, {}) == {}
+
+
+def test_two_cycles_are_those_of_fastai():
+    """Computed anew from what `fine_tune`, `fit_one_cycle` and `combined_cos` do."""
+
+    def cosine(start: float, end: float, part: float) -> float:
+        return start + (1 + np.cos(np.pi * (1 - part))) * (end - start) / 2
+
+    def cycle(part: float, peak: float, div: float, rise: float) -> float:
+        if part < rise:
+            return cosine(peak / div, peak, part / rise)
+        return cosine(peak, peak / 1e5, (part - rise) / (1 - rise))
+
+    peak, first, total = 2e-3, 40, 160
+    expected = [cycle(i / 40, peak, 25.0, 0.99) for i in range(first)]
+    expected += [cycle(i / 120, peak / 2, 5.0, 0.3) for i in range(total - first)]
+    rates = make_two_cycles(peak, first, total)(jnp.arange(total))
+    np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=peak * 1e-7)
+    assert rates.dtype == jnp.float32
+    assert make_two_cycles(peak, first, total)(total) == pytest.approx(1e-8, rel=1e-3)
+
+
+SHAPES = {"head": {"kernel": (6, 4), "bias": (4,)}, "stem": {"kernel": (3, 3, 2, 6)}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
+def test_a_factor_is_one_on_the_learning_rate(name: str):
+    """As much for every optimizer, its momentum and its weight decay, decoupled or not.
+
+    timm's `lr_scale` multiplies the learning rate of a group in the same way.
+    """
+    rng = np.random.default_rng(0)
+    is_shape: Any = lambda x: isinstance(x, tuple)  # noqa: E731
+
+    def draw() -> Any:
+        return jax.tree.map(lambda s: rng.normal(size=s), SHAPES, is_leaf=is_shape)
+
+    with jax.enable_x64(True):
+        first, grads = draw(), [draw() for _ in range(4)]
+        rates = {"head/kernel": 0.5, "head/bias": 2.0, "stem/kernel": 0.1}
+        scaled = take(name, 1e-2, rates, first, grads)
+        for path, rate in rates.items():
+            alone = take(name, 1e-2 * rate, {}, first, grads)
+            one, other = by_path(scaled)[path], by_path(alone)[path]
+            assert (one != by_path(first)[path]).any()
+            # The schedule computes rates in float32.
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def take(
+    name: str, rate: float, rates: Any, params: Any, grads: list[Any]
+) -> Any:
+    """Take some steps with given gradients; return the parameters."""
+    optimizer = OptimizerConfig(name=name, learning_rate=rate, weight_decay=0.3)
+    schedule: Any = lambda step: jnp.float32(rate)  # noqa: E731
+    tx = make_optimizer(optimizer, schedule)
+    train = TrainConfig(steps=9)
+    update = make_update(optimizer, train, tx, schedule, {}, rates=rates)
+
+    @jax.jit
+    def step(params: Any, opt_state: Any, grads: Any) -> Any:
+        zero = jnp.int32(0)
+        state = TrainState(
+            step=zero,
+            params=params,
+            model_state={},
+            opt_state=opt_state,
+            ema_params={},
+            loss_scale={},
+            bad_steps={"in_a_row": zero, "total": zero},
+        )
+        key = jax.random.key(0)
+        new = update.propose(state, key, grads, jnp.float64(1), {})
+        return new["params"], new["opt_state"]
+
+    params = jax.tree.map(jnp.asarray, params)
+    opt_state = tx.init(params)
+    for one in grads:
+        params, opt_state = step(params, opt_state, one)
+    return params
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_factors(tmp_path: Path):
+    path = write_recipe(tmp_path / "run.py", recipe(train="TrainConfig(steps=2)"))
+    words = f"--config {path} --workdir {tmp_path / 'run'}"
+    factors = "--optimizer.rate-factors head 10 backbone 0.5"
+    assert main([*words.split(), *factors.split()]) == 0
+    config = (tmp_path / "run" / "config.json").read_text()
+    assert '"rate_factors": {\n      "head": 10.0,\n      "backbone": 0.5' in config
