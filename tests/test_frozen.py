@@ -1,4 +1,4 @@
-"""Layers that are frozen: found by patterns, without gradients, unchanged to the bit."""
+"""Frozen layers: found by patterns, without gradients, unchanged to the last bit."""
 
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,10 @@ def test_patterns_name_layers(pattern: str, num: int, example: str):
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("stage5_block1", r"'stage5_block1' matches no layer .*perhaps you meant stage"),
+        (
+            "stage5_block1",
+            r"'stage5_block1' matches no layer .*perhaps you meant stage",
+        ),
         ("backbon", "perhaps you meant backbone"),
         ("head/dropout", "matches no layer with parameters"),
         ("conv1", r"there are stem_conv, stem_norm, .*such as stage1_block1/conv1"),
@@ -177,7 +180,9 @@ def test_frozen_layers_stay_and_then_begin():
     for path in later:
         assert (paths[EPOCH + 1][path] != paths[0][path]).any(), path
     # The first step of Adam is the learning rate, whatever the gradient.
-    change = paths[EPOCH + 1]["params/stem_norm/bias"] - paths[0]["params/stem_norm/bias"]
+    change = (
+        paths[EPOCH + 1]["params/stem_norm/bias"] - paths[0]["params/stem_norm/bias"]
+    )
     np.testing.assert_allclose(np.abs(change).max(), 0.01, rtol=1e-3)
     counts = {p: int(x) for p, x in paths[-1].items() if p.endswith("count")}
     assert sorted(set(counts.values())) == [EPOCH, 2 * EPOCH]
@@ -232,7 +237,9 @@ def own_optimizer(schedule: Any, weight_decay: float) -> Any:
 
 
 @pytest.mark.slow
-def test_a_run_stopped_in_either_phase_ends_like_an_undisturbed_one(tmp_path: Path):
+def test_a_run_stopped_in_either_phase_ends_like_an_undisturbed_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     config = layered(
         {"fine_tune": True, "ema_decay": 0.9, "steps_per_call": 2},
         {"name": "adamw"},
@@ -241,10 +248,17 @@ def test_a_run_stopped_in_either_phase_ends_like_an_undisturbed_one(tmp_path: Pa
     recipe = write_recipe(tmp_path / "run.py", f"from_json({to_json(config)!r})")
     head = f"--config {recipe} --workdir"
     assert main(f"{head} {tmp_path / 'whole'}".split()) == 0
-    for stop in (2, 4, 6):
+    for stop in (2, 5, 6):
         words = f"{head} {tmp_path / 'parts'} --train.stop-after-steps {stop}"
         assert main(words.split()) == 0
     assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)
     # Back into the first phase.
     assert main(f"{head} {tmp_path / 'parts'} --resume-step 2".split()) == 0
     assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)
+    # A longer run has a schedule of its own, and goes on.
+    capsys.readouterr()
+    assert main(f"{head} {tmp_path / 'parts'} --train.steps 8".split()) == 0
+    assert "the fine_tune schedule spans the whole run" in capsys.readouterr().err
+    words = f"{head} {tmp_path / 'parts'} --train.steps 8 --train.freeze-epochs 2"
+    assert main(words.split()) == 2
+    assert "train.freeze_epochs: None -> 2" in capsys.readouterr().err

@@ -1,17 +1,27 @@
-"""Learning rates by layer, and the two cycles of `fine_tune`, against their formulas."""
+"""Learning rates by layer and the two cycles of `fine_tune`, by their formulas."""
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tyro
 
-from jaxtrain.cli import main
-from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig
+from jaxtrain.config import (
+    Config,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+    from_json,
+    to_json,
+)
+from jaxtrain.config.recipe import parse
 from jaxtrain.run.setup import make_blueprint
-from jaxtrain.training import precision
+from jaxtrain.training import in_turn, precision
 from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.rates import make_rates
@@ -81,6 +91,10 @@ def test_two_cycles_are_those_of_fastai():
 SHAPES = {"head": {"kernel": (6, 4), "bias": (4,)}, "stem": {"kernel": (3, 3, 2, 6)}}
 
 
+def is_shape(x: Any) -> bool:
+    return isinstance(x, tuple)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
 def test_a_factor_is_one_on_the_learning_rate(name: str):
@@ -89,7 +103,6 @@ def test_a_factor_is_one_on_the_learning_rate(name: str):
     timm's `lr_scale` multiplies the learning rate of a group in the same way.
     """
     rng = np.random.default_rng(0)
-    is_shape: Any = lambda x: isinstance(x, tuple)  # noqa: E731
 
     def draw() -> Any:
         return jax.tree.map(lambda s: rng.normal(size=s), SHAPES, is_leaf=is_shape)
@@ -106,9 +119,7 @@ def test_a_factor_is_one_on_the_learning_rate(name: str):
             np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-def take(
-    name: str, rate: float, rates: Any, params: Any, grads: list[Any]
-) -> Any:
+def take(name: str, rate: float, rates: Any, params: Any, grads: list[Any]) -> Any:
     """Take some steps with given gradients; return the parameters."""
     optimizer = OptimizerConfig(name=name, learning_rate=rate, weight_decay=0.3)
     schedule: Any = lambda step: jnp.float32(rate)  # noqa: E731
@@ -139,11 +150,49 @@ def take(
     return params
 
 
-@pytest.mark.slow
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    config: Path
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+
 def test_the_command_line_takes_factors(tmp_path: Path):
-    path = write_recipe(tmp_path / "run.py", recipe(train="TrainConfig(steps=2)"))
-    words = f"--config {path} --workdir {tmp_path / 'run'}"
-    factors = "--optimizer.rate-factors head 10 backbone 0.5"
-    assert main([*words.split(), *factors.split()]) == 0
-    config = (tmp_path / "run" / "config.json").read_text()
-    assert '"rate_factors": {\n      "head": 10.0,\n      "backbone": 0.5' in config
+    path = write_recipe(tmp_path / "run.py", recipe())
+    words = f"--config {path} --optimizer.rate-factors head 10 backbone 0.5"
+    config = parse(Arguments, words.split(), prog="").overrides
+    assert config.optimizer.rate_factors == {"head": 10.0, "backbone": 0.5}
+    assert from_json(to_json(config)) == config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
+def test_layers_that_begin_later_have_an_optimizer_of_their_own(name: str):
+    """As if an optimizer trained each part of the layers, from its beginning on."""
+    rng, rate = np.random.default_rng(0), 1e-2
+    optimizer = OptimizerConfig(name=name, learning_rate=rate, weight_decay=0.3)
+    schedule: Any = lambda step: jnp.float32(rate)  # noqa: E731
+    tx, later = make_optimizer(optimizer, schedule), Frozen(frozenset({"stem"}))
+    before = in_turn.before(tx, later)
+    after = in_turn.after(tx, later, partial(make_optimizer, optimizer))
+    params = jax.tree.map(
+        lambda s: jnp.asarray(rng.normal(size=s), jnp.float32), SHAPES, is_leaf=is_shape
+    )
+    grads = [jax.tree.map(lambda p, i=i: jnp.sin(i + p), params) for i in range(3)]
+    (head, stem), state = later.part(params), after.init(params)
+    assert jax.tree.structure(before.init(params)) == jax.tree.structure(state)
+    alone = tx.init(head), tx.init(stem)
+    update = jax.jit(tx.update)
+    for step, grad in enumerate(grads):
+        one, other = later.part(grad)
+        expected, first = update(one, alone[0], head)
+        if step == 0:
+            found, state = jax.jit(before.update)(one, state, head)
+            alone = first, alone[1]
+        else:
+            found, state = jax.jit(after.update)(
+                grad, state, params, learning_rate=jnp.float32(rate)
+            )
+            more, rest = update(other, alone[1], stem)
+            expected, alone = {**expected, **more}, (first, rest)
+        for path, x in by_path(expected).items():
+            np.testing.assert_allclose(by_path(found)[path], x, rtol=1e-5, atol=1e-7)

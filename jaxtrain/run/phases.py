@@ -11,7 +11,7 @@ from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.training import in_turn
-from jaxtrain.training.frozen import Frozen
+from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.training.optimizers import LINE_SEARCH, make_optimizer
 from jaxtrain.training.rates import make_rates
 from jaxtrain.training.schedules import Schedule, make_schedule, make_two_cycles
@@ -51,7 +51,7 @@ def build_phases(
     """
     frozen = find_frozen(config, model)
     start = timetable.unfreeze_step
-    never = frozen if start is None else Frozen()
+    never = frozen if start is None else NOTHING
     if start is not None:
         _check_in_turn(config)
     make = partial(make_optimizer, config.optimizer)

@@ -47,6 +47,10 @@ class Frozen:
         return chosen
 
 
+# What a run has frozen that trains all of its layers.
+NOTHING = Frozen()
+
+
 def merge(one: Any, other: Any) -> Any:
     """Put together two trees that `part` has made of one."""
     if not isinstance(one, dict):

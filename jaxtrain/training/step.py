@@ -14,7 +14,7 @@ from jaxtrain.data.preprocess import Batch, Preprocess
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training import line_search
-from jaxtrain.training.frozen import Frozen, merge
+from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.update import (
@@ -171,11 +171,12 @@ def apply_model(
     x: Any,
     key: jax.Array | None = None,
     part: slice = slice(None),
-    frozen: Frozen = Frozen(),
+    frozen: Frozen = NOTHING,
 ) -> tuple[Any, Any]:
     """Train a model, or some of its pieces, on `x`: the output and the new state.
 
-    `key` is for what is random in it (see `Model`).
+    `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
+    evaluated.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train()

@@ -16,7 +16,7 @@ import optax
 from jaxtrain import keys
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.dtypes import wide, widen
-from jaxtrain.training.frozen import Frozen, merge
+from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.optimizers import LINE_SEARCH, clip
 from jaxtrain.training.precision import adjust_loss_scale, at_minimum
 from jaxtrain.training.rounding import add_updates
@@ -76,7 +76,7 @@ class Update:
     schedule: Schedule | None
     detector: SpikeDetector | None
     line_search: bool
-    frozen: Frozen = Frozen()
+    frozen: Frozen = NOTHING
     rates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     tells_rate: bool = False
 
@@ -134,8 +134,8 @@ class Update:
           metrics: `loss`, and those of the task.
           grad_norm: of all gradients. Batch-norm statistics that are not finite show
             in it, too (see `jaxtrain.models.batch_norm.statistics`).
-          param_norm: of all new, trained parameters: finite gradients may still give an update
-            that is not.
+          param_norm: of all new, trained parameters: finite gradients may still give
+            an update that is not.
         """
         finite = jnp.isfinite(metrics["loss"] + grad_norm + param_norm)
         new = {**new, **self._average(state, new)}

@@ -90,7 +90,9 @@ def carry_out(config: Config) -> Outcome:
     _, batch = next(loader.feed(batches, iter([(1, None)]), setup.mesh, BATCH_SIZE))
     state = programs.begin(programs.weights(keys.root_key(0)))
     state = dataclasses.replace(state, params=disturb(state.params))
-    state, metrics = programs.train_at(0)(state, key, programs.train_set.on_device, batch)
+    state, metrics = programs.train_at(0)(
+        state, key, programs.train_set.on_device, batch
+    )
     evaluation = evaluate(
         programs.eval,
         programs.zero_sums,
