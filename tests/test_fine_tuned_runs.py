@@ -90,18 +90,23 @@ def _call_sizes(config: Config) -> list[int]:
 def test_the_learning_rate_goes_on_and_skipped_steps_do_not_count():
     """The later layers have the rate of the others, though they took fewer steps.
 
-    Without momentum a layer moves by its rate times its gradient: as far in a run in
-    which nothing is frozen from the same state on.
+    Without momentum a layer moves by its rate times its gradient, so that the norm of
+    all gradients can be had from how far they move.
     """
-    optimizer = {"momentum": 0.0, "schedule": "linear", "layer_decay": 0.5}
+    optimizer = {
+        "learning_rate": 1e-6,
+        "momentum": 0.0,
+        "schedule": "linear",
+        "layer_decay": 0.5,
+    }
     train = {**AT_FIRST, "spike_sigma": 1e-9, "spike_window": 10, "on_spike": "skip"}
-    found = take_steps(layered({**train, "steps": 12, "freeze_epochs": 3}, optimizer))
+    found = take_steps(layered({**train, "steps": 24, "freeze_epochs": 6}, optimizer))
     skipped = np.cumsum(found.metrics["skipped"])
-    assert 0 < skipped[8] < 9, "some are skipped while layers are frozen"
-    taken = np.arange(12) - np.concatenate([[0], skipped[:-1]])
-    expected = 0.1 * (1 - taken / 12)
+    assert 0 < skipped[17] < 18, "some are skipped while layers are frozen"
+    taken = np.arange(24) - np.concatenate([[0], skipped[:-1]])
+    expected = 1e-6 * (1 - taken / 24)
     np.testing.assert_allclose(found.metrics["learning_rate"], expected, rtol=1e-6)
-    step = 9 + int(np.argmin(found.metrics["skipped"][9:]))
+    step = 18 + int(np.argmin(found.metrics["skipped"][18:]))
     assert not found.metrics["skipped"][step]
     norm = found.metrics["grad_norm"][step]
     before, after = (by_path(found.states[i]["params"]) for i in (step, step + 1))
