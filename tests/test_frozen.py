@@ -130,12 +130,12 @@ def step_of(config: Config) -> tuple[Any, Any]:
     [
         # Of each convolution the gradient of its kernel, and of its input but for the
         # stem's, which are images.
-        ((), 2 * 20 - 1),
+        pytest.param((), 2 * 20 - 1, marks=pytest.mark.slow),
         # Nothing before stage 4: of its 5, the first two see frozen features.
         (STAGES, 2 * 5 - 2),
         (("backbone",), 0),
         # All gradients go through, to the stem; the last stage has none of its own.
-        (("stage4*",), 2 * 20 - 1 - 5),
+        pytest.param(("stage4*",), 2 * 20 - 1 - 5, marks=pytest.mark.slow),
     ],
 )
 def test_frozen_layers_have_no_gradients(freeze: tuple[str, ...], backward: int):

@@ -8,7 +8,6 @@ their own steps. The bias correction of Adam, for example, starts when they star
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import optax
 
 from jaxtrain.training.frozen import Frozen, merge
@@ -51,19 +50,19 @@ def after(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> Tx:
     """
 
     def update(
-        updates: Any, state: Any, params: Any = None, *, learning_rate: jax.Array
+        updates: Any, state: Any, params: Any = None, **extra: Any
     ) -> tuple[Any, Any]:
         first_grads, later_grads = later.part(updates)
         first_params, later_params = later.part(params)
         first_updates, first = tx.update(first_grads, state[0], first_params)
-        same = make(lambda count: learning_rate)
+        same = make(lambda count: extra["learning_rate"])
         later_updates, rest = same.update(later_grads, state[1], later_params)
         return merge(first_updates, later_updates), (first, rest)
 
     return optax.GradientTransformationExtraArgs(_init(tx, later), update)
 
 
-def _init(tx: Tx, later: Frozen) -> Callable[[Any], Any]:
+def _init(tx: Tx, later: Frozen) -> Any:
     def init(params: Any) -> Any:
         first, rest = later.part(params)
         return tx.init(first), tx.init(rest)
