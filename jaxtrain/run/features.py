@@ -129,8 +129,8 @@ def _obstacle(setup: Setup, num_pieces: int, num_bytes: int) -> str | None:
         return "the first piece of the model is trained"
     if config.data.augment != AugmentConfig():
         return "the images are augmented (data.augment)"
-    if config.data.progressive_sizes:
-        return "the images grow (data.progressive_sizes)"
+    if config.data.training_sizes:
+        return "training images have another size than those of evaluations"
     if type(setup.task).target is not Task.target:
         return "the task makes its targets of the images"
     if setup.stages is not None:
