@@ -26,6 +26,7 @@ def run(arguments: "Arguments") -> None:
 
     from jaxtrain.parallel import devices
     from jaxtrain.run.preview import draw_preview
+    from jaxtrain.run.settle import settle
     from jaxtrain.run.setup import build_setup
 
     if arguments.config is None:
@@ -36,7 +37,10 @@ def run(arguments: "Arguments") -> None:
     devices.start("auto")
     # What shares the work changes no image, and several may not be able to.
     plain = replace(arguments.overrides, parallel=ParallelConfig())
-    setup = build_setup(plain, devices=jax.devices()[:1])
+    settled = settle(plain)
+    setup = build_setup(
+        settled.config, devices=jax.devices()[:1], trained=settled.trained
+    )
     picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

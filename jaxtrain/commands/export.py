@@ -21,7 +21,7 @@ Precision = Literal["fp32", "bf16", "fp16", "int8"]
 class Arguments:
     """Write a trained model as a file that other programs run."""
 
-    # Folder of the run, or of a model exported as safetensors.
+    # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
     workdir: Path
     # onnx: for ONNX Runtime, TensorRT, OpenVINO and others; stablehlo: for JAX, in one
     # file; saved: a folder with the program, the weights and a script; safetensors: the
@@ -106,13 +106,13 @@ def _images(
     from jaxtrain.export import images
     from jaxtrain.export.check import IMAGES
     from jaxtrain.export.formats.int8 import CALIBRATION_IMAGES
-    from jaxtrain.inference import folder
+    from jaxtrain.inference.load import is_run
 
     num = CALIBRATION_IMAGES if calibrate else 0
     if arguments.images is not None:
         found = images.of_folder(model, arguments.images, max(IMAGES, num))
         return found[:: max(1, len(found) // IMAGES)][:IMAGES], found
-    if folder.is_model(arguments.workdir):
+    if not is_run(str(arguments.workdir)):
         raise UserError(
             f"--workdir {arguments.workdir} is a model without data: give a folder of "
             "images to check the file on, --images DIR"

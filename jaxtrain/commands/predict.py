@@ -33,7 +33,7 @@ class Arguments:
 
     # Files, folders (with those below), patterns, or - for names on standard input.
     images: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    # Folder of a run, or of a model exported as safetensors.
+    # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
     workdir: Path
     # Of a run: the best by its validation, the latest, or that of a step.
     checkpoint: str = "best"

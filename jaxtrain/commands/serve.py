@@ -17,7 +17,7 @@ NEEDED = ("starlette", "uvicorn", "python_multipart")
 class Arguments:
     """Answer requests with the predictions of a trained model."""
 
-    # Folder of the run, or of a model exported as safetensors.
+    # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
     workdir: Path
     # Of a run: best, latest or a step.
     checkpoint: str = "best"

@@ -1,7 +1,7 @@
 """The section `data`: source, splits, size, batches."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from jaxtrain.config.augment import AugmentConfig
 from jaxtrain.config.base import Options, Section
@@ -10,6 +10,9 @@ from jaxtrain.errors import UserError
 
 # The kinds of sources whose files `data.include` can name.
 LISTABLE = ("folder:", "csv:")
+# How images are made smaller, unless the config or pretrained weights say.
+CROP_PCT: Final = 0.875
+INTERPOLATION: Final = "bilinear"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +61,11 @@ class DataConfig(Section):
     # its epochs, the last of them train_image_size or image_size; (): always that.
     progressive_sizes: tuple[int, ...] = ()
     # Of the shorter side, what is kept of images that are made smaller, but for the
-    # random windows of training.
-    crop_pct: float = 0.875
-    # How images are resized: bilinear or bicubic, both antialiased.
-    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    # random windows of training; None: as of the pretrained weights, else 0.875.
+    crop_pct: float | None = None
+    # How images are resized: bilinear or bicubic, both antialiased; None: as of the
+    # pretrained weights, else bilinear.
+    interpolation: Literal["bilinear", "bicubic"] | None = None
     # 1: grey, 3: colour; None: as stored.
     channels: int | None = None
     # An image file of more pixels is unreadable: it could fill the memory.
@@ -69,9 +73,10 @@ class DataConfig(Section):
     # Part of a split's images, rounded up, that may be unreadable: in training others
     # of their classes take their places, evaluations leave them out.
     max_bad_fraction: float = 0.02
-    # Mean of each channel, in 0..1, subtracted; None: computed from the training split.
+    # Mean of each channel, in 0..1, subtracted; None: that of the pretrained weights,
+    # else computed from the training split.
     mean: tuple[float, ...] | None = None
-    # Standard deviation of each channel, in 0..1, divided by; None: computed likewise.
+    # Standard deviation of each channel, in 0..1, divided by; None: likewise.
     std: tuple[float, ...] | None = None
     # Random changes of the training images, other ones in every epoch.
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -111,10 +116,11 @@ class DataConfig(Section):
         self._check("std", std, f"values above 0, {in_0_1}")
         if self.augment.random_resized_crop and self.image_size is None:
             raise UserError("augment.random_resized_crop: set data.image_size too")
-        self._check("crop_pct", 0 < self.crop_pct <= 1, "0 < value <= 1")
-        for name, default in (("crop_pct", 0.875), ("interpolation", "bilinear")):
+        crop_pct = self.crop_pct
+        self._check("crop_pct", crop_pct is None or 0 < crop_pct <= 1, "0 < value <= 1")
+        for name, usual in (("crop_pct", CROP_PCT), ("interpolation", INTERPOLATION)):
             value = getattr(self, name)
-            if self.image_size is None and value != default:
+            if self.image_size is None and value not in (None, usual):
                 raise UserError(
                     f"{name} = {value!r} has no effect without data.image_size: set "
                     "that too"
@@ -124,6 +130,11 @@ class DataConfig(Section):
                 f"workers = {self.workers} has no effect with cache = 'device': "
                 "set data.workers to 0 or data.cache to stream"
             )
+
+    @property
+    def fit(self) -> tuple[float, Literal["bilinear", "bicubic"]]:
+        """What `crop_pct` and `interpolation` are where nothing says them."""
+        return self.crop_pct or CROP_PCT, self.interpolation or INTERPOLATION
 
     @property
     def training_sizes(self) -> tuple[int, ...]:

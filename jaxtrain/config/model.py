@@ -1,10 +1,12 @@
 """The section `model`."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from jaxtrain.config.base import Options, Section
 from jaxtrain.config.names import row_of
+from jaxtrain.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,9 +15,11 @@ class ModelConfig(Section):
 
     # The model, or one of your own: path/to/file.py:name or package.module:name.
     name: Annotated[str, row_of("jaxtrain.models:MODELS")] = "convnet"
-    # Folder of a run, or of a model exported as safetensors, whose weights the run
-    # begins with; None: random ones. The last layer may have other outputs.
+    # Weights that the run begins with: the folder of a run, or of a model in timm's
+    # form; a file .safetensors or .pth; hf:OWNER/REPO. None: random ones.
     pretrained: str | None = None
+    # SHA-256 of their file, or its first digits, which must be so; None: any.
+    pretrained_digest: str | None = None
     # Factor on the number of channels of every layer.
     width: float | None = None
     # Probability of dropping a feature before the last layer; in wide ResNets, between
@@ -43,3 +47,11 @@ class ModelConfig(Section):
         self._fraction("dropout", "drop_path")
         self._positive("norm_epsilon")
         self._not_negative("aux_weight")
+        digest = self.pretrained_digest
+        self._check(
+            "pretrained_digest",
+            digest is None or re.fullmatch("[0-9a-f]{8,64}", digest) is not None,
+            "8 to 64 digits of a SHA-256, such as sha256sum prints",
+        )
+        if digest is not None and self.pretrained is None:
+            raise UserError("pretrained_digest has no effect without pretrained")

@@ -215,7 +215,7 @@ def _make_fit(config: DataConfig) -> images.Fit:
         window = images.Window(chosen.crop_scale, chosen.crop_ratio)
     sizes = config.training_sizes
     largest = sizes[-1] if sizes else None
-    return images.Fit(config.crop_pct, config.interpolation, window, largest)
+    return images.Fit(*config.fit, window, largest)
 
 
 def open_store(config: DataConfig) -> Opened:

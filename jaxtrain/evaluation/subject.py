@@ -132,13 +132,14 @@ def for_crops(data: DataConfig, tta: str) -> DataConfig:
     Raises:
       UserError: there is nothing around the crop.
     """
-    if data.image_size is None or data.crop_pct == 1:
+    crop_pct, _ = data.fit
+    if data.image_size is None or crop_pct == 1:
         why = "data.crop_pct is 1" if data.image_size else "images are not resized"
         raise UserError(
             f"--tta {tta}: {why}, so that nothing is left around what the model is "
             "shown: take flip"
         )
-    larger = round(data.image_size / data.crop_pct)
+    larger = round(data.image_size / crop_pct)
     return dataclasses.replace(
         data,
         image_size=larger,

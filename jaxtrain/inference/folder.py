@@ -4,21 +4,21 @@ timm itself reads the folder where it has the model (see `models/weights/sources
 weights then have its names and layouts, and otherwise ours.
 """
 
+import functools
 import hashlib
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
-from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
-from jaxtrain.models.weights import sources
+from jaxtrain.inference.model import TrainedModel, abstract_weights
+from jaxtrain.inference.trained import Trained, ours
+from jaxtrain.models.weights import files, sources
 from jaxtrain.models.weights.sources import Source
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.records.workdir import write_json
@@ -26,10 +26,6 @@ from jaxtrain.records.workdir import write_json
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 # The key of what timm does not know in its JSON.
 OURS = "jaxtrain"
-
-
-def is_model(folder: Path) -> bool:
-    return (folder / WEIGHTS).exists()
 
 
 def write(model: TrainedModel, folder: Path) -> None:
@@ -44,29 +40,36 @@ def write(model: TrainedModel, folder: Path) -> None:
         write_json(partial / CONFIG, _config(model, digest(weights)))
 
 
-def load(folder: Path) -> TrainedModel:
-    """Load the model of a folder.
+def open_folder(folder: Path, config: Mapping[str, Any]) -> Trained:
+    """Open a folder that was written here, whose config.json was read already.
 
     Raises:
-      UserError: the folder was not written by this version, or is damaged.
+      UserError: it was written by another version, or is damaged.
     """
-    path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        weights = load_file(folder / WEIGHTS)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"{folder}: not a whole model ({error}): export it") from None
-    if not isinstance(config, dict) or OURS not in config:
+    place = str(folder / CONFIG)
+    own = config[OURS]
+    if not isinstance(own, dict) or not isinstance(own.get("origin"), dict):
         raise UserError(
-            f"{path} was not written by jaxtrain: export a run with --format "
-            "safetensors"
+            f"{place}: {OURS} is no description of a model: export it again"
         )
-    about = Description.from_dict(config[OURS]["model"], str(path))
-    origin = config[OURS]["origin"]
-    if digest(weights) != origin["weights"]:
-        raise UserError(f"{folder / WEIGHTS} is not what {path} was written with")
-    params, model_state = from_named(about, weights, str(folder))
-    return make_model(about, params, model_state, origin, str(folder))
+    about, origin = Description.from_dict(own.get("model"), place), own["origin"]
+    path, theirs = folder / WEIGHTS, _timm(about)
+    stored = files.read(path)
+
+    def read() -> Mapping[str, np.ndarray]:
+        if digest(stored) != origin.get("weights"):
+            raise UserError(f"{path} is not what {place} was written with")
+        return stored
+
+    return Trained(
+        where=str(folder),
+        about=about,
+        shapes={name: x.shape for name, x in stored.items()},
+        digest=functools.cache(lambda: files.digest(path)),
+        read=read,
+        names=theirs.names if theirs else None,
+        origin=origin,
+    )
 
 
 def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
@@ -76,44 +79,18 @@ def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
     for path, x in flatten((model.params, model.model_state)):
         array = np.asarray(x)
         if theirs is not None:
-            array = theirs.names.layout(_ours(path)).to_torch(array)
+            array = theirs.names.layout(ours(path)).to_torch(array)
         found[named[name(path)]] = np.ascontiguousarray(array)
     return found
-
-
-def from_named(
-    about: Description, weights: dict[str, np.ndarray], where: str
-) -> tuple[Any, Any]:
-    """Return parameters and other state of weights by their names in the file.
-
-    Raises:
-      UserError: there are others than the model has.
-    """
-    names = _names(about)
-    differing = sorted(set(names.values()) ^ weights.keys())
-    if differing:
-        raise UserError(
-            f"{where}: {differing[0]} and {len(differing) - 1} more arrays are missing "
-            f"or unknown to model.name = {about.model.name!r}"
-        )
-    theirs = _timm(about)
-
-    def array(path: Any, _: Any) -> np.ndarray:
-        found = weights[names[name(path)]]
-        if theirs is not None:
-            found = theirs.names.layout(_ours(path)).from_torch(found)
-        return np.ascontiguousarray(found)
-
-    return jax.tree_util.tree_map_with_path(array, abstract_weights(about))
 
 
 def _names(about: Description) -> dict[str, str]:
     """Map the path of each array, below params (0) or other state (1), to its name."""
     theirs, found = _timm(about), {}
     for path, _ in flatten(abstract_weights(about)):
-        ours = _ours(path)
+        here = ours(path)
         found[name(path)] = (
-            theirs.names.name(ours) if theirs else ours.replace("/", ".")
+            theirs.names.name(here) if theirs else here.replace("/", ".")
         )
     assert len(set(found.values())) == len(found)
     return found
@@ -124,12 +101,7 @@ def _timm(about: Description) -> Source | None:
     return sources.find("timm", about.model)
 
 
-def _ours(path: Any) -> str:
-    """Return the path of an array within the parameters, or within the other state."""
-    return name(path).partition("/")[2]
-
-
-def digest(weights: dict[str, np.ndarray]) -> str:
+def digest(weights: Mapping[str, np.ndarray]) -> str:
     """Return the SHA-256 of names, dtypes, shapes and values, in the order of names."""
     found = hashlib.sha256()
     for key in sorted(weights):

@@ -1,27 +1,39 @@
-"""Load a trained model: of the folder of a run, or of an exported one."""
+"""Load a trained model: of the folder of a run, of an exported one, or of others."""
 
 import contextlib
+import functools
 import hashlib
+import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
+
+from jaxtrain.checkpoints.digest import flatten
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.config import CheckpointConfig
+from jaxtrain.config import CheckpointConfig, ModelConfig
 from jaxtrain.errors import DamagedError, UserError
-from jaxtrain.inference import description, folder
-from jaxtrain.inference.model import TrainedModel, make_model
+from jaxtrain.inference import description, folder, foreign, trained
+from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from jaxtrain.inference.trained import Trained, ours
+from jaxtrain.models.weights import hub
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG
+
+T = TypeVar("T")
 
 
 def load_model(
     path: str | os.PathLike[str], checkpoint: str | int = "best"
 ) -> TrainedModel:
-    """Load the model that a run has trained, or that was exported.
+    """Load the model that a run has trained, that was exported, or of other libraries.
 
     Of a run with averaged weights it has those, as the run's own evaluations.
 
     Args:
-      path: folder of a run, or of a model exported as safetensors.
+      path: folder of a run, or of a model exported as safetensors; one in timm's form;
+        a file of weights of timm or torchvision, .safetensors or .pth; hf:OWNER/REPO.
       checkpoint: of a run: the `best` by its validation, the `latest`, or that of a
         step. Of a run that ranks none, the best is the latest.
 
@@ -29,23 +41,88 @@ def load_model(
       UserError: there is no model that this version reads, or no such checkpoint.
       CheckpointError: the checkpoint is damaged.
     """
-    place = Path(path)
-    if not place.is_dir():
+    text = os.fspath(path)
+    if is_run(text):
+        return _newest(Path(text), checkpoint, load_step)
+    if checkpoint != "best":
         raise UserError(
-            f"{place} is no folder: give that of a run, or of a model exported with "
-            "--format safetensors"
+            f"checkpoint = {checkpoint!r} has no effect on {text}, which holds one "
+            "model: leave it out, or give the folder of the run"
         )
-    if folder.is_model(place):
-        if checkpoint != "best":
-            raise UserError(
-                f"checkpoint = {checkpoint!r} has no effect on {place}, which holds "
-                "one exported model: leave it out, or give the folder of the run"
-            )
-        return folder.load(place)
-    return _load_run(place, checkpoint)
+    return trained.load(find(text))
 
 
-def _load_run(workdir: Path, checkpoint: str | int) -> TrainedModel:
+def find(text: str, wanted: ModelConfig | None = None) -> Trained:
+    """Find trained weights without reading them: see `load_model`.
+
+    Args:
+      text: a path, or hf:OWNER/REPO.
+      wanted: the model that a file which does not tell is likely of.
+
+    Raises:
+      UserError: there is no model that this version reads.
+      CheckpointError: of a run, its checkpoint is damaged.
+    """
+    if text.startswith(hub.PREFIX):
+        return _find_folder(hub.fetch(text, foreign.WEIGHTS))
+    place = Path(text)
+    if is_run(text):
+        return _newest(place, "best", _find_step)
+    if place.is_dir():
+        return _find_folder(place)
+    if not place.is_file():
+        raise UserError(
+            f"{place} is not there: give the folder of a run or of a model, a file of "
+            f"weights, or {hub.PREFIX}OWNER/REPO"
+        )
+    # It tells more than the file alone.
+    beside = place.parent / foreign.CONFIG
+    if place.name in foreign.WEIGHTS and beside.is_file():
+        return _find_folder(place.parent)
+    return foreign.open_file(place, wanted)
+
+
+def is_run(text: str) -> bool:
+    """Say whether a path is the folder of a run, and of no model alone."""
+    place = Path(text)
+    holds_model = any((place / name).exists() for name in foreign.WEIGHTS)
+    return place.is_dir() and not holds_model
+
+
+def _find_folder(place: Path) -> Trained:
+    config = foreign.read_config(place / foreign.CONFIG)
+    if folder.OURS in config:
+        return folder.open_folder(place, config)
+    return foreign.open_folder(place, config)
+
+
+def _find_step(workdir: Path, step: int) -> Trained:
+    saved = Checkpoints(workdir / CHECKPOINTS, CheckpointConfig(), read_only=True)
+    with contextlib.closing(saved):
+        arrays = json.dumps(saved.info(step)["arrays"], sort_keys=True).encode()
+
+    about = description.read(workdir)
+
+    def read() -> Mapping[str, np.ndarray]:
+        model = load_step(workdir, step)
+        found = flatten((model.params, model.model_state))
+        return {ours(path).replace("/", "."): np.asarray(x) for path, x in found}
+
+    return Trained(
+        where=f"{workdir}, step {step}",
+        about=about,
+        shapes={
+            ours(path).replace("/", "."): x.shape
+            for path, x in flatten(abstract_weights(about))
+        },
+        digest=functools.cache(lambda: hashlib.sha256(arrays).hexdigest()),
+        read=read,
+        origin=_origin(workdir, step),
+    )
+
+
+def _newest(workdir: Path, checkpoint: str | int, load: Callable[[Path, int], T]) -> T:
+    """Do something with a checkpoint that a run may remove meanwhile."""
     # For its message, first.
     description.read(workdir)
     saved = Checkpoints(workdir / CHECKPOINTS, CheckpointConfig(), read_only=True)
@@ -54,7 +131,7 @@ def _load_run(workdir: Path, checkpoint: str | int) -> TrainedModel:
             steps = saved.steps()
             try:
                 step = _choose_step(saved, steps, checkpoint, workdir)
-                return load_step(workdir, step)
+                return load(workdir, step)
             except DamagedError:
                 # A run that is under way removes old ones for new ones.
                 if saved.steps() == steps:
@@ -74,11 +151,13 @@ def load_step(workdir: Path, step: int) -> TrainedModel:
         state, _ = saved.read(step)
     params = state["ema_params"] or state["params"]
     model_state = state.get("ema_model_state") or state["model_state"]
-    origin = {
-        "step": step,
-        "run": hashlib.sha256((workdir / CONFIG).read_bytes()).hexdigest(),
-    }
-    return make_model(about, params, model_state, origin, f"{checkpoints / str(step)}")
+    origin, where = _origin(workdir, step), f"{checkpoints / str(step)}"
+    return make_model(about, params, model_state, origin, where)
+
+
+def _origin(workdir: Path, step: int) -> dict[str, Any]:
+    run = hashlib.sha256((workdir / CONFIG).read_bytes()).hexdigest()
+    return {"step": step, "run": run}
 
 
 def _choose_step(

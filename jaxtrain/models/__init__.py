@@ -47,6 +47,8 @@ MODELS: dict[str, type[Model]] = {
     "regnety_080": RegNetY080,
 }
 
+# Of the section `model`, what is no option of a model.
+NO_OPTIONS = ("name", "pretrained", "pretrained_digest", "options")
 # What every constructor takes (see `Model`).
 FIXED = ("self", "image_shape", "num_outputs", "layers")
 
@@ -90,7 +92,7 @@ def build(
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
     """Return the options that are set, all of which the model's constructor takes."""
     names = [f.name for f in dataclasses.fields(config)]
-    options = [n for n in names if n not in ("name", "pretrained", "options")]
+    options = [n for n in names if n not in NO_OPTIONS]
     # Of __init__, as the signature of an nnx.Module itself is (*args, **kwargs).
     parameters = inspect.signature(model.__init__).parameters
     takes = [option for option in options if option in parameters]

@@ -21,6 +21,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.performance import collectives
 from jaxtrain.run.programs import make_programs
+from jaxtrain.run.settle import settle
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState
@@ -67,7 +68,9 @@ def measure(config: Config, platform: devices.Platform, *, timed: bool) -> Measu
     """
     devices.start(platform)
     try:
-        return _measure(build_setup(config), timed=timed)
+        settled = settle(config)
+        setup = build_setup(settled.config, trained=settled.trained)
+        return _measure(setup, timed=timed)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise

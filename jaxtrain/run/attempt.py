@@ -13,6 +13,7 @@ from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records.run_log import RunLog
+from jaxtrain.run.pretrained import Start
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.rewind import Rewinds
@@ -29,6 +30,7 @@ class Job:
     """
 
     setup: Setup
+    start: Start | None
     programs: Programs
     workdir: Path
     versions: dict[str, str]

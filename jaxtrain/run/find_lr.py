@@ -20,8 +20,9 @@ from jaxtrain.config import Config, ParallelConfig
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
-from jaxtrain.run.pretrained import first_weights
+from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
+from jaxtrain.run.settle import settle
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.schedules import Schedule
 
@@ -77,9 +78,15 @@ def range_test(
     Raises:
       UserError: the config does not fit, or the loss is bad from the beginning.
     """
-    setup = build_setup(_shortened(config, num_steps), rising(start, end, num_steps))
+    settled = settle(config)
+    setup = build_setup(
+        _shortened(settled.config, num_steps),
+        rising(start, end, num_steps),
+        trained=settled.trained,
+    )
     programs, mesh = make_programs(setup), setup.mesh
-    weights, _ = first_weights(config, programs)
+    start = None if settled.trained is None else plan_start(setup, settled.trained)
+    weights, _ = first_weights(setup, programs, start)
     state = programs.begin(weights)
     everywhere = sharding.replicated(mesh)
     root = jax.device_put(keys.root_key(config.seed), everywhere)

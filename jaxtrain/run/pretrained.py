@@ -1,5 +1,7 @@
-"""The first weights of a run that begins with those of a trained model."""
+"""The first weights of a run that begins with trained ones."""
 
+import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -7,19 +9,89 @@ import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.checkpoints.digest import flatten, name
-from jaxtrain.config import Config, ModelConfig
+from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.inference.load import load_model
+from jaxtrain.inference.trained import Trained, ours
+from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.weights.channels import convert
 from jaxtrain.run.programs import Programs
+from jaxtrain.run.settle import open_weights
+from jaxtrain.run.setup import Setup
+from jaxtrain.training.state import split_model
 
-# Arrays that may have another shape: then the run's own stay, for other classes.
-HEAD = "head/"
+
+@dataclass(frozen=True)
+class Start:
+    """How a run begins with trained weights, of which none is read yet.
+
+    Attributes:
+      trained: the weights.
+      kept: paths of arrays that stay what the run itself has made: of the last layer,
+        for other classes, or of auxiliary heads that the weights do not have.
+      converted: those of first layers, for images of other channels.
+      rows: what there is to tell of both.
+    """
+
+    trained: Trained
+    kept: frozenset[str]
+    converted: frozenset[str]
+    rows: dict[str, str]
+
+
+def plan_start(setup: Setup, trained: Trained) -> Start:
+    """Compare trained weights with the model of a run.
+
+    Raises:
+      UserError: they do not fit.
+    """
+    about, blueprint = trained.about, setup.create.blueprint
+    height, width, channels = blueprint.image_shape
+    as_trained = dataclasses.replace(
+        blueprint,
+        image_shape=(height, width, about.image_shape[2]),
+        num_outputs=about.num_outputs,
+        norm_groups=1,
+    )
+    shapes = _shapes(as_trained)
+    differences = trained.differences({ours_of(p): s for p, s in shapes.items()})
+    if differences:
+        config = setup.config.model
+        raise UserError(
+            f"model.pretrained = {config.pretrained!r} does not fit model.name = "
+            f"{config.name!r}: {differences}; give the model and the options that it "
+            f"was trained with, {_shown(about.model)}"
+        )
+    own = _shapes(dataclasses.replace(blueprint, norm_groups=1))
+    first = {p for p in own if _is_first(own[p], shapes[p])}
+    heads = {p for p in own if trained.has_no_head(ours_of(p))}
+    classes = {p for p in own if own[p] != shapes[p]} - first - heads
+    if not classes and _are_others(setup.task.class_names, about.class_names):
+        more = dataclasses.replace(blueprint, num_outputs=about.num_outputs + 1)
+        larger = _shapes(dataclasses.replace(more, norm_groups=1))
+        classes = {p for p in own if own[p] != larger[p]} - heads
+    rows = {}
+    if classes:
+        why = f"had {about.num_outputs} outputs"
+        if about.num_outputs == blueprint.num_outputs:
+            why += " of other classes"
+        rows["new"] = f"the last layer, which {why}: {_layers(classes)}"
+    if heads:
+        rows["new heads"] = f"not in the weights: {_layers(heads)}"
+    if first:
+        layer = f"{_layers(first)}, made for {about.image_shape[2]} channel(s)"
+        rows["converted"] = f"{layer}, for {channels}"
+    return Start(trained, frozenset(classes | heads), frozenset(first), rows)
 
 
 def first_weights(
-    config: Config, programs: Programs
+    setup: Setup, programs: Programs, start: Start | None
 ) -> tuple[tuple[Any, Any], str | None]:
     """Return the weights that a run begins with: new ones, or trained ones.
+
+    Args:
+      setup: of the run.
+      programs: that make the new ones.
+      start: with what it begins; None: with what its config says.
 
     Returns:
       Parameters and other state, and what there is to tell of trained ones.
@@ -28,68 +100,79 @@ def first_weights(
       UserError: `model.pretrained` names no model that fits.
       CheckpointError: it is damaged.
     """
-    weights = programs.weights(keys.root_key(config.seed))
-    if config.model.pretrained is None:
+    weights = programs.weights(keys.root_key(setup.config.seed))
+    if setup.config.model.pretrained is None:
         return weights, None
-    return replace_weights(config.model, weights)
+    if start is None:
+        start = plan_start(setup, open_weights(setup.config.model))
+    text = f"begins with the weights of {start.trained.where}"
+    if "new" in start.rows:
+        text += ", but for " + start.rows["new"].partition(":")[0]
+    return replace_weights(weights, start), text
 
 
-def replace_weights(
-    config: ModelConfig, weights: tuple[Any, Any]
-) -> tuple[tuple[Any, Any], str]:
-    """Put trained weights in the place of the first ones.
+def replace_weights(weights: tuple[Any, Any], start: Start) -> tuple[Any, Any]:
+    """Put trained weights in the place of the first ones, one array at a time.
 
     Args:
-      config: whose `pretrained` names the folder of a run, or of an exported model.
       weights: parameters and other state, on the devices, as the run has made them.
+      start: the trained ones.
 
     Returns:
-      The weights, where and in the dtypes that they were, and what there is to tell.
-
-    Raises:
-      UserError: there is no such model, or its layers are others.
-      CheckpointError: it is damaged.
+      The weights, where and in the dtypes that they were.
     """
-    assert config.pretrained is not None
-    model = load_model(config.pretrained)
-    trained = {name(p): x for p, x in flatten((model.params, model.model_state))}
     paths, tree = jax.tree_util.tree_flatten_with_path(weights)
-    own = {name(path): x for path, x in paths}
-    fits = {path: _fits(x, trained.get(path)) for path, x in own.items()}
-    kept = sorted(p for p, fit in fits.items() if not fit)
-    differing = [p for p in kept if not _in_head(p) or p not in trained]
-    differing += sorted(trained.keys() - own.keys())
-    if differing:
-        raise UserError(
-            f"model.pretrained = {config.pretrained!r} does not fit model.name = "
-            f"{config.name!r}: {differing[0].partition('/')[2]} and "
-            f"{len(differing) - 1} more arrays are missing or have other shapes; give "
-            "the model and the options that it was trained with, "
-            f"{_shown(model.description.model)}"
-        )
-    begun = [_put(trained[p], x) if fits[p] else x for p, x in own.items()]
-    text = f"begins with the weights of {config.pretrained}"
-    if model.origin.get("step") is not None:
-        text += f", step {model.origin['step']}"
-    if kept:
-        num = model.description.num_outputs
-        text += f", but for the last layer, which had {num} outputs"
-    return tree.unflatten(begun), text
+    stored, found = start.trained.read(), []
+    for path, x in paths:
+        here = name(path)
+        if here not in start.kept:
+            array = start.trained.take(stored, ours(path))
+            if here in start.converted:
+                array = convert(array, x.shape[2])
+            x = _put(array, x)
+        found.append(x)
+    return tree.unflatten(found)
 
 
-def _fits(own: Any, trained: Any) -> bool:
-    # Statistics of each group of batch norm begin with those of all.
-    return trained is not None and own.shape[own.ndim - trained.ndim :] == trained.shape
+def _put(trained: np.ndarray, own: Any) -> jax.Array:
+    """Place an array as another one is: each device gets its part of it.
+
+    Statistics of each group of batch norm begin with those of all. The parts are
+    copies, as the array may lie in a file, and arrays of a CPU in those of NumPy.
+    """
+    array = np.broadcast_to(trained, own.shape)
+
+    def part(index: Any) -> np.ndarray:
+        return np.array(array[index], own.dtype, order="C")
+
+    return jax.make_array_from_callback(own.shape, own.sharding, part)
 
 
-def _put(trained: Any, own: Any) -> jax.Array:
-    """Place an array as another one is, each device its part."""
-    array = np.broadcast_to(np.asarray(trained, own.dtype), own.shape)
-    return jax.make_array_from_callback(own.shape, own.sharding, lambda i: array[i])
+def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
+    weights = split_model(blueprint.abstract())[1:]
+    return {name(path): x.shape for path, x in flatten(weights)}
 
 
-def _in_head(path: str) -> bool:
-    return path.partition("/")[2].startswith(HEAD)
+def ours_of(path: str) -> str:
+    """Return what a path has after that of the parameters, or of the other state."""
+    return path.partition("/")[2]
+
+
+def _is_first(own: tuple[int, ...], trained: tuple[int, ...]) -> bool:
+    """Tell the kernel (rows, columns, in, out) of a layer that sees other channels."""
+    return len(own) == 4 and own[2] != trained[2]
+
+
+def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
+    """Tell whether classes are known to be others; numbers say nothing of them."""
+    numbers = tuple(map(str, range(len(names or ()))))
+    if names is None or trained is None or numbers in (names, trained):
+        return False
+    return names != trained
+
+
+def _layers(paths: set[str]) -> str:
+    return ", ".join(sorted({ours_of(path).rpartition("/")[0] for path in paths}))
 
 
 def _shown(config: ModelConfig) -> str:

@@ -16,6 +16,7 @@ from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.errors import UserError
+from jaxtrain.inference.trained import Trained
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import split_dims
@@ -24,6 +25,7 @@ from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run import checks
 from jaxtrain.run.phases import Phase, build_phases, build_schedule
+from jaxtrain.run.settle import settle_statistics
 from jaxtrain.run.timetable import Timetable, make_timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
@@ -71,6 +73,7 @@ def build_setup(
     schedule: Schedule | None = None,
     *,
     devices: Sequence[Any] | None = None,
+    trained: Trained | None = None,
 ) -> Setup:
     """Load the sources and shape the run; nothing large is allocated yet.
 
@@ -78,6 +81,7 @@ def build_setup(
       config: of the run.
       schedule: of the learning rate, in place of that of the config.
       devices: that share the work; None: all.
+      trained: the weights that it begins with, which the config was settled by.
 
     Raises:
       UserError: a name is unknown, or data, model, batch and devices do not fit.
@@ -88,6 +92,7 @@ def build_setup(
     policy = precision.parse(config.precision)
     splits = sources.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
+    config = settle_statistics(config, trained, shape[-1])
     checks.check_statistics(config, shape[-1])
     check_augmentations(config.data.augment, shape)
     facts = train.facts

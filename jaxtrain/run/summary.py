@@ -52,17 +52,20 @@ def describe_data(setup: Setup) -> dict[str, Any]:
 def describe_model(setup: Setup, programs: Programs) -> Description:
     """Return what there is to know of the model, to use it without its data."""
     config, splits = setup.config, setup.splits
+    crop_pct, interpolation = config.data.fit
     return Description(
         task=config.task,
-        model=dataclasses.replace(config.model, pretrained=None),
+        model=dataclasses.replace(
+            config.model, pretrained=None, pretrained_digest=None
+        ),
         precision=config.precision,
         image_shape=splits.input_shape,
         num_outputs=setup.task.num_outputs,
         class_names=setup.task.class_names,
         mean=programs.mean,
         std=programs.std,
-        crop_pct=config.data.crop_pct,
-        interpolation=config.data.interpolation,
+        crop_pct=crop_pct,
+        interpolation=interpolation,
     )
 
 

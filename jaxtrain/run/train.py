@@ -24,10 +24,11 @@ from jaxtrain.run.closing import write_report
 from jaxtrain.run.extended import describe_changed, describe_jump
 from jaxtrain.run.features import with_features
 from jaxtrain.run.loop import Run
-from jaxtrain.run.pretrained import first_weights
-from jaxtrain.run.programs import Programs, make_programs
+from jaxtrain.run.pretrained import first_weights, plan_start
+from jaxtrain.run.programs import make_programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.rewind import Rewinds
+from jaxtrain.run.settle import describe_settled, settle
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import (
     describe,
@@ -69,12 +70,17 @@ def train(
     """
     run_log.check(config.logging)
     workdir = workdir_lib.follow(workdir)
-    setup = build_setup(config)
+    settled = settle(config, None if fresh else workdir)
+    setup = build_setup(settled.config, trained=settled.trained)
+    start = None if settled.trained is None else plan_start(setup, settled.trained)
     with workdir_lib.locked(workdir):
         finished = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished
-        show_table("jaxtrain", describe(setup, workdir))
+        rows = describe_settled(settled, setup.config)
+        if start is not None:
+            rows |= start.rows
+        show_table("jaxtrain", {**describe(setup, workdir), **rows})
         folder = workdir / workdir_lib.CHECKPOINTS
         with contextlib.closing(
             Checkpoints(folder, config.checkpoint, setup.best)
@@ -88,10 +94,11 @@ def train(
                 workdir_lib.write_json(workdir / MODEL, about.to_dict())
             job = Job(
                 setup=setup,
+                start=start,
                 programs=programs,
                 workdir=workdir,
                 versions=versions(),
-                own_parts=own_parts(config),
+                own_parts=own_parts(setup.config),
                 saved=saved,
                 rewinds=rewinds,
                 signals=signals or StopSignals(),
@@ -143,7 +150,7 @@ def _carry_out(job: Job) -> dict[str, Any]:
 
 def _attempt(job: Job) -> dict[str, Any]:
     setup = job.setup
-    state, progress, info, begun = restore_or_create(setup, job.programs, job.saved)
+    state, progress, info, begun = restore_or_create(job)
     programs = with_features(setup, job.programs, state)
     job = replace(job, programs=programs)
     step, news = int(state.step), list[str]()
@@ -184,7 +191,7 @@ def _attempt(job: Job) -> dict[str, Any]:
 
 
 def restore_or_create(
-    setup: Setup, programs: Programs, saved: Checkpoints
+    job: Job,
 ) -> tuple[TrainState, Progress, dict[str, Any] | None, str | None]:
     """Return the newest saved state, or a new one, sharded from the start.
 
@@ -192,9 +199,9 @@ def restore_or_create(
       The state, the progress, all JSON that they were saved with, if they were, and
       what is to be told of how it begins.
     """
-    restored = saved.restore_newest(as_dict(setup.abstract_state))
+    restored = job.saved.restore_newest(as_dict(job.setup.abstract_state))
     if restored is not None:
         fields, info = restored
         return TrainState(**fields), Progress(**info["progress"]), info, None
-    weights, begun = first_weights(setup.config, programs)
-    return programs.begin(weights), Progress(), None, begun
+    weights, begun = first_weights(job.setup, job.programs, job.start)
+    return job.programs.begin(weights), Progress(), None, begun

@@ -1,0 +1,168 @@
+"""Weights of other libraries: a folder in timm's form, or a file alone."""
+
+import functools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.config import ModelConfig
+from jaxtrain.data.images import FILTERS
+from jaxtrain.errors import UserError
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.trained import Trained
+from jaxtrain.models.weights import files
+from jaxtrain.models.weights.channels import statistics
+from jaxtrain.models.weights.identify import Identified, identify
+
+# Files of weights in timm's folders, the first that is there counts.
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+CONFIG = "config.json"
+# Arguments of timm's models that the arrays of a file tell, or the classes.
+TOLD = ("in_chans", "num_classes")
+
+
+def open_folder(folder: Path, config: Mapping[str, Any]) -> Trained:
+    """Open a folder in timm's form, whose config.json was read already.
+
+    Raises:
+      UserError: it is of a model that is not known, or not whole.
+    """
+    where = str(folder / CONFIG)
+    architecture = config.get("architecture")
+    about = config.get("pretrained_cfg", config)
+    if not isinstance(architecture, str) or not isinstance(about, dict):
+        raise UserError(
+            f"{where} is not in timm's form: it has no architecture or pretrained_cfg"
+        )
+    others = sorted(set(config.get("model_args") or {}) - set(TOLD))
+    if others:
+        raise UserError(
+            f"{where}: model_args has {others[0]}, which would make another model of "
+            f"{architecture}"
+        )
+    path = next((folder / n for n in WEIGHTS if (folder / n).is_file()), None)
+    if path is None:
+        raise UserError(f"{folder} has neither of {' and '.join(WEIGHTS)}: add one")
+    stored = files.read(path)
+    found = identify(
+        _shapes(stored), str(path), library="timm", architecture=architecture
+    )
+    return _trained(path, stored, found, about, config.get("label_names"), where)
+
+
+def open_file(path: Path, wanted: ModelConfig | None) -> Trained:
+    """Open a file of weights, of which its name and those of its arrays tell the model.
+
+    Args:
+      path: of the file.
+      wanted: a model that it should be of.
+
+    Raises:
+      UserError: it is of no model that is known, or damaged.
+    """
+    stored = files.read(path)
+    # Such as resnet50 of resnet50-0676ba61.pth, and of resnet50.a1_in1k.safetensors.
+    hint = path.name.partition("-")[0].partition(".")[0]
+    guesses = ([wanted.name] if wanted else []) + [hint]
+    library = "torchvision" if path.suffix in files.TORCH else "timm"
+    found = identify(_shapes(stored), str(path), library=library, guesses=guesses)
+    return _trained(path, stored, found, {}, None, str(path))
+
+
+def _shapes(stored: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: x.shape for name, x in stored.items()}
+
+
+def _trained(
+    path: Path,
+    stored: Mapping[str, np.ndarray],
+    found: Identified,
+    about: Mapping[str, Any],
+    labels: Any,
+    where: str,
+) -> Trained:
+    return Trained(
+        where=str(path),
+        about=_describe(found, about, labels, where),
+        shapes=_shapes(stored),
+        digest=functools.cache(lambda: files.digest(path)),
+        read=lambda: stored,
+        names=found.source.names,
+    )
+
+
+def _describe(
+    found: Identified, about: Mapping[str, Any], labels: Any, where: str
+) -> Description:
+    """Return what is known of a model; what `about` leaves out is the source's."""
+    source, num = found.source, found.num_outputs
+    size = about.get("input_size") or [found.channels, *2 * [source.image_size]]
+    if not _are(size, int) or len(size) != 3 or size[0] != found.channels:
+        raise UserError(
+            f"{where}: input_size = {size!r}, expected [channels, height, width], and "
+            f"the weights are of {found.channels} channel(s)"
+        )
+    mean, std = statistics(source.mean, source.std, found.channels)
+    mean = _numbers(about, "mean", mean, found.channels, where)
+    std = _numbers(about, "std", std, found.channels, where)
+    (crop_pct,) = _numbers(about, "crop_pct", (source.crop_pct,), 1, where)
+    interpolation = about.get("interpolation") or source.interpolation
+    if interpolation not in FILTERS or about.get("crop_mode") not in (None, "center"):
+        raise UserError(
+            f"{where}: images are prepared with interpolation = {interpolation!r} and "
+            f"crop_mode = {about.get('crop_mode')!r}, which would have to be "
+            f"{' or '.join(FILTERS)}, and center: change the file if that will do"
+        )
+    if not (_are(labels, str) and len(labels) == num):
+        # Numbers are those of classes without names.
+        labels = map(str, range(num))
+    return Description(
+        task="classification",
+        model=found.model,
+        precision="fp32",
+        image_shape=(size[1], size[2], size[0]),
+        num_outputs=num,
+        class_names=tuple(labels),
+        mean=mean,
+        std=std,
+        crop_pct=crop_pct,
+        interpolation=interpolation,
+    )
+
+
+def _numbers(
+    about: Mapping[str, Any], key: str, default: tuple[float, ...], num: int, where: str
+) -> tuple[float, ...]:
+    value = about.get(key)
+    if value is None:
+        return default
+    values = value if isinstance(value, list) else [value]
+    if not _are(values, (int, float)) or len(values) != num:
+        raise UserError(f"{where}: {key} = {value!r}, expected {num} number(s)")
+    if not all(0 <= x <= 1 for x in values) or (key != "mean" and 0 in values):
+        raise UserError(f"{where}: {key} = {value!r}, expected numbers in 0..1")
+    return tuple(map(float, values))
+
+
+def _are(values: Any, kind: Any) -> bool:
+    return isinstance(values, list) and all(
+        isinstance(x, kind) and not isinstance(x, bool) for x in values
+    )
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the config.json of a model.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read ({error}): restore it") from None
+    if not isinstance(config, dict):
+        raise UserError(f"{path} cannot be read: it is no JSON object")
+    return config

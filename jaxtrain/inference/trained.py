@@ -1,0 +1,107 @@
+"""Trained weights wherever they come from: what they are, and their arrays by name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain.checkpoints.digest import flatten, name
+from jaxtrain.errors import UserError
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from jaxtrain.models.weights.compare import Differences, Shapes, compare
+from jaxtrain.models.weights.identify import shape_there
+from jaxtrain.models.weights.names import Names
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Weights that were found; no array is read yet.
+
+    Attributes:
+      where: they lie, for messages.
+      about: the model.
+      shapes: of the arrays, by their names there.
+      digest: returns the SHA-256 of the file, or of what stands for a checkpoint.
+      read: returns the arrays by their names there, which may be views of a file.
+      names: their names and layouts; None: our own, with dots.
+      origin: `step` and digests of run and weights; None: of another library.
+    """
+
+    where: str
+    about: Description
+    shapes: Shapes
+    digest: Callable[[], str]
+    read: Callable[[], Mapping[str, np.ndarray]]
+    names: Names | None = None
+    origin: dict[str, Any] | None = None
+
+    def name(self, path: str) -> str:
+        """Return the name there of an array of ours."""
+        return self.names.name(path) if self.names else path.replace("/", ".")
+
+    def take(self, stored: Mapping[str, np.ndarray], path: str) -> np.ndarray:
+        """Return an array of ours in our layout, as a view of what is stored."""
+        found = stored[self.name(path)]
+        return found if self.names is None else self._layout(path).from_torch(found)
+
+    def has_no_head(self, path: str) -> bool:
+        """Say whether this is of an auxiliary head, which a file may do without."""
+        there = self.name(path)
+        return there not in self.shapes and self._may_differ(there)
+
+    def differences(self, wanted: Shapes) -> Differences:
+        """Return what of a model is not there, and the other way round.
+
+        Args:
+          wanted: shapes of the model's arrays, by our paths such as `conv1/kernel`.
+        """
+        names = self.names
+        shapes = {
+            self.name(path): shape_there(names, path, shape) if names else shape
+            for path, shape in wanted.items()
+        }
+        assert len(shapes) == len(wanted)
+        return compare(self.shapes, shapes, self._may_differ)
+
+    def _layout(self, path: str) -> Any:
+        assert self.names is not None
+        return self.names.layout(path)
+
+    def _may_differ(self, there: str) -> bool:
+        return self.names is not None and self.names.is_unused(there)
+
+
+def load(trained: Trained) -> TrainedModel:
+    """Read the weights of a model.
+
+    Raises:
+      UserError: they are others than the model has, or damaged.
+    """
+    about, wanted = trained.about, abstract_weights(trained.about)
+    differences = trained.differences(
+        {ours(path): x.shape for path, x in flatten(wanted)}
+    )
+    if differences:
+        raise UserError(
+            f"{trained.where} does not fit model.name = {about.model.name!r}: "
+            f"{differences}; the code of the model, or the file, is another"
+        )
+
+    stored = trained.read()
+
+    def array(path: Any, _: Any) -> np.ndarray:
+        return trained.take(stored, ours(path))
+
+    params, model_state = jax.tree_util.tree_map_with_path(array, wanted)
+    origin = trained.origin
+    if origin is None:
+        origin = {"step": None, "run": None, "weights": trained.digest()}
+    return make_model(about, params, model_state, origin, trained.where)
+
+
+def ours(path: Any) -> str:
+    """Return the path of an array within the parameters, or within the other state."""
+    return name(path).partition("/")[2]

@@ -1,0 +1,104 @@
+"""Files with the arrays of a model: safetensors, and those of `torch.save`.
+
+Both are mapped into memory: an array is a view of its file, read when it is used.
+Format: https://github.com/huggingface/safetensors.
+"""
+
+import hashlib
+import json
+import math
+import mmap
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from jaxtrain.errors import UserError
+from jaxtrain.models.weights import pth
+from jaxtrain.models.weights.pickled import shown
+
+SAFETENSORS, TORCH = (".safetensors",), (".pth", ".pt", ".bin")
+# The length of the header, before it; and what the header may take.
+LENGTH_BYTES, MAX_HEADER_BYTES = 8, 2**26
+MAX_DIMS = 8
+DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by their names, as views of it.
+
+    Raises:
+      UserError: it is none of the known formats, or damaged.
+    """
+    if path.suffix in TORCH:
+        return pth.read(path)
+    if path.suffix not in SAFETENSORS:
+        known = ", ".join((*SAFETENSORS, *TORCH))
+        raise UserError(f"{path}: expected a file of weights, {known}")
+    try:
+        with path.open("rb") as file:
+            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return _read_safetensors(view)
+    except UserError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} is no whole safetensors file: {error}") from None
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})") from None
+
+
+def _read_safetensors(view: memoryview) -> dict[str, np.ndarray]:
+    size = int.from_bytes(view[:LENGTH_BYTES], "little")
+    if size > min(MAX_HEADER_BYTES, len(view) - LENGTH_BYTES):
+        raise ValueError("its header ends in the middle")
+    data = view[LENGTH_BYTES + size :]
+    header = json.loads(bytes(view[LENGTH_BYTES : LENGTH_BYTES + size]))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    header.pop("__metadata__", None)
+    return {name: _array(name, about, data) for name, about in header.items()}
+
+
+def _array(name: str, about: Any, data: memoryview) -> np.ndarray:
+    if not isinstance(about, dict) or about.get("dtype") not in tuple(DTYPES):
+        kind = about.get("dtype") if isinstance(about, dict) else about
+        raise ValueError(f"{shown(name)} has the dtype {shown(str(kind))}")
+    dtype = np.dtype(DTYPES[about["dtype"]])
+    shape, place = about.get("shape"), about.get("data_offsets")
+    if not (_are_counts(shape) and len(shape) <= MAX_DIMS and _are_counts(place)):
+        raise ValueError(f"{shown(name)} has no shape or no place")
+    size = math.prod(shape)
+    if len(place) != 2 or place[1] - place[0] != size * dtype.itemsize:
+        raise ValueError(f"{shown(name)} has another size than its shape")
+    if place[1] > len(data):
+        raise ValueError(f"{shown(name)} ends in the middle")
+    return np.frombuffer(data[place[0] : place[1]], dtype).reshape(shape)
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(
+        type(value) is int and 0 <= value < 2**48 for value in values
+    )

@@ -1,0 +1,207 @@
+"""What a run takes over from pretrained weights, before anything is built.
+
+Weights are worth what they are only for images that are prepared as they were in their
+training, and in a model with the same options: a field that the recipe leaves open gets
+the value that comes with the weights. `config.json` then holds it, with the digest of
+the weights, so that a run that goes on needs them no more.
+"""
+
+import dataclasses
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jaxtrain import config as config_lib
+from jaxtrain import own
+from jaxtrain.config import Config, DataConfig, ModelConfig
+from jaxtrain.config.recipe import CONFIG
+from jaxtrain.errors import UserError
+from jaxtrain.inference import load
+from jaxtrain.inference.trained import Trained
+from jaxtrain.models import MODELS, NO_OPTIONS
+from jaxtrain.models.weights.channels import statistics
+from jaxtrain.models.weights.sources import IN_TRAINING
+from jaxtrain.processes import peers
+from jaxtrain.records.workdir import CHECKPOINTS
+
+# Of the section `data`.
+PREPARED = ("crop_pct", "interpolation", "mean", "std")
+# Digits of a digest that are shown.
+NUM_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A config that is settled, and what it was settled by.
+
+    Attributes:
+      config: all but mean and deviation, which need the number of channels.
+      recipe: the config as it was given.
+      trained: the weights; None: there are none, or the run has gone on from them.
+    """
+
+    config: Config
+    recipe: Config
+    trained: Trained | None = None
+
+
+def settle(config: Config, workdir: Path | None = None) -> Settled:
+    """Fill in what a recipe leaves to the weights that it begins with.
+
+    Args:
+      config: of a run.
+      workdir: that may hold the run already, whose values then count.
+
+    Raises:
+      UserError: the weights are not there, are of another model, or not those of
+        `model.pretrained_digest`.
+    """
+    model, data = config.model, config.data
+    begun = None if workdir is None else _begun(workdir)
+    if model.pretrained is None:
+        return Settled(_settled(config, model, data), config)
+    if begun is not None and begun.model.pretrained == model.pretrained:
+        filled = _filled(model, vars(begun.model))
+        digest = begun.model.pretrained_digest or ""
+        if digest.startswith(model.pretrained_digest or ""):
+            filled = dataclasses.replace(filled, pretrained_digest=digest or None)
+        taken = {name: getattr(begun.data, name) for name in PREPARED}
+        return Settled(_settled(config, filled, _filled(data, taken)), config)
+    trained = open_weights(model)
+    about = trained.about
+    if not own.is_own(model.name) and model.name != about.model.name:
+        raise UserError(
+            f"model.pretrained = {model.pretrained!r} looks like {about.model.name}, "
+            f"and model.name = {model.name!r}: set --model.name {about.model.name}"
+        )
+    filled = _filled(model, _options(about.model))
+    filled = dataclasses.replace(filled, pretrained_digest=trained.digest())
+    taken = {}
+    if data.image_size is not None:
+        taken = {"crop_pct": about.crop_pct, "interpolation": about.interpolation}
+    return Settled(_settled(config, filled, _filled(data, taken)), config, trained)
+
+
+def open_weights(model: ModelConfig) -> Trained:
+    """Open the weights that a config names.
+
+    Raises:
+      UserError: they are not there, or not those of `model.pretrained_digest`.
+    """
+    assert model.pretrained is not None
+    trained = load.find(model.pretrained, model)
+    expected, found = model.pretrained_digest or "", trained.digest()
+    if not found.startswith(expected):
+        raise UserError(
+            f"model.pretrained_digest = {expected!r}, and that of {trained.where} is "
+            f"{found}: these are other weights than were meant"
+        )
+    return trained
+
+
+def settle_statistics(config: Config, trained: Trained | None, channels: int) -> Config:
+    """Fill in mean and deviation of images of so many channels, likewise."""
+    if trained is None or config.data.mean is not None:
+        return config
+    mean, std = statistics(trained.about.mean, trained.about.std, channels)
+    data = dataclasses.replace(config.data, mean=mean, std=std)
+    return dataclasses.replace(config, data=data)
+
+
+def describe_settled(settled: Settled, config: Config) -> dict[str, str]:
+    """Return rows of the start table: what weights, and what was taken from them.
+
+    Args:
+      settled: by which a run was built.
+      config: that it was built with.
+    """
+    model = config.model
+    if model.pretrained is None:
+        return {}
+    digest = f", sha256 {(model.pretrained_digest or 'unknown')[:NUM_SHOWN]}"
+    if settled.trained is None:
+        return {"weights": f"begun with those of {model.pretrained}{digest}"}
+    theirs = _theirs(settled.trained, config)
+    taken, changed = [], []
+    for path, value in theirs.items():
+        used = config_lib.get(config, path)
+        if config_lib.get(settled.recipe, path) is None:
+            taken += [f"{path} = {_shown(used)}"] if used is not None else []
+        elif used != value:
+            changed.append(f"{path} = {_shown(used)}, theirs is {_shown(value)}")
+    rows = {
+        "weights": settled.trained.where + digest,
+        "from the weights": "; ".join(taken),
+        "by the recipe": "; ".join(changed),
+    }
+    return {name: text for name, text in rows.items() if text}
+
+
+def _theirs(trained: Trained, config: Config) -> dict[str, Any]:
+    """Return what the weights were trained with, by the paths of the fields."""
+    about = trained.about
+    found: dict[str, Any] = {}
+    if config.data.image_size is not None:
+        found["data.crop_pct"] = about.crop_pct
+        found["data.interpolation"] = about.interpolation
+    channels = len(config.data.mean or about.mean)
+    mean, std = statistics(about.mean, about.std, channels)
+    found |= {"data.mean": mean, "data.std": std}
+    options = {**_defaults(about.model.name), **_options(about.model)}
+    return found | {f"model.{name}": value for name, value in options.items()}
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    """Return the options of a model that have a default, but those of training."""
+    if name not in MODELS:
+        return {}
+    parameters = inspect.signature(MODELS[name].__init__).parameters
+    fields = {field.name for field in dataclasses.fields(ModelConfig)}
+    return {
+        option: parameter.default
+        for option, parameter in parameters.items()
+        if option in fields and option not in IN_TRAINING
+    }
+
+
+def _options(model: ModelConfig) -> dict[str, Any]:
+    """Return the options that make the model compute what it does."""
+    left_out = (*NO_OPTIONS, *IN_TRAINING)
+    found = {k: v for k, v in vars(model).items() if k not in left_out}
+    return {k: v for k, v in found.items() if v is not None} | (
+        {"options": model.options} if model.options else {}
+    )
+
+
+def _filled(section: Any, values: dict[str, Any]) -> Any:
+    """Return a section with values in the place of those that are not set."""
+    unset = {k: v for k, v in values.items() if getattr(section, k) in (None, {})}
+    return dataclasses.replace(section, **unset)
+
+
+def _settled(config: Config, model: ModelConfig, data: DataConfig) -> Config:
+    crop_pct, interpolation = data.fit
+    data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
+    return dataclasses.replace(config, model=model, data=data)
+
+
+def _begun(workdir: Path) -> Config | None:
+    """Return the config of a run that has saved a step; process 0 looks for all."""
+    text, folder = None, workdir / CHECKPOINTS
+    try:
+        if any(step.name.isdigit() for step in folder.iterdir()):
+            text = (workdir / CONFIG).read_text()
+    except OSError:
+        pass  # What is wrong with the folder is told where it is opened.
+    text = peers.gather(text)[0]
+    try:
+        return None if text is None else config_lib.from_json(text)
+    except UserError:
+        return None
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(f'{x:.4g}' for x in value)})"
+    return f"{value:g}" if isinstance(value, float) else repr(value)
