@@ -91,8 +91,8 @@ def test_a_range_test_begins_with_them_too(trained: Path, tmp_path: Path):
 
 
 WRONG = {
-    "does not fit model.name = 'convnet': conv1/kernel": "--model.width 0.25",
-    "none is no folder": "--model.pretrained none",
+    "does not fit model.name = 'convnet': 11 of another shape": "--model.width 0.25",
+    "none is not there": "--model.pretrained none",
 }
 
 

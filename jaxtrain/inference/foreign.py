@@ -20,12 +20,19 @@ from jaxtrain.models.weights.identify import Identified, identify
 # Files of weights in timm's folders, the first that is there counts.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 CONFIG = "config.json"
-# Arguments of timm's models that the arrays of a file tell, or the classes.
-TOLD = ("in_chans", "num_classes")
+# Arguments of timm's models that the arrays of a file tell, and the default of another.
+TOLD, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
 
 
-def open_folder(folder: Path, config: Mapping[str, Any]) -> Trained:
+def open_folder(
+    folder: Path, config: Mapping[str, Any], weights: tuple[str, ...] = WEIGHTS
+) -> Trained:
     """Open a folder in timm's form, whose config.json was read already.
+
+    Args:
+      folder: with it.
+      config: what it holds.
+      weights: files of the weights; the first that is there is taken.
 
     Raises:
       UserError: it is of a model that is not known, or not whole.
@@ -37,20 +44,29 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Trained:
         raise UserError(
             f"{where} is not in timm's form: it has no architecture or pretrained_cfg"
         )
-    others = sorted(set(config.get("model_args") or {}) - set(TOLD))
-    if others:
-        raise UserError(
-            f"{where}: model_args has {others[0]}, which would make another model of "
-            f"{architecture}"
-        )
-    path = next((folder / n for n in WEIGHTS if (folder / n).is_file()), None)
+    _check_arguments(config, where)
+    path = next((folder / n for n in weights if (folder / n).is_file()), None)
     if path is None:
-        raise UserError(f"{folder} has neither of {' and '.join(WEIGHTS)}: add one")
+        raise UserError(f"{folder} has neither of {' and '.join(weights)}: add one")
     stored = files.read(path)
     found = identify(
         _shapes(stored), str(path), library="timm", architecture=architecture
     )
     return _trained(path, stored, found, about, config.get("label_names"), where)
+
+
+def _check_arguments(config: Mapping[str, Any], where: str) -> None:
+    """Refuse arguments that make another model, with arrays alike."""
+    given = config.get("model_args") or {}
+    if not isinstance(given, dict):
+        raise UserError(f"{where}: model_args = {given!r}, expected an object")
+    pool = {k: v for k, v in config.items() if k == POOL[0]}
+    for name, value in {**pool, **given}.items():
+        if name not in TOLD and (name, value) != POOL:
+            raise UserError(
+                f"{where}: {name} = {value!r} would make another model of "
+                f"{config['architecture']}, which jaxtrain does not have"
+            )
 
 
 def open_file(path: Path, wanted: ModelConfig | None) -> Trained:

@@ -78,7 +78,7 @@ def find(text: str, wanted: ModelConfig | None = None) -> Trained:
     # It tells more than the file alone.
     beside = place.parent / foreign.CONFIG
     if place.name in foreign.WEIGHTS and beside.is_file():
-        return _find_folder(place.parent)
+        return _find_folder(place.parent, (place.name,))
     return foreign.open_file(place, wanted)
 
 
@@ -89,11 +89,11 @@ def is_run(text: str) -> bool:
     return place.is_dir() and not holds_model
 
 
-def _find_folder(place: Path) -> Trained:
+def _find_folder(place: Path, weights: tuple[str, ...] = foreign.WEIGHTS) -> Trained:
     config = foreign.read_config(place / foreign.CONFIG)
     if folder.OURS in config:
         return folder.open_folder(place, config)
-    return foreign.open_folder(place, config)
+    return foreign.open_folder(place, config, weights)
 
 
 def _find_step(workdir: Path, step: int) -> Trained:

@@ -137,13 +137,15 @@ def replace_weights(weights: tuple[Any, Any], start: Start) -> tuple[Any, Any]:
 def _put(trained: np.ndarray, own: Any) -> jax.Array:
     """Place an array as another one is: each device gets its part of it.
 
-    Statistics of each group of batch norm begin with those of all. The parts are
-    copies, as the array may lie in a file, and arrays of a CPU in those of NumPy.
+    Statistics of each group of batch norm begin with those of all.
     """
     array = np.broadcast_to(trained, own.shape)
 
     def part(index: Any) -> np.ndarray:
-        return np.array(array[index], own.dtype, order="C")
+        found = array[index].astype(own.dtype, copy=False)
+        # Arrays of a CPU may lie where NumPy's do, and these in a file, which others
+        # may change. What is transposed is copied in any case, by JAX in half the time.
+        return found.copy() if found.flags.c_contiguous else found
 
     return jax.make_array_from_callback(own.shape, own.sharding, part)
 

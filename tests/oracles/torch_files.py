@@ -7,6 +7,9 @@ Run it in an environment of its own, with PyTorch:
 `tests/data/torch` then has tensors of every dtype, shared, strided and empty ones, in
 both formats; a state dict as data parallel training and a training script save it; the
 values of all as JSON; and files with code, which PyTorch's own reader would run.
+
+`tiny` is a model of PyTorch that computes what our `convnet` of width 0.125 does, with
+what it puts out for `tests.helpers.seeded.images(8)`.
 """
 
 import collections
@@ -16,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
+from safetensors.torch import save_file  # pyright: ignore[reportMissingImports]
+
+from tests.helpers import seeded
 
 FOLDER = Path(__file__).parents[1] / "data" / "torch"
 DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16")
@@ -58,6 +64,39 @@ class Runs:
         return self.call
 
 
+class Tiny(torch.nn.Module):
+    """Two blocks of convolution, batch norm, ReLU and pool, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.bn1 = torch.nn.BatchNorm2d(8)
+        self.conv2 = torch.nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.bn2 = torch.nn.BatchNorm2d(8)
+        self.fc = torch.nn.Linear(32, 5)
+
+    def forward(self, x: Any) -> Any:
+        for conv, norm in ((self.conv1, self.bn1), (self.conv2, self.bn2)):
+            x = torch.nn.functional.max_pool2d(norm(conv(x)).relu(), 2)
+        return self.fc(x.flatten(1))
+
+
+def write_tiny() -> None:
+    model = Tiny().eval()
+    filled = {
+        k: torch.from_numpy(seeded.weights(k, tuple(x.shape)))
+        for k, x in model.state_dict().items()
+        if not k.endswith("num_batches_tracked")
+    }
+    model.load_state_dict(filled, strict=False)
+    save("tiny", model.state_dict())
+    save_file(model.state_dict(), FOLDER / "tiny.safetensors")
+    images = torch.from_numpy(seeded.images(8).transpose(0, 3, 1, 2).copy())
+    with torch.no_grad():
+        logits = model.double()(images.double())
+    (FOLDER / "tiny.json").write_text(json.dumps(logits.tolist()) + "\n")
+
+
 def save(name: str, value: Any) -> None:
     torch.save(value, FOLDER / f"{name}.pth")
     legacy = {"_use_new_zipfile_serialization": False}
@@ -66,6 +105,7 @@ def save(name: str, value: Any) -> None:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
+    write_tiny()
     found, state = tensors(), state_dict()
     save("tensors", found)
     save("state", state)

@@ -1,0 +1,92 @@
+"""Weights of ResNet-50 from a safetensors file onto a device, against reading the file.
+
+    python benchmarks/weights.py
+
+The file, 102 MB, has PyTorch's layouts: each kernel is transposed on its way. Ours maps
+the file and places all arrays on the first device; the peer is `Path.read_bytes`, which
+leaves the bytes on the host. They take turns, with the file in the page cache, and the
+median of the pairs' ratios counts.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from pairs import compare
+from safetensors.numpy import save_file
+
+from jaxtrain.config import ModelConfig
+from jaxtrain.inference.foreign import open_file
+from jaxtrain.models.weights.identify import shapes_there
+from jaxtrain.models.weights.sources import SOURCES
+from jaxtrain.parallel import devices
+from jaxtrain.run.pretrained import Start, replace_weights
+from jaxtrain.run.summary import versions
+
+PAIRS = 21
+NAME, NUM_CLASSES = "resnet50", 1000
+
+
+def write(path: Path) -> None:
+    """Write random weights by the names, and in the layouts, of timm."""
+    rng = np.random.default_rng(0)
+    shapes = shapes_there(SOURCES[NAME][0], NAME, 3, NUM_CLASSES)
+    save_file({n: rng.random(s, np.float32) for n, s in shapes.items()}, path)
+
+
+def make_load(path: Path) -> Callable[[], Any]:
+    """Return what reads the file onto the first device, as a run that begins does."""
+    from jaxtrain.inference.model import abstract_weights
+
+    where = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+    def load() -> Any:
+        trained = open_file(path, ModelConfig(name=NAME))
+        start = Start(trained, frozenset(), frozenset(), {})
+        return jax.block_until_ready(replace_weights(own, start))
+
+    own = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where),
+        abstract_weights(open_file(path, ModelConfig(name=NAME)).about),
+    )
+    return load
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, float]:
+    start, cpu_start = time.perf_counter(), time.process_time()
+    function()
+    return time.perf_counter() - start, time.process_time() - cpu_start
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    devices.start("auto")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "resnet50.safetensors"
+        write(path)
+        load, megabytes = make_load(path), path.stat().st_size / 1e6
+        for function in (load, path.read_bytes):
+            function()
+        pairs = [(timed(load), timed(path.read_bytes)) for _ in range(PAIRS)]
+    found = compare([o for o, _ in pairs], [p for _, p in pairs], 1)
+    result = {
+        "name": "weights",
+        **found,
+        "ours": megabytes * found["ours"],
+        "peer": megabytes * found["peer"],
+        "unit": "MB/s",
+        "spread": found["ratio_quartiles"],
+        "device": jax.devices()[0].device_kind,
+        "versions": versions(),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

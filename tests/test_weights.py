@@ -1,0 +1,449 @@
+"""Weights that other libraries saved: loaded, begun with, and refused."""
+
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxtrain import load_model
+from jaxtrain.cli import main
+from jaxtrain.errors import UserError
+from jaxtrain.inference.foreign import open_file
+from jaxtrain.inference.model import abstract_weights
+from jaxtrain.models.weights import channels, files
+from jaxtrain.models.weights.sources import SOURCES
+from jaxtrain.run.pretrained import Start, replace_weights
+from tests.helpers import tiny
+from tests.helpers.images import encode
+from tests.helpers.processes import ROOT, Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines
+
+REPO = "owner/tiny"
+# A learning rate so small that the weights stay what they are.
+STILL = recipe(
+    data='DataConfig(source="synthetic:8x8x3/4/96", batch_size=16)',
+    model='ModelConfig(name="convnet")',
+    optimizer='OptimizerConfig(name="sgd", learning_rate=1e-12)',
+    train="TrainConfig(steps=2)",
+    checkpoint="CheckpointConfig(every_steps=1)",
+    logging="LoggingConfig(every_steps=1, tensorboard=False)",
+)
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The tiny model is one that timm and torchvision have."""
+    rows = tiny.source("timm"), replace(tiny.source("torchvision"), crop_pct=0.5)
+    monkeypatch.setitem(SOURCES, "convnet", rows)
+    constants = importlib.import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+def stored(name: str, folder: Path) -> str:
+    return str(shutil.copy(tiny.STORED / name, folder / name))
+
+
+KINDS: dict[str, Callable[[Path], str]] = {
+    "pth": lambda at: stored("tiny.pth", at),
+    "legacy": lambda at: stored("tiny_legacy.pth", at),
+    "safetensors": lambda at: stored("tiny.safetensors", at),
+    "folder": lambda at: str(tiny.write_folder(at / "tiny")),
+    "bin": lambda at: str(tiny.write_folder(at / "tiny", "pytorch_model.bin")),
+    "in a folder": lambda at: str(tiny.write_folder(at / "t") / "model.safetensors"),
+    "hub": lambda at: tiny.write_cache(at / "cache", REPO) and f"hf:{REPO}",
+    "revision": lambda at: tiny.write_cache(at / "cache", REPO) and f"hf:{REPO}@main",
+}
+# crop_pct, interpolation and the first mean: of its config, or of the source's row.
+TOLD = {"pth": (0.5, "bicubic", 0.5), "safetensors": (0.75, "bicubic", 0.5)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_are_those_of_pytorch(kind: str, tmp_path: Path):
+    model = load_model(KINDS[kind](tmp_path))
+    found = model.forward(model.params, model.model_state, jnp.asarray(tiny.images()))
+    expected = tiny.logits()
+    # Float32 of three layers against float64.
+    assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
+    about = model.description
+    assert about.model.name == "convnet" and about.model.width == 0.125
+    assert about.image_shape == (8, 8, 3) and about.num_outputs == 5
+    assert about.class_names == tuple("01234")
+    told = TOLD.get({"legacy": "pth"}.get(kind, kind), (0.9, "bilinear", 0.1))
+    assert (about.crop_pct, about.interpolation, about.mean[0]) == told
+    assert len(model.origin["weights"]) == 64
+
+
+def train(at: Path, words: str, expression: str = STILL, code: int = 0) -> Path:
+    config = write_recipe(at / "still.py", expression)
+    command = f"--config {config} --workdir {at}/w {words}"
+    assert main(command.split()) == code
+    return at / "w"
+
+
+def settled(workdir: Path) -> dict[str, Any]:
+    return json.loads((workdir / "config.json").read_text())
+
+
+def test_a_run_takes_what_comes_with_the_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = tiny.write_folder(tmp_path / "tiny")
+    words = f"--model.pretrained {file} --data.image-size 8"
+    workdir = train(tmp_path, words)
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    config = settled(workdir)
+    assert config["model"]["width"] == 0.125
+    data = {k: config["data"][k] for k in ("mean", "std", "crop_pct", "interpolation")}
+    assert data == {
+        "mean": [0.1, 0.2, 0.3],
+        "std": [0.4, 0.5, 0.6],
+        "crop_pct": 0.9,
+        "interpolation": "bilinear",
+    }
+    digest = files.digest(file / "model.safetensors")
+    assert config["model"]["pretrained_digest"] == digest
+    assert f"sha256 {digest[:12]}" in shown
+    for text in ("data.crop_pct = 0.9", "model.width = 0.125", "data.mean = (0.1, 0.2"):
+        assert text in shown
+    assert "which had 5 outputs: head/linear" in shown
+    about = json.loads((workdir / "model.json").read_text())
+    assert about["crop_pct"] == 0.9 and about["mean"] == [0.1, 0.2, 0.3]
+    theirs, own = load_model(file), load_model(workdir)
+    for layer in ("conv1", "conv2"):
+        np.testing.assert_allclose(
+            theirs.params[layer]["kernel"], own.params[layer]["kernel"], rtol=1e-6
+        )
+    # The run goes on without them, and tells so.
+    shutil.rmtree(file)
+    train(tmp_path, f"{words} --train.steps 3")
+    shown = capsys.readouterr().out
+    assert "begun with those of" in shown and digest[:12] in shown
+    assert settled(workdir)["data"]["crop_pct"] == 0.9
+
+
+@pytest.mark.slow
+def test_the_recipe_has_the_last_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = tiny.write_folder(tmp_path / "tiny")
+    words = f"--model.pretrained {file} --data.image-size 8 --data.crop-pct 1.0"
+    words += " --data.mean 0.5 0.5 0.5 --data.std 0.5 0.5 0.5"
+    workdir = train(tmp_path, words)
+    assert settled(workdir)["data"]["mean"] == [0.5, 0.5, 0.5]
+    assert settled(workdir)["data"]["crop_pct"] == 1.0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "data.crop_pct = 1, theirs is 0.9" in shown
+    assert "data.mean = (0.5, 0.5, 0.5), theirs is (0.1, 0.2, 0.3)" in shown
+
+
+@pytest.mark.slow
+def test_grey_images_get_the_sum_over_colours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    grey = STILL.replace("8x8x3/4/96", "8x8x1/4/96")
+    file = stored("tiny.pth", tmp_path)
+    workdir = train(tmp_path, f"--model.pretrained {file}", grey)
+    theirs, own = load_model(file), load_model(workdir)
+    np.testing.assert_allclose(
+        theirs.params["conv1"]["kernel"].sum(2, keepdims=True),
+        own.params["conv1"]["kernel"],
+        rtol=1e-5,
+    )
+    assert own.description.mean == (pytest.approx(0.4),)
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "conv1, made for 3 channel(s), for 1" in shown
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 4, 5, 6])
+def test_other_channels_keep_what_grey_images_give(wanted: int):
+    kernel = np.random.default_rng(0).normal(size=(3, 3, 3, 4)).astype(np.float32)
+    found = channels.convert(kernel, wanted)
+    assert found.shape == (3, 3, wanted, 4) and found.dtype == np.float32
+    if wanted % 3 == 0 or wanted == 1:
+        np.testing.assert_allclose(found.sum(2), kernel.sum(2), rtol=1e-5)
+    mean, std = channels.statistics((0.1, 0.2, 0.6), (1.0, 1.0, 1.0), wanted)
+    assert len(mean) == len(std) == wanted and np.mean(mean) <= 0.3 + 1e-9
+
+
+@pytest.mark.slow
+def test_classes_of_other_names_get_a_new_last_layer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    rng = np.random.default_rng(0)
+    names = ["ant", "bee", "cat", "dog", "eel"]
+    for name in names:
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(12):
+            pixels = rng.integers(0, 256, (8, 8, 3)).astype(np.uint8)
+            (tmp_path / "photos" / name / f"{i}.png").write_bytes(encode(pixels))
+    photos = STILL.replace("synthetic:8x8x3/4/96", f"folder:{tmp_path}/photos")
+    heads = {}
+    for kind, labels in (("same", names), ("others", names[::-1]), ("none", None)):
+        file = tiny.write_folder(tmp_path / kind / "tiny", label_names=labels)
+        words = f"--model.pretrained {file} --data.image-size 8 --train.epochs 1"
+        workdir = train(tmp_path / kind, words, photos)
+        one, other = (
+            load_model(path).params["head"]["linear"]["kernel"]
+            for path in (file, workdir)
+        )
+        heads[kind] = np.allclose(one, other, rtol=1e-6)
+        shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        assert ("5 outputs of other classes" in shown) == (kind == "others")
+    assert heads == {"same": True, "others": False, "none": True}
+
+
+@pytest.mark.slow
+def test_an_auxiliary_head_may_be_missing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    names = replace(tiny.NAMES, unused=(r"bn2\..*",))
+    monkeypatch.setitem(SOURCES, "convnet", (tiny.source("timm", names=names),))
+    from safetensors.numpy import load_file, save_file
+
+    found = load_file(tiny.STORED / "tiny.safetensors")
+    kept = {k: x for k, x in found.items() if not k.startswith("bn2")}
+    save_file(kept, tmp_path / "tiny.safetensors")
+    workdir = train(tmp_path, f"--model.pretrained {tmp_path}/tiny.safetensors")
+    assert "not in the weights: norm2" in capsys.readouterr().out
+    # What a new batch norm begins with.
+    scale = load_model(workdir).params["norm2"]["scale"]
+    np.testing.assert_allclose(scale, 1, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_digest_pins_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = stored("tiny.pth", tmp_path)
+    words = f"--model.pretrained {file} --model.pretrained-digest"
+    train(tmp_path, f"{words} 00000000", code=2)
+    assert "these are other weights than were meant" in capsys.readouterr().err
+    digest = files.digest(Path(file))
+    workdir = train(tmp_path, f"{words} {digest[:8]}")
+    assert settled(workdir)["model"]["pretrained_digest"] == digest
+    train(tmp_path, f"{words} {digest[:8]} --train.steps 3")
+    train(tmp_path, f"{words} 00000000 --train.steps 3", code=2)
+    assert "model.pretrained_digest" in capsys.readouterr().err
+
+
+def damaged(at: Path, change: Callable[[bytes], bytes], name: str = "tiny.pth") -> str:
+    (at / name).write_bytes(change((tiny.STORED / name).read_bytes()))
+    return str(at / name)
+
+
+def code(at: Path) -> str:
+    return stored("system.pth", at)
+
+
+BAD: dict[str, tuple[Callable[[Path], str], str]] = {
+    "no path": (lambda at: f"{at}/none.pth", "none.pth is not there"),
+    "no model": (lambda at: f"{at}", "model.json is not there"),
+    "cut": (lambda at: damaged(at, lambda x: x[:-99]), "no whole file of torch.save"),
+    "cut arrays": (
+        lambda at: damaged(at, lambda x: x[:-99], "tiny.safetensors"),
+        "fc.weight ends in the middle",
+    ),
+    "code": (code, "it holds posix.system"),
+    "architecture": (
+        lambda at: str(tiny.write_folder(at / "t", architecture="resnet51")),
+        "architecture = 'resnet51' is none of the models",
+    ),
+    "arguments": (
+        lambda at: str(tiny.write_folder(at / "t", model_args={"act_layer": "silu"})),
+        "act_layer = 'silu' would make another model",
+    ),
+    "interpolation": (
+        lambda at: str(tiny.write_folder(at / "t", cfg_interpolation="lanczos")),
+        "interpolation = 'lanczos'",
+    ),
+    "mean": (
+        lambda at: str(tiny.write_folder(at / "t", cfg_mean=[0.1])),
+        "mean = [0.1], expected 3 number(s)",
+    ),
+    "size": (
+        lambda at: str(tiny.write_folder(at / "t", cfg_input_size=[1, 8, 8])),
+        "input_size = [1, 8, 8]",
+    ),
+    "hub": (lambda at: "hf:owner/none", "HF_HUB_OFFLINE=1"),
+    "hub name": (lambda at: "hf:none", "expected hf:OWNER/REPO"),
+    "kind": (lambda at: damaged(at, bytes, "tiny.json"), "expected a file of weights"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_weights_end_with_2(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    make, message = BAD[name]
+    reference = make(tmp_path)
+    train(tmp_path, f"--model.pretrained {reference}", code=2)
+    assert message in capsys.readouterr().err
+    (tmp_path / "image.png").write_bytes(encode(np.zeros((8, 8, 3), np.uint8)))
+    words = f"predict --workdir {reference} {tmp_path}/image.png"
+    assert main(words.split()) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_extra_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *a: None if name == "huggingface_hub" else found(name, *a),
+    )
+    train(tmp_path, "--model.pretrained hf:owner/tiny", code=2)
+    assert "pip install -e '.[hub]'" in capsys.readouterr().err
+
+
+def test_another_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = stored("tiny.pth", tmp_path)
+    train(tmp_path, f"--model.pretrained {file} --model.name lenet", code=2)
+    told = capsys.readouterr().err
+    assert "looks like convnet" in told and "set --model.name convnet" in told
+    train(tmp_path, f"--model.pretrained {file} --model.width 0.25", code=2)
+    told = capsys.readouterr().err
+    assert "of another shape (" in told and ": [8], expected [16]" in told
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "missing": (lambda x: x.pop("bn1.bias"), "1 missing (bn1.bias)"),
+    "unused": (lambda x: x.update({"bn3.bias": x["bn1.bias"]}), "model (bn3.bias)"),
+    "misshapen": (
+        lambda x: x.update({"bn1.bias": x["fc.bias"]}),
+        "1 of another shape (bn1.bias: [5], expected [8])",
+    ),
+    "last": (lambda x: x.pop("fc.weight"), "the first and the last layer"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_does_not_fit_is_listed(name: str, tmp_path: Path):
+    from safetensors.numpy import load_file, save_file
+
+    change, message = CHANGES[name]
+    found = load_file(tiny.STORED / "tiny.safetensors")
+    change(found)
+    save_file({k: x.copy() for k, x in found.items()}, tmp_path / "tiny.safetensors")
+    with pytest.raises(UserError) as error:
+        load_model(tmp_path / "tiny.safetensors")
+    assert message in str(error.value)
+
+
+def check_parts() -> None:
+    """Place the weights on two devices, by their last dim where it is even."""
+    SOURCES["convnet"] = (tiny.source("timm"),)
+    trained = open_file(tiny.STORED / "tiny.pth", None)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("fsdp",))
+    assert mesh.size == 2
+
+    def place(x: Any) -> jax.ShapeDtypeStruct:
+        spec = PartitionSpec(*[None] * (len(x.shape) - 1), "fsdp")
+        where = NamedSharding(mesh, PartitionSpec() if x.shape[-1] % 2 else spec)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
+
+    own = jax.tree.map(place, abstract_weights(trained.about))
+    start = Start(trained, frozenset(), frozenset(), {})
+    placed = replace_weights(own, start)
+    kernel = placed[0]["conv2"]["kernel"]
+    assert [s.data.shape for s in kernel.addressable_shards] == 2 * [(3, 3, 8, 4)]
+    whole = load_model(tiny.STORED / "tiny.pth")
+    jax.tree.map(
+        np.testing.assert_array_equal, placed, (whole.params, whole.model_state)
+    )
+
+
+@pytest.mark.slow
+def test_each_device_gets_its_part():
+    flags = "--xla_force_host_platform_device_count=2"
+    program = "from tests.test_weights import check_parts; check_parts()"
+    subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "XLA_FLAGS": flags},
+        cwd=ROOT,
+        check=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--parallel.fsdp 2 --parallel.data 2",
+        "--parallel.pipeline-stages 2 --train.accumulate-steps 2",
+        "--precision pure_bf16 --train.ema-decay 0.9",
+        "--parallel.batch-norm 8 --parallel.data 2",
+    ],
+)
+def test_the_way_of_a_run_does_not_matter(words: str, cli: Cli, tmp_path: Path):
+    config = write_recipe(tmp_path / "still.py", STILL)
+    first = f"--config {config} --workdir a --model.width 0.125 --train.steps 1"
+    assert cli.process(*first.split()).code == 0
+    given = f"--config {config} --workdir b --model.pretrained a {words}"
+    flags = "--xla_force_host_platform_device_count=4"
+    found = cli.process(*given.split(), XLA_FLAGS=flags)
+    assert found.code == 0, found.stderr
+    one, other = (load_model(tmp_path / name) for name in "ab")
+    assert one.description.model.width == other.description.model.width
+    # bfloat16 keeps 8 digits, and pure_bf16 rounds at random.
+    rtol = 2**-7 if "bf16" in words else 1e-5
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(np.float32(x), np.float32(y), rtol),
+        one.params,
+        other.params,
+    )
+
+
+def read_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    try:
+        found = files.read(path)
+    except UserError as error:
+        assert str(path) in str(error) and len(str(error)) < 1000
+    else:
+        for array in found.values():
+            assert array.nbytes <= len(content)
+            np.array(array)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    place=st.integers(0, 2000),
+    new=st.binary(max_size=8),
+    end=st.one_of(st.none(), st.integers(0, 6000)),
+)
+def test_damaged_safetensors_are_read_or_refused(
+    place: int, new: bytes, end: int | None, tmp_path_factory: pytest.TempPathFactory
+):
+    content = (tiny.STORED / "tiny.safetensors").read_bytes()
+    changed = (content[:place] + new + content[place + len(new) :])[:end]
+    read_bytes(tmp_path_factory.getbasetemp() / "damaged.safetensors", changed)
+
+
+@pytest.mark.slow
+def test_a_range_test_begins_with_them(tmp_path: Path):
+    file = tiny.write_folder(tmp_path / "tiny")
+    words = f"--model.pretrained {file} --data.image-size 8"
+    workdir = train(tmp_path, words)
+    command = f"find-lr --config {tmp_path}/still.py --out {tmp_path} --steps 20"
+    assert main(f"{command} --end 1e-6 {words}".split()) == 0
+    found = json.loads((tmp_path / "find_lr.json").read_text())["loss"][0]
+    assert found == pytest.approx(read_lines(workdir, "train")[0]["loss"], rel=1e-6)
