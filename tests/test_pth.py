@@ -147,7 +147,9 @@ BOUNDS = {
 @pytest.mark.parametrize("name", BOUNDS)
 def test_a_tensor_lies_within_its_storage(name: str, tmp_path: Path):
     values = np.arange(4, dtype=np.float32)
-    good = archive(tmp_path / "g.pth", tensor("K\4\x85", "K\1\x85"), **{"0": values})
+    good = archive(
+        tmp_path / "g.pth", tensor("K\4\x85", "K\1\x85"), **{"0": values.tobytes()}
+    )
     np.testing.assert_array_equal(pth.read(good)["a"], values)
     bad = archive(tmp_path / "f.pth", tensor(*BOUNDS[name]), **{"0": bytes(16)})
     with pytest.raises(UserError, match="tensor"):

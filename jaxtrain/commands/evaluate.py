@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from jaxtrain.config import DataConfig
+from jaxtrain.config import Config, DataConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes.signals import StopSignals
@@ -27,7 +27,7 @@ STEPS = 10
 class Arguments:
     """Evaluate a trained model: metrics with intervals, calibration, robustness."""
 
-    # Folder of the run.
+    # Folder of a run; or, with --data.source and --out, what else `predict` takes.
     workdir: Path
     # Its weights: best, by its validation; latest; or the number of a step.
     checkpoint: str = "best"
@@ -71,13 +71,17 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     """
     attack = _attack(arguments)
     from jaxtrain import load_model
-    from jaxtrain.config.recipe import read_run
+    from jaxtrain.config.recipe import is_run, read_run
     from jaxtrain.evaluation.evaluate import Asked, evaluate
+    from jaxtrain.evaluation.subject import config_of
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
     from jaxtrain.records.workdir import write_json
 
-    config = read_run(arguments.workdir)
+    run = is_run(arguments.workdir)
+    if not run:
+        _check_of_model(arguments)
+    config = read_run(arguments.workdir) if run else Config()
     out = _check_out(arguments)
     asked = Asked(
         split=arguments.split,
@@ -90,9 +94,31 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     )
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
-    result = evaluate(model, config, arguments.data, arguments.workdir, asked)
+    data = arguments.data
+    if not run:
+        config, data = config_of(model, data)
+    result = evaluate(model, config, data, arguments.workdir, asked)
     write_json(out, result)
     show_table("evaluation", {**describe(result), "result": out})
+
+
+def _check_of_model(arguments: Arguments) -> None:
+    """Check what a model without a run needs, or cannot have."""
+    if arguments.data.source == DataConfig().source:
+        raise UserError(
+            f"--workdir {arguments.workdir} is a model without data: give the images, "
+            "--data.source"
+        )
+    if arguments.out is None:
+        raise UserError(
+            f"--workdir {arguments.workdir} is no folder of a run: give the file to "
+            "write, --out"
+        )
+    if arguments.calibrate:
+        raise UserError(
+            "--calibrate fits a temperature on what a run has held out, and "
+            f"--workdir {arguments.workdir} is a model without a run: leave it out"
+        )
 
 
 def _check_out(arguments: Arguments) -> Path:

@@ -103,16 +103,16 @@ def _images(
     arguments: Arguments, model: "TrainedModel", calibrate: bool
 ) -> "tuple[np.ndarray, np.ndarray]":
     """Return images to check on, and to tell ranges of numbers if that is wanted."""
+    from jaxtrain.config.recipe import is_run
     from jaxtrain.export import images
     from jaxtrain.export.check import IMAGES
     from jaxtrain.export.formats.int8 import CALIBRATION_IMAGES
-    from jaxtrain.inference.load import is_run
 
     num = CALIBRATION_IMAGES if calibrate else 0
     if arguments.images is not None:
         found = images.of_folder(model, arguments.images, max(IMAGES, num))
         return found[:: max(1, len(found) // IMAGES)][:IMAGES], found
-    if not is_run(str(arguments.workdir)):
+    if not is_run(arguments.workdir):
         raise UserError(
             f"--workdir {arguments.workdir} is a model without data: give a folder of "
             "images to check the file on, --images DIR"

@@ -21,6 +21,8 @@ Arguments = TypeVar("Arguments")
 
 # Of a run, in its folder.
 CONFIG = "config.json"
+# Of a model alone, beside its config; the first that is there counts.
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Fields of `data` that mean something of one source only.
 OF_SOURCE = (
     *("data_dir", "include", "options", "train_split", "validation_split"),
@@ -84,7 +86,7 @@ def parse_of_run(
     given = _values(words)
     # Without a run help shows the defaults, and the command tells that there is none.
     data, workdir = config_lib.DataConfig(), Path(given.get("workdir", ""))
-    if (workdir / CONFIG).is_file():
+    if is_run(workdir) and (workdir / CONFIG).is_file():
         data = read_run(workdir).data
     if given.get("data.source", data.source) != data.source:
         defaults = config_lib.DataConfig(source=given["data.source"])
@@ -104,6 +106,12 @@ def parse_of_run(
 def _is_required(field: Any) -> bool:
     missing = dataclasses.MISSING
     return field.default is missing and field.default_factory is missing
+
+
+def is_run(workdir: Path) -> bool:
+    """Say whether a path is the folder of a run, and of no model alone."""
+    holds_model = any((workdir / name).exists() for name in WEIGHTS)
+    return workdir.is_dir() and not holds_model
 
 
 def read_run(workdir: Path) -> Config:

@@ -88,6 +88,33 @@ def open_subject(
     return Opened(subject, source)
 
 
+def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig]:
+    """Return what stands for the config of a model without a run, and its images.
+
+    Args:
+      model: which says how they are prepared.
+      data: of the images, which says only where they are.
+
+    Raises:
+      UserError: it says more.
+    """
+    about, height = model.description, model.image_shape[0]
+    fixed: dict[str, Any] = {"mean": about.mean, "std": about.std}
+    if height == model.image_shape[1]:
+        fixed["image_size"] = height
+        fixed["crop_pct"], fixed["interpolation"] = about.crop_pct, about.interpolation
+    if model.image_shape[2] in (1, 3):
+        fixed["channels"] = model.image_shape[2]
+    for name in fixed:
+        if getattr(data, name) is not None:
+            raise UserError(
+                f"data.{name} = {getattr(data, name)!r} has no effect on an evaluation "
+                f"of these weights, which come with {fixed[name]!r}: leave it out"
+            )
+    own = dataclasses.replace(DataConfig(), **fixed)
+    return Config(task=about.task, data=own), dataclasses.replace(data, **fixed)
+
+
 def check_fields(run: DataConfig, given: DataConfig) -> None:
     """Refuse fields that an evaluation does not read, or that are the model's.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config import ModelConfig
+from jaxtrain.config.recipe import WEIGHTS
 from jaxtrain.data.images import FILTERS
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
@@ -17,8 +18,6 @@ from jaxtrain.models.weights import files
 from jaxtrain.models.weights.channels import statistics
 from jaxtrain.models.weights.identify import Identified, identify
 
-# Files of weights in timm's folders, the first that is there counts.
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 CONFIG = "config.json"
 # Arguments of timm's models that the arrays of a file tell, and the default of another.
 TOLD, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")

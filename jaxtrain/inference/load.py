@@ -14,6 +14,7 @@ import numpy as np
 from jaxtrain.checkpoints.digest import flatten
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, ModelConfig
+from jaxtrain.config.recipe import WEIGHTS, is_run
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import description, folder, foreign, trained
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
@@ -42,7 +43,7 @@ def load_model(
       CheckpointError: the checkpoint is damaged.
     """
     text = os.fspath(path)
-    if is_run(text):
+    if is_run(Path(text)):
         return _newest(Path(text), checkpoint, load_step)
     if checkpoint != "best":
         raise UserError(
@@ -64,9 +65,9 @@ def find(text: str, wanted: ModelConfig | None = None) -> Trained:
       CheckpointError: of a run, its checkpoint is damaged.
     """
     if text.startswith(hub.PREFIX):
-        return _find_folder(hub.fetch(text, foreign.WEIGHTS))
+        return _find_folder(hub.fetch(text, WEIGHTS))
     place = Path(text)
-    if is_run(text):
+    if is_run(Path(text)):
         return _newest(place, "best", _find_step)
     if place.is_dir():
         return _find_folder(place)
@@ -77,19 +78,12 @@ def find(text: str, wanted: ModelConfig | None = None) -> Trained:
         )
     # It tells more than the file alone.
     beside = place.parent / foreign.CONFIG
-    if place.name in foreign.WEIGHTS and beside.is_file():
+    if place.name in WEIGHTS and beside.is_file():
         return _find_folder(place.parent, (place.name,))
     return foreign.open_file(place, wanted)
 
 
-def is_run(text: str) -> bool:
-    """Say whether a path is the folder of a run, and of no model alone."""
-    place = Path(text)
-    holds_model = any((place / name).exists() for name in foreign.WEIGHTS)
-    return place.is_dir() and not holds_model
-
-
-def _find_folder(place: Path, weights: tuple[str, ...] = foreign.WEIGHTS) -> Trained:
+def _find_folder(place: Path, weights: tuple[str, ...] = WEIGHTS) -> Trained:
     config = foreign.read_config(place / foreign.CONFIG)
     if folder.OURS in config:
         return folder.open_folder(place, config)

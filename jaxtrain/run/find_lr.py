@@ -85,8 +85,9 @@ def range_test(
         trained=settled.trained,
     )
     programs, mesh = make_programs(setup), setup.mesh
-    start = None if settled.trained is None else plan_start(setup, settled.trained)
-    weights, _ = first_weights(setup, programs, start)
+    trained = settled.trained
+    begin = None if trained is None else plan_start(setup, trained)
+    weights, _ = first_weights(setup, programs, begin)
     state = programs.begin(weights)
     everywhere = sharding.replicated(mesh)
     root = jax.device_put(keys.root_key(config.seed), everywhere)

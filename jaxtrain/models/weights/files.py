@@ -87,18 +87,18 @@ def _array(name: str, about: Any, data: memoryview) -> np.ndarray:
         kind = about.get("dtype") if isinstance(about, dict) else about
         raise ValueError(f"{shown(name)} has the dtype {shown(str(kind))}")
     dtype = np.dtype(DTYPES[about["dtype"]])
-    shape, place = about.get("shape"), about.get("data_offsets")
-    if not (_are_counts(shape) and len(shape) <= MAX_DIMS and _are_counts(place)):
+    shape, place = _counts(about.get("shape")), _counts(about.get("data_offsets"))
+    if shape is None or place is None or len(shape) > MAX_DIMS or len(place) != 2:
         raise ValueError(f"{shown(name)} has no shape or no place")
-    size = math.prod(shape)
-    if len(place) != 2 or place[1] - place[0] != size * dtype.itemsize:
+    if place[1] - place[0] != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{shown(name)} has another size than its shape")
     if place[1] > len(data):
         raise ValueError(f"{shown(name)} ends in the middle")
     return np.frombuffer(data[place[0] : place[1]], dtype).reshape(shape)
 
 
-def _are_counts(values: Any) -> bool:
-    return isinstance(values, list) and all(
+def _counts(values: Any) -> list[int] | None:
+    ok = isinstance(values, list) and all(
         type(value) is int and 0 <= value < 2**48 for value in values
     )
+    return values if ok else None
