@@ -12,6 +12,9 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.cnn4 import CNN4
 from jaxtrain.models.convnet import ConvNet
+from jaxtrain.models.densenet import DenseNet121
+from jaxtrain.models.googlenet import GoogLeNet
+from jaxtrain.models.inception_v3 import InceptionV3
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.lenet import LeNet
 from jaxtrain.models.preact_resnet import PreActResNet18, PreActResNet50
@@ -21,6 +24,16 @@ from jaxtrain.models.resnet_d import ResNet18D, ResNet50D
 from jaxtrain.models.resnext import ResNeXt50x32x4d, WideResNet50x2
 from jaxtrain.models.se_resnet import SEResNet18, SEResNet50
 from jaxtrain.models.wide_resnet import WideResNet28x10
+from jaxtrain.models.vgg import (
+    VGG11,
+    VGG13,
+    VGG16,
+    VGG19,
+    VGG11BatchNorm,
+    VGG13BatchNorm,
+    VGG16BatchNorm,
+    VGG19BatchNorm,
+)
 from jaxtrain.registry import check_no_options, find_row, given_options
 
 MODELS: dict[str, type[Model]] = {
@@ -45,6 +58,17 @@ MODELS: dict[str, type[Model]] = {
     "regnet_y_4gf": RegNetY4GF,
     "regnet_y_8gf": RegNetY8GF,
     "regnety_080": RegNetY080,
+    "vgg11": VGG11,
+    "vgg11_bn": VGG11BatchNorm,
+    "vgg13": VGG13,
+    "vgg13_bn": VGG13BatchNorm,
+    "vgg16": VGG16,
+    "vgg16_bn": VGG16BatchNorm,
+    "vgg19": VGG19,
+    "vgg19_bn": VGG19BatchNorm,
+    "googlenet": GoogLeNet,
+    "inception_v3": InceptionV3,
+    "densenet121": DenseNet121,
 }
 
 # Of the section `model`, what is no option of a model.

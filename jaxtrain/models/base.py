@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
 from flax import nnx
 
+from jaxtrain.models.auxiliary import apply_beside
 from jaxtrain.models.layers import Layers
 
 
@@ -18,7 +20,8 @@ class Piece:
       names: of its layers, which are attributes of the model.
       apply: `(*layers, x, rngs) -> x`. What goes from piece to piece may be any pytree
         of floating-point arrays that have the batch as their first dim; those of four
-        dims have rows and columns next.
+        dims have rows and columns next. What auxiliary heads have put out goes past
+        the pieces behind them (see `jaxtrain.models.auxiliary`).
     """
 
     names: tuple[str, ...]
@@ -71,7 +74,8 @@ class Model(nnx.Module):
     ) -> Any:
         """Return what all pieces, or those of `part`, make of `x`.
 
-        The last one makes the outputs [B, num_outputs].
+        The last one makes the outputs [B, num_outputs]; in training they are the
+        `outputs` of a `WithAuxiliary` if the model has auxiliary heads.
 
         Args:
           x: images, or what comes out of the piece before `part`.
@@ -85,5 +89,10 @@ class Model(nnx.Module):
             rngs = None
             if key is not None:
                 rngs = nnx.Rngs(dropout=jax.random.fold_in(key, index))
-            x = piece.apply(*(getattr(self, name) for name in piece.names), x, rngs)
+            layers = [getattr(self, name) for name in piece.names]
+            x = apply_beside(partial(_apply, piece, layers, rngs), x)
         return x
+
+
+def _apply(piece: Piece, layers: list[Any], rngs: nnx.Rngs | None, x: Any) -> Any:
+    return piece.apply(*layers, x, rngs)

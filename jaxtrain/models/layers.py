@@ -100,7 +100,7 @@ class Layers:
         init: Initializer = lecun_normal,
         split: Split | None = None,
     ) -> nnx.Linear:
-        """Make a dense layer."""
+        """Make a dense layer; `init` is of its kernel."""
         return nnx.Linear(
             in_features,
             features,

@@ -11,6 +11,8 @@ from flax import nnx
 from jaxtrain import keys
 from jaxtrain.config import TrainConfig
 from jaxtrain.data.preprocess import Batch, Preprocess
+from jaxtrain.errors import UserError
+from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training import line_search
@@ -199,8 +201,29 @@ def predict(
 
 
 def mean_loss_and_metrics(
-    task: Task, outputs: jax.Array, target: Any
+    task: Task, outputs: Any, target: Any
 ) -> tuple[jax.Array, Metrics]:
-    """Return the loss of a micro-batch, and it and those of the task as metrics."""
-    loss = task.checked_loss(outputs, target, training=True).mean()
-    return loss, {"loss": loss, **task.train_metrics(outputs, target)}
+    """Return the loss of a micro-batch, and it and those of the task as metrics.
+
+    Auxiliary outputs add their losses, times their weight, to it; what they add is a
+    metric, too. The metrics of the task are those of the main outputs.
+
+    Raises:
+      UserError: auxiliary outputs have another shape than the main ones.
+    """
+    if not isinstance(outputs, WithAuxiliary):
+        loss = task.checked_loss(outputs, target, training=True).mean()
+        return loss, {"loss": loss, **task.train_metrics(outputs, target)}
+    main, weight = outputs.outputs, outputs.weight
+    loss, metrics = mean_loss_and_metrics(task, main, target)
+    for auxiliary in outputs.auxiliary:
+        if auxiliary.shape != main.shape:
+            raise UserError(
+                f"an auxiliary head puts out {auxiliary.shape}, the model {main.shape}:"
+                " expected the same"
+            )
+    added = weight * sum(
+        task.checked_loss(auxiliary, target, training=True).mean()
+        for auxiliary in outputs.auxiliary
+    )
+    return loss + added, {**metrics, "loss": loss + added, "auxiliary_loss": added}

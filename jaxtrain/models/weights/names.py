@@ -44,27 +44,34 @@ POINTWISE = Layout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
 PER_CHANNEL = Layout(lambda x: x[:, 0, 0], lambda x: x[:, None, None])
 
 
+def convolution(rows: int, columns: int) -> Layout:
+    """Return the layout of a dense layer that is a convolution of a whole image there.
+
+    Its inputs have the order (rows, columns, channels).
+    """
+
+    def from_torch(x: np.ndarray) -> np.ndarray:
+        return x.transpose(2, 3, 1, 0).reshape(-1, len(x))
+
+    def to_torch(x: np.ndarray) -> np.ndarray:
+        return x.reshape(rows, columns, -1, x.shape[1]).transpose(3, 2, 0, 1)
+
+    return Layout(from_torch, to_torch)
+
+
 def after_flatten(rows: int, columns: int) -> Layout:
     """Return the layout of a dense layer whose input was an image of this size.
 
     Its inputs have the order (rows, columns, channels), and there (channels, rows,
     columns).
     """
+    whole = convolution(rows, columns)
 
     def from_torch(x: np.ndarray) -> np.ndarray:
-        return (
-            x.reshape(len(x), -1, rows, columns)
-            .transpose(2, 3, 1, 0)
-            .reshape(-1, len(x))
-        )
+        return whole.from_torch(x.reshape(len(x), -1, rows, columns))
 
     def to_torch(x: np.ndarray) -> np.ndarray:
-        outputs = x.shape[1]
-        return (
-            x.reshape(rows, columns, -1, outputs)
-            .transpose(3, 2, 0, 1)
-            .reshape(outputs, -1)
-        )
+        return whole.to_torch(x).reshape(x.shape[1], -1)
 
     return Layout(from_torch, to_torch)
 

@@ -8,13 +8,24 @@ from typing import Literal
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import FIXED, MODELS
-from jaxtrain.models.weights import regnet, resnet
+from jaxtrain.models.vgg import VGG
+from jaxtrain.models.weights import (
+    densenet,
+    googlenet,
+    inception_v3,
+    regnet,
+    resnet,
+    vgg,
+)
 from jaxtrain.models.weights.names import Names
 
 Library = Literal["timm", "torchvision"]
 # Options of a model that change nothing of what it computes once it is trained.
 IN_TRAINING = ("dropout", "drop_path", "aux_weight")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# Of weights that came from TensorFlow: pixels from -1 to 1. torchvision's own models
+# make these of images normalised with ImageNet's numbers (`transform_input`).
+HALF = (0.5, 0.5, 0.5)
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,13 @@ def _both(architecture: str, names: Names) -> tuple[Source, ...]:
     )
 
 
+def _vgg(name: str, model: type[VGG]) -> tuple[Source, ...]:
+    return (
+        Source("timm", name, vgg.timm(model)),
+        Source("torchvision", name, vgg.torchvision(model)),
+    )
+
+
 # What torchvision's files do not tell, how images are prepared, is that of the weights
 # it calls V1; a folder in timm's form tells it.
 SOURCES: dict[str, tuple[Source, ...]] = {
@@ -79,6 +97,37 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Source("torchvision", "regnet_y_8gf", regnet.TORCHVISION),
     ),
     "regnety_080": (Source("timm", "regnety_080", regnet.TIMM),),
+    **{
+        name: _vgg(name, model)
+        for name, model in MODELS.items()
+        if issubclass(model, VGG)
+    },
+    "googlenet": (
+        Source("torchvision", "googlenet", googlenet.GOOGLENET, mean=HALF, std=HALF),
+    ),
+    "inception_v3": (
+        # As timm has it unless it is told to have the auxiliary head.
+        Source(
+            "timm",
+            "inception_v3",
+            inception_v3.INCEPTION_V3,
+            options={"aux_weight": 0.0},
+            image_size=299,
+            interpolation="bicubic",
+            mean=HALF,
+            std=HALF,
+        ),
+        Source(
+            "torchvision",
+            "inception_v3",
+            inception_v3.INCEPTION_V3,
+            image_size=299,
+            crop_pct=299 / 342,
+            mean=HALF,
+            std=HALF,
+        ),
+    ),
+    "densenet121": _both("densenet121", densenet.DENSENET),
 }
 
 
@@ -108,4 +157,5 @@ def _computes_same(source: Source, config: ModelConfig) -> bool:
     }
     given = {k: getattr(config, k) for k in defaults}
     given = {k: v for k, v in given.items() if v is not None}
-    return {**defaults, **given} == {**defaults, **source.options}
+    theirs = {k: v for k, v in source.options.items() if k in defaults}
+    return {**defaults, **given} == {**defaults, **theirs}

@@ -1,0 +1,69 @@
+"""Auxiliary heads: outputs from the middle of a model, which training looks at, too.
+
+Their losses bring gradients to the early layers (Szegedy et al. 2014, arXiv:1409.4842,
+section 5). In evaluation there are none.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from flax import nnx
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["outputs", "auxiliary"],
+    meta_fields=["weight"],
+)
+@dataclass(frozen=True)
+class WithAuxiliary:
+    """What a model in training, or one of its pieces, puts out.
+
+    Attributes:
+      outputs: of the model [B, num_outputs], or of the piece.
+      auxiliary: outputs of the auxiliary heads so far, [B, num_outputs] each.
+      weight: factor on the loss of each of these, beside the loss of `outputs`.
+    """
+
+    outputs: Any
+    auxiliary: tuple[jax.Array, ...]
+    weight: float
+
+
+def apply_beside(apply: Callable[[Any], Any], x: Any) -> Any:
+    """Apply a piece to what came out of the one before.
+
+    What auxiliary heads have put out goes past it.
+    """
+    if not isinstance(x, WithAuxiliary):
+        return apply(x)
+    y = apply(x.outputs)
+    if not isinstance(y, WithAuxiliary):
+        return dataclasses.replace(x, outputs=y)
+    assert x.weight == y.weight, "the auxiliary heads of a model have one weight"
+    return dataclasses.replace(y, auxiliary=(*x.auxiliary, *y.auxiliary))
+
+
+class AuxiliaryHead(nnx.Module):
+    """A piece that passes on what it gets, and in training adds outputs made of it.
+
+    Subclasses create the layers, and say in `outputs` what is made of the activations.
+    """
+
+    def __init__(self, weight: float):
+        self.weight = weight
+        # Set by `train()` and `eval()` of the model.
+        self.deterministic = False
+
+    def __call__(self, x: jax.Array, rngs: nnx.Rngs | None) -> Any:
+        if self.deterministic:
+            return x
+        return WithAuxiliary(x, (self.outputs(x, rngs),), self.weight)
+
+    def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+        """Return outputs [B, num_outputs] of activations [B, rows, columns, C]."""
+        raise NotImplementedError

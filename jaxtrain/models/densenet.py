@@ -1,0 +1,137 @@
+"""DenseNet-BC (Huang et al. 2016, arXiv:1608.06993): each layer sees all before it."""
+
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxtrain.models.base import Model
+from jaxtrain.models.batch_norm import BatchNorm
+from jaxtrain.models.head import Head
+from jaxtrain.models.layers import Layers, scale_channels
+from jaxtrain.models.pools import average_pool, max_pool_3x3
+
+# torchvision's, for ReLU (He et al. 2015, arXiv:1502.01852, equation 10).
+he_normal_in = nnx.initializers.he_normal()
+
+# Channels of a layer's 1x1 convolution, in those that it adds.
+BOTTLENECK = 4
+
+# What a block has put out so far: what it got, and what each layer has added.
+Features = tuple[jax.Array, ...]
+
+
+class DenseLayer(nnx.Module):
+    """Two convolutions, each after its norm and ReLU, that add a few channels."""
+
+    def __init__(self, in_channels: int, growth: int, *, layers: Layers):
+        middle = BOTTLENECK * growth
+        self.norm1 = layers.batch_norm(in_channels)
+        self.conv1 = layers.conv(
+            in_channels, middle, 1, bias=False, init=he_normal_in, split="out"
+        )
+        self.norm2 = layers.batch_norm(middle, split=True)
+        self.conv2 = layers.conv(
+            middle, growth, 3, bias=False, init=he_normal_in, split="in"
+        )
+
+    def __call__(self, x: Features, rngs: nnx.Rngs | None) -> Features:
+        y = self.conv1(nnx.relu(self.norm1(_join(x))))
+        return (*x, self.conv2(nnx.relu(self.norm2(y))))
+
+
+class Transition(nnx.Module):
+    """Halves the channels, the rows and the columns between two blocks."""
+
+    def __init__(self, in_channels: int, channels: int, *, layers: Layers):
+        self.norm = layers.batch_norm(in_channels)
+        self.conv = layers.conv(
+            in_channels, channels, 1, bias=False, init=he_normal_in
+        )
+
+    def __call__(self, x: Features, rngs: nnx.Rngs | None) -> Features:
+        return (average_pool(self.conv(nnx.relu(self.norm(_join(x)))), 2),)
+
+
+class DenseNet(Model):
+    """A stem, four blocks with transitions between them, and the mean of the image."""
+
+    # Layers in each block.
+    depths: ClassVar[tuple[int, ...]]
+    # Channels that each layer adds.
+    growth: ClassVar[int] = 32
+
+    min_size = 8
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        width: float = 1.0,
+        dropout: float = 0.0,
+        stem: Literal["imagenet", "cifar"] = "imagenet",
+    ):
+        growth = scale_channels(self.growth, width)
+        features = 2 * growth
+        if stem == "imagenet":
+            self.stride, self.min_size = 32, 29
+            self.add_piece(
+                _imagenet_stem,
+                stem_conv=layers.conv(
+                    image_shape[2], features, 7, stride=2, bias=False, init=he_normal_in
+                ),
+                stem_norm=layers.batch_norm(features),
+            )
+        else:
+            # Of the paper.
+            self.stride = 8
+            self.add_piece(
+                _cifar_stem,
+                stem_conv=layers.conv(
+                    image_shape[2], features, 3, bias=False, init=he_normal_in
+                ),
+            )
+        for number, depth in enumerate(self.depths, 1):
+            if number > 1:
+                transition = Transition(features, features // 2, layers=layers)
+                self.add_piece(
+                    Transition.__call__, **{f"transition{number - 1}": transition}
+                )
+                features //= 2
+            for index in range(1, depth + 1):
+                layer = DenseLayer(features, growth, layers=layers)
+                self.add_piece(
+                    DenseLayer.__call__, **{f"block{number}_layer{index}": layer}
+                )
+                features += growth
+        self.add_piece(_last, last_norm=layers.batch_norm(features))
+        self.add_piece(_head, head=Head(features, num_outputs, dropout, layers=layers))
+
+
+def _join(x: Features) -> jax.Array:
+    return jnp.concatenate(x, axis=-1)
+
+
+def _imagenet_stem(
+    conv: nnx.Conv, norm: BatchNorm, images: jax.Array, rngs: nnx.Rngs | None
+) -> Features:
+    return (max_pool_3x3(nnx.relu(norm(conv(images))), stride=2, padding=1),)
+
+
+def _cifar_stem(conv: nnx.Conv, images: jax.Array, rngs: nnx.Rngs | None) -> Features:
+    return (conv(images),)
+
+
+def _last(norm: BatchNorm, x: Features, rngs: nnx.Rngs | None) -> jax.Array:
+    return nnx.relu(norm(_join(x)))
+
+
+def _head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    return head(x.mean((1, 2)), rngs)
+
+
+class DenseNet121(DenseNet):
+    depths = (6, 12, 24, 16)

@@ -1,0 +1,253 @@
+"""Inception v3 (Szegedy et al. 2015, arXiv:1512.00567), as in torchvision.
+
+Layers are named as there. Dropout and initialisation are torchvision's, and the weight
+of the auxiliary head's loss that of TensorFlow's own training script (tensorflow/models,
+`research/slim/train_image_classifier.py`).
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxtrain.models.auxiliary import AuxiliaryHead
+from jaxtrain.models.base import Model
+from jaxtrain.models.conv_norm import ConvNorm
+from jaxtrain.models.head import Head
+from jaxtrain.models.layers import Layers, Split, scale_channels
+from jaxtrain.models.pools import adaptive_average_pool, average_pool, max_pool_3x3
+
+# torchvision cuts it at 2, which none of its numbers comes near.
+normal = nnx.initializers.normal(0.1)
+
+
+class Conv(NamedTuple):
+    """A convolution of a block. With a stride it has no padding."""
+
+    channels: int
+    size: int | tuple[int, int]
+    stride: int = 1
+
+
+# A chain of convolutions; several at its end take the same input, side by side.
+Chain = tuple[Conv | tuple[Conv, Conv], ...]
+# The chains of a block, by the names of its branches. The one of this name starts with
+# a mean pool; where there is none, a max pool is a branch of its own.
+Branches = Mapping[str, Chain]
+POOL = "branch_pool"
+
+
+def _block_a(pool: int) -> Branches:
+    return {
+        "branch1x1": (Conv(64, 1),),
+        "branch5x5": (Conv(48, 1), Conv(64, 5)),
+        "branch3x3dbl": (Conv(64, 1), Conv(96, 3), Conv(96, 3)),
+        POOL: (Conv(pool, 1),),
+    }
+
+
+def _block_c(channels: int) -> Branches:
+    c, row, column = channels, (1, 7), (7, 1)
+    return {
+        "branch1x1": (Conv(192, 1),),
+        "branch7x7": (Conv(c, 1), Conv(c, row), Conv(192, column)),
+        "branch7x7dbl": (
+            *(Conv(c, 1), Conv(c, column), Conv(c, row)),
+            *(Conv(c, column), Conv(192, row)),
+        ),
+        POOL: (Conv(192, 1),),
+    }
+
+
+BLOCK_B: Branches = {
+    "branch3x3": (Conv(384, 3, 2),),
+    "branch3x3dbl": (Conv(64, 1), Conv(96, 3), Conv(96, 3, 2)),
+}
+BLOCK_D: Branches = {
+    "branch3x3": (Conv(192, 1), Conv(320, 3, 2)),
+    "branch7x7x3": (
+        *(Conv(192, 1), Conv(192, (1, 7)), Conv(192, (7, 1))),
+        Conv(192, 3, 2),
+    ),
+}
+FORK = (Conv(384, (1, 3)), Conv(384, (3, 1)))
+BLOCK_E: Branches = {
+    "branch1x1": (Conv(320, 1),),
+    "branch3x3": (Conv(384, 1), FORK),
+    "branch3x3dbl": (Conv(448, 1), Conv(384, 3), FORK),
+    POOL: (Conv(192, 1),),
+}
+
+
+class Mixed(nnx.Module):
+    """Branches side by side, their channels joined."""
+
+    def __init__(
+        self, in_channels: int, branches: Branches, *, width: float, layers: Layers
+    ):
+        # By branch, the names of the layers of each link of the chain.
+        self.chains: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()
+        self.channels = 0 if POOL in branches else in_channels
+        for branch, chain in branches.items():
+            channels, links = in_channels, []
+            for names, convs, split in _links(branch, chain):
+                for name, conv in zip(names, convs, strict=True):
+                    layer = ConvNorm(
+                        channels,
+                        scale_channels(conv.channels, width),
+                        conv.size,
+                        stride=conv.stride,
+                        padding=None if conv.stride == 1 else 0,
+                        split=split,
+                        init=normal,
+                        layers=layers,
+                    )
+                    setattr(self, name, layer)
+                channels = sum(scale_channels(c.channels, width) for c in convs)
+                links.append(names)
+            self.channels += channels
+            self.chains = (*self.chains, (branch, tuple(links)))
+
+    def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
+        branches = []
+        for branch, links in self.chains:
+            y = average_pool(x, 3, stride=1, padding=1) if branch == POOL else x
+            for names in links:
+                y = _join([getattr(self, name)(y) for name in names])
+            branches.append(y)
+        if POOL not in dict(self.chains):
+            branches.append(max_pool_3x3(x, stride=2))
+        return _join(branches)
+
+
+def _links(
+    branch: str, chain: Chain
+) -> Iterator[tuple[tuple[str, ...], tuple[Conv, ...], Split | None]]:
+    """Yield names, convolutions and split of each link of a chain.
+
+    Links are split in pairs; what has no partner, or forks, is whole.
+    """
+    single = [isinstance(link, Conv) for link in chain]
+    num_paired = sum(single) // 2 * 2
+    for index, link in enumerate(chain):
+        name = branch if len(chain) == 1 else f"{branch}_{index + 1}"
+        if isinstance(link, Conv):
+            split: Split = "in" if index % 2 else "out"
+            yield (name,), (link,), split if index < num_paired else None
+        else:
+            yield (f"{name}a", f"{name}b"), link, None
+
+
+def _join(parts: list[jax.Array]) -> jax.Array:
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
+
+
+class InceptionV3Auxiliary(AuxiliaryHead):
+    """A pool, two convolutions and a dense layer.
+
+    Of images of less than 299 pixels, which leave the second convolution nothing, it
+    pools to the 5x5 that this needs.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_outputs: int,
+        *,
+        weight: float,
+        width: float,
+        layers: Layers,
+    ):
+        super().__init__(weight)
+        c0, c1 = scale_channels(128, width), scale_channels(768, width)
+        self.conv0 = ConvNorm(in_channels, c0, 1, init=normal, layers=layers)
+        init = nnx.initializers.normal(0.01)
+        self.conv1 = ConvNorm(c0, c1, 5, padding=0, init=init, layers=layers)
+        init = nnx.initializers.normal(0.001)
+        self.head = Head(c1, num_outputs, 0.0, init=init, layers=layers)
+
+    def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+        # 17 rows are what 299 pixels leave: five windows.
+        if min(x.shape[1:3]) >= 17:
+            x = average_pool(x, 5, stride=3)
+        else:
+            x = adaptive_average_pool(x, 5)
+        return self.head(self.conv1(self.conv0(x)).mean((1, 2)), rngs)
+
+
+class InceptionV3(Model):
+    """A stem, eleven blocks, and an auxiliary head in training."""
+
+    min_size = 75
+    stride = 32
+
+    # The blocks, and the one that the auxiliary head follows.
+    blocks: ClassVar[Mapping[str, Branches]] = {
+        "mixed_5b": _block_a(32),
+        "mixed_5c": _block_a(64),
+        "mixed_5d": _block_a(64),
+        "mixed_6a": BLOCK_B,
+        "mixed_6b": _block_c(128),
+        "mixed_6c": _block_c(160),
+        "mixed_6d": _block_c(160),
+        "mixed_6e": _block_c(192),
+        "mixed_7a": BLOCK_D,
+        "mixed_7b": BLOCK_E,
+        "mixed_7c": BLOCK_E,
+    }
+    with_head: ClassVar[str] = "mixed_6e"
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        width: float = 1.0,
+        dropout: float = 0.5,
+        norm_epsilon: float = 1e-3,
+        aux_weight: float = 0.4,
+    ):
+        layers = dataclasses.replace(layers, norm_epsilon=norm_epsilon)
+        features = self._add_stem(image_shape[2], width, layers)
+        for name, branches in self.blocks.items():
+            block = Mixed(features, branches, width=width, layers=layers)
+            self.add_piece(Mixed.__call__, **{name: block})
+            features = block.channels
+            if aux_weight and name == self.with_head:
+                head = InceptionV3Auxiliary(
+                    features, num_outputs, weight=aux_weight, width=width, layers=layers
+                )
+                self.add_piece(AuxiliaryHead.__call__, aux=head)
+        head = Head(features, num_outputs, dropout, init=normal, layers=layers)
+        self.add_piece(_head, head=head)
+
+    def _add_stem(self, channels: int, width: float, layers: Layers) -> int:
+        """Add the first five convolutions; return how many channels come out."""
+        for name, num, size, options, apply in STEM:
+            num = scale_channels(num, width)
+            conv = ConvNorm(channels, num, size, init=normal, layers=layers, **options)
+            self.add_piece(apply, **{f"conv2d_{name}": conv})
+            channels = num
+        return channels
+
+
+def _and_pool(conv: ConvNorm, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    return max_pool_3x3(conv(x), stride=2)
+
+
+# Name, channels, size and options of each convolution, and what it is a piece of.
+STEM: tuple[tuple[str, int, int, dict[str, Any], Any], ...] = (
+    ("1a_3x3", 32, 3, {"stride": 2, "padding": 0}, ConvNorm.__call__),
+    ("2a_3x3", 32, 3, {"padding": 0, "split": "out"}, ConvNorm.__call__),
+    ("2b_3x3", 64, 3, {"split": "in"}, _and_pool),
+    ("3b_1x1", 80, 1, {"split": "out"}, ConvNorm.__call__),
+    ("4a_3x3", 192, 3, {"padding": 0, "split": "in"}, _and_pool),
+)
+
+
+def _head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    return head(x.mean((1, 2)), rngs)

@@ -1,0 +1,154 @@
+"""VGG (Simonyan and Zisserman 2014, arXiv:1409.1556), with and without batch norm.
+
+As in torchvision, the last activations are pooled to 7x7, whatever the image's size,
+and the layers are initialised as it does: the paper's own way trained a shallow net
+first.
+"""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import jax
+from flax import nnx
+
+from jaxtrain.models.base import Model
+from jaxtrain.models.head import Head
+from jaxtrain.models.layers import Layers, Split, scale_channels
+from jaxtrain.models.pools import adaptive_average_pool, flatten, max_pool
+from jaxtrain.models.resnet import he_normal
+
+CHANNELS = (64, 128, 256, 512, 512)
+# Rows and columns that the first dense layer sees.
+POOLED = 7
+
+normal = nnx.initializers.normal(0.01)
+
+
+class Dense(nnx.Module):
+    """A dense layer, ReLU and dropout."""
+
+    def __init__(
+        self,
+        in_features: int,
+        features: int,
+        dropout: float,
+        *,
+        split: Split,
+        layers: Layers,
+    ):
+        self.linear = layers.linear(in_features, features, init=normal, split=split)
+        self.dropout = nnx.Dropout(dropout)
+
+    def __call__(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+        return self.dropout(nnx.relu(self.linear(x)), rngs=rngs)
+
+
+class VGG(Model):
+    """Five stages of 3x3 convolutions and a pool, then three dense layers."""
+
+    min_size = 32
+    stride = 32
+
+    # Convolutions in each stage.
+    depths: ClassVar[tuple[int, ...]]
+    batch_norm: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        width: float = 1.0,
+        dropout: float = 0.5,
+    ):
+        channels = image_shape[2]
+        blocks = list(self.block_numbers())
+        for number, (stage, index) in enumerate(blocks):
+            split: Split | None = "in" if number % 2 else "out"
+            if number == len(blocks) - 1 and split == "out":
+                split = None  # Nothing that takes its channels in parts follows.
+            features = scale_channels(CHANNELS[stage - 1], width)
+            name = f"stage{stage}_conv{index}"
+            made: dict[str, Any] = {
+                name: layers.conv(channels, features, 3, init=he_normal, split=split)
+            }
+            if self.batch_norm:
+                made[name.replace("conv", "norm")] = layers.batch_norm(
+                    features, split=split == "out"
+                )
+            ends_stage = index == self.depths[stage - 1]
+            self.add_piece(_block_and_pool if ends_stage else _block, **made)
+            channels = features
+        hidden = scale_channels(4096, width)
+        self.add_piece(
+            _flatten_and_dense,
+            dense1=Dense(
+                POOLED**2 * channels, hidden, dropout, split="out", layers=layers
+            ),
+        )
+        self.add_piece(
+            Dense.__call__,
+            dense2=Dense(hidden, hidden, 0.0, split="in", layers=layers),
+        )
+        # It drops what the second dense layer puts out.
+        self.add_piece(
+            Head.__call__,
+            head=Head(hidden, num_outputs, dropout, init=normal, layers=layers),
+        )
+
+    @classmethod
+    def block_numbers(cls) -> Iterator[tuple[int, int]]:
+        """Yield the stage, and the place in the stage, of each convolution, from 1."""
+        for stage, depth in enumerate(cls.depths, 1):
+            for index in range(1, depth + 1):
+                yield stage, index
+
+
+def _block(*layers_and_input: Any) -> jax.Array:
+    *layers, x, _ = layers_and_input
+    for layer in layers:
+        x = layer(x)
+    return nnx.relu(x)
+
+
+def _block_and_pool(*layers_and_input: Any) -> jax.Array:
+    return max_pool(_block(*layers_and_input))
+
+
+def _flatten_and_dense(
+    dense: Dense, x: jax.Array, rngs: nnx.Rngs | None
+) -> jax.Array:
+    return dense(flatten(adaptive_average_pool(x, POOLED)), rngs)
+
+
+class VGG11(VGG):
+    depths = (1, 1, 2, 2, 2)
+
+
+class VGG13(VGG):
+    depths = (2, 2, 2, 2, 2)
+
+
+class VGG16(VGG):
+    depths = (2, 2, 3, 3, 3)
+
+
+class VGG19(VGG):
+    depths = (2, 2, 4, 4, 4)
+
+
+class VGG11BatchNorm(VGG11):
+    batch_norm = True
+
+
+class VGG13BatchNorm(VGG13):
+    batch_norm = True
+
+
+class VGG16BatchNorm(VGG16):
+    batch_norm = True
+
+
+class VGG19BatchNorm(VGG19):
+    batch_norm = True
