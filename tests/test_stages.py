@@ -34,6 +34,7 @@ from jaxtrain.training.stages.steps import EvalStep, TrainStep
 from jaxtrain.training.state import CreateState, as_dict
 from jaxtrain.training.step import make_eval_step, make_train_step
 from jaxtrain.training.update import make_update
+from tests.helpers.auxiliary import TwoHeads
 from tests.helpers.command import Result
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
@@ -300,15 +301,22 @@ def _join(head: Head, x: Any, rngs: Any) -> jax.Array:
     return head(jnp.concatenate(features, -1), rngs)
 
 
-@pytest.mark.parametrize("num_stages", [2, 3])
+@pytest.mark.parametrize(
+    ("model", "num_stages"),
+    [
+        (Skips, 2),
+        (Skips, 3),
+        pytest.param(TwoHeads, 3, marks=pytest.mark.slow),
+    ],
+)
 def test_skips_and_random_layers_are_cut(
-    monkeypatch: pytest.MonkeyPatch, num_stages: int
+    monkeypatch: pytest.MonkeyPatch, model: type[Model], num_stages: int
 ):
     """A cut model that hands on several arrays, and drops in every piece, is the whole.
 
     In float64: another order of sums differs by about 1e-16, another mask by 0.1.
     """
-    monkeypatch.setitem(models.MODELS, "skips", Skips)
+    monkeypatch.setitem(models.MODELS, "cut", model)
     # Stages on one device would share what each of them gives away.
     monkeypatch.setattr(
         Stage, "take_whole", lambda _, tree: jax.tree.map(jnp.copy, tree)
@@ -317,7 +325,7 @@ def test_skips_and_random_layers_are_cut(
     with jax.enable_x64(True):
         config = Config(
             precision="fp64",
-            model=ModelConfig(name="skips", dropout=0.5),
+            model=ModelConfig(name="cut", dropout=0.5),
             optimizer=OptimizerConfig(name="sgd", learning_rate=0.1),
             train=TrainConfig(steps=9, accumulate_steps=2, ema_decay=0.9),
         )
@@ -340,11 +348,12 @@ def test_skips_and_random_layers_are_cut(
             "target": jnp.asarray(rng.integers(0, CLASSES, (1, 8))),
             "mask": jnp.ones((1, 8), jnp.int32),
         }
-        (ours, _), (theirs, _) = (
+        (ours, our_metrics), (theirs, metrics) = (
             step(jax.jit(create)(root), root, {}, batch)
             for step in (staged, jax.jit(whole))
         )
         assert_close(ours.params, theirs.params)
+        assert_close(our_metrics, metrics)
         shapes = jax.eval_shape(lambda x: jax.tree.map(lambda a: a[0], x), batch)
         whole = jax.jit(make_eval_step(task, graphdef, as_given, layout))
         args = ours.params, ours.model_state

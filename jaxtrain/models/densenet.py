@@ -46,9 +46,7 @@ class Transition(nnx.Module):
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.norm = layers.batch_norm(in_channels)
-        self.conv = layers.conv(
-            in_channels, channels, 1, bias=False, init=he_normal_in
-        )
+        self.conv = layers.conv(in_channels, channels, 1, bias=False, init=he_normal_in)
 
     def __call__(self, x: Features, rngs: nnx.Rngs | None) -> Features:
         return (average_pool(self.conv(nnx.relu(self.norm(_join(x)))), 2),)

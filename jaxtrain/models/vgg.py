@@ -116,9 +116,7 @@ def _block_and_pool(*layers_and_input: Any) -> jax.Array:
     return max_pool(_block(*layers_and_input))
 
 
-def _flatten_and_dense(
-    dense: Dense, x: jax.Array, rngs: nnx.Rngs | None
-) -> jax.Array:
+def _flatten_and_dense(dense: Dense, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
     return dense(flatten(adaptive_average_pool(x, POOLED)), rngs)
 
 

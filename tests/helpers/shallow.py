@@ -1,12 +1,15 @@
 """Families of models at a depth that tests can afford, with every kind of block."""
 
 from jaxtrain.config import ModelConfig
+from jaxtrain.models import googlenet, inception_v3
+from jaxtrain.models.densenet import DenseNet
 from jaxtrain.models.preact_resnet import PreActBottleneck, PreActResNet
 from jaxtrain.models.regnet import RegNet
 from jaxtrain.models.resnet import Bottleneck, ResNet
 from jaxtrain.models.resnet_d import PoolingBottleneck, ResNetD
 from jaxtrain.models.resnext import GroupedBottleneck
 from jaxtrain.models.se_resnet import SEBasicBlock
+from jaxtrain.models.vgg import VGG
 from jaxtrain.models.wide_resnet import WideResNet
 
 
@@ -44,6 +47,30 @@ class ShortRegNet(RegNet):
     group_width = 8
 
 
+class ShortVGG(VGG):
+    depths = (1, 2, 1, 1, 1)
+    batch_norm = True
+
+
+class ShortGoogLeNet(googlenet.GoogLeNet):
+    # Those that a pool follows.
+    blocks = {name: googlenet.BLOCKS[name] for name in googlenet.POOLS}
+    with_head = {"inception3b": "aux1", "inception4e": "aux2"}
+
+
+class ShortInceptionV3(inception_v3.InceptionV3):
+    blocks = {
+        name: inception_v3.InceptionV3.blocks[name]
+        # Strided beside a max pool; forks beside a mean pool.
+        for name in ("mixed_6a", "mixed_7b")
+    }
+    with_head = "mixed_6a"
+
+
+class ShortDenseNet(DenseNet):
+    depths = (2, 1, 1)
+
+
 # Name -> its config; each is built by `jaxtrain.models.build`, as a user's own is.
 SHORT = {
     "resnet": ModelConfig(
@@ -71,6 +98,24 @@ SHORT = {
         name="tests.helpers.shallow:ShortRegNet",
         options={"width": 0.5},
     ),
+    "vgg": ModelConfig(
+        name="tests.helpers.shallow:ShortVGG",
+        options={"width": 0.0625, "dropout": 0.1},
+    ),
+    "googlenet": ModelConfig(
+        name="tests.helpers.shallow:ShortGoogLeNet", options={"width": 0.125}
+    ),
+    "inception_v3": ModelConfig(
+        name="tests.helpers.shallow:ShortInceptionV3", options={"width": 0.0625}
+    ),
+    "densenet": ModelConfig(
+        name="tests.helpers.shallow:ShortDenseNet", options={"width": 0.125}
+    ),
 }
 # Name -> height and width in pixels that suffice for all its layers; default: 32.
-SIZES: dict[str, int] = {}
+SIZES: dict[str, int] = {
+    "vgg": 64,
+    "googlenet": 64,
+    "inception_v3": 128,
+    "densenet": 64,
+}

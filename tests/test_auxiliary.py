@@ -1,0 +1,110 @@
+"""Auxiliary heads: what they add to a step of training, and to nothing else."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxtrain import models, tasks
+from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.errors import UserError
+from jaxtrain.models.auxiliary import WithAuxiliary
+from jaxtrain.training.step import apply_model, mean_loss_and_metrics, predict
+from tests.helpers.auxiliary import TwoHeads
+from tests.helpers.numerics import close
+from tests.helpers.trial import IMAGES, LABELS, ROOT, SHAPE, Trial
+
+WEIGHT = 0.3  # The default of the model.
+SGD = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0)
+
+
+@pytest.fixture(autouse=True)
+def two_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(models.MODELS, "two_heads", TwoHeads)
+
+
+def by_hand(params: Any, smoothing: float = 0.0) -> tuple[jax.Array, Any]:
+    """Return the loss that the first step lowers, and (what heads add, accuracy)."""
+    x, labels = jnp.asarray(IMAGES[0], params["linear1"]["bias"].dtype), LABELS[0]
+    losses, logits = [], jnp.zeros(())
+    for name in ("1", "2", None):
+        if name is not None:
+            layer = params[f"linear{name}"]
+            x = jnp.tanh(x @ layer["kernel"] + layer["bias"])
+        head = params[f"aux{name}"]["head"] if name else params["head"]
+        logits = x.mean((1, 2)) @ head["linear"]["kernel"] + head["linear"]["bias"]
+        targets = jnp.eye(logits.shape[1])[labels]
+        targets = (1 - smoothing) * targets + smoothing / logits.shape[1]
+        losses.append(optax.softmax_cross_entropy(logits, targets).mean())
+    added = WEIGHT * (losses[0] + losses[1])
+    return losses[2] + added, (added, (logits.argmax(-1) == labels).mean())
+
+
+# Choices of a trial -> the largest difference, of values of about 1.
+CASES: dict[str, tuple[dict[str, Any], float]] = {
+    "micro-batches, smoothing, averages and spikes": (
+        {
+            "policy": "fp64",
+            "accumulate_steps": 2,
+            "label_smoothing": 0.1,
+            "ema_decay": 0.9,
+            "spike_sigma": 3.0,
+            "on_spike": "skip",
+        },
+        1e-12,
+    ),
+    # A loss scale; products of 11 bits.
+    "fp16": ({"policy": "fp16"}, 3e-3),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_lowers_the_sum_of_the_losses(name: str):
+    choices, tolerance = CASES[name]
+    with jax.enable_x64(choices["policy"] == "fp64"):
+        trial = Trial(name="two_heads", optimizer=SGD, **choices)
+        params = trial.state.params
+        smoothing = choices.get("label_smoothing", 0.0)
+        graded = jax.jit(jax.value_and_grad(by_hand, has_aux=True), static_argnums=1)
+        (loss, (added, accuracy)), grads = graded(params, smoothing)
+        metrics = trial(IMAGES[:1], LABELS[:1])
+        np.testing.assert_allclose(metrics["loss"][0], loss, tolerance)
+        np.testing.assert_allclose(metrics["auxiliary_loss"][0], added, tolerance)
+        np.testing.assert_allclose(metrics["accuracy"][0], accuracy, 1e-6)
+        expected = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+        close(trial.state.params, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.slow
+def test_a_line_search_looks_at_the_sum_of_the_losses():
+    trial = Trial(name="two_heads", optimizer=OptimizerConfig(name="lbfgs"))
+    for _ in range(5):
+        params = trial.state.params
+        loss = trial(IMAGES[:1], LABELS[:1])["loss"][0]
+        np.testing.assert_allclose(loss, jax.jit(by_hand)(params)[0], rtol=1e-5)
+        assert jax.jit(by_hand)(trial.state.params)[0] < loss
+
+
+def test_an_evaluation_sees_the_main_outputs_alone():
+    trial = Trial(name="two_heads", compute=False)
+    images = jax.ShapeDtypeStruct((2, *SHAPE), jnp.float32)
+    state = trial.state.params, trial.state.model_state
+    outputs, _ = jax.eval_shape(
+        lambda *args: apply_model(trial.graphdef, *args), *state, images, ROOT
+    )
+    assert isinstance(outputs, WithAuxiliary)
+    assert outputs.weight == WEIGHT and len(outputs.auxiliary) == 2
+    alone = jax.eval_shape(lambda *args: predict(trial.graphdef, *args), *state, images)
+    assert alone == outputs.outputs
+
+
+def test_heads_of_another_shape_are_refused():
+    task = tasks.build(
+        "classification", SHAPE, {"num_classes": 4}, TrainConfig(steps=1)
+    )
+    outputs = WithAuxiliary(jnp.zeros((2, 4)), (jnp.zeros((2, 3)),), WEIGHT)
+    with pytest.raises(UserError, match=r"\(2, 3\), the model \(2, 4\)"):
+        mean_loss_and_metrics(task, outputs, jnp.zeros(2, int))
