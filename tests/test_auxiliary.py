@@ -1,5 +1,7 @@
 """Auxiliary heads: what they add to a step of training, and to nothing else."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -7,10 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from safetensors.numpy import load_file
 
 from jaxtrain import models, tasks
-from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.config import ModelConfig, OptimizerConfig, TrainConfig
 from jaxtrain.errors import UserError
+from jaxtrain.inference import folder
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.training.step import apply_model, mean_loss_and_metrics, predict
 from tests.helpers.auxiliary import TwoHeads
@@ -108,3 +114,31 @@ def test_heads_of_another_shape_are_refused():
     outputs = WithAuxiliary(jnp.zeros((2, 4)), (jnp.zeros((2, 3)),), WEIGHT)
     with pytest.raises(UserError, match=r"\(2, 3\), the model \(2, 4\)"):
         mean_loss_and_metrics(task, outputs, jnp.zeros(2, int))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("weight", "arguments"), [(0.4, {"aux_logits": True}), (0, {})]
+)
+def test_a_folder_tells_timm_of_the_head(
+    tmp_path: Path, weight: float, arguments: dict[str, bool]
+):
+    about = Description(
+        task="classification",
+        model=ModelConfig(name="inception_v3", aux_weight=weight),
+        precision="fp32",
+        image_shape=(299, 299, 3),
+        num_outputs=4,
+        class_names=tuple("abcd"),
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        crop_pct=0.875,
+        interpolation="bicubic",
+    )
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), abstract_weights(about))
+    folder.write(TrainedModel(about, *zeros, {}), tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["architecture"] == "inception_v3"
+    assert config["model_args"] == arguments
+    named = load_file(tmp_path / "model" / "model.safetensors")
+    assert any(key.startswith("AuxLogits") for key in named) == bool(weight)

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnxruntime
 import optax
 import pytest
 from flax import nnx
@@ -12,6 +13,7 @@ from jax.sharding import AbstractMesh
 
 from jaxtrain.checkpoints.digest import flatten
 from jaxtrain.errors import UserError
+from jaxtrain.export.formats.onnx_file import emit
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import Layers
 from jaxtrain.run import checks
@@ -147,6 +149,43 @@ def test_groups_that_no_axis_splits_are_refused() -> None:
     mesh = AbstractMesh((2,), ("model",))
     with pytest.raises(UserError, match=r"set parallel\.model = 1"):
         checks.check_groups(whole, mesh)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHORT)
+def test_onnx_computes_the_same(name: str) -> None:
+    made = blueprint(name, "fp32")
+    graphdef, *state = split_model(made.abstract())
+    rng = np.random.default_rng(0)
+
+    def draw(path: Any, x: Any) -> np.ndarray:
+        leaf = jax.tree_util.keystr(path[-1:], simple=True)
+        if leaf in ("var", "scale"):
+            return rng.uniform(0.5, 1.5, x.shape).astype(np.float32)
+        values = rng.normal(size=x.shape) / np.sqrt(np.prod(x.shape[:-1]))
+        return values.astype(np.float32)
+
+    state = jax.tree_util.tree_map_with_path(draw, state)
+
+    def run(images: jax.Array) -> jax.Array:
+        return predict(graphdef, *state, images)
+
+    model = emit(run, made.image_shape, dtype=np.float32)
+    images = rng.normal(size=(2, *made.image_shape)).astype(np.float32)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    found = np.asarray(session.run(None, {"images": images})[0])
+    expected = np.asarray(jax.jit(run)(images))
+    # Float32 of some twenty layers, in another order.
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.slow
+def test_stages_hand_on_what_auxiliary_heads_put_out() -> None:
+    """Two pipeline stages of a GoogLeNet, which is cut between its heads, as one."""
+    cases = {"meshes": [{}], "micro": 2, "stages": 2}
+    assert_same("short googlenet", [cases])
 
 
 @pytest.mark.slow

@@ -119,12 +119,71 @@ def test_average_pool(size, stride, padding, pads, count_padding: bool):
     assert y.shape == (2, rows, columns, 3)
 
 
+def test_average_pool_has_a_gradient():
+    x = jnp.ones((1, 4, 4, 1))
+    grads = jax.jit(jax.grad(lambda x: pools.average_pool(x, 2).sum()))(x)
+    np.testing.assert_array_equal(grads, x / 4)
+
+
 def test_average_pool_sums_in_float32():
     x = jnp.full((1, 32, 32, 1), 1.0625, jnp.bfloat16)
     y = pools.average_pool(x, 32)
     assert y.dtype == jnp.bfloat16
     # bfloat16 has 8 bits: sums of it would stop growing at 256.
     assert float(y[0, 0, 0, 0]) == 1.0625
+
+
+@pytest.mark.parametrize("size", [7, (4, 1), (2, 3), (8, 9)])
+def test_adaptive_average_pool(size: Any):
+    x = normal(2, 8, 9, 3)
+    rows, columns = size if isinstance(size, tuple) else (size, size)
+    y = pools.adaptive_average_pool(jnp.asarray(x), size)
+    assert y.shape == (2, rows, columns, 3)
+    for i, j in np.ndindex(rows, columns):
+        top, bottom = math.floor(i * 8 / rows), math.ceil((i + 1) * 8 / rows)
+        left, right = math.floor(j * 9 / columns), math.ceil((j + 1) * 9 / columns)
+        expected = x[:, top:bottom, left:right].mean((1, 2))
+        np.testing.assert_allclose(y[:, i, j], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_adaptive_average_pool_repeats_rows_and_sums_in_float32():
+    x = jnp.arange(2, dtype=jnp.bfloat16).reshape(1, 2, 1, 1)
+    rows = pools.adaptive_average_pool(x, (5, 1))[0, :, 0, 0]
+    assert rows.tolist() == [0, 0, 0.5, 1, 1]
+    y = pools.adaptive_average_pool(jnp.full((1, 32, 40, 1), 1.0625, jnp.bfloat16), 1)
+    assert y.dtype == jnp.bfloat16
+    assert float(y[0, 0, 0, 0]) == 1.0625
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(6, 7), (5, 8)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stride": 2},
+        {"stride": 2, "keep_rest": True},
+        {"stride": 2, "padding": 1},
+        {"stride": 1, "padding": 1},
+    ],
+)
+def test_max_pool_of_3x3(rows: int, columns: int, options: dict[str, Any]):
+    x = normal(2, rows, columns, 3)
+    y = pools.max_pool_3x3(jnp.asarray(x), **options)
+    stride, padding = options["stride"], options.get("padding", 0)
+    rounded = math.ceil if options.get("keep_rest") else math.floor
+    sizes = [rounded((n + 2 * padding - 3) / stride) + 1 for n in (rows, columns)]
+    assert y.shape == (2, *sizes, 3)
+    for i, j in np.ndindex(*sizes):
+        top, left = i * stride - padding, j * stride - padding
+        part = x[:, max(0, top) : top + 3, max(0, left) : left + 3]
+        np.testing.assert_array_equal(y[:, i, j], part.max((1, 2)))
+
+
+def test_max_pool_keeps_the_rest():
+    x = normal(2, 5, 4, 3)
+    y = pools.max_pool(jnp.asarray(x), keep_rest=True)
+    assert y.shape == (2, 3, 2, 3)
+    np.testing.assert_array_equal(y[:, 2, 1], x[:, 4, 2:].max(1))
+    np.testing.assert_array_equal(y[:, :2], pools.max_pool(jnp.asarray(x[:, :4])))
 
 
 def sigmoid(x: float) -> float:

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +19,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, build, layers, pools
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
+from tests.helpers.shallow import SHORT
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 BF16 = jmp.get_policy("params=float32,compute=bfloat16,output=float32")
@@ -26,7 +28,10 @@ RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 # Real computation, at a fraction of the size; lenet takes no options.
 TINY = {name: ModelConfig(name=name, width=0.125) for name in MODELS}
 TINY |= {"lenet": ModelConfig(name="lenet")}
-TINY |= {name: ModelConfig(name=name, width=0.125, stem="cifar") for name in RESNETS}
+TINY |= {
+    name: ModelConfig(name=name, width=0.125, stem="cifar")
+    for name in [*RESNETS, "densenet121"]
+}
 # Every class of layer and block; the deeper ResNets repeat these. Other families are
 # tested at a small depth (see `test_families.py`).
 SHALLOW = ["lenet", "convnet", "cnn4", "resnet18"]
@@ -34,6 +39,12 @@ DEEP = [
     pytest.param(name, marks=pytest.mark.slow)
     for name in RESNETS
     if name not in SHALLOW
+]
+# Of shapes alone.
+OTHERS = [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in MODELS
+    if name not in SHALLOW and name not in RESNETS
 ]
 
 ABSTRACT: dict[str, Model] = {}
@@ -173,6 +184,29 @@ def random_images(*shape: int) -> jax.Array:
                 ("regnety_080", 39_180_068),
             )
         ),
+        (ModelConfig(name="vgg11"), IMAGENET, 1000, 132_863_336),
+        (ModelConfig(name="vgg13"), IMAGENET, 1000, 133_047_848),
+        (ModelConfig(name="vgg16"), IMAGENET, 1000, 138_357_544),
+        (ModelConfig(name="vgg19"), IMAGENET, 1000, 143_667_240),
+        (ModelConfig(name="vgg11_bn"), IMAGENET, 1000, 132_868_840),
+        (ModelConfig(name="vgg13_bn"), IMAGENET, 1000, 133_053_736),
+        (ModelConfig(name="vgg16_bn"), IMAGENET, 1000, 138_365_992),
+        (ModelConfig(name="vgg19_bn"), IMAGENET, 1000, 143_678_248),
+        (ModelConfig(name="googlenet"), IMAGENET, 1000, 13_004_888),
+        (ModelConfig(name="googlenet", aux_weight=0.0), IMAGENET, 1000, 6_624_904),
+        pytest.param(
+            *(ModelConfig(name="inception_v3"), (299, 299, 3), 1000, 27_161_264),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *(ModelConfig(name="inception_v3", aux_weight=0.0), (299, 299, 3)),
+            *(1000, 23_834_568),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *(ModelConfig(name="densenet121"), IMAGENET, 1000, 7_978_856),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda value: value.name if isinstance(value, ModelConfig) else None,
 )
@@ -246,9 +280,10 @@ def test_paths(name: str) -> None:
         assert "conv1" in nnx.to_pure_dict(params)["stage1_block1"]
 
 
-@pytest.mark.parametrize("name", [*SHALLOW, *DEEP])
+@pytest.mark.parametrize("name", [*SHALLOW, *DEEP, *OTHERS])
 def test_every_layer_is_in_exactly_one_piece(name: str) -> None:
-    model = abstract(ModelConfig(name=name), CIFAR)
+    size = max(32, MODELS[name].min_size)
+    model = abstract(ModelConfig(name=name), (size, size, 3))
     named = [name for piece in model.pieces for name in piece.names]
     held = {path[0] for path, _ in nnx.to_flat_state(nnx.state(model))}
     assert sorted(named) == sorted(held)
@@ -568,15 +603,25 @@ def test_option_without_effect(config: ModelConfig, message: str) -> None:
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("name", SHALLOW)
+@pytest.mark.parametrize("name", [*SHALLOW, *OTHERS])
 def test_smallest_image(name: str) -> None:
     size = MODELS[name].min_size
-    assert trace(abstract(TINY[name], (size, size, 1)), (size, size, 1))
+    products = trace(abstract(TINY[name], (size, size, 1)), (size, size, 1))
+    assert all(min(product.y.shape) > 0 for product in products)
     for shape in [(size - 1, size, 1), (size, size - 1, 3)]:
         with pytest.raises(UserError) as error:
             create(TINY[name], shape)
         for part in (str(shape), name, f"{size}x{size}"):
             assert part in str(error.value)
+
+
+def test_smallest_image_may_depend_on_options() -> None:
+    """The stem of DenseNet for ImageNet leaves 28 pixels nothing."""
+    for stem, size in ("cifar", 8), ("imagenet", 29):
+        config = replace(SHORT["densenet"], options={"width": 0.125, "stem": stem})
+        assert abstract(config, (size, size, 3)).min_size == size
+        with pytest.raises(UserError, match=f"{size}x{size} pixels up"):
+            abstract(config, (size - 1, size, 3))
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (32, 32, 0), (8, 32, 32, 3)])

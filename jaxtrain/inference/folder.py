@@ -115,12 +115,14 @@ def _config(model: TrainedModel, weights: str) -> dict[str, Any]:
     about = model.description
     height, width, channels = about.image_shape
     theirs = _timm(about)
-    layers = {}
+    layers, arguments = {}, {"in_chans": channels} if channels != 3 else {}
     if theirs is not None:
         layers = {
             "first_conv": theirs.names.first_conv,
             "classifier": theirs.names.classifier,
         }
+        if any(map(theirs.names.is_unused, _names(about).values())):
+            arguments |= theirs.auxiliary
     config: dict[str, Any] = {
         "architecture": theirs.architecture if theirs else about.model.name,
         "num_classes": about.num_outputs,
@@ -134,7 +136,7 @@ def _config(model: TrainedModel, weights: str) -> dict[str, Any]:
             "num_classes": about.num_outputs,
             **layers,
         },
-        "model_args": {"in_chans": channels} if channels != 3 else {},
+        "model_args": arguments,
     }
     origin = {**model.origin, "weights": weights}
     return {**config, OURS: {"model": about.to_dict(), "origin": origin}}

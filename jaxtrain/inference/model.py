@@ -119,7 +119,9 @@ class TrainedModel:
         """
         model = nnx.merge(self.graphdef, params, model_state, copy=True)
         model.eval()
-        heads = [x for _, x in nnx.iter_graph(model) if isinstance(x, Head)]
+        # In the order of the pieces: auxiliary heads come before.
+        layers = [getattr(model, n) for piece in model.pieces for n in piece.names]
+        heads = [x for _, x in nnx.iter_graph(layers) if isinstance(x, Head)]
         if not heads:
             raise UserError(
                 f"model.name = {self.description.model.name!r} has no "

@@ -108,9 +108,11 @@ def build(
             "jaxtrain.models.base.Model; see docs/extending.md"
         )
     options = _options(config, model)
-    _check_image_shape(image_shape, name, model)
+    _check_image_shape(image_shape, name, model.min_size)
     layers = Layers(policy=policy, rngs=rngs, norm_groups=norm_groups)
-    return model(image_shape, num_outputs, layers=layers, **options)
+    made = model(image_shape, num_outputs, layers=layers, **options)
+    _check_image_shape(image_shape, name, made.min_size)
+    return made
 
 
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
@@ -136,10 +138,7 @@ def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
     return {**given, **config.options}
 
 
-def _check_image_shape(
-    image_shape: tuple[int, int, int], name: str, model: type[Model]
-) -> None:
-    size = model.min_size
+def _check_image_shape(image_shape: tuple[int, int, int], name: str, size: int) -> None:
     if len(image_shape) != 3 or min(image_shape) < 1 or min(image_shape[:2]) < size:
         raise UserError(
             f"image shape {image_shape}: {name} takes (height, width, channels) from "

@@ -35,8 +35,9 @@ class Model(nnx.Module):
     `eval()` switch them.
     """
 
-    # Smallest height and width in pixels that leave the last layers any.
-    min_size: ClassVar[int] = 1
+    # Smallest height and width in pixels that leave the last layers any: of the class,
+    # with any options; of a model, with its own.
+    min_size: int = 1
     # Pixels of the image, in height and in width, that become one in the last layer of
     # convolutions.
     stride: int = 1

@@ -73,9 +73,9 @@ class DenseNet(Model):
         stem: Literal["imagenet", "cifar"] = "imagenet",
     ):
         growth = scale_channels(self.growth, width)
-        features = 2 * growth
+        features, shrunk = 2 * growth, 2 ** (len(self.depths) - 1)
         if stem == "imagenet":
-            self.stride, self.min_size = 32, 29
+            self.stride, self.min_size = 4 * shrunk, 29
             self.add_piece(
                 _imagenet_stem,
                 stem_conv=layers.conv(
@@ -85,7 +85,7 @@ class DenseNet(Model):
             )
         else:
             # Of the paper.
-            self.stride = 8
+            self.stride = shrunk
             self.add_piece(
                 _cifar_stem,
                 stem_conv=layers.conv(

@@ -206,6 +206,11 @@ def check_training_sizes(
     graphdef, params, model_state = split_model(model)
     name = "progressive_sizes" if config.progressive_sizes else "train_image_size"
     for size in config.training_sizes:
+        if size < model.min_size:
+            raise UserError(
+                f"data.{name} = {getattr(config, name)}: the model takes images from "
+                f"{model.min_size}x{model.min_size} pixels up"
+            )
         shape = (size, size, images.shape[-1])
         check_image_shape(shape, model, mesh)
         smaller = jax.ShapeDtypeStruct((images.shape[0], *shape), images.dtype)

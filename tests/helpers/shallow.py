@@ -1,5 +1,7 @@
 """Families of models at a depth that tests can afford, with every kind of block."""
 
+from typing import ClassVar
+
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import googlenet, inception_v3
 from jaxtrain.models.densenet import DenseNet
@@ -48,18 +50,18 @@ class ShortRegNet(RegNet):
 
 
 class ShortVGG(VGG):
-    depths = (1, 2, 1, 1, 1)
+    depths = (1, 1, 1, 1, 1)
     batch_norm = True
 
 
 class ShortGoogLeNet(googlenet.GoogLeNet):
     # Those that a pool follows.
-    blocks = {name: googlenet.BLOCKS[name] for name in googlenet.POOLS}
-    with_head = {"inception3b": "aux1", "inception4e": "aux2"}
+    blocks: ClassVar = {name: googlenet.BLOCKS[name] for name in googlenet.POOLS}
+    with_head: ClassVar = {"inception3b": "aux1", "inception4e": "aux2"}
 
 
 class ShortInceptionV3(inception_v3.InceptionV3):
-    blocks = {
+    blocks: ClassVar = {
         name: inception_v3.InceptionV3.blocks[name]
         # Strided beside a max pool; forks beside a mean pool.
         for name in ("mixed_6a", "mixed_7b")
@@ -68,7 +70,7 @@ class ShortInceptionV3(inception_v3.InceptionV3):
 
 
 class ShortDenseNet(DenseNet):
-    depths = (2, 1, 1)
+    depths = (2, 1)
 
 
 # Name -> its config; each is built by `jaxtrain.models.build`, as a user's own is.
@@ -117,5 +119,4 @@ SIZES: dict[str, int] = {
     "vgg": 64,
     "googlenet": 64,
     "inception_v3": 128,
-    "densenet": 64,
 }

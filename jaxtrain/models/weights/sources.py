@@ -38,6 +38,8 @@ class Source:
       names: of its arrays there.
       options: of our model, with which it computes the same; those that are left out
         have our defaults there, too.
+      auxiliary: arguments there that give it the auxiliary heads, where it has none
+        without.
       image_size: height and width that it was trained for, in pixels.
       crop_pct: of the shorter side, what evaluations keep.
       interpolation: how they resize images.
@@ -49,6 +51,9 @@ class Source:
     architecture: str
     names: Names
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    auxiliary: Mapping[str, object] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     image_size: int = 224
     crop_pct: float = 0.875
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
@@ -112,6 +117,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
             "inception_v3",
             inception_v3.INCEPTION_V3,
             options={"aux_weight": 0.0},
+            auxiliary={"aux_logits": True},
             image_size=299,
             interpolation="bicubic",
             mean=HALF,
