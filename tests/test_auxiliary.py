@@ -135,8 +135,10 @@ def test_a_folder_tells_timm_of_the_head(
         crop_pct=0.875,
         interpolation="bicubic",
     )
-    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), abstract_weights(about))
-    folder.write(TrainedModel(about, *zeros, {}), tmp_path / "model")
+    params, model_state = jax.tree.map(
+        lambda x: np.zeros(x.shape, x.dtype), abstract_weights(about)
+    )
+    folder.write(TrainedModel(about, params, model_state, {}), tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert config["architecture"] == "inception_v3"
     assert config["model_args"] == arguments

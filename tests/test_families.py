@@ -155,7 +155,7 @@ def test_groups_that_no_axis_splits_are_refused() -> None:
 @pytest.mark.parametrize("name", SHORT)
 def test_onnx_computes_the_same(name: str) -> None:
     made = blueprint(name, "fp32")
-    graphdef, *state = split_model(made.abstract())
+    graphdef, *abstract = split_model(made.abstract())
     rng = np.random.default_rng(0)
 
     def draw(path: Any, x: Any) -> np.ndarray:
@@ -165,10 +165,10 @@ def test_onnx_computes_the_same(name: str) -> None:
         values = rng.normal(size=x.shape) / np.sqrt(np.prod(x.shape[:-1]))
         return values.astype(np.float32)
 
-    state = jax.tree_util.tree_map_with_path(draw, state)
+    params, state = jax.tree_util.tree_map_with_path(draw, abstract)
 
     def run(images: jax.Array) -> jax.Array:
-        return predict(graphdef, *state, images)
+        return predict(graphdef, params, state, images)
 
     model = emit(run, made.image_shape, dtype=np.float32)
     images = rng.normal(size=(2, *made.image_shape)).astype(np.float32)

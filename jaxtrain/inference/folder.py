@@ -115,7 +115,8 @@ def _config(model: TrainedModel, weights: str) -> dict[str, Any]:
     about = model.description
     height, width, channels = about.image_shape
     theirs = _timm(about)
-    layers, arguments = {}, {"in_chans": channels} if channels != 3 else {}
+    layers: dict[str, Any] = {}
+    arguments: dict[str, Any] = {"in_chans": channels} if channels != 3 else {}
     if theirs is not None:
         layers = {
             "first_conv": theirs.names.first_conv,

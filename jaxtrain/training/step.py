@@ -216,14 +216,12 @@ def mean_loss_and_metrics(
         return loss, {"loss": loss, **task.train_metrics(outputs, target)}
     main, weight = outputs.outputs, outputs.weight
     loss, metrics = mean_loss_and_metrics(task, main, target)
+    added = jnp.zeros_like(loss)
     for auxiliary in outputs.auxiliary:
         if auxiliary.shape != main.shape:
             raise UserError(
                 f"an auxiliary head puts out {auxiliary.shape}, the model {main.shape}:"
                 " expected the same"
             )
-    added = weight * sum(
-        task.checked_loss(auxiliary, target, training=True).mean()
-        for auxiliary in outputs.auxiliary
-    )
+        added += weight * task.checked_loss(auxiliary, target, training=True).mean()
     return loss + added, {**metrics, "loss": loss + added, "auxiliary_loss": added}
