@@ -53,7 +53,7 @@ def average_pool(
         around = ((0, 0), *around, (0, 0))
 
     def sums(x: jax.Array) -> jax.Array:
-        # Not of JAX: it must be known to be 0, or there is no derivative.
+        # A constant: JAX differentiates no sums that begin with a traced number.
         zero = np.zeros((), x.dtype)
         return lax.reduce_window(x, zero, lax.add, window, strides, around)
 
