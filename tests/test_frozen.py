@@ -52,12 +52,14 @@ def model_of(config: Config) -> Any:
         ("stage1_block*", 10, "stage1_block2/conv1"),
         ("*/norm?", 16, "stage4_block1/norm2"),
         ("*/shortcut_*", 6, "stage2_block1/shortcut_conv"),
-        ("head", 3, "head/linear"),
+        ("head", 2, "head/linear"),
     ],
 )
 def test_patterns_name_layers(pattern: str, num: int, example: str):
     found = find_layers(model_of(resnet()), "train.freeze", pattern)
-    assert example in found and len(found) == num
+    # Layers that drop something at random have no parameters.
+    layers = [path for path in found if "drop" not in path]
+    assert example in found and len(layers) == num
 
 
 @pytest.mark.parametrize(
