@@ -23,7 +23,6 @@ from jaxtrain.models.resnet import ResNet18, ResNet34, ResNet50, ResNet101, ResN
 from jaxtrain.models.resnet_d import ResNet18D, ResNet50D
 from jaxtrain.models.resnext import ResNeXt50x32x4d, WideResNet50x2
 from jaxtrain.models.se_resnet import SEResNet18, SEResNet50
-from jaxtrain.models.wide_resnet import WideResNet28x10
 from jaxtrain.models.vgg import (
     VGG11,
     VGG13,
@@ -34,6 +33,7 @@ from jaxtrain.models.vgg import (
     VGG16BatchNorm,
     VGG19BatchNorm,
 )
+from jaxtrain.models.wide_resnet import WideResNet28x10
 from jaxtrain.registry import check_no_options, find_row, given_options
 
 MODELS: dict[str, type[Model]] = {
