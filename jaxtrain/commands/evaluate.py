@@ -74,11 +74,14 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     from jaxtrain.config.recipe import is_run, read_run
     from jaxtrain.evaluation.evaluate import Asked, evaluate
     from jaxtrain.evaluation.subject import config_of
+    from jaxtrain.models.weights.hub import PREFIX
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
     from jaxtrain.records.workdir import write_json
 
-    run = is_run(arguments.workdir)
+    place = arguments.workdir
+    alone = place.exists() or str(place).startswith(PREFIX)
+    run = is_run(place) or not alone
     if not run:
         _check_of_model(arguments)
     config = read_run(arguments.workdir) if run else Config()
