@@ -14,6 +14,7 @@ from flax import nnx
 from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.weights import identify
 from jaxtrain.models.weights.names import Names
 from jaxtrain.models.weights.sources import SOURCES, Source
 from jaxtrain.training.state import split_model
@@ -104,3 +105,19 @@ def test_outputs_are_those_of_the_other_library(ours: str, source: Source) -> No
     # Float32 of a hundred layers against float64: 1e-6 of the largest, about.
     worst = np.abs(logits - expected).max() / np.abs(expected).max()
     assert worst <= 1e-5
+
+
+KNOWN = [(ours, source) for ours, sources in SOURCES.items() for source in sources]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ours", "source"), KNOWN, ids=[key(row[1]) for row in KNOWN])
+def test_a_file_is_known_by_its_names(ours: str, source: Source) -> None:
+    """Names and shapes tell the model, even if a file of another one was meant."""
+    shapes = {
+        **identify.shapes_there(source, ours, 3, 1000),
+        "some.num_batches_tracked": (),
+    }
+    found = identify.identify(shapes, "file", library=source.library, guesses=[ours])
+    assert found.model.name == ours and found.num_outputs == 1000
+    assert dict(found.source.options) == dict(source.options)
