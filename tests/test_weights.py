@@ -57,7 +57,8 @@ def known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def stored(name: str, folder: Path) -> str:
-    return str(shutil.copy(tiny.STORED / name, folder / name))
+    # What comes before a dash names the model.
+    return str(shutil.copy(tiny.STORED / name, folder / name.replace("_", "-")))
 
 
 KINDS: dict[str, Callable[[Path], str]] = {
