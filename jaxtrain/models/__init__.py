@@ -12,11 +12,22 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.cnn4 import CNN4
 from jaxtrain.models.convnet import ConvNet
+from jaxtrain.models.convnext import ConvNeXtBase, ConvNeXtSmall, ConvNeXtTiny
 from jaxtrain.models.densenet import DenseNet121
+from jaxtrain.models.efficientnet import (
+    EfficientNetB0,
+    EfficientNetB1,
+    EfficientNetB2,
+    EfficientNetB3,
+    EfficientNetB4,
+)
+from jaxtrain.models.efficientnet_v2 import EfficientNetV2S
 from jaxtrain.models.googlenet import GoogLeNet
 from jaxtrain.models.inception_v3 import InceptionV3
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.lenet import LeNet
+from jaxtrain.models.mobilenet_v2 import MobileNetV2
+from jaxtrain.models.mobilenet_v3 import MobileNetV3Large, MobileNetV3Small
 from jaxtrain.models.preact_resnet import PreActResNet18, PreActResNet50
 from jaxtrain.models.regnet import RegNetY080, RegNetY3_2GF, RegNetY4GF, RegNetY8GF
 from jaxtrain.models.resnet import ResNet18, ResNet34, ResNet50, ResNet101, ResNet152
@@ -69,6 +80,18 @@ MODELS: dict[str, type[Model]] = {
     "googlenet": GoogLeNet,
     "inception_v3": InceptionV3,
     "densenet121": DenseNet121,
+    "mobilenet_v2": MobileNetV2,
+    "mobilenet_v3_small": MobileNetV3Small,
+    "mobilenet_v3_large": MobileNetV3Large,
+    "efficientnet_b0": EfficientNetB0,
+    "efficientnet_b1": EfficientNetB1,
+    "efficientnet_b2": EfficientNetB2,
+    "efficientnet_b3": EfficientNetB3,
+    "efficientnet_b4": EfficientNetB4,
+    "efficientnet_v2_s": EfficientNetV2S,
+    "convnext_tiny": ConvNeXtTiny,
+    "convnext_small": ConvNeXtSmall,
+    "convnext_base": ConvNeXtBase,
 }
 
 # Of the section `model`, what is no option of a model.

@@ -4,7 +4,14 @@ from typing import ClassVar
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import googlenet, inception_v3
+from jaxtrain.models.activations import hard_swish, silu
+from jaxtrain.models.convnext import ConvNeXt
 from jaxtrain.models.densenet import DenseNet
+from jaxtrain.models.efficientnet_v2 import SQUEEZE as SILU_SQUEEZE
+from jaxtrain.models.efficientnet_v2 import EfficientNetV2S
+from jaxtrain.models.inverted_residual import Stage
+from jaxtrain.models.mobilenet_v3 import SQUEEZE as HARD_SQUEEZE
+from jaxtrain.models.mobilenet_v3 import MobileNetV3
 from jaxtrain.models.preact_resnet import PreActBottleneck, PreActResNet
 from jaxtrain.models.regnet import RegNet
 from jaxtrain.models.resnet import Bottleneck, ResNet
@@ -73,6 +80,39 @@ class ShortDenseNet(DenseNet):
     depths = (2, 1)
 
 
+class ShortMobileNetV3(MobileNetV3):
+    last_channels, features = 96, 128
+    stages = (
+        Stage(channels=16, expansions=(1,), activation=hard_swish),
+        Stage(
+            channels=24,
+            expansions=(3, 2.3),
+            stride=2,
+            size=5,
+            activation=hard_swish,
+            squeeze=HARD_SQUEEZE,
+        ),
+    )
+
+
+class ShortEfficientNet(EfficientNetV2S):
+    stages = (
+        Stage(channels=24, expansions=(1,), activation=silu, fused=True),
+        Stage(channels=48, expansions=(2,), stride=2, activation=silu, fused=True),
+        Stage(
+            channels=64,
+            expansions=(2, 2),
+            stride=2,
+            activation=silu,
+            squeeze=SILU_SQUEEZE,
+        ),
+    )
+
+
+class ShortConvNeXt(ConvNeXt):
+    channels, depths, base_drop_path = (96, 192), (1, 2), 0.2
+
+
 # Name -> its config; each is built by `jaxtrain.models.build`, as a user's own is.
 SHORT = {
     "resnet": ModelConfig(
@@ -112,6 +152,16 @@ SHORT = {
     ),
     "densenet": ModelConfig(
         name="tests.helpers.shallow:ShortDenseNet", options={"width": 0.125}
+    ),
+    "mobilenet": ModelConfig(
+        name="tests.helpers.shallow:ShortMobileNetV3",
+        options={"width": 0.5, "drop_path": 0.2, "padding": "same"},
+    ),
+    "efficientnet": ModelConfig(
+        name="tests.helpers.shallow:ShortEfficientNet", options={"width": 0.125}
+    ),
+    "convnext": ModelConfig(
+        name="tests.helpers.shallow:ShortConvNeXt", options={"width": 0.125}
     ),
 }
 # Name -> height and width in pixels that suffice for all its layers; default: 32.

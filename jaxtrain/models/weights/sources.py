@@ -4,15 +4,18 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import FIXED, MODELS
+from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.vgg import VGG
 from jaxtrain.models.weights import (
+    convnext,
     densenet,
     googlenet,
     inception_v3,
+    inverted_net,
     regnet,
     resnet,
     vgg,
@@ -76,6 +79,71 @@ def _vgg(name: str, model: type[VGG]) -> tuple[Source, ...]:
     )
 
 
+# Of weights that came from TensorFlow.
+_TF = {"padding": "same", "norm_epsilon": 1e-3}
+
+
+def _inverted(library: Library, ours: str, architecture: str, **facts: Any) -> Source:
+    """Return a MobileNet or an EfficientNet, whose names its blocks tell."""
+    model = MODELS[ours]
+    assert issubclass(model, InvertedNet)
+    make_names = inverted_net.timm if library == "timm" else inverted_net.torchvision
+    return Source(library, architecture, make_names(model), **facts)
+
+
+def _mobilenet_v2() -> tuple[Source, ...]:
+    widths = {"100": 1.0, "035": 0.35, "050": 0.5, "075": 0.75, "140": 1.4}
+    return (
+        *(
+            _inverted(
+                "timm", "mobilenet_v2", f"mobilenetv2_{name}", options={"width": width}
+            )
+            for name, width in widths.items()
+        ),
+        _inverted("torchvision", "mobilenet_v2", "mobilenet_v2"),
+    )
+
+
+def _mobilenet_v3(size: str) -> tuple[Source, ...]:
+    ours, theirs = f"mobilenet_v3_{size}", f"mobilenetv3_{size}"
+    return (
+        _inverted("timm", ours, f"{theirs}_100"),
+        _inverted("timm", ours, f"{theirs}_075", options={"width": 0.75}),
+        _inverted("timm", ours, f"tf_{theirs}_100", options=_TF),
+        _inverted("timm", ours, f"tf_{theirs}_075", options={"width": 0.75, **_TF}),
+        _inverted("torchvision", ours, ours, options={"norm_epsilon": 1e-3}),
+    )
+
+
+def _efficientnet(name: str, image_size: int, resize: int) -> tuple[Source, ...]:
+    return (
+        _inverted("timm", name, name),
+        _inverted("timm", name, f"tf_{name}", options=_TF),
+        _inverted(
+            *("torchvision", name, name),
+            image_size=image_size,
+            crop_pct=image_size / resize,
+            interpolation="bicubic",
+        ),
+    )
+
+
+def _efficientnet_v2_s() -> tuple[Source, ...]:
+    ours, theirs = "efficientnet_v2_s", "efficientnetv2_s"
+    return (
+        _inverted("timm", ours, theirs, options={"norm_epsilon": 1e-5}),
+        _inverted("timm", ours, f"tf_{theirs}", options=_TF),
+        _inverted("torchvision", ours, ours, image_size=384, crop_pct=1.0),
+    )
+
+
+def _convnext(name: str, resize: int) -> tuple[Source, ...]:
+    return (
+        Source("timm", name, convnext.TIMM),
+        Source("torchvision", name, convnext.TORCHVISION, crop_pct=224 / resize),
+    )
+
+
 # What torchvision's files do not tell, how images are prepared, is that of the weights
 # it calls V1; a folder in timm's form tells it.
 SOURCES: dict[str, tuple[Source, ...]] = {
@@ -134,6 +202,18 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         ),
     ),
     "densenet121": _both("densenet121", densenet.DENSENET),
+    "mobilenet_v2": _mobilenet_v2(),
+    "mobilenet_v3_small": _mobilenet_v3("small"),
+    "mobilenet_v3_large": _mobilenet_v3("large"),
+    "efficientnet_b0": _efficientnet("efficientnet_b0", 224, 256),
+    "efficientnet_b1": _efficientnet("efficientnet_b1", 240, 256),
+    "efficientnet_b2": _efficientnet("efficientnet_b2", 288, 288),
+    "efficientnet_b3": _efficientnet("efficientnet_b3", 300, 320),
+    "efficientnet_b4": _efficientnet("efficientnet_b4", 380, 384),
+    "efficientnet_v2_s": _efficientnet_v2_s(),
+    "convnext_tiny": _convnext("convnext_tiny", 236),
+    "convnext_small": _convnext("convnext_small", 230),
+    "convnext_base": _convnext("convnext_base", 232),
 }
 
 

@@ -1,0 +1,187 @@
+"""Inverted residual blocks (Sandler et al. 2018, arXiv:1801.04381).
+
+A block widens its input by a 1x1 convolution, filters each channel by itself, and
+narrows the result by a 1x1 convolution that no activation follows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from flax import nnx
+
+from jaxtrain.models.activations import Activation
+from jaxtrain.models.layers import Layers, Split, drop_path
+from jaxtrain.models.squeeze_excite import SqueezeExcite
+
+# A normal distribution of the variance 2 / (pixels of the kernel * outputs of a group),
+# as in TensorFlow's EfficientNet and in timm. A group of a depthwise convolution has one
+# output, and one input.
+fan_out_init = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
+depthwise_init = nnx.initializers.variance_scaling(2.0, "fan_in", "normal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squeeze:
+    """How a family squeezes and excites.
+
+    Attributes:
+      features: from the channels of a block's input, and those that it is widened to,
+        to the number of features that the gates are computed from.
+      activation: of these features.
+      gate: from numbers to 0..1.
+    """
+
+    features: Callable[[int, int], int]
+    activation: Activation
+    gate: Activation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Blocks that put out as many channels.
+
+    Attributes:
+      channels: of the output, at width 1.
+      expansions: of each block, what it widens its input by.
+      stride: of the first block.
+      size: of the kernels that see more than one pixel.
+      activation: within the blocks.
+      squeeze: None: there is no squeeze-and-excitation.
+      fused: whether one full convolution takes the place of the 1x1 that widens and the
+        depthwise one (Tan and Le 2021, arXiv:2104.00298). Where it would widen by 1 it
+        is alone.
+    """
+
+    channels: int
+    expansions: tuple[float, ...]
+    stride: int = 1
+    size: int = 3
+    activation: Activation
+    squeeze: Squeeze | None = None
+    fused: bool = False
+
+    def parts(self, index: int) -> tuple[str, ...]:
+        """Return the names of the parts of a block, in the order of computation."""
+        expands = self.expansions[index] != 1
+        if self.fused:
+            return ("fused", "project") if expands else ("fused",)
+        expand = ("expand",) if expands else ()
+        squeeze = ("squeeze_excite",) if self.squeeze else ()
+        return (*expand, "depthwise", *squeeze, "project")
+
+
+class ConvNorm(nnx.Module):
+    """A convolution without a bias, a batch norm, and an activation, if any."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        size: int,
+        *,
+        stride: int = 1,
+        depthwise: bool = False,
+        activation: Activation | None = None,
+        split: Split | None = None,
+        layers: Layers,
+    ):
+        self.conv = layers.conv(
+            in_channels,
+            channels,
+            size,
+            stride=stride,
+            groups=in_channels if depthwise else 1,
+            bias=False,
+            init=depthwise_init if depthwise else fan_out_init,
+            split=split,
+        )
+        self.norm = layers.batch_norm(channels, split=split == "out")
+        self.activation = activation
+
+    def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
+        x = self.norm(self.conv(x))
+        return x if self.activation is None else self.activation(x)
+
+
+class InvertedResidual(nnx.Module):
+    """A residual branch, plus the block's input where it has the same shape.
+
+    The `model` axis splits the channels that it widens to.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        stage: Stage,
+        index: int,
+        *,
+        drop_path_rate: float,
+        layers: Layers,
+    ):
+        """Make a block.
+
+        Args:
+          in_channels: of its input.
+          channels: of its output.
+          stage: that it belongs to.
+          index: its place there, from 0 on.
+          drop_path_rate: of stochastic depth.
+          layers: makes the layers.
+        """
+        stride = stage.stride if index == 0 else 1
+        hidden = round_channels(in_channels * stage.expansions[index])
+        within: dict[str, Any] = {
+            "activation": stage.activation,
+            "split": "out",
+            "layers": layers,
+        }
+        self.parts = stage.parts(index)
+        if self.parts == ("fused",):
+            self.fused = ConvNorm(
+                *(in_channels, channels, stage.size),
+                stride=stride,
+                activation=stage.activation,
+                layers=layers,
+            )
+        elif stage.fused:
+            self.fused = ConvNorm(
+                in_channels, hidden, stage.size, stride=stride, **within
+            )
+        else:
+            if "expand" in self.parts:
+                self.expand = ConvNorm(in_channels, hidden, 1, **within)
+            self.depthwise = ConvNorm(
+                hidden, hidden, stage.size, stride=stride, depthwise=True, **within
+            )
+        if stage.squeeze is not None:
+            self.squeeze_excite = SqueezeExcite(
+                hidden,
+                stage.squeeze.features(in_channels, hidden),
+                layers=layers,
+                activation=stage.squeeze.activation,
+                gate=stage.squeeze.gate,
+                init=fan_out_init,
+                split=True,
+            )
+        if "project" in self.parts:
+            self.project = ConvNorm(hidden, channels, 1, split="in", layers=layers)
+        self.shortcut = stride == 1 and in_channels == channels
+        self.drop_path = drop_path(drop_path_rate)
+
+    def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
+        y = x
+        for part in self.parts:
+            y = getattr(self, part)(y)
+        return x + self.drop_path(y, rngs=rngs) if self.shortcut else y
+
+
+def round_channels(channels: float) -> int:
+    """Return a multiple of 8 near `channels`, at least 8 and at least 90 % of them.
+
+    As in TensorFlow's MobileNets and EfficientNets.
+    """
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * channels else rounded
