@@ -26,7 +26,7 @@ BF16 = jmp.get_policy("params=float32,compute=bfloat16,output=float32")
 DIGITS, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
 RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 # Real computation, at a fraction of the size; lenet takes no options.
-TINY = {name: ModelConfig(name=name, width=0.125) for name in MODELS}
+TINY = {name: ModelConfig(name=name, width=0.125) for name in ("convnet", "cnn4")}
 TINY |= {"lenet": ModelConfig(name="lenet")}
 TINY |= {
     name: ModelConfig(name=name, width=0.125, stem="cifar")
@@ -133,8 +133,8 @@ def random_images(*shape: int) -> jax.Array:
 
 # LeNet-5 with full connections: 156 + 2,416 + 48,120 + 10,164 + 850. ResNets: the
 # num_params of the torchvision model cards; ResNet-18 for CIFAR-10: 11.17M in
-# kuangliu/pytorch-cifar. Relatives of the ResNet: timm, torchvision, and the paper of
-# the wide ones. The two others by hand, layer by layer.
+# kuangliu/pytorch-cifar. convnet and cnn4 by hand, layer by layer; the others: timm's,
+# torchvision's model cards, and the paper of the wide ResNets.
 @pytest.mark.parametrize(
     ("config", "shape", "num_outputs", "count"),
     [
@@ -169,11 +169,23 @@ def random_images(*shape: int) -> jax.Array:
         (ModelConfig(name="preact_resnet18"), IMAGENET, 1000, 11_687_720),
         (ModelConfig(name="wide_resnet28_10"), CIFAR, 10, 36_479_194),
         (ModelConfig(name="wide_resnet28_10"), CIFAR, 100, 36_536_884),
+        (ModelConfig(name="mobilenet_v2"), IMAGENET, 1000, 3_504_872),
+        (ModelConfig(name="mobilenet_v3_small"), IMAGENET, 1000, 2_542_856),
+        (ModelConfig(name="efficientnet_b0"), IMAGENET, 1000, 5_288_548),
+        (ModelConfig(name="convnext_tiny"), IMAGENET, 1000, 28_589_128),
         *(
             pytest.param(
                 *(ModelConfig(name=name), IMAGENET, 1000, count), marks=pytest.mark.slow
             )
             for name, count in (
+                ("mobilenet_v3_large", 5_483_032),
+                ("efficientnet_b1", 7_794_184),
+                ("efficientnet_b2", 9_109_994),
+                ("efficientnet_b3", 12_233_232),
+                ("efficientnet_b4", 19_341_616),
+                ("efficientnet_v2_s", 21_458_488),
+                ("convnext_small", 50_223_688),
+                ("convnext_base", 88_591_464),
                 ("resnet50d", 25_576_264),
                 ("seresnet50", 28_088_024),
                 ("wide_resnet50_2", 68_883_240),

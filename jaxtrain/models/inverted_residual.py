@@ -16,8 +16,8 @@ from jaxtrain.models.layers import Layers, Split, drop_path
 from jaxtrain.models.squeeze_excite import SqueezeExcite
 
 # A normal distribution of the variance 2 / (pixels of the kernel * outputs of a group),
-# as in TensorFlow's EfficientNet and in timm. A group of a depthwise convolution has one
-# output, and one input.
+# as in TensorFlow's EfficientNet and in timm. A group of a depthwise convolution has
+# one output, and one input.
 fan_out_init = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
 depthwise_init = nnx.initializers.variance_scaling(2.0, "fan_in", "normal")
 
