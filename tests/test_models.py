@@ -636,6 +636,29 @@ def test_smallest_image_may_depend_on_options() -> None:
             abstract(config, (size - 1, size, 3))
 
 
+@pytest.mark.slow
+def test_smallest_image_depends_on_the_stem() -> None:
+    """Patches of 4x4 pixels, and three times half of what they leave."""
+    for stem, size in ("imagenet", 32), ("cifar", 8):
+        config = ModelConfig(name="convnext_tiny", width=0.01, stem=stem)
+        *_, head = trace(abstract(config, (size, size, 3)), (size, size, 3))
+        assert head.y.shape == (1, 10)
+        with pytest.raises(UserError, match=f"from {size}x{size} pixels up"):
+            abstract(config, (size, size - 1, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "efficientnet_v2_s"])
+def test_stems_of_inverted_nets(name: str) -> None:
+    """That for small images leaves out two strides, and any size will do."""
+    for stem, rows in ("imagenet", 1), ("cifar", 4):
+        config = ModelConfig(name=name, width=0.01, stem=stem)
+        model = abstract(config, CIFAR)
+        *_, last = [p for p in trace(model, CIFAR) if len(p.y.shape) == 4]
+        assert last.y.shape[1:3] == (rows, rows) and model.stride == 32 // rows
+        assert trace(model, (1, 1, 3))
+
+
 @pytest.mark.parametrize("shape", [(32, 32), (32, 32, 0), (8, 32, 32, 3)])
 def test_image_shape_must_be_height_width_channels(shape: Any) -> None:
     with pytest.raises(UserError, match="height, width, channels"):
