@@ -36,12 +36,17 @@ class LayerScale(nnx.Module):
 class Block(nnx.Module):
     """A depthwise 7x7 convolution, and two dense layers for each pixel.
 
-    The `model` axis splits the channels between the dense layers.
+    The `model` axis splits the channels between the dense layers, and those of the
+    depthwise convolution: of a whole one XLA doubles the gradient on a mesh of `fsdp`
+    and `model`.
     """
 
     def __init__(self, channels: int, *, drop_path_rate: float, layers: Layers):
         self.depthwise = layers.conv(
-            channels, channels, 7, groups=channels, init=normal_init
+            *(channels, channels, 7),
+            groups=channels,
+            init=normal_init,
+            split="out",
         )
         self.norm = layers.layer_norm(channels)
         self.dense1 = layers.linear(
