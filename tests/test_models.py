@@ -639,7 +639,8 @@ def test_smallest_image_may_depend_on_options() -> None:
 @pytest.mark.slow
 def test_smallest_image_depends_on_the_stem() -> None:
     """Patches of 4x4 pixels, and three times half of what they leave."""
-    for stem, size in ("imagenet", 32), ("cifar", 8):
+    cases: Any = (("imagenet", 32), ("cifar", 8))
+    for stem, size in cases:
         config = ModelConfig(name="convnext_tiny", width=0.01, stem=stem)
         *_, head = trace(abstract(config, (size, size, 3)), (size, size, 3))
         assert head.y.shape == (1, 10)
@@ -651,7 +652,8 @@ def test_smallest_image_depends_on_the_stem() -> None:
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "efficientnet_v2_s"])
 def test_stems_of_inverted_nets(name: str) -> None:
     """That for small images leaves out two strides, and any size will do."""
-    for stem, rows in ("imagenet", 1), ("cifar", 4):
+    cases: Any = (("imagenet", 1), ("cifar", 4))
+    for stem, rows in cases:
         config = ModelConfig(name=name, width=0.01, stem=stem)
         model = abstract(config, CIFAR)
         *_, last = [p for p in trace(model, CIFAR) if len(p.y.shape) == 4]
