@@ -319,7 +319,7 @@ WRONG = {
     "--max-batch 0: expected above 0": "--max-batch 0",
     "--port 70000: expected 0 to 65535": "--port 70000",
     "cannot listen there": "--host 203.0.113.7",
-    "none is no folder": "--workdir none",
+    "none is not there": "--workdir none",
     "--max-wait-ms -1.0: expected 0 or more": "--max-wait-ms -1",
     "--max-wait-ms nan: expected 0 or more": "--max-wait-ms nan",
     "--timeout nan: expected above 0": "--timeout nan",

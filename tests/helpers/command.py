@@ -69,8 +69,10 @@ def float64(enable: bool) -> Iterator[None]:
     """Switch float64 on in all threads, and back."""
     before = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
     jax.config.update("jax_enable_x64", enable or before)
-    yield
-    jax.config.update("jax_enable_x64", before)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
 
 
 @contextlib.contextmanager
@@ -79,8 +81,10 @@ def log_to(stream: io.StringIO) -> Iterator[None]:
     handler = logging.StreamHandler(stream)
     handler.setLevel(logging.WARNING)
     logging.getLogger().addHandler(handler)
-    yield
-    logging.getLogger().removeHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 def with_devices(num: int, function: Callable[..., Any], *args: Any) -> Any:
