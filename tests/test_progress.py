@@ -153,8 +153,9 @@ def test_the_loop_tells_the_speed_of_the_steps(
 
     def make_programs(setup: Setup) -> Programs:
         made = original(setup)
-        programs.append(CountedProgram(made.train))
-        return dataclasses.replace(made, train=programs[0])
+        ((start, program),) = made.train
+        programs.append(CountedProgram(program))
+        return dataclasses.replace(made, train=((start, programs[0]),))
 
     def make_clock(progress: Progress, compile_seconds: Callable[[], float]) -> Clock:
         return Clock(progress, lambda: 0.0, lambda: programs[0].ticks)

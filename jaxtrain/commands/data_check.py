@@ -105,6 +105,7 @@ def _config_of_run(workdir: Path, recipe: Config | None, given: Config) -> Confi
       UserError: there is no run, or it has other data.
     """
     from jaxtrain.config.recipe import read_run
+    from jaxtrain.run.settle import settle
 
     config = read_run(workdir)
     if recipe is None:
@@ -114,7 +115,8 @@ def _config_of_run(workdir: Path, recipe: Config | None, given: Config) -> Confi
                 "config have no effect without --config"
             )
         return config
-    other = [text for text in differences(config, recipe) if text.startswith("data.")]
+    settled = settle(recipe, workdir).config
+    other = [text for text in differences(config, settled) if text.startswith("data.")]
     if other:
         raise UserError(
             f"--workdir {workdir} was trained on other data than --config says: "

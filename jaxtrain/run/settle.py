@@ -192,7 +192,7 @@ def _begun(workdir: Path) -> Config | None:
     try:
         if any(step.name.isdigit() for step in folder.iterdir()):
             text = (workdir / CONFIG).read_text()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         pass  # What is wrong with the folder is told where it is opened.
     text = peers.gather(text)[0]
     try:
