@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+import jax
 import jmp
 from flax import nnx
 
 from jaxtrain import models
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.base import Model
+from jaxtrain.models.initial_rngs import initial_rngs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,4 +47,4 @@ class Blueprint:
 
     def abstract(self) -> Model:
         """Return the model without allocating it: shapes and dtypes alone."""
-        return nnx.eval_shape(lambda: self.build(nnx.Rngs(0)))
+        return nnx.eval_shape(lambda: self.build(initial_rngs(jax.random.key(0))))

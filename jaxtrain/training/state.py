@@ -13,6 +13,7 @@ from jaxtrain import keys
 from jaxtrain.config import TrainConfig
 from jaxtrain.dtypes import wide
 from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.initial_rngs import initial_rngs
 from jaxtrain.training.precision import create_loss_scale
 from jaxtrain.training.spikes import make_detector
 
@@ -92,7 +93,7 @@ class CreateState:
 
     def weights(self, root: jax.Array) -> tuple[Any, Any]:
         """Return the first parameters, and the model's other state."""
-        model = self.blueprint.build(nnx.Rngs(params=keys.stream(root, keys.INIT)))
+        model = self.blueprint.build(initial_rngs(keys.stream(root, keys.INIT)))
         return split_model(model)[1:]
 
     def begin(self, weights: tuple[Any, Any]) -> TrainState:
