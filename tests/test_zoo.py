@@ -118,6 +118,8 @@ def test_a_file_is_known_by_its_names(ours: str, source: Source) -> None:
         **identify.shapes_there(source, ours, 3, 1000),
         "some.num_batches_tracked": (),
     }
-    found = identify.identify(shapes, "file", library=source.library, guesses=[ours])
+    found = identify.identify(
+        shapes, "file", library=source.library, hint=source.architecture
+    )
     assert found.model.name == ours and found.num_outputs == 1000
     assert dict(found.source.options) == dict(source.options)

@@ -98,7 +98,7 @@ def _names(about: Description) -> dict[str, str]:
 
 def _timm(about: Description) -> Source | None:
     """Return timm's model that computes what this one does, if there is one."""
-    return sources.find("timm", about.model)
+    return sources.find("timm", about.model, about.image_shape)
 
 
 def digest(weights: Mapping[str, np.ndarray]) -> str:

@@ -79,11 +79,10 @@ def open_file(path: Path, wanted: ModelConfig | None) -> Trained:
       UserError: it is of no model that is known, or damaged.
     """
     stored = files.read(path)
-    # Such as resnet50 of resnet50-0676ba61.pth, and of resnet50.a1_in1k.safetensors.
-    hint = path.name.partition("-")[0].partition(".")[0]
-    guesses = ([wanted.name] if wanted else []) + [hint]
     library = "torchvision" if path.suffix in files.TORCH else "timm"
-    found = identify(_shapes(stored), str(path), library=library, guesses=guesses)
+    found = identify(
+        _shapes(stored), str(path), library=library, hint=path.name, wanted=wanted
+    )
     return _trained(path, stored, found, {}, None, str(path))
 
 
@@ -99,6 +98,7 @@ def _trained(
     labels: Any,
     where: str,
 ) -> Trained:
+    stored = found.source.names.renamed(stored)
     return Trained(
         where=str(path),
         about=_describe(found, about, labels, where),
@@ -119,6 +119,12 @@ def _describe(
         raise UserError(
             f"{where}: input_size = {size!r}, expected [channels, height, width], and "
             f"the weights are of {found.channels} channel(s)"
+        )
+    if not source.takes((size[1], size[2], size[0])):
+        raise UserError(
+            f"{where}: input_size = {size}, and {source.architecture} computes what "
+            f"{found.model.name} here does up to {source.max_size} pixels alone: give "
+            "a smaller size, or the file of weights without this config"
         )
     mean, std = statistics(source.mean, source.std, found.channels)
     mean = _numbers(about, "mean", mean, found.channels, where)

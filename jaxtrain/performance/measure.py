@@ -99,9 +99,9 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
     """Compile the step that a run of `setup` takes, and allocate nothing.
 
     It is the program of one step a call (`train.steps_per_call` of 1), once all layers
-    are trained that ever are. Where the config
-    does not give the images' mean and standard deviation, which a run would compute
-    from the data, other constants stand in their place.
+    are trained that ever are. Where the config does not give the images' mean and
+    standard deviation, which a run would compute from the data, other constants stand
+    in their place.
 
     Returns:
       The program of `(state, root_key, data, batches) -> (state, metrics)`, for the

@@ -70,6 +70,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
         return Settled(_settled(config, filled, _filled(data, taken)), config)
     trained = open_weights(model)
     about = trained.about
+    _check_agree(peers.gather(trained.digest()), model)
     if not own.is_own(model.name) and model.name != about.model.name:
         raise UserError(
             f"model.pretrained = {model.pretrained!r} looks like {about.model.name}, "
@@ -81,6 +82,20 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
     if data.image_size is not None:
         taken = {"crop_pct": about.crop_pct, "interpolation": about.interpolation}
     return Settled(_settled(config, filled, _filled(data, taken)), config, trained)
+
+
+def check_kept(config: Config, workdir: Path) -> None:
+    """Refuse to move aside the run whose weights another is to begin with.
+
+    Raises:
+      UserError: they lie in the folder.
+    """
+    path = config.model.pretrained
+    if path is not None and Path(path).resolve().is_relative_to(workdir.resolve()):
+        raise UserError(
+            f"--fresh would move {workdir} aside, and model.pretrained = {path!r} lies "
+            "in it: choose another --workdir"
+        )
 
 
 def open_weights(model: ModelConfig) -> Trained:
@@ -163,6 +178,17 @@ def _defaults(name: str) -> dict[str, Any]:
         for option, parameter in parameters.items()
         if option in fields and option not in IN_TRAINING
     }
+
+
+def _check_agree(digests: list[str], model: ModelConfig) -> None:
+    """Check that all processes of a run have found the same weights."""
+    for process, digest in enumerate(digests):
+        if digest != digests[0]:
+            raise UserError(
+                f"model.pretrained = {model.pretrained!r} is {digest[:NUM_SHOWN]} for "
+                f"process {process} and {digests[0][:NUM_SHOWN]} for process 0 "
+                "(sha256): give all of them the same file"
+            )
 
 
 def _options(model: ModelConfig) -> dict[str, Any]:

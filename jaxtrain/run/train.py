@@ -28,7 +28,7 @@ from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.rewind import Rewinds
-from jaxtrain.run.settle import describe_settled, settle
+from jaxtrain.run.settle import check_kept, describe_settled, settle
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import (
     describe,
@@ -70,6 +70,8 @@ def train(
     """
     run_log.check(config.logging)
     workdir = workdir_lib.follow(workdir)
+    if fresh:
+        check_kept(config, workdir)
     settled = settle(config, None if fresh else workdir)
     setup = build_setup(settled.config, trained=settled.trained)
     start = None if settled.trained is None else plan_start(setup, settled.trained)

@@ -12,4 +12,6 @@ DENSENET = Names(
     },
     first_conv="features.conv0",
     classifier="classifier",
+    # Of the files that torchvision has published.
+    older={r"(.*\.denselayer\d+\.(?:norm|conv))\.(\d)\.(\w+)": "{0}{1}.{2}"},
 )

@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,13 @@ from jaxtrain.models import MODELS
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.compare import Differences, Shapes, compare
 from jaxtrain.models.weights.names import Names
-from jaxtrain.models.weights.sources import SOURCES, Library, Source, of_architecture
+from jaxtrain.models.weights.sources import (
+    IN_TRAINING,
+    SOURCES,
+    Library,
+    Source,
+    of_architecture,
+)
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 
@@ -47,7 +54,8 @@ def identify(
     *,
     library: Library,
     architecture: str | None = None,
-    guesses: Sequence[str] = (),
+    hint: str = "",
+    wanted: ModelConfig | None = None,
 ) -> Identified:
     """Find the model that a file has the weights of.
 
@@ -56,10 +64,11 @@ def identify(
       where: it lies, for messages.
       library: that is tried first, where several have a model alike.
       architecture: its name there, if a config beside the file tells it.
-      guesses: our names, or names there, that are tried first.
+      hint: name of the file, which may begin with that of the model there.
+      wanted: our model that it is likely of.
 
     Raises:
-      UserError: it is none of those that we have.
+      UserError: it is none of those that we have, or may be either of two.
     """
     if architecture is not None:
         rows = list(of_architecture(architecture.partition(".")[0]))
@@ -72,13 +81,21 @@ def identify(
             )
     else:
         rows = [(name, row) for name, rows in SOURCES.items() for row in rows]
-    rows.sort(key=lambda row: (_rank(row, guesses), row[1].library != library))
+    rows = sorted(
+        (row for row in rows if _has_ends(stored, row[1])),
+        key=lambda row: (
+            -_num_told(row[1], hint),
+            wanted is not None and wanted.name != row[0],
+            row[1].names.num_strangers(stored),
+            row[1].library != library,
+        ),
+    )
     best: Identified | None = None
     for name, source in rows:
         found = _try(stored, name, source)
-        if found is None:
-            continue
         if not found.differences:
+            if architecture is None and not _num_told(source, hint):
+                return _only(stored, found, where, wanted)
             return found
         if best is None or len(found.differences) < len(best.differences):
             best = found
@@ -93,26 +110,65 @@ def identify(
     )
 
 
-def _rank(row: tuple[str, Source], guesses: Sequence[str]) -> int:
-    """Return the position of the first guess that is meant by a row."""
-    name, source = row
-    for i, guess in enumerate(guesses):
-        if guess in (name, source.architecture):
-            return i
-    return len(guesses)
+def _num_told(source: Source, hint: str) -> int:
+    """Return how many letters of the name of a file are those of a model's.
+
+    Such as resnet50-0676ba61.pth, efficientnet_b0_rwightman-7f5810bc.pth or
+    resnet50.a1_in1k.safetensors.
+    """
+    named = re.match(rf"{re.escape(source.architecture)}(?![0-9A-Za-z])", hint)
+    return len(source.architecture) if named else 0
 
 
-def _try(stored: Shapes, name: str, source: Source) -> Identified | None:
-    """Compare a file with a model; None: its first or last layer is not there."""
-    first = stored.get(f"{source.names.first_conv}.weight")
-    last = stored.get(f"{source.names.classifier}.weight")
-    if first is None or last is None or len(first) != 4 or len(last) < 2:
-        return None
-    channels, num_outputs = first[1], last[0]
-    if not (channels and num_outputs):
-        return None
+def _only(
+    stored: Shapes, found: Identified, where: str, wanted: ModelConfig | None
+) -> Identified:
+    """Return the model of a file; its arrays must leave no other function.
+
+    Raises:
+      UserError: another model has arrays alike and computes something else.
+    """
+    name = found.model.name
+    alike = [_try(stored, name, s) for s in SOURCES[name] if _has_ends(stored, s)]
+    alike = [one for one in alike if not one.differences]
+    if wanted is not None:
+        alike = [one for one in alike if _agree(one.model, wanted)] or alike
+    functions = {str(one.model): one for one in reversed(alike)}
+    if len(functions) > 1:
+        known = " and of ".join(
+            sorted(x.source.architecture for x in functions.values())
+        )
+        raise UserError(
+            f"{where} may have the weights of {known}, whose arrays are alike, though "
+            "not what they compute: let the name of the file begin with the one that "
+            "it is, or give a folder in timm's form, with its config.json"
+        )
+    return found if str(found.model) in functions else alike[0]
+
+
+def _agree(model: ModelConfig, wanted: ModelConfig) -> bool:
+    """Say whether a model has the options that are set of the wanted one."""
+    parameters = inspect.signature(MODELS[model.name].__init__).parameters
+    return all(
+        value == (getattr(model, key) or parameters[key].default)
+        for key, value in vars(wanted).items()
+        if key in parameters and key not in IN_TRAINING and value is not None
+    )
+
+
+def _has_ends(stored: Shapes, source: Source) -> bool:
+    """Say whether the first and the last layer of a model are in a file."""
+    first = stored.get(f"{source.names.first_conv}.weight", ())
+    last = stored.get(f"{source.names.classifier}.weight", ())
+    return len(first) == 4 and len(last) >= 2 and 0 not in (first[1], last[0])
+
+
+def _try(stored: Shapes, name: str, source: Source) -> Identified:
+    """Compare a file, which has its first and its last layer, with a model."""
+    channels = stored[f"{source.names.first_conv}.weight"][1]
+    num_outputs = stored[f"{source.names.classifier}.weight"][0]
     wanted = shapes_there(source, name, channels, num_outputs)
-    found = compare(stored, wanted, source.names.is_unused)
+    found = compare(source.names.renamed(stored), wanted, source.names.is_unused)
     return Identified(model_of(source, name), source, channels, num_outputs, found)
 
 

@@ -1,12 +1,15 @@
 """How other libraries name and lay out the arrays of a model."""
 
+import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 # Our name of an array -> its own there, after that of its layer.
 LEAVES = {
@@ -89,6 +92,8 @@ class Names:
       classifier: the layer that puts out the classes, there.
       layouts: pattern of our path of an array -> its layout, where it is not `USUAL`.
       unused: patterns of names there that have no counterpart here.
+      older: pattern of a name that files of older versions have -> the present name,
+        with the groups of the pattern as `{0}`, `{1}`.
     """
 
     layers: Mapping[str, str]
@@ -96,6 +101,7 @@ class Names:
     classifier: str
     layouts: Mapping[str, Layout] = field(default_factory=lambda: MappingProxyType({}))
     unused: tuple[str, ...] = ()
+    older: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def name(self, path: str) -> str:
         """Return the name there of an array of ours, such as `head/linear/kernel`."""
@@ -117,6 +123,50 @@ class Names:
     def is_unused(self, name: str) -> bool:
         """Say whether an array there has no counterpart here."""
         return any(re.fullmatch(p, name) for p in (UNUSED, *self.unused))
+
+    def renamed(self, stored: Mapping[str, T]) -> Mapping[str, T]:
+        """Return what a file has by its present names, but by none twice."""
+        if not self.older:
+            return stored
+        found: dict[str, T] = {}
+        for name, value in stored.items():
+            now = self._present(name)
+            found[name if now in stored else now] = value
+        return found
+
+    def _present(self, name: str) -> str:
+        for pattern, now in self.older.items():
+            if match := re.fullmatch(pattern, name):
+                return now.format(*match.groups())
+        return name
+
+    def num_strangers(self, names: Iterable[str]) -> int:
+        """Count what tells a file from those of the family, without building a model.
+
+        Args:
+          names: of the arrays in the file.
+
+        Returns:
+          Arrays that the family does not have, and layers of all its models that the
+          file does not have.
+        """
+        always, pattern = self._theirs
+        found, num = set[str](), 0
+        for name in names:
+            both = {name, name.rpartition(".")[0]}
+            found |= both
+            known = not always.isdisjoint(both) or any(map(pattern.fullmatch, both))
+            num += not (known or self.is_unused(name))
+        return num + len(always - found)
+
+    @functools.cached_property
+    def _theirs(self) -> tuple[frozenset[str], re.Pattern[str]]:
+        """Names of layers that each model has, and the pattern of the others."""
+        values = self.layers.values()
+        always = frozenset(name for name in values if "{" not in name)
+        parts = [re.split(r"\{.*?\}", name) for name in values if "{" in name]
+        forms = (r"\w+".join(map(re.escape, part)) for part in parts)
+        return always, re.compile("|".join(forms) or "(?!)")
 
 
 class _Number(int):

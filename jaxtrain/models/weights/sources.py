@@ -44,6 +44,7 @@ class Source:
       auxiliary: arguments there that give it the auxiliary heads, where it has none
         without.
       image_size: height and width that it was trained for, in pixels.
+      max_size: of images, in pixels, up to which it computes the same; None: any.
       crop_pct: of the shorter side, what evaluations keep.
       interpolation: how they resize images.
       mean: of each channel, in 0..1.
@@ -58,10 +59,15 @@ class Source:
         default_factory=lambda: MappingProxyType({})
     )
     image_size: int = 224
+    max_size: int | None = None
     crop_pct: float = 0.875
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
+
+    def takes(self, image_shape: tuple[int, int, int]) -> bool:
+        """Say whether it computes the same of images (height, width, channels)."""
+        return self.max_size is None or max(image_shape[:2]) <= self.max_size
 
 
 def _both(architecture: str, names: Names) -> tuple[Source, ...]:
@@ -74,7 +80,7 @@ def _both(architecture: str, names: Names) -> tuple[Source, ...]:
 
 def _vgg(name: str, model: type[VGG]) -> tuple[Source, ...]:
     return (
-        Source("timm", name, vgg.timm(model)),
+        Source("timm", name, vgg.timm(model), max_size=vgg.TIMM_SIZE),
         Source("torchvision", name, vgg.torchvision(model)),
     )
 
@@ -217,11 +223,19 @@ SOURCES: dict[str, tuple[Source, ...]] = {
 }
 
 
-def find(library: Library, config: ModelConfig) -> Source | None:
-    """Return the model of a library that computes what ours does; None: it has none."""
+def find(
+    library: Library, config: ModelConfig, image_shape: tuple[int, int, int]
+) -> Source | None:
+    """Return the model of a library that computes what ours does; None: it has none.
+
+    Args:
+      library: that has it.
+      config: name and options of ours.
+      image_shape: height, width and channels of its images.
+    """
     for source in SOURCES.get(config.name, ()):
         if source.library == library and _computes_same(source, config):
-            return source
+            return source if source.takes(image_shape) else None
     return None
 
 

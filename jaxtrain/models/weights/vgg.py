@@ -5,6 +5,10 @@ from typing import Any
 from jaxtrain.models.vgg import POOLED, VGG
 from jaxtrain.models.weights.names import POINTWISE, Names, after_flatten, convolution
 
+# Pixels up to which timm's VGGs compute what torchvision's and ours do: of more, their
+# last layer has more than 7 rows, over which they convolve where we pool.
+TIMM_SIZE = 255
+
 
 def torchvision(model: type[VGG]) -> Names:
     """Return torchvision's names; it counts ReLUs and pools among the layers."""
@@ -24,8 +28,7 @@ def torchvision(model: type[VGG]) -> Names:
 def timm(model: type[VGG]) -> Names:
     """Return timm's names.
 
-    Of images of more than 224 pixels it convolves where we pool: it computes the same
-    up to there.
+    It computes the same up to images of `TIMM_SIZE` pixels.
     """
     return Names(
         layers=_features(model)
