@@ -8,9 +8,9 @@ Hugging Face hub, or a run of jaxtrain; of another model with --model.name. With
 the weights are those of the recipe, from the hub: pip install -e '.[hub]'.
 `python main.py models` lists the models that there are weights of.
 
-Hardware: one GPU; some hundred images are a matter of minutes on a CPU. Accuracy: that
-of your images. On the 5 classes of Fashion-MNIST that a small ResNet had not seen, what
-weights are worth is in docs/fine-tuning.md.
+Hardware: one GPU, or a CPU for some hundred images. Time and accuracy: those of your
+images; with the weights of ImageNet unmeasured here, they are not at hand. What weights
+of other images were worth on Fashion-MNIST is in docs/fine-tuning.md.
 Recipe: fastai's `fine_tune` (Howard and Gugger 2020, arXiv:2002.04688): the new last
 layer alone for one epoch, then all layers, the first ones at a hundredth of the rate;
 Adam with decoupled decay, 0.002 for batches of 64.

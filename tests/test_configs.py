@@ -13,9 +13,9 @@ from jaxtrain import tasks
 from jaxtrain.config import from_json, get, to_json
 from jaxtrain.config.recipe import load_config
 from jaxtrain.run import checks
+from jaxtrain.run.phases import build_schedule
 from jaxtrain.run.setup import build_setup
 from jaxtrain.run.timetable import make_timetable
-from jaxtrain.training.schedules import make_schedule
 from jaxtrain.training.state import num_params
 from tests.helpers.processes import ROOT
 
@@ -30,6 +30,8 @@ FACTS = {
     "cifar10_resnet18": ((32, 32, 3), 10, 45_000, 11_173_962),
     "cifar10_wide_resnet28_10": ((32, 32, 3), 10, 45_000, 36_479_194),
     "folder": ((28, 28, 1), 10, 54_000, 69_066),
+    # Of some folder.
+    "finetune_folder": ((224, 224, 3), 10, 6400, 23_528_522),
     "imagenet_cnn4": (*IMAGENET, 1_911_528),
     "imagenet_resnet50": (*IMAGENET, 25_557_032),
     "imagenet_resnet50_a1": (*IMAGENET, 25_557_032),
@@ -60,6 +62,12 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
         {0: 0.1, 21_059: 0.1, 21_060: 0.02, 42_120: 4e-3, 56_160: 8e-4, 70_199: 8e-4},
     ),
     "folder": (4200, {0: 0, 210: 2e-3, 2205: 1e-3, 4199: 0}),
+    # 100 steps of the last layer from a 25th of the peak on, 900 of all from a fifth of
+    # half of it on; to 1e-5 of the peak of each.
+    "finetune_folder": (
+        1000,
+        {0: 8e-5, 99: 2e-3, 100: 2e-4, 370: 1e-3, 685: 5.00005e-4, 999: 1.62e-8},
+    ),
     "imagenet_cnn4": (147_120, {0: 0, 4904: 1e-3, 76_012: 5e-4, 147_119: 0}),
     # 1,226 steps an epoch.
     "imagenet_resnet50": (110_340, {0: 0, 6130: 0.4, 58_235: 0.2, 110_339: 0}),
@@ -132,9 +140,8 @@ def test_learning_rates_are_those_of_the_source(path: Path):
     num_examples, (total_steps, rates) = FACTS[path.stem][2], RATES[path.stem]
     timetable = make_timetable(config, num_examples, has_validation=True)
     assert timetable.total_steps == total_steps
-    schedule = make_schedule(
-        config.optimizer, total_steps=total_steps, warmup_steps=timetable.warmup_steps
-    )
+    schedule = build_schedule(config, timetable)
+    assert schedule is not None
     found = jax.jit(jax.vmap(schedule))(np.array(list(rates)))
     # A step beside the middle, 299 roundings of a power, and a step before 0.
     peak = config.optimizer.learning_rate or 0.0
@@ -160,8 +167,9 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipe_builds_abstractly(path: Path):
-    """On generated images, as many as the training split has."""
+    """On generated images, as many as the training split has, from random weights."""
     config = load_config(path)
+    config = replace(config, model=replace(config.model, pretrained=None))
     shape, num_classes, num_examples, expected = FACTS[path.stem]
     data = config.data
     if data.source != "digits":

@@ -25,8 +25,8 @@ from jaxtrain.training import in_turn, precision
 from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.rates import make_rates
-from jaxtrain.training.schedules import make_two_cycles
 from jaxtrain.training.state import TrainState
+from jaxtrain.training.two_cycles import make_two_cycles
 from jaxtrain.training.update import make_update
 from tests.helpers.layered import by_path
 from tests.helpers.recipes import recipe, write_recipe

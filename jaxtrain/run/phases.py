@@ -14,8 +14,9 @@ from jaxtrain.training import in_turn
 from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.training.optimizers import LINE_SEARCH, make_optimizer
 from jaxtrain.training.rates import make_rates
-from jaxtrain.training.schedules import Schedule, make_schedule, make_two_cycles
+from jaxtrain.training.schedules import Schedule, make_schedule
 from jaxtrain.training.state import split_model
+from jaxtrain.training.two_cycles import make_two_cycles
 from jaxtrain.training.update import Update, make_update
 
 # In `train.fine_tune`, the learning rate of the first piece as a part of the last's.

@@ -1,0 +1,103 @@
+"""`configs/finetune_folder.py` on a folder of images, as a user runs it."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from jaxtrain.checkpoints.digest import flatten, name
+from jaxtrain.cli import main
+from jaxtrain.config import ModelConfig
+from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.weights.resnet import RESNET
+from jaxtrain.training import precision
+from jaxtrain.training.state import split_model
+from tests.helpers import seeded
+from tests.helpers.images import encode
+from tests.helpers.processes import ROOT
+from tests.helpers.runs import read_summary
+
+CLASSES = ("ant", "bee", "cat")
+
+
+def write_photos(folder: Path) -> None:
+    """Write 12 images of each class, every third of them grey."""
+    rng = np.random.default_rng(0)
+    for number, label in enumerate(CLASSES):
+        (folder / label).mkdir(parents=True)
+        for index in range(12):
+            pixels = rng.integers(0, 90, (48, 56 + index, 3), dtype=np.uint8)
+            pixels[:, :, number] += 150
+            if index % 3 == 0:
+                pixels = pixels[:, :, number]
+            (folder / label / f"{index}.png").write_bytes(encode(pixels))
+
+
+def write_resnet18(file: Path) -> None:
+    """Write weights of a ResNet-18 as timm saves them."""
+    made = Blueprint(
+        config=ModelConfig(name="resnet18"),
+        policy=precision.parse("fp32"),
+        image_shape=(224, 224, 3),
+        num_outputs=1000,
+    )
+    arrays = {}
+    for path, array in flatten(split_model(made.abstract())[1:]):
+        ours = name(path).partition("/")[2]
+        layout = RESNET.layout(ours)
+        shape = layout.to_torch(np.empty(array.shape, np.uint8)).shape
+        theirs = RESNET.name(ours)
+        arrays[theirs] = seeded.weights(theirs, shape)
+    save_file(arrays, file)
+
+
+def run(command: str, *options: object, **settings: object) -> None:
+    words = [f"--{key.replace('__', '.')}={value}" for key, value in settings.items()]
+    assert main([*command.split(), *map(str, options), *words]) == 0
+
+
+@pytest.mark.slow
+def test_a_folder_and_a_file_of_weights_make_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    photos, file = tmp_path / "photos", tmp_path / "w.safetensors"
+    write_photos(photos)
+    write_resnet18(file)
+    workdir = tmp_path / "run"
+    train = f"--config {ROOT}/configs/finetune_folder.py --workdir {workdir}"
+    settings = {
+        "data__source": f"folder:{photos}",
+        "data__batch_size": 8,
+        "data__image_size": 64,
+        "data__validation_fraction": 0.25,
+        "model__name": "resnet18",
+        "model__pretrained": file,
+        "logging__report": False,
+        "logging__tensorboard": False,
+    }
+    run(train, train__epochs=2, **settings)
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "the last layer, which had 1000 outputs" in shown
+    # A tenth of the images is for the test, a quarter of the rest for validation.
+    summary = read_summary(workdir)
+    assert summary["step"] == 2 * (24 // 8) and summary["eval"]["num_examples"] == 4
+    assert summary["num_params"] == 11_689_512 - 1_000 * 513 + 3 * 513
+
+    file.unlink()
+    run(train, train__epochs=3, **settings)
+    assert read_summary(workdir)["step"] == 3 * (24 // 8)
+
+    run("evaluate", workdir=workdir)
+    evaluated = json.loads((workdir / "evaluation.json").read_text())
+    assert evaluated["data"]["num_examples"] == 4
+
+    table = tmp_path / "table.csv"
+    run("predict", photos, workdir=workdir, out=table)
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert len(rows) == 36 and {row["label"] for row in rows} <= set(CLASSES)
+
+    run("export", workdir=workdir, format="safetensors", out=tmp_path / "model")
+    assert (tmp_path / "model" / "model.safetensors").stat().st_size > 44e6
