@@ -193,7 +193,7 @@ def random_images(*shape: int) -> jax.Array:
                 ("regnet_y_3_2gf", 19_436_338),
                 ("regnet_y_4gf", 20_646_656),
                 ("regnet_y_8gf", 39_381_472),
-                ("regnety_080", 39_180_068),
+                ("regnet_y_8gf_paper", 39_180_068),
             )
         ),
         (ModelConfig(name="vgg11"), IMAGENET, 1000, 132_863_336),

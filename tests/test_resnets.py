@@ -15,7 +15,8 @@ from jaxtrain.models import build
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.preact_resnet import PreActResNet18
 from jaxtrain.models.regnet import RegNet, RegNetY3_2GF, RegNetY4GF, RegNetY8GF
-from jaxtrain.models.resnet import BasicBlock, Block, ResNet, ResNet18
+from jaxtrain.models.residual import BasicBlock, Block
+from jaxtrain.models.resnet import ResNet, ResNet18
 from jaxtrain.models.wide_resnet import WideBlock, WideResNet
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")

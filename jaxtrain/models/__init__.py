@@ -29,7 +29,7 @@ from jaxtrain.models.lenet import LeNet
 from jaxtrain.models.mobilenet_v2 import MobileNetV2
 from jaxtrain.models.mobilenet_v3 import MobileNetV3Large, MobileNetV3Small
 from jaxtrain.models.preact_resnet import PreActResNet18, PreActResNet50
-from jaxtrain.models.regnet import RegNetY080, RegNetY3_2GF, RegNetY4GF, RegNetY8GF
+from jaxtrain.models.regnet import RegNetY3_2GF, RegNetY4GF, RegNetY8GF, RegNetY8GFPaper
 from jaxtrain.models.resnet import ResNet18, ResNet34, ResNet50, ResNet101, ResNet152
 from jaxtrain.models.resnet_d import ResNet18D, ResNet50D
 from jaxtrain.models.resnext import ResNeXt50x32x4d, WideResNet50x2
@@ -68,7 +68,7 @@ MODELS: dict[str, type[Model]] = {
     "regnet_y_3_2gf": RegNetY3_2GF,
     "regnet_y_4gf": RegNetY4GF,
     "regnet_y_8gf": RegNetY8GF,
-    "regnety_080": RegNetY080,
+    "regnet_y_8gf_paper": RegNetY8GFPaper,
     "vgg11": VGG11,
     "vgg11_bn": VGG11BatchNorm,
     "vgg13": VGG13,

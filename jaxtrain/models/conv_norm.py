@@ -1,15 +1,16 @@
-"""A convolution, batch norm and ReLU: what Inception networks are made of."""
+"""A convolution, batch norm and an activation, as one module."""
 
 from typing import Any
 
 import jax
 from flax import nnx
 
+from jaxtrain.models.activations import Activation
 from jaxtrain.models.layers import Layers, Split
 
 
 class ConvNorm(nnx.Module):
-    """A convolution without bias, batch norm and ReLU."""
+    """A convolution without a bias, a batch norm, and an activation, if any."""
 
     def __init__(
         self,
@@ -18,13 +19,27 @@ class ConvNorm(nnx.Module):
         size: int | tuple[int, int],
         *,
         layers: Layers,
+        activation: Activation | None = nnx.relu,
         split: Split | None = None,
         **options: Any,
     ):
+        """Make the layers.
+
+        Args:
+          in_channels: of the input.
+          channels: of the output.
+          size: rows and columns of the kernel.
+          layers: makes them.
+          activation: of the result; None: there is none.
+          split: how the `model` axis splits the convolution.
+          **options: of the convolution (see `Layers.conv`).
+        """
         self.conv = layers.conv(
             in_channels, channels, size, bias=False, split=split, **options
         )
         self.norm = layers.batch_norm(channels, split=split == "out")
+        self.activation = activation
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
-        return nnx.relu(self.norm(self.conv(x)))
+        x = self.norm(self.conv(x))
+        return x if self.activation is None else self.activation(x)

@@ -1,4 +1,7 @@
-"""DenseNet-BC (Huang et al. 2016, arXiv:1608.06993): each layer sees all before it."""
+"""DenseNet-BC (Huang et al. 2016, arXiv:1608.06993): each layer sees all before it.
+
+Initialised as in torchvision.
+"""
 
 from typing import ClassVar, Literal
 
@@ -8,12 +11,10 @@ from flax import nnx
 
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
-from jaxtrain.models.head import Head
+from jaxtrain.models.head import Head, mean_head
+from jaxtrain.models.initializers import he_fan_in
 from jaxtrain.models.layers import Layers, scale_channels
 from jaxtrain.models.pools import average_pool, max_pool_3x3
-
-# torchvision's, for ReLU (He et al. 2015, arXiv:1502.01852, equation 10).
-he_normal_in = nnx.initializers.he_normal()
 
 # Channels of a layer's 1x1 convolution, in those that it adds.
 BOTTLENECK = 4
@@ -29,11 +30,11 @@ class DenseLayer(nnx.Module):
         middle = BOTTLENECK * growth
         self.norm1 = layers.batch_norm(in_channels)
         self.conv1 = layers.conv(
-            in_channels, middle, 1, bias=False, init=he_normal_in, split="out"
+            in_channels, middle, 1, bias=False, init=he_fan_in, split="out"
         )
         self.norm2 = layers.batch_norm(middle, split=True)
         self.conv2 = layers.conv(
-            middle, growth, 3, bias=False, init=he_normal_in, split="in"
+            middle, growth, 3, bias=False, init=he_fan_in, split="in"
         )
 
     def __call__(self, x: Features, rngs: nnx.Rngs | None) -> Features:
@@ -46,7 +47,7 @@ class Transition(nnx.Module):
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.norm = layers.batch_norm(in_channels)
-        self.conv = layers.conv(in_channels, channels, 1, bias=False, init=he_normal_in)
+        self.conv = layers.conv(in_channels, channels, 1, bias=False, init=he_fan_in)
 
     def __call__(self, x: Features, rngs: nnx.Rngs | None) -> Features:
         return (average_pool(self.conv(nnx.relu(self.norm(_join(x)))), 2),)
@@ -79,7 +80,7 @@ class DenseNet(Model):
             self.add_piece(
                 _imagenet_stem,
                 stem_conv=layers.conv(
-                    image_shape[2], features, 7, stride=2, bias=False, init=he_normal_in
+                    image_shape[2], features, 7, stride=2, bias=False, init=he_fan_in
                 ),
                 stem_norm=layers.batch_norm(features),
             )
@@ -89,7 +90,7 @@ class DenseNet(Model):
             self.add_piece(
                 _cifar_stem,
                 stem_conv=layers.conv(
-                    image_shape[2], features, 3, bias=False, init=he_normal_in
+                    image_shape[2], features, 3, bias=False, init=he_fan_in
                 ),
             )
         for number, depth in enumerate(self.depths, 1):
@@ -106,7 +107,9 @@ class DenseNet(Model):
                 )
                 features += growth
         self.add_piece(_last, last_norm=layers.batch_norm(features))
-        self.add_piece(_head, head=Head(features, num_outputs, dropout, layers=layers))
+        self.add_piece(
+            mean_head, head=Head(features, num_outputs, dropout, layers=layers)
+        )
 
 
 def _join(x: Features) -> jax.Array:
@@ -125,10 +128,6 @@ def _cifar_stem(conv: nnx.Conv, images: jax.Array, rngs: nnx.Rngs | None) -> Fea
 
 def _last(norm: BatchNorm, x: Features, rngs: nnx.Rngs | None) -> jax.Array:
     return nnx.relu(norm(_join(x)))
-
-
-def _head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    return head(x.mean((1, 2)), rngs)
 
 
 class DenseNet121(DenseNet):

@@ -10,12 +10,11 @@ from typing import ClassVar
 from flax import nnx
 
 from jaxtrain.models.activations import silu
-from jaxtrain.models.head import Head
+from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.inverted_net import (
     InvertedNet,
     Sides,
     Stem,
-    mean_head,
     with_norms,
 )
 from jaxtrain.models.inverted_residual import Squeeze, Stage, round_channels

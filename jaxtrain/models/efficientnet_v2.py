@@ -6,12 +6,11 @@ same`, and those that timm trained to norms with epsilon 1e-5.
 
 from jaxtrain.models.activations import silu
 from jaxtrain.models.efficientnet import SQUEEZE, head_init
-from jaxtrain.models.head import Head
+from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.inverted_net import (
     InvertedNet,
     Sides,
     Stem,
-    mean_head,
     with_norms,
 )
 from jaxtrain.models.inverted_residual import Stage, round_channels

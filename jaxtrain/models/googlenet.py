@@ -16,7 +16,7 @@ from flax import nnx
 from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.base import Model
 from jaxtrain.models.conv_norm import ConvNorm
-from jaxtrain.models.head import Head
+from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers, Split, scale_channels
 from jaxtrain.models.pools import (
     adaptive_average_pool,
@@ -156,7 +156,7 @@ class GoogLeNet(Model):
                 )
                 self.add_piece(AuxiliaryHead.__call__, **{self.with_head[name]: head})
         self.add_piece(
-            _head,
+            mean_head,
             head=Head(features, num_outputs, dropout, init=normal, layers=layers),
         )
 
@@ -185,7 +185,3 @@ def _and_pool_2x2(block: Inception, x: jax.Array, rngs: nnx.Rngs | None) -> jax.
 
 # The blocks that a pool follows.
 POOLS = {"inception3b": _and_pool_3x3, "inception4e": _and_pool_2x2}
-
-
-def _head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    return head(x.mean((1, 2)), rngs)

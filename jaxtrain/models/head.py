@@ -42,3 +42,8 @@ class Head(nnx.Module):
         x, kernel = x.astype(layer.dtype), layer.kernel[...].astype(layer.dtype)
         outputs = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
         return (outputs + layer.bias[...]).astype(self.dtype)
+
+
+def mean_head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    """Return the outputs for the means over the image: a piece of many models."""
+    return head(x.mean((1, 2)), rngs)

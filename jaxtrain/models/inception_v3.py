@@ -16,7 +16,7 @@ from flax import nnx
 from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.base import Model
 from jaxtrain.models.conv_norm import ConvNorm
-from jaxtrain.models.head import Head
+from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers, Split, scale_channels
 from jaxtrain.models.pools import adaptive_average_pool, average_pool, max_pool_3x3
 
@@ -223,7 +223,7 @@ class InceptionV3(Model):
                 )
                 self.add_piece(AuxiliaryHead.__call__, aux=head)
         head = Head(features, num_outputs, dropout, init=normal, layers=layers)
-        self.add_piece(_head, head=head)
+        self.add_piece(mean_head, head=head)
 
     def _add_stem(self, channels: int, width: float, layers: Layers) -> int:
         """Add the first five convolutions; return how many channels come out."""
@@ -247,7 +247,3 @@ STEM: tuple[tuple[str, int, int, dict[str, Any], Any], ...] = (
     ("3b_1x1", 80, 1, {"split": "out"}, ConvNorm.__call__),
     ("4a_3x3", 192, 3, {"padding": 0, "split": "in"}, _and_pool),
 )
-
-
-def _head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    return head(x.mean((1, 2)), rngs)

@@ -5,14 +5,11 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-import jax
-from flax import nnx
-
 from jaxtrain.models.activations import Activation
 from jaxtrain.models.base import Model
-from jaxtrain.models.head import Head
+from jaxtrain.models.conv_norm import ConvNorm
+from jaxtrain.models.initializers import he_fan_out
 from jaxtrain.models.inverted_residual import (
-    ConvNorm,
     InvertedResidual,
     Stage,
     round_channels,
@@ -67,6 +64,7 @@ class InvertedNet(Model):
                 *(channels, features, 3),
                 stride=stem_stride,
                 activation=activation,
+                init=he_fan_out,
                 layers=layers,
             ),
         )
@@ -83,7 +81,10 @@ class InvertedNet(Model):
             self.add_piece(InvertedResidual.__call__, **{name: block})
             features = out_channels
         last = ConvNorm(
-            features, last_channels, 1, activation=activation, layers=layers
+            *(features, last_channels, 1),
+            activation=activation,
+            init=he_fan_out,
+            layers=layers,
         )
         self.add_piece(ConvNorm.__call__, last=last)
 
@@ -100,11 +101,6 @@ def with_norms(layers: Layers, epsilon: float, padding: Sides = "symmetric") -> 
     return dataclasses.replace(
         layers, norm_epsilon=epsilon, same_padding=padding == "same"
     )
-
-
-def mean_head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    """Return the outputs for the means over the image."""
-    return head(x.mean((1, 2)), rngs)
 
 
 def _without_a_stride(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -1,7 +1,9 @@
 """Inverted residual blocks (Sandler et al. 2018, arXiv:1801.04381).
 
 A block widens its input by a 1x1 convolution, filters each channel by itself, and
-narrows the result by a 1x1 convolution that no activation follows.
+narrows the result by a 1x1 convolution that no activation follows. Initialised as in
+TensorFlow's EfficientNet and in timm: the outputs that a variance is divided by are
+those of a group, which is one of a depthwise convolution.
 """
 
 from collections.abc import Callable
@@ -12,14 +14,10 @@ import jax
 from flax import nnx
 
 from jaxtrain.models.activations import Activation
-from jaxtrain.models.layers import Layers, Split, drop_path
+from jaxtrain.models.conv_norm import ConvNorm
+from jaxtrain.models.initializers import he_fan_in, he_fan_out
+from jaxtrain.models.layers import Layers, drop_path
 from jaxtrain.models.squeeze_excite import SqueezeExcite
-
-# A normal distribution of the variance 2 / (pixels of the kernel * outputs of a group),
-# as in TensorFlow's EfficientNet and in timm. A group of a depthwise convolution has
-# one output, and one input.
-fan_out_init = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
-depthwise_init = nnx.initializers.variance_scaling(2.0, "fan_in", "normal")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,39 +70,6 @@ class Stage:
         return (*expand, "depthwise", *squeeze, "project")
 
 
-class ConvNorm(nnx.Module):
-    """A convolution without a bias, a batch norm, and an activation, if any."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        size: int,
-        *,
-        stride: int = 1,
-        depthwise: bool = False,
-        activation: Activation | None = None,
-        split: Split | None = None,
-        layers: Layers,
-    ):
-        self.conv = layers.conv(
-            in_channels,
-            channels,
-            size,
-            stride=stride,
-            groups=in_channels if depthwise else 1,
-            bias=False,
-            init=depthwise_init if depthwise else fan_out_init,
-            split=split,
-        )
-        self.norm = layers.batch_norm(channels, split=split == "out")
-        self.activation = activation
-
-    def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
-        x = self.norm(self.conv(x))
-        return x if self.activation is None else self.activation(x)
-
-
 class InvertedResidual(nnx.Module):
     """A residual branch, plus the block's input where it has the same shape.
 
@@ -144,17 +109,28 @@ class InvertedResidual(nnx.Module):
                 *(in_channels, channels, stage.size),
                 stride=stride,
                 activation=stage.activation,
+                init=he_fan_out,
                 layers=layers,
             )
         elif stage.fused:
             self.fused = ConvNorm(
-                in_channels, hidden, stage.size, stride=stride, **within
+                *(in_channels, hidden, stage.size),
+                stride=stride,
+                init=he_fan_out,
+                **within,
             )
         else:
             if "expand" in self.parts:
-                self.expand = ConvNorm(in_channels, hidden, 1, **within)
+                self.expand = ConvNorm(
+                    in_channels, hidden, 1, init=he_fan_out, **within
+                )
             self.depthwise = ConvNorm(
-                hidden, hidden, stage.size, stride=stride, depthwise=True, **within
+                *(hidden, hidden, stage.size),
+                stride=stride,
+                groups=hidden,
+                # A group has one output, as it has one input; "fan_out" is of all.
+                init=he_fan_in,
+                **within,
             )
         if stage.squeeze is not None:
             self.squeeze_excite = SqueezeExcite(
@@ -163,11 +139,17 @@ class InvertedResidual(nnx.Module):
                 layers=layers,
                 activation=stage.squeeze.activation,
                 gate=stage.squeeze.gate,
-                init=fan_out_init,
+                init=he_fan_out,
                 split=True,
             )
         if "project" in self.parts:
-            self.project = ConvNorm(hidden, channels, 1, split="in", layers=layers)
+            self.project = ConvNorm(
+                *(hidden, channels, 1),
+                activation=None,
+                split="in",
+                init=he_fan_out,
+                layers=layers,
+            )
         self.shortcut = stride == 1 and in_channels == channels
         self.drop_path = drop_path(drop_path_rate)
 

@@ -6,8 +6,8 @@ Defaults are those of torchvision and timm, which agree.
 import jax
 from flax import nnx
 
-from jaxtrain.models.head import Head
-from jaxtrain.models.inverted_net import InvertedNet, Stem, mean_head, with_norms
+from jaxtrain.models.head import Head, mean_head
+from jaxtrain.models.inverted_net import InvertedNet, Stem, with_norms
 from jaxtrain.models.inverted_residual import Stage, round_channels
 from jaxtrain.models.layers import Layers
 

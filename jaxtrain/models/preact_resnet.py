@@ -11,7 +11,9 @@ from flax import nnx
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
-from jaxtrain.models.resnet import Block, ResNet, Stem, conv, pool
+from jaxtrain.models.pools import max_pool_3x3
+from jaxtrain.models.residual import Block, conv
+from jaxtrain.models.resnet import ResNet, Stem
 
 
 class PreActBlock(Block):
@@ -64,7 +66,7 @@ class PreActBottleneck(PreActBlock):
             channels, channels, 3, stride=stride, split="in", layers=layers
         )
         self.norm3 = layers.batch_norm(channels)
-        # Whole, as in `resnet.Bottleneck`.
+        # Whole, as in `residual.Bottleneck`.
         self.conv3 = conv(channels, channels * self.expansion, 1, layers=layers)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
@@ -94,7 +96,7 @@ def _conv(layer: nnx.Conv, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
 
 
 def _conv_and_pool(layer: nnx.Conv, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    return pool(layer(x))
+    return max_pool_3x3(layer(x), stride=2, padding=1)
 
 
 def _norm(norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:

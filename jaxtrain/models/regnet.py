@@ -1,7 +1,8 @@
 """RegNetY (Radosavovic et al. 2020, arXiv:2003.13678).
 
 A linear rule, rounded, generates the channels and the depth of all stages from four
-numbers (section 3.3): `w_0`, `w_a`, `w_m` and the depth.
+numbers (section 3.3): `w_0`, `w_a`, `w_m` and the depth. Initialised as in timm: the
+last batch norm of each block starts at scale 0.
 """
 
 from itertools import groupby
@@ -12,15 +13,10 @@ import numpy as np
 from flax import nnx
 
 from jaxtrain.models.head import Head
+from jaxtrain.models.initializers import he_fan_out
 from jaxtrain.models.layers import Layers, scale_channels
-from jaxtrain.models.resnet import (
-    Bottleneck,
-    ResNet,
-    Stem,
-    conv,
-    conv_alone,
-    he_normal,
-)
+from jaxtrain.models.residual import Bottleneck, conv
+from jaxtrain.models.resnet import ResNet, Stem, conv_alone
 from jaxtrain.models.squeeze_excite import SqueezeExcite
 
 # Of the last layer, in the reference implementation (pycls), timm and torchvision.
@@ -46,7 +42,7 @@ class RegNetBlock(Bottleneck):
         # A quarter of the channels that the block takes, not of those it gates.
         squeezed = max(1, round(in_channels / 4))
         self.se = SqueezeExcite(
-            channels, squeezed, layers=layers, init=he_normal, split=groups > 1
+            channels, squeezed, layers=layers, init=he_fan_out, split=groups > 1
         )
 
     def inside(self, x: jax.Array) -> jax.Array:
@@ -136,7 +132,7 @@ class RegNetY8GF(RegNet):
     max_loss = 0.1
 
 
-class RegNetY080(RegNetY8GF):
-    """RegNetY-8GF as in the paper and timm: it has 168."""
+class RegNetY8GFPaper(RegNetY8GF):
+    """As in the paper, and in timm as regnety_080: it rounds them to 168."""
 
     max_loss = 1.0

@@ -9,16 +9,8 @@ import jax
 
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.pools import average_pool
-from jaxtrain.models.resnet import (
-    BasicBlock,
-    Block,
-    Bottleneck,
-    ResNet,
-    Stem,
-    conv,
-    conv_alone,
-    conv_and_pool,
-)
+from jaxtrain.models.residual import BasicBlock, Block, Bottleneck, conv
+from jaxtrain.models.resnet import ResNet, Stem, conv_alone, conv_and_pool
 
 
 class PoolingBlock(Block):

@@ -5,7 +5,8 @@ Zagoruyko and Komodakis 2016, arXiv:1605.07146; Xie et al. 2016, arXiv:1611.0543
 
 from typing import Any
 
-from jaxtrain.models.resnet import Bottleneck, ResNet
+from jaxtrain.models.residual import Bottleneck
+from jaxtrain.models.resnet import ResNet
 
 
 class WideBottleneck(Bottleneck):

@@ -8,8 +8,10 @@ from typing import Any
 import jax
 from flax import nnx
 
+from jaxtrain.models.initializers import he_fan_out
 from jaxtrain.models.layers import Layers
-from jaxtrain.models.resnet import BasicBlock, Block, Bottleneck, ResNet, he_normal
+from jaxtrain.models.residual import BasicBlock, Block, Bottleneck
+from jaxtrain.models.resnet import ResNet
 from jaxtrain.models.squeeze_excite import SqueezeExcite
 
 
@@ -22,7 +24,7 @@ class SEBlock(Block):
         # A sixteenth of the channels, rounded to a multiple of 8.
         squeezed = max(8, (out_channels // 16 + 4) // 8 * 8)
         # Initialised as the convolutions, as timm does.
-        self.se = SqueezeExcite(out_channels, squeezed, layers=layers, init=he_normal)
+        self.se = SqueezeExcite(out_channels, squeezed, layers=layers, init=he_fan_out)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
         return self.se(super().residual(x, rngs))

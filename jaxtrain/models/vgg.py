@@ -13,9 +13,9 @@ from flax import nnx
 
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
+from jaxtrain.models.initializers import he_fan_out
 from jaxtrain.models.layers import Layers, Split, scale_channels
 from jaxtrain.models.pools import adaptive_average_pool, flatten, max_pool
-from jaxtrain.models.resnet import he_normal
 
 CHANNELS = (64, 128, 256, 512, 512)
 # Rows and columns that the first dense layer sees.
@@ -71,7 +71,7 @@ class VGG(Model):
             features = scale_channels(CHANNELS[stage - 1], width)
             name = f"stage{stage}_conv{index}"
             made: dict[str, Any] = {
-                name: layers.conv(channels, features, 3, init=he_normal, split=split)
+                name: layers.conv(channels, features, 3, init=he_fan_out, split=split)
             }
             if self.batch_norm:
                 made[name.replace("conv", "norm")] = layers.batch_norm(

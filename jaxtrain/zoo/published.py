@@ -104,5 +104,5 @@ PUBLISHED: dict[str, Published] = {
     "regnet_y_4gf": _imagenet(_paper(79.4, "2003.13678")),
     "regnet_y_8gf": _imagenet(_v1(80.032), _v2(82.828)),
     # Of other widths than torchvision's.
-    "regnety_080": _imagenet(),
+    "regnet_y_8gf_paper": _imagenet(_paper(79.9, "2003.13678")),
 }

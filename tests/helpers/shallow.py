@@ -14,7 +14,8 @@ from jaxtrain.models.mobilenet_v3 import SQUEEZE as HARD_SQUEEZE
 from jaxtrain.models.mobilenet_v3 import MobileNetV3
 from jaxtrain.models.preact_resnet import PreActBottleneck, PreActResNet
 from jaxtrain.models.regnet import RegNet
-from jaxtrain.models.resnet import Bottleneck, ResNet
+from jaxtrain.models.residual import Bottleneck
+from jaxtrain.models.resnet import ResNet
 from jaxtrain.models.resnet_d import PoolingBottleneck, ResNetD
 from jaxtrain.models.resnext import GroupedBottleneck
 from jaxtrain.models.se_resnet import SEBasicBlock

@@ -175,7 +175,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Source("timm", "regnety_080_tv", regnet.TIMM),
         Source("torchvision", "regnet_y_8gf", regnet.TORCHVISION),
     ),
-    "regnety_080": (Source("timm", "regnety_080", regnet.TIMM),),
+    "regnet_y_8gf_paper": (Source("timm", "regnety_080", regnet.TIMM),),
     **{
         name: _vgg(name, model)
         for name, model in MODELS.items()
