@@ -15,7 +15,8 @@ epochs, three epochs of warm-up from 1e-6, weight decay 1e-5, RandAugment 9, era
 with noise, label smoothing 0.1, dropout and stochastic depth 0.2, an average of the
 weights of 0.9999. Our own: eight GPUs and not two, and batch norm over groups of 96;
 RandAugment's operations always of magnitude 27 of 30, which is its 9 of 10, where timm
-applies each to one half of the images and varies the magnitude; bfloat16.
+applies each to one half of the images and varies the magnitude; RMSprop's sum begins at
+0 and not at 1; bfloat16.
 """
 
 from jaxtrain.config import (

@@ -10,7 +10,8 @@ is on the 50,000 images of TFDS's validation split.
 Recipe: that of torchvision's reference scripts ("ResNet",
 https://github.com/pytorch/vision/tree/main/references/classification): batch 256, SGD
 with learning rate 0.1, a tenth of it every 30 of 90 epochs, momentum 0.9, weight decay
-1e-4, batch norm over the 32 images of each GPU. Our own: no decay of biases and norms.
+1e-4, batch norm over the 32 images of each GPU. Our own: no decay of biases and norms;
+the last norm of each block starts at 0, there at 1.
 """
 
 from jaxtrain.config import (

@@ -13,7 +13,8 @@ cutmix 1, label smoothing 0.1; SGD with learning rate 0.5 for batch 1,024, cosin
 five epochs of warm-up from a hundredth, momentum 0.9, weight decay 2e-5, none of norms;
 an average of the weights; evaluated on the centre of 224 of 232 pixels. Our own: the
 average is taken in each step, by the 32nd root of the decay that it has in every 32nd
-there, 1 - 2e-5 x 1,024 x 32 / 600; bfloat16.
+there, 1 - 2e-5 x 1,024 x 32 / 600; the last norm of each block starts at 0, there at
+1; bfloat16.
 """
 
 from jaxtrain.config import (

@@ -8,6 +8,8 @@ from jaxtrain import own
 from jaxtrain.errors import UserError, nearest
 
 T = TypeVar("T")
+# Before the names there are, which may be many.
+NEAREST = " (perhaps you meant {})"
 
 
 class Row(NamedTuple):
@@ -62,8 +64,8 @@ def find_row(table: Mapping[str, T], field: str, name: str) -> T:
     if name not in table:
         known = ", ".join(table)
         raise UserError(
-            f"{field} = {name!r}: expected {known}, or {own.FORMS}"
-            f"{nearest(name, table)}"
+            f"{field} = {name!r}{nearest(name, table, NEAREST, num=3)}: expected "
+            f"{known}, or {own.FORMS}"
         )
     return table[name]
 

@@ -275,6 +275,67 @@ SOURCED = {
         "train.ema_decay": 0.9999,
         "train.label_smoothing": 0.1,
     },
+    # https://huggingface.co/docs/timm/training_script, "EfficientNet-B0 with
+    # RandAugment - 77.7 top-1"; two GPUs with 384 images each, label smoothing and
+    # RMSprop's decays by default.
+    "imagenet_efficientnet_b0": {
+        "data.batch_size": 2 * 384,
+        "data.augment.erasing": 0.2,
+        "data.augment.randaugment_magnitude": 9 * 3,
+        "model.dropout": 0.2,
+        "model.drop_path": 0.2,
+        "optimizer.b2": 0.9,
+        "optimizer.eps": 1e-3,
+        "optimizer.momentum": 0.9,
+        "optimizer.weight_decay": 1e-5,
+        "train.epochs": 450,
+        "train.ema_decay": 0.9999,
+        "train.label_smoothing": 0.1,
+    },
+    # torchvision's README, eight GPUs with 128 images each; the norms of its model;
+    # epsilon and decays of RMSprop in its train.py.
+    "imagenet_mobilenet_v3_large": {
+        "data.batch_size": 8 * 128,
+        "data.augment.erasing": 0.2,
+        "model.dropout": 0.2,
+        "model.norm_epsilon": 1e-3,
+        "optimizer.b2": 0.9,
+        "optimizer.eps": 1e-3,  # 0.0316 squared
+        "optimizer.momentum": 0.9,
+        "optimizer.weight_decay": 1e-5,
+        "train.epochs": 600,
+    },
+    "imagenet_resnet50_torchvision_v1": {
+        "data.batch_size": 8 * 32,
+        "optimizer.learning_rate": 0.1,
+        "optimizer.momentum": 0.9,
+        "optimizer.weight_decay": 1e-4,
+        "train.epochs": 90,
+    },
+    # Those of the ResNet: it names no others for VGGs with batch norm.
+    "imagenet_vgg16_bn": {
+        "data.batch_size": 8 * 32,
+        "optimizer.learning_rate": 0.1,
+        "optimizer.momentum": 0.9,
+        "optimizer.weight_decay": 1e-4,
+        "train.epochs": 90,
+    },
+    # tensorflow/tpu, models/experimental/inception: 0.165 for 256 images.
+    "imagenet_inception_v3": {
+        "data.augment.brightness": 32 / 255,
+        "data.augment.contrast": 0.5,
+        "data.augment.hue": 0.2,
+        "data.augment.saturation": 0.5,
+        "model.aux_weight": 0.4,
+        "model.dropout": 0.2,
+        "optimizer.b2": 0.9,
+        "optimizer.eps": 1.0,
+        "optimizer.learning_rate": 0.165 * 1024 / 256,
+        "optimizer.momentum": 0.9,
+        "optimizer.weight_decay": 4e-5,
+        "train.ema_decay": 0.995,
+        "train.label_smoothing": 0.1,
+    },
 }
 
 
