@@ -588,7 +588,8 @@ def test_unknown_name() -> None:
     with pytest.raises(UserError) as error:
         create(ModelConfig(name="resnet-50"))
     assert "'resnet-50'" in str(error.value)
-    assert str(error.value).endswith("perhaps you meant resnet50")
+    # What may be meant comes first, before the many there are.
+    assert "= 'resnet-50' (perhaps you meant resnet50" in str(error.value)
     for name in MODELS:
         assert name in str(error.value)
     with pytest.raises(UserError, match=", or path/to"):

@@ -351,7 +351,7 @@ def test_an_option_that_is_not_taken_is_an_error(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "sdg"}, "'sdg': expected sgd, adam, .*; perhaps you meant sgd"),
+        ({"name": "sdg"}, r"'sdg' \(perhaps you meant sgd.*\): expected sgd, adam, "),
         ({"name": "adam", "learning_rate": None}, "learning_rate is not set: adam"),
         ({"name": "sgd", "momentum": 0.0, "nesterov": True}, "without momentum"),
         ({"name": "lars", "momentum": 0.0, "nesterov": True}, "without momentum"),

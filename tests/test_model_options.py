@@ -1,0 +1,110 @@
+"""Every option of `model` does something to a family of models, or is refused."""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxtrain.config import ModelConfig
+from jaxtrain.errors import UserError
+from jaxtrain.models import MODELS, NO_OPTIONS
+from jaxtrain.models.base import Model
+from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.efficientnet import EfficientNetB0
+from jaxtrain.models.mobilenet_v2 import MobileNetV2
+from jaxtrain.registry import find_row
+from jaxtrain.training import precision
+from jaxtrain.training.state import split_model
+from jaxtrain.training.step import apply_model
+from tests.helpers.shallow import SHORT, SIZES
+
+# Option -> a value that no model has by default.
+VALUES: dict[str, Any] = {
+    "width": 0.4,
+    "dropout": 0.35,
+    "drop_path": 0.35,
+    "stem": "cifar",
+    "norm_epsilon": 0.05,
+    "padding": "same",
+    "aux_weight": 0.15,
+}
+# What a short family has anyway.
+CHANGED = {"resnet": {"stem"}, "mobilenet": {"padding"}}
+# Every family, short or cut, in the place of its long models.
+QUICK = ["lenet", "resnet18", "vgg11", "convnext", "regnet"]
+FAMILIES = {
+    **{
+        name: ModelConfig(name=name)
+        for name in ("lenet", "convnet", "cnn4", "resnet18", "vgg11", "vgg11_bn")
+    },
+    **{name: ModelConfig(name=name) for name in ("mobilenet_v2", "efficientnet_b0")},
+    **SHORT,
+}
+
+
+@pytest.fixture(autouse=True)
+def cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave of long nets the first two stages."""
+    for model in (MobileNetV2, EfficientNetB0):
+        monkeypatch.setattr(model, "stages", model.stages[:2])
+
+
+def takes(config: ModelConfig) -> set[str]:
+    model = find_row(MODELS, "model.name", config.name)
+    return VALUES.keys() & inspect.signature(model.__init__).parameters.keys()
+
+
+def abstract(config: ModelConfig, size: int, **options: Any) -> Model:
+    own = {k: v for k, v in config.options.items() if k not in options}
+    blueprint = Blueprint(
+        config=dataclasses.replace(config, options=own, **options),
+        policy=precision.parse("fp32"),
+        image_shape=(size, size, 3),
+        num_outputs=4,
+    )
+    return blueprint.abstract()
+
+
+def program(family: str, **options: Any) -> tuple[str, str]:
+    """Return the traced program of a call in training, and what it puts out."""
+    size = SIZES.get(family, 32)
+    model = abstract(FAMILIES[family], size, **options)
+    graphdef, params, state = split_model(model)
+    images = jax.ShapeDtypeStruct((2, size, size, 3), jnp.float32)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    traced, outputs = jax.make_jaxpr(
+        lambda *args: apply_model(graphdef, *args), return_shape=True
+    )(params, state, images, key)
+    return str(traced), str(outputs)
+
+
+def test_the_values_are_of_all_options():
+    names = {field.name for field in dataclasses.fields(ModelConfig)}
+    assert VALUES.keys() == names - set(NO_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in FAMILIES],
+)
+def test_an_option_that_is_taken_changes_the_program(family: str):
+    programs = {
+        option: program(family, **{option: VALUES[option]})
+        for option in takes(FAMILIES[family]) - CHANGED.get(family, set())
+    }
+    programs["none"] = program(family)
+    assert len(set(programs.values())) == len(programs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_option_that_is_not_taken_is_refused(name: str):
+    config = ModelConfig(name=name)
+    for option in VALUES.keys() - takes(config):
+        given = {option: VALUES[option]}
+        with pytest.raises(
+            UserError, match=f"^model.{option} = .* no effect on {name}"
+        ):
+            abstract(config, 96, **given)
