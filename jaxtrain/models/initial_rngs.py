@@ -24,5 +24,5 @@ class _Counted(nnx.RngStream):
 def initial_rngs(key: jax.Array) -> nnx.Rngs:
     """Return what gives the keys that `nnx.Rngs(params=key)` would."""
     rngs = nnx.Rngs()
-    rngs.params = _Counted(key, tag="params")
+    rngs.params = _Counted(key, tag="params")  # pyright: ignore[reportAttributeAccessIssue]
     return rngs
