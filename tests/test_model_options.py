@@ -34,7 +34,7 @@ VALUES: dict[str, Any] = {
 # What a short family has anyway.
 CHANGED = {"resnet": {"stem"}, "mobilenet": {"padding"}}
 # Every family, short or cut, in the place of its long models.
-QUICK = ["lenet", "resnet18", "vgg11", "convnext", "regnet"]
+QUICK = ["lenet", "resnet18", "vgg11", "convnext"]
 FAMILIES = {
     **{
         name: ModelConfig(name=name)
