@@ -118,6 +118,7 @@ def test_it_imports_no_jax_and_makes_the_page():
 
 def test_all_models_are_described_and_their_weights_are_those_that_fit():
     assert set(MODELS) <= set(PUBLISHED)
+    assert list(counted.read()) == list(MODELS), "run benchmarks/zoo.py --write"
     for name, counts in counted.read().items():
         sources = SOURCES.get(name, ())
         assert [tuple(w) for w in counts.weights] == [
