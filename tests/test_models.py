@@ -19,6 +19,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, build, layers, pools
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
+from jaxtrain.models.initial_rngs import initial_rngs
 from tests.helpers.shallow import SHORT
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
@@ -666,3 +667,12 @@ def test_stems_of_inverted_nets(name: str) -> None:
 def test_image_shape_must_be_height_width_channels(shape: Any) -> None:
     with pytest.raises(UserError, match="height, width, channels"):
         create(ModelConfig(name="resnet18"), shape)
+
+
+def test_keys_of_initial_weights_are_those_of_flax():
+    """Counted in Python, as Flax's counter makes deep models slow to trace."""
+    ours, theirs = initial_rngs(jax.random.key(3)), nnx.Rngs(params=3)
+    for _ in range(3):
+        assert (
+            jax.random.key_data(ours.params()) == jax.random.key_data(theirs.params())
+        ).all()

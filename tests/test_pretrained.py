@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.inference import folder
+from jaxtrain.processes import peers
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
 
@@ -88,6 +90,28 @@ def test_a_range_test_begins_with_them_too(trained: Path, tmp_path: Path):
     found = json.loads((tmp_path / "find_lr.json").read_text())["loss"][0]
     # The first batch is that of the run, which begins with these weights.
     assert found == pytest.approx(read_lines(workdir, "train")[0]["loss"], rel=1e-6)
+
+
+def test_fresh_leaves_the_run_that_it_begins_with(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = f"--config {trained}/still.py --workdir {trained}/run --fresh"
+    assert main([*words.split(), "--model.pretrained", f"{trained}/run"]) == 2
+    assert "--fresh would move" in capsys.readouterr().err
+    assert (trained / "run" / "config.json").is_file()
+
+
+def test_all_processes_begin_with_the_same_file(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    def of_two(value: Any) -> list[Any]:
+        return [value, 64 * "f" if isinstance(value, str) else value]
+
+    words = f"--config {trained}/still.py --workdir {tmp_path}/w"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peers, "gather", of_two)
+        assert main([*words.split(), "--model.pretrained", f"{trained}/model"]) == 2
+    assert "is ffffffffffff for process 1" in capsys.readouterr().err
 
 
 WRONG = {
