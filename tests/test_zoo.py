@@ -16,7 +16,7 @@ from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights import identify
 from jaxtrain.models.weights.names import Names
-from jaxtrain.models.weights.sources import SOURCES, Source
+from jaxtrain.models.weights.sources import SOURCES, Source, find
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 from tests.helpers import seeded
@@ -123,3 +123,16 @@ def test_a_file_is_known_by_its_names(ours: str, source: Source) -> None:
     )
     assert found.model.name == ours and found.num_outputs == 1000
     assert dict(found.source.options) == dict(source.options)
+
+
+@pytest.mark.parametrize(("ours", "source"), KNOWN, ids=[key(row[1]) for row in KNOWN])
+def test_options_tell_the_architecture(ours: str, source: Source) -> None:
+    """An export of a model with these options gets the name that the library has."""
+    config = ModelConfig(name=ours, **source.options)  # type: ignore[arg-type]
+    assert find(source.library, config) is source
+
+
+def test_half_of_the_options_of_tensorflow_are_no_model_of_timm() -> None:
+    for options in {"padding": "same"}, {"norm_epsilon": 1e-3}:
+        config = ModelConfig(name="efficientnet_b0", **options)  # type: ignore[arg-type]
+        assert find("timm", config) is None
