@@ -24,7 +24,7 @@ from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
 from tests.helpers.axes import disturb
 from tests.helpers.command import UNOPTIMIZED
-from tests.helpers.shallow import SHORT, SHIFTS, SIZES
+from tests.helpers.shallow import SHIFTS, SHORT, SIZES
 from tests.test_axes import COVER, assert_same
 
 NUM_CLASSES = 4
