@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,9 @@ from jaxtrain.models.weights.sources import (
     Source,
     of_architecture,
 )
+
+# Our name of a model, and the same model there.
+Row = tuple[str, Source]
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 
@@ -81,17 +84,9 @@ def identify(
             )
     else:
         rows = [(name, row) for name, rows in SOURCES.items() for row in rows]
-    rows = sorted(
-        (row for row in rows if _has_ends(stored, row[1])),
-        key=lambda row: (
-            -_num_told(row[1], hint),
-            wanted is not None and wanted.name != row[0],
-            row[1].names.num_strangers(stored),
-            row[1].library != library,
-        ),
-    )
+    rows = [row for row in rows if _has_ends(stored, row[1])]
     best: Identified | None = None
-    for name, source in rows:
+    for name, source in _in_order(rows, stored, library, hint, wanted):
         found = _try(stored, name, source)
         if not found.differences:
             if architecture is None and not _num_told(source, hint):
@@ -108,6 +103,27 @@ def identify(
         f"{where} does not fit {best.source.architecture}, the nearest model that is "
         f"known (model.name = {best.model.name!r}): {best.differences}"
     )
+
+
+def _in_order(
+    rows: list[Row],
+    stored: Shapes,
+    library: Library,
+    hint: str,
+    wanted: ModelConfig | None,
+) -> Iterator[Row]:
+    """Yield the likeliest models first."""
+
+    def told(row: Row) -> tuple[Any, ...]:
+        return -_num_told(row[1], hint), row[1].library != library
+
+    yield from sorted((row for row in rows if _num_told(row[1], hint)), key=told)
+
+    def likely(row: Row) -> tuple[Any, ...]:
+        other = wanted is not None and wanted.name != row[0]
+        return other, row[1].names.num_strangers(stored), row[1].library != library
+
+    yield from sorted((row for row in rows if not _num_told(row[1], hint)), key=likely)
 
 
 def _num_told(source: Source, hint: str) -> int:
