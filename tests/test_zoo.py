@@ -129,10 +129,11 @@ def test_a_file_is_known_by_its_names(ours: str, source: Source) -> None:
 def test_options_tell_the_architecture(ours: str, source: Source) -> None:
     """An export of a model with these options gets the name that the library has."""
     config = ModelConfig(name=ours, **source.options)  # type: ignore[arg-type]
-    assert find(source.library, config) is source
+    shape = (source.image_size, source.image_size, 3)
+    assert find(source.library, config, shape) is source
 
 
 def test_half_of_the_options_of_tensorflow_are_no_model_of_timm() -> None:
     for options in {"padding": "same"}, {"norm_epsilon": 1e-3}:
         config = ModelConfig(name="efficientnet_b0", **options)  # type: ignore[arg-type]
-        assert find("timm", config) is None
+        assert find("timm", config, (224, 224, 3)) is None
