@@ -15,7 +15,7 @@ from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import axis_sizes
 from tests.helpers.axes import compare
-from tests.helpers.command import unoptimized_with_devices
+from tests.helpers.command import with_devices
 
 NUM_DEVICES = 8
 
@@ -144,7 +144,7 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
         for group in groups
         for mesh in group["meshes"]
     ]
-    lines = unoptimized_with_devices(NUM_DEVICES, compare, name, cases)
+    lines = with_devices(NUM_DEVICES, compare, name, cases)
     assert [line["case"] for line in lines] == cases
     # Hundreds of values of about 1, each a sum of thousands: about 1e-14; a part that
     # is missing, or counted twice, gives 1e-6 and more.

@@ -1,6 +1,5 @@
 """Every family of models trains, in every precision, on any devices."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -23,12 +22,10 @@ from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
 from tests.helpers.axes import disturb
-from tests.helpers.command import UNOPTIMIZED
 from tests.helpers.shallow import SHIFTS, SHORT, SIZES
 from tests.test_axes import COVER, assert_same
 
 NUM_CLASSES = 4
-jit = partial(jax.jit, compiler_options=UNOPTIMIZED)
 
 
 def blueprint(name: str, policy: str, num_groups: int = 1) -> Blueprint:
@@ -48,13 +45,13 @@ def test_every_array_is_trained(name: str) -> None:
     """Three steps lower the loss, and change every parameter and statistic."""
     made = blueprint(name, "fp32")
     graphdef = nnx.graphdef(made.abstract())
-    init = jit(lambda key: split_model(made.build(nnx.Rngs(key)))[1:])
+    init = jax.jit(lambda key: split_model(made.build(nnx.Rngs(key)))[1:])
     params, state = init(jax.random.key(0, impl="rbg"))
     start = disturb(params), state
     images = jax.random.normal(jax.random.key(1), (8, *made.image_shape))
     labels = jnp.arange(8) % NUM_CLASSES
 
-    @jit
+    @jax.jit
     def step(params: Any, state: Any, key: jax.Array) -> tuple[jax.Array, Any, Any]:
         def loss(params: Any) -> tuple[jax.Array, Any]:
             outputs, new = apply_model(graphdef, params, state, images, key)
@@ -185,7 +182,7 @@ def test_onnx_computes_the_same(name: str) -> None:
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     found = np.asarray(session.run(None, {"images": images})[0])
-    expected = np.asarray(jit(run)(images))
+    expected = np.asarray(jax.jit(run)(images))
     # Float32 of some twenty layers, in another order.
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 

@@ -617,7 +617,7 @@ def test_option_without_effect(config: ModelConfig, message: str) -> None:
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("name", [*SHALLOW, *OTHERS])
+@pytest.mark.parametrize("name", SHALLOW)
 def test_smallest_image(name: str) -> None:
     size = MODELS[name].min_size
     products = trace(abstract(TINY[name], (size, size, 1)), (size, size, 1))
@@ -627,6 +627,18 @@ def test_smallest_image(name: str) -> None:
             create(TINY[name], shape)
         for part in (str(shape), name, f"{size}x{size}"):
             assert part in str(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHORT)
+def test_smallest_image_of_a_family(name: str) -> None:
+    """It leaves every layer something; one pixel less is refused."""
+    config = SHORT[name]
+    size = abstract(config, (224, 224, 3)).min_size
+    products = trace(abstract(config, (size, size, 3)), (size, size, 3))
+    assert all(min(product.y.shape) > 0 for product in products)
+    with pytest.raises(UserError, match=f"from {size}x{size} pixels up"):
+        create(config, (size, size - 1, 3))
 
 
 def test_smallest_image_may_depend_on_options() -> None:

@@ -184,7 +184,7 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"schedule": "cosin"}, "'cosin'.*constant, cosine, .*linear.*meant cosine"),
+        ({"schedule": "cosin"}, "'cosin'.*meant cosine.*constant, cosine, .*linear"),
         (
             {"schedule": "zzz"},
             "'zzz': expected constant, .*, one_cycle, or path/to/file.py:name",

@@ -23,11 +23,6 @@ from jaxtrain.cli import main
 from tests.helpers.forked import ROOT, Forked
 
 DEVICES, X64 = "JAX_NUM_CPU_DEVICES", "JAX_ENABLE_X64"
-# Of XLA, for large programs that run once: compiled in about half of the time.
-UNOPTIMIZED = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-}
 
 
 @dataclass(frozen=True)
@@ -94,18 +89,7 @@ def log_to(stream: io.StringIO) -> Iterator[None]:
 
 def with_devices(num: int, function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of a module in a process that has so many simulated devices."""
-    return _call(_server(num), function, args)
-
-
-def unoptimized_with_devices(num: int, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of a module in such a process that compiles `UNOPTIMIZED`."""
-    flags = " ".join(f"--{name}={value}" for name, value in UNOPTIMIZED.items())
-    return _call(_server(num, flags), function, args)
-
-
-def _call(
-    link: "Connection[Any, Any]", function: Callable[..., Any], args: tuple[Any, ...]
-) -> Any:
+    link = _server(num)
     link.send((function, args))
     returned, error = link.recv()
     if error is not None:
@@ -114,9 +98,8 @@ def _call(
 
 
 @functools.cache
-def _server(num: int, xla_flags: str = "") -> "Connection[Any, Any]":
+def _server(num: int) -> "Connection[Any, Any]":
     """Start a process with so many devices, which lives as long as this one."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {xla_flags}".strip()
     with Listener(family="AF_UNIX") as listener:
         server = Forked(
             [
@@ -125,7 +108,7 @@ def _server(num: int, xla_flags: str = "") -> "Connection[Any, Any]":
                 str(listener.address),
             ],
             cwd=ROOT,
-            env={**os.environ, DEVICES: str(num), "XLA_FLAGS": flags},
+            env={**os.environ, DEVICES: str(num)},
         )
         link = listener.accept()
     atexit.register(server.wait)
