@@ -33,7 +33,6 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models import MODELS
 from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.shallow import SHORT
 
 RUN = recipe(
     data='DataConfig(source="digits", batch_size=64)',
@@ -112,13 +111,6 @@ def test_every_model_is_the_same_in_onnx(name: str, options: dict[str, Any]):
     assert count["Transpose"] == 1
     assert not count["Mul"] and not count["BatchNormalization"]
     assert count["Reshape"] == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHORT)
-def test_every_family_is_the_same_in_onnx(name: str):
-    count = assert_same_in_onnx(untrained(SHORT[name]))
-    assert count["Transpose"] == 1
 
 
 def assert_same_in_onnx(model: TrainedModel) -> Counter[str]:
