@@ -1,6 +1,7 @@
 """Freezing, rates by layer and `fine_tune` with every other choice of a run."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,7 +13,7 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig, ParallelConfig, to_json
 from jaxtrain.errors import UserError
-from tests.helpers.command import with_devices
+from tests.helpers.command import float64, with_devices
 from tests.helpers.layered import EPOCH, Steps, by_path, layered, take_steps
 from tests.helpers.numerics import TOLERANCE
 from tests.helpers.recipes import write_recipe
@@ -197,7 +198,9 @@ def test_find_lr_looks_at_the_first_phase(tmp_path: Path):
     config = layered({"fine_tune": True}, {"name": "adamw"}, precision="fp32")
     path = write(tmp_path, config)
     words = f"--config {path} --out {tmp_path} --steps 30 --start 1e-4 --end 10"
-    assert main(["find-lr", *words.split()]) == 0
+    # As `take_steps`: the random numbers of dropout have the widest type there is.
+    with float64(enable=True):
+        assert main(["find-lr", *words.split()]) == 0
     losses = json.loads((tmp_path / "find_lr.json").read_text())["loss"]
     # The first steps of a run in which the head alone is ever trained.
     alone = layered(
@@ -231,7 +234,7 @@ def test_kept_features_go_with_stops_evaluations_and_early_stopping(tmp_path: Pa
     assert read_lines(one, "train") == read_lines(other, "train")
     assert read_lines(one, "eval") == read_lines(other, "eval")
     assert len(read_lines(one, "eval")) > 1
-    assert main(["evaluate", "--workdir", str(one)]) == 0
-    again = json.loads((one / "evaluation.json").read_text())
-    text = json.dumps(again)
-    assert str(read_summary(one)["eval"]["loss"])[:6] in text
+    assert main(["evaluate", "--workdir", str(one), "--checkpoint", "latest"]) == 0
+    text = (one / "evaluation.json").read_text()
+    found = [float(loss) for loss in re.findall(r'"loss": ([0-9.e-]+)', text)]
+    assert any(np.isclose(found, read_summary(one)["eval"]["loss"], rtol=1e-3))
