@@ -11,7 +11,10 @@ import rich.console
 def tell(message: str) -> None:
     """Write a line to standard error, if that still leads anywhere."""
     with contextlib.suppress(OSError):
-        print(printable(message), file=sys.stderr, flush=True)
+        # One write: `print` makes two of it where Python does not buffer, and another
+        # process that shares standard error may come between.
+        sys.stderr.write(f"{printable(message)}\n")
+        sys.stderr.flush()
 
 
 def printable(text: str) -> str:
