@@ -37,6 +37,11 @@ class Layout:
     split_dims: Mapping[str, int | None]
     shard_params: bool = True
 
+    @property
+    def platform(self) -> str:
+        """Of the devices, which may be another than JAX's default: `cpu`, `gpu`."""
+        return self.mesh.devices.flat[0].platform
+
     def state(self, state: Any) -> Any:
         """Return the shardings of a whole TrainState."""
         fields = {"opt_state", "ema_params"}

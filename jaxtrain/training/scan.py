@@ -10,16 +10,21 @@ Carry = TypeVar("Carry")
 
 
 def repeat(
-    body: Callable[[Carry, Any], tuple[Carry, Any]], carry: Carry, xs: Any
+    body: Callable[[Carry, Any], tuple[Carry, Any]],
+    carry: Carry,
+    xs: Any,
+    platform: str | None = None,
 ) -> tuple[Carry, Any]:
     """Do what `jax.lax.scan(body, carry, xs)` does.
+
+    `platform` is that of the devices it is compiled for; None: JAX's default.
 
     On CPU, and for a single pass, the body is written out once for each pass: XLA:CPU
     runs a convolution in a loop body on a slow path (measured: 20 times slower), and
     `scan(..., unroll=True)` still gives it a loop, of one pass.
     """
     length = jax.tree.leaves(xs)[0].shape[0]
-    if length > 1 and jax.default_backend() != "cpu":
+    if length > 1 and (platform or jax.default_backend()) != "cpu":
         return jax.lax.scan(body, carry, xs)
     results = []
     for i in range(length):

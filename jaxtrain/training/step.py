@@ -86,7 +86,8 @@ def make_train_step(
             return micro_step(carry, micro_batch, jax.random.fold_in(key, index))
 
         parts = jax.tree.map(lambda x: micro_batches(x, num_micro), batch)
-        carry, metrics = repeat(body, carry, (jnp.arange(num_micro), parts))
+        xs = (jnp.arange(num_micro), parts)
+        carry, metrics = repeat(body, carry, xs, layout.platform)
         return carry, jax.tree.map(jnp.mean, metrics)
 
     def gradients(
@@ -132,7 +133,10 @@ def make_train_step(
         state: TrainState, root: jax.Array, data: Any, batches: Batch
     ) -> tuple[TrainState, Metrics]:
         return repeat(
-            lambda state, batch: one_step(state, root, data, batch), state, batches
+            lambda state, batch: one_step(state, root, data, batch),
+            state,
+            batches,
+            layout.platform,
         )
 
     return train_step
