@@ -8,6 +8,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from jaxtrain.config import Preset
 
@@ -34,14 +37,18 @@ class Collective:
       dtype: of the payload in HLO's names, such as f32; several are joined by "+".
       bytes: the payload of one device. all-reduce, reduce-scatter, all-to-all and
         collective-permute: the operands; all-gather: the result.
-      group_size: devices that exchange with each other; for a collective-permute, all
-        that send or receive.
+      group: devices that exchange with each other, those of the first group; for a
+        collective-permute, all that send or receive.
     """
 
     kind: str
     dtype: str
     bytes: int
-    group_size: int
+    group: tuple[int, ...]
+
+    @property
+    def group_size(self) -> int:
+        return len(self.group)
 
     @property
     def wire_bytes(self) -> float:
@@ -74,20 +81,25 @@ def list_collectives(hlo: str) -> list[Collective]:
         match = _OPERATION.match(line)
         if match:
             result, kind, is_start = match.groups()
-            size = _group_size(kind, line, hlo)
+            group = _group(kind, line, hlo)
+            size = len(group)
             payload = _payload(kind, result, is_start=bool(is_start))
             dtype, num_bytes = _dtype_and_bytes(payload)
             if kind == "reduce-scatter" and not is_start:
                 num_bytes *= size  # The text tells the result; operands are larger.
             if size > 1:
-                found.append(Collective(kind, dtype, num_bytes, size))
+                found.append(Collective(kind, dtype, num_bytes, group))
     return found
 
 
-def summarize(collectives: Sequence[Collective]) -> dict[str, dict[str, int]]:
-    """Return `count` and the sum of `bytes` of each kind that occurs."""
+def summarize(collectives: Sequence[Collective]) -> dict[str, dict[str, Any]]:
+    """Return `count`, the sum of `bytes` and the `dtypes` of each kind that occurs."""
     return {
-        kind: {"count": len(group), "bytes": sum(c.bytes for c in group)}
+        kind: {
+            "count": len(group),
+            "bytes": sum(c.bytes for c in group),
+            "dtypes": sorted({name for c in group for name in c.dtype.split("+")}),
+        }
         for kind in KINDS
         if (group := [c for c in collectives if c.kind == kind])
     }
@@ -147,6 +159,11 @@ def _elements(tuple_type: str) -> list[str]:
     return parts
 
 
+def array_bytes(types: str) -> int:
+    """Return the bytes of all arrays in a type, such as `(f32[2,3], pred[])`."""
+    return _dtype_and_bytes(types)[1]
+
+
 def _dtype_and_bytes(types: str) -> tuple[str, int]:
     arrays = _ARRAY.findall(types)
     bits = 0
@@ -162,34 +179,55 @@ def _bits(dtype: str) -> int:
     return int(width[0]) if width else 8  # pred
 
 
-def _group_size(kind: str, line: str, hlo: str) -> int:
+def _group(kind: str, line: str, hlo: str) -> tuple[int, ...]:
+    """Return the devices of the first group that exchange with each other."""
     if kind == "collective-permute":
         pairs = _PAIRS.search(line)
         moves = re.findall(r"(\d+),(\d+)", pairs[1] if pairs else "")
-        return len({n for a, b in moves if a != b for n in (a, b)}) or 1
+        return tuple(dict.fromkeys(int(n) for a, b in moves if a != b for n in (a, b)))
     groups = line.partition("replica_groups=")[2]
-    if iota := re.match(r"\[(\d+),(\d+)\]<=", groups):
-        return int(iota[2])
+    if iota := re.match(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", groups):
+        ids = _ids(iota[3], iota[4]).reshape(int(iota[1]), int(iota[2]))
+        return tuple(ids[0].tolist())
     if explicit := re.match(r"\{\{([\d,]*)\}", groups):
-        return len(explicit[1].split(","))
+        return tuple(int(n) for n in explicit[1].split(","))
     if groups.startswith("mesh["):
-        return _mesh_group_size(groups)
+        return _mesh_group(groups)
     if groups.startswith("{}"):  # All devices in one group.
-        return _header_count(hlo, "num_partitions") * _header_count(
+        size = _header_count(hlo, "num_partitions") * _header_count(
             hlo, "replica_count"
         )
+        return tuple(range(size))
     raise ValueError(f"unknown form of replica_groups: {line.strip()}")
 
 
-def _mesh_group_size(groups: str) -> int:
-    """Return the size of groups along axes: `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
+def _ids(sizes: str, order: str | None) -> np.ndarray:
+    """Return the devices, in the order that `[2,4]T(1,0)` gives them."""
+    shape = [int(n) for n in sizes.split(",")]
+    ids = np.arange(math.prod(shape)).reshape(shape)
+    return ids.transpose([int(n) for n in order.split(",")]) if order else ids
+
+
+def _mesh_group(groups: str) -> tuple[int, ...]:
+    """Return the first group along axes: `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
 
     The last is a part of an axis: its size is 2, the size of the parts before it 1.
     """
     mesh, _, axes = groups.partition("{")
-    sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh))
-    chosen = re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", axes.partition("}")[0])
-    return math.prod(int(part or sizes[axis]) for axis, part in chosen)
+    sizes = {name: int(n) for name, n in re.findall(r"'(\w+)'=(\d+)", mesh)}
+    order = re.search(r"device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?", mesh)
+    ids = _ids(*order.groups()) if order else np.arange(math.prod(sizes.values()))
+    ids = ids.reshape(*sizes.values())
+    place: list[Any] = [0] * ids.ndim
+    for axis, before, size in re.findall(
+        r"'(\w+)'(?::\((\d+)\)(\d+))?", axes.partition("}")[0]
+    ):
+        whole = sizes[axis]
+        # The part is one digit of the index along the axis: the others stay 0.
+        step = whole // (int(before) * int(size)) if size else 1
+        count = int(size) if size else whole
+        place[list(sizes).index(axis)] = slice(0, step * count, step)
+    return tuple(ids[tuple(place)].reshape(-1).tolist())
 
 
 def _header_count(hlo: str, name: str) -> int:

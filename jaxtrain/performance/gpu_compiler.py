@@ -1,0 +1,160 @@
+"""Compile for a GPU that is not there: in an environment that has XLA's GPU compiler.
+
+The compiler is JAX's CUDA plugin. Where it is installed without a GPU, every start of
+JAX warns; so it has an environment of its own, and its own process.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+
+from jaxtrain.errors import UserError
+from jaxtrain.performance.targets import Target
+
+FOLDER = ".venv-gpu-compiler"
+# Another place of the environment.
+VARIABLE = "JAXTRAIN_GPU_COMPILER"
+FIX = f"`make gpu-compiler` makes {FOLDER}; ${VARIABLE} names another place of it"
+PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
+ROOT = Path(__file__).parents[2]
+
+
+def find() -> Path:
+    """Return the Python of the environment: this one, if it has the compiler.
+
+    Raises:
+      UserError: there is none.
+    """
+    if any(importlib.util.find_spec(p.replace("-", "_")) for p in PLUGINS):
+        return Path(sys.executable)
+    given = os.environ.get(VARIABLE)
+    for folder in [Path(given)] if given else [Path(FOLDER), ROOT / FOLDER]:
+        python = folder / "bin" / "python"
+        if python.exists():
+            return python
+    where = f"${VARIABLE} = {given}" if given else f"no {FOLDER}"
+    raise UserError(f"compiling for a GPU needs XLA's GPU compiler ({where}): {FIX}")
+
+
+def check_versions() -> None:
+    """Raise UserError if the plugin here is of another version than JAX is."""
+    version = importlib.metadata.version("jaxlib")
+    found = {}
+    for name in PLUGINS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if version not in found.values():
+        told = ", ".join(f"{name} {v}" for name, v in found.items()) or "no plugin"
+        raise UserError(
+            f"XLA's GPU compiler must be of JAX's version, {version}; there is {told}: "
+            f"{FIX}"
+        )
+
+
+def devices(target: Target) -> Sequence[Any]:
+    """Return stand-ins for the devices of `target`, for a mesh to compile for.
+
+    Raises:
+      UserError: XLA cannot compile for it.
+    """
+    from jax.experimental import topologies
+
+    assert target.gpu is not None and target.num_devices is not None
+    each = target.num_devices // target.num_nodes
+    try:
+        topology = topologies.get_topology_desc(
+            platform="cuda",
+            target_config=target.gpu.description(),
+            topology=f"1x{target.num_nodes}x{each}",
+        )
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"JAX {jax.__version__} cannot compile for {target}: {error}"
+        ) from None
+    return topology.devices
+
+
+def environment(target: Target) -> dict[str, str]:
+    """Return the environment of a process that compiles for `target`."""
+    env = dict(os.environ)
+    paths = [str(ROOT), env.get("PYTHONPATH", "")]
+    env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    if target.gpu is not None:
+        # Without the first JAX would look for a driver, without the second it would
+        # give up where there is none. What runs meanwhile, runs on the CPU.
+        env |= {
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+            "JAX_PLATFORMS": "cpu",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        }
+    elif target.num_devices is not None:
+        env |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(target.num_devices)}
+    return env
+
+
+def call(module: str, job: Any, target: Target) -> Any:
+    """Run `python -m module` on a pickled job, and return what it answers.
+
+    Args:
+      module: that calls `answer`.
+      job: any value that can be pickled.
+      target: what it compiles for, on which Python and environment depend.
+
+    Raises:
+      UserError: as the module did; the environment is missing or of another version;
+        or the process was killed.
+    """
+    python = find() if target.gpu is not None else Path(sys.executable)
+    result = subprocess.run(
+        [str(python), "-m", module],
+        input=pickle.dumps(job),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(target),
+        check=False,
+    )
+    if result.returncode < 0:
+        raise UserError(
+            f"the process that compiles for {target} was killed by signal "
+            f"{-result.returncode}, perhaps for want of memory: try fewer at once"
+        )
+    try:
+        kind, value = pickle.loads(result.stdout)
+    except (pickle.UnpicklingError, EOFError, ValueError):
+        _fail(python, result.stderr.decode(errors="replace"))
+    if kind == "error":
+        raise UserError(value)
+    return value
+
+
+def answer(work: Any) -> None:
+    """Read a job from standard input, do `work(job)`, and write what it returns."""
+    job = pickle.load(sys.stdin.buffer)
+    # What others print must not come into the answer.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        reply = ("value", work(job))
+    except UserError as error:
+        reply = ("error", str(error))
+    with out:
+        pickle.dump(reply, out)
+
+
+def _fail(python: Path, stderr: str) -> NoReturn:
+    """Raise what a process that did not answer came to."""
+    missing = [line for line in stderr.splitlines() if "ModuleNotFoundError" in line]
+    if missing:
+        raise UserError(f"{python}: {missing[-1]}: {FIX}")
+    raise RuntimeError(f"{python} ended without an answer:\n{stderr[-4000:]}")
