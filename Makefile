@@ -2,6 +2,7 @@
 # make test    set up .venv and run the tests
 # make fashion-mnist   prepare the real Fashion-MNIST of Debian's dataset-fashion-mnist
 #              for the tests that read it, in an environment with TensorFlow
+# make gpu-compiler   set up what compiles for a GPU without one (main.py plan)
 # make check   what is run before every change lands: format, lint, types, all tests
 
 PYTHON ?= python3
@@ -9,10 +10,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+GPU_COMPILER := .venv-gpu-compiler
 PREPARE := .venv-prepare
 FASHION_MNIST := .data/tfds/fashion_mnist
 
-.PHONY: train test test-slow lint check fashion-mnist clean
+.PHONY: train test test-slow lint check fashion-mnist gpu-compiler clean
 
 train: $(STAMP)
 	$(BIN)/python main.py --config configs/digits.py
@@ -39,6 +41,14 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
+gpu-compiler: $(GPU_COMPILER)/.installed
+
+$(GPU_COMPILER)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(GPU_COMPILER)
+	$(GPU_COMPILER)/bin/python -m pip install --quiet --upgrade pip
+	$(GPU_COMPILER)/bin/python -m pip install --quiet -c constraints.txt -e '.[gpu-compiler]'
+	touch $@
+
 fashion-mnist: $(FASHION_MNIST)
 
 $(FASHION_MNIST):
@@ -49,4 +59,4 @@ $(FASHION_MNIST):
 		--manual-dir /usr/share/datasets/fashion-mnist --data-dir .data/tfds
 
 clean:
-	rm -rf $(VENV) $(PREPARE) .data .hypothesis .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(PREPARE) $(GPU_COMPILER) .data .hypothesis .pytest_cache .ruff_cache *.egg-info

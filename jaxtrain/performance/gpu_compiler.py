@@ -10,7 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -103,22 +103,22 @@ def environment(target: Target) -> dict[str, str]:
     return env
 
 
-def call(module: str, job: Any, target: Target) -> Any:
-    """Run `python -m module` on a pickled job, and return what it answers.
+def call(function: Callable[[Any], Any], job: Any, target: Target) -> Any:
+    """Return `function(job)`, carried out in a process that compiles for `target`.
 
     Args:
-      module: that calls `answer`.
+      function: of a module.
       job: any value that can be pickled.
-      target: what it compiles for, on which Python and environment depend.
+      target: on which Python and environment depend.
 
     Raises:
-      UserError: as the module did; the environment is missing or of another version;
+      UserError: as the function did; the environment is missing or of another version;
         or the process was killed.
     """
     python = find() if target.gpu is not None else Path(sys.executable)
     result = subprocess.run(
-        [str(python), "-m", module],
-        input=pickle.dumps(job),
+        [str(python), "-c", f"from {__name__} import answer; answer()"],
+        input=pickle.dumps((function, job)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(target),
@@ -127,7 +127,8 @@ def call(module: str, job: Any, target: Target) -> Any:
     if result.returncode < 0:
         raise UserError(
             f"the process that compiles for {target} was killed by signal "
-            f"{-result.returncode}, perhaps for want of memory: try fewer at once"
+            f"{-result.returncode}, perhaps for want of memory: try a smaller model or "
+            "fewer layouts at once"
         )
     try:
         kind, value = pickle.loads(result.stdout)
@@ -138,14 +139,14 @@ def call(module: str, job: Any, target: Target) -> Any:
     return value
 
 
-def answer(work: Any) -> None:
-    """Read a job from standard input, do `work(job)`, and write what it returns."""
-    job = pickle.load(sys.stdin.buffer)
+def answer() -> None:
+    """Carry out what comes on standard input, and write what it returns."""
     # What others print must not come into the answer.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    function, job = pickle.load(sys.stdin.buffer)
     try:
-        reply = ("value", work(job))
+        reply = ("value", function(job))
     except UserError as error:
         reply = ("error", str(error))
     with out:

@@ -1,0 +1,152 @@
+"""What the compiled step of a config takes of each device, for any target."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.parallel import devices
+from jaxtrain.performance import collectives, gpu_compiler
+from jaxtrain.performance.measure import bytes_per_device, compile_step, peak_bytes
+from jaxtrain.performance.program import Program, read_program
+from jaxtrain.performance.targets import Target
+from jaxtrain.run.settle import settle
+from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.training.state import num_params
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Of a step on one device, but for what is said to be of all.
+
+    Attributes:
+      platform: of the devices: gpu or cpu.
+      device_kind: as JAX names them.
+      num_devices: of all nodes.
+      mesh: sizes of the axes that are not 1.
+      batch_size: of all devices.
+      num_params: of the model.
+      state_bytes: of what a step hands on to the next: parameters, optimizer state.
+      input_bytes: of the batch, or of the whole data set where it is kept there.
+      peak_bytes: of all that is alive at once, as the compiler plans it.
+      checkpoint_bytes: of the whole state, wherever it lies.
+      num_kernels: launches.
+      hbm_bytes: that they read and write (see `Program`).
+      flops: of convolutions and matrix products.
+      compute: dtypes of products -> FLOPs in them.
+      kernels: bytes and FLOPs of each launch, most of them alike: (bytes, flops, runs).
+      collectives: kind -> count, bytes, dtypes, and the part that may overlap.
+      exchanges: kind, bytes sent as a ring, and the first group, of each collective.
+      compile_seconds: of tracing and compiling.
+    """
+
+    platform: str
+    device_kind: str
+    num_devices: int
+    mesh: dict[str, int]
+    batch_size: int
+    num_params: int
+    state_bytes: int
+    input_bytes: int
+    peak_bytes: int
+    checkpoint_bytes: int
+    num_kernels: int
+    hbm_bytes: int
+    flops: int
+    kernels: list[tuple[int, int, int]]
+    collectives: dict[str, dict[str, Any]]
+    exchanges: list[tuple[str, float, list[int]]]
+    compile_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Configs to compile for a target, one after the other."""
+
+    configs: Sequence[Config]
+    target: Target
+
+
+def compile_facts(job: Job) -> list[Facts | str]:
+    """Compile each config; return its facts, or why it cannot be (a user's mistake).
+
+    To be called in a process whose devices are the target's (`gpu_compiler.call`).
+    """
+    stand_ins = None
+    if job.target.gpu is not None:
+        gpu_compiler.check_versions()
+        devices.start("cpu")
+        stand_ins = gpu_compiler.devices(job.target)
+    else:
+        devices.start("auto")
+    return [_facts_or_error(config, stand_ins) for config in job.configs]
+
+
+def _facts_or_error(config: Config, stand_ins: Sequence[Any] | None) -> Facts | str:
+    try:
+        settled = settle(config)
+        trained = settled.trained
+        setup = build_setup(settled.config, devices=stand_ins, trained=trained)
+        start = time.perf_counter()
+        program = compile_step(setup)
+        return _facts(setup, program, time.perf_counter() - start)
+    except UserError as error:
+        return str(error)
+
+
+def _facts(setup: Setup, program: jax.stages.Compiled, seconds: float) -> Facts:
+    text = program.as_text() or ""
+    counted = read_program(text)
+    found = collectives.list_collectives(text)
+    overlapped = counted.overlapped()
+    sums = {
+        kind: {**value, "overlapped": overlapped.get(kind, 0.0)}
+        for kind, value in collectives.summarize(found).items()
+    }
+    plan: Any = program.memory_analysis()
+    state = bytes_per_device(setup.abstract_state)
+    device = setup.mesh.devices.flat[0]
+    whole = jax.tree.leaves(setup.abstract_state)
+    return Facts(
+        platform=device.platform,
+        device_kind=device.device_kind,
+        num_devices=setup.mesh.size,
+        mesh={axis: n for axis, n in setup.mesh.shape.items() if n > 1},
+        batch_size=setup.timetable.batch_size,
+        num_params=num_params(setup.abstract_state.params),
+        state_bytes=state,
+        input_bytes=max(0, plan.argument_size_in_bytes - state),
+        peak_bytes=peak_bytes(program),
+        checkpoint_bytes=sum(x.size * x.dtype.itemsize for x in whole),
+        num_kernels=counted.num_kernels,
+        hbm_bytes=counted.hbm_bytes,
+        flops=counted.flops or _flops_by_xla(program),
+        kernels=_launches(counted),
+        collectives=sums,
+        exchanges=[(c.kind, c.wire_bytes, list(c.group)) for c in found],
+        compile_seconds=seconds,
+    )
+
+
+def _launches(program: Program) -> list[tuple[int, int, int]]:
+    """Return bytes and FLOPs of the kernels, and how often each pair occurs."""
+    launches: dict[tuple[int, int], int] = {}
+    for kernel in program.kernels:
+        key = kernel.bytes, kernel.flops
+        launches[key] = launches.get(key, 0) + kernel.runs
+    return [(*key, runs) for key, runs in launches.items()]
+
+
+def _flops_by_xla(program: jax.stages.Compiled) -> int:
+    """Return XLA's own count, which it has for CPUs alone."""
+    costs: Any = program.cost_analysis() or {}
+    return int(costs.get("flops", 0))
+
+
+def as_json(facts: Facts) -> dict[str, Any]:
+    return dataclasses.asdict(facts)
