@@ -37,6 +37,7 @@ COMMANDS = {
     "models": "jaxtrain.commands.models",
     "find-lr": "jaxtrain.commands.find_lr",
     "scale": "jaxtrain.commands.scale",
+    "plan": "jaxtrain.commands.plan",
     "evaluate": "jaxtrain.commands.evaluate",
     "predict": "jaxtrain.commands.predict",
     "export": "jaxtrain.commands.export",

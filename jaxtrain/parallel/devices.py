@@ -111,18 +111,26 @@ def _keep_freed_memory() -> None:
         mallopt(M_ARENA_MAX, 1)
 
 
+def cache_folder(name: str) -> Path | None:
+    """Make a folder in the user's cache; return None where nothing can be kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if cache.startswith("~"):
+        return None  # The user has no home.
+    folder = Path(cache, "jaxtrain", name)
+    try:
+        # Private: a program in it is code that a later run executes.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
 def _enable_compilation_cache() -> None:
     """Cache compiled programs in $JAX_COMPILATION_CACHE_DIR or the user's cache."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        if cache.startswith("~"):
-            return  # The user has no home.
-        directory = Path(cache, "jaxtrain", "xla")
-        try:
-            # Private: a program in it is code that a later run executes.
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
-            return  # Without a folder to write to there is just no cache.
-        jax.config.update("jax_compilation_cache_dir", str(directory))
+        folder = cache_folder("xla")
+        if folder is None:
+            return
+        jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -1,12 +1,13 @@
 """What the compiled step of a config takes of each device, for any target."""
 
-import dataclasses
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
@@ -17,6 +18,7 @@ from jaxtrain.performance.program import Program, read_program
 from jaxtrain.performance.targets import Target
 from jaxtrain.run.settle import settle
 from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import num_params
 
 
@@ -27,6 +29,7 @@ class Facts:
     Attributes:
       platform: of the devices: gpu or cpu.
       device_kind: as JAX names them.
+      usable_bytes: of a device's memory; None: a device that is not here.
       num_devices: of all nodes.
       mesh: sizes of the axes that are not 1.
       batch_size: of all devices.
@@ -37,8 +40,8 @@ class Facts:
       checkpoint_bytes: of the whole state, wherever it lies.
       num_kernels: launches.
       hbm_bytes: that they read and write (see `Program`).
-      flops: of convolutions and matrix products.
-      compute: dtypes of products -> FLOPs in them.
+      flops: of convolutions and matrix products; on a CPU XLA's count of all.
+      products: their dtype, as the keys of `Gpu.peaks`.
       kernels: bytes and FLOPs of each launch, most of them alike: (bytes, flops, runs).
       collectives: kind -> count, bytes, dtypes, and the part that may overlap.
       exchanges: kind, bytes sent as a ring, and the first group, of each collective.
@@ -47,6 +50,7 @@ class Facts:
 
     platform: str
     device_kind: str
+    usable_bytes: int | None
     num_devices: int
     mesh: dict[str, int]
     batch_size: int
@@ -58,6 +62,7 @@ class Facts:
     num_kernels: int
     hbm_bytes: int
     flops: int
+    products: str
     kernels: list[tuple[int, int, int]]
     collectives: dict[str, dict[str, Any]]
     exchanges: list[tuple[str, float, list[int]]]
@@ -115,6 +120,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled, seconds: float) -> Facts:
     return Facts(
         platform=device.platform,
         device_kind=device.device_kind,
+        usable_bytes=_usable_bytes(device),
         num_devices=setup.mesh.size,
         mesh={axis: n for axis, n in setup.mesh.shape.items() if n > 1},
         batch_size=setup.timetable.batch_size,
@@ -125,7 +131,8 @@ def _facts(setup: Setup, program: jax.stages.Compiled, seconds: float) -> Facts:
         checkpoint_bytes=sum(x.size * x.dtype.itemsize for x in whole),
         num_kernels=counted.num_kernels,
         hbm_bytes=counted.hbm_bytes,
-        flops=counted.flops or _flops_by_xla(program),
+        flops=_flops_by_xla(program) if device.platform == "cpu" else counted.flops,
+        products=_products(setup.policy),
         kernels=_launches(counted),
         collectives=sums,
         exchanges=[(c.kind, c.wire_bytes, list(c.group)) for c in found],
@@ -142,11 +149,22 @@ def _launches(program: Program) -> list[tuple[int, int, int]]:
     return [(*key, runs) for key, runs in launches.items()]
 
 
+def _usable_bytes(device: Any) -> int | None:
+    """Return what a device has for a program; None: it is not here."""
+    if device not in jax.devices():
+        return None
+    if device.platform == "cpu":
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return pages // jax.device_count()
+    return device.memory_stats()["bytes_limit"]
+
+
+def _products(policy: Policy) -> str:
+    name = jnp.dtype(policy.compute_dtype).name
+    return policy.products if policy.products == "tensorfloat32" else name
+
+
 def _flops_by_xla(program: jax.stages.Compiled) -> int:
     """Return XLA's own count, which it has for CPUs alone."""
     costs: Any = program.cost_analysis() or {}
     return int(costs.get("flops", 0))
-
-
-def as_json(facts: Facts) -> dict[str, Any]:
-    return dataclasses.asdict(facts)

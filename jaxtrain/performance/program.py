@@ -49,7 +49,7 @@ class Instruction:
     text: str
 
     def attribute(self, name: str) -> str:
-        """Return the word after `name=`, without % and quotes; "" if it is not there."""
+        """Return the word after `name=`, without % and quotes; "" without it."""
         match = re.search(rf'\b{name}="?%?([\w.\-$>]+)', self.text)
         return match[1] if match else ""
 
@@ -100,7 +100,8 @@ class Program:
         That is the part of its bytes for which a kernel stands between the start and
         the end. A kind that does not occur is left out.
         """
-        total, hidden = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+        total: dict[str, int] = dict.fromkeys(KINDS, 0)
+        hidden = dict(total)
         for lines in self.computations.values():
             for kind, num_bytes, between in self._waits(list(lines.values())):
                 total[kind] += num_bytes
@@ -161,9 +162,11 @@ class Program:
             ):
                 types = [lines[o].type for o in line.operands if o in lines]
                 num_bytes = sum(map(array_bytes, [line.type, *types]))
-                yield Kernel(line, num_bytes, self._flops(line, types), runs)
+                yield Kernel(line, num_bytes, self._flops(line, lines, types), runs)
 
-    def _flops(self, line: Instruction, operands: list[str]) -> int:
+    def _flops(
+        self, line: Instruction, lines: Mapping[str, Instruction], operands: list[str]
+    ) -> int:
         if line.operation == "custom-call":
             target = line.attribute("custom_call_target")
             if target.startswith("__cudnn$conv"):
@@ -173,7 +176,7 @@ class Program:
         if line.operation in ("fusion", "async-start"):
             called = self.computations.get(line.attribute("calls"), {})
             return sum(_dot_flops(x, called) for x in called.values())
-        return _dot_flops(line, {})
+        return _dot_flops(line, lines)
 
 
 def read_program(text: str) -> Program:

@@ -1,0 +1,62 @@
+"""`main.py plan`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.processes.signals import StopSignals
+
+EXAMPLE = "--config configs/imagenet_resnet50.py --target h100x8"
+RESULT = "plan.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Compile a run for GPUs that are not here: will it fit, how fast can it be."""
+
+    # The recipe: a Python file that defines get_config() -> Config.
+    config: Path
+    # v100, a100, a100-40, h100, h200, b200, l4 or rtx6000pro, with their number in a
+    # node, as in h100x8; here: what this machine has; cpu, cpux8: simulated devices.
+    target: str
+    # Nodes of so many GPUs.
+    nodes: int = 1
+    # A batch in place of data.batch_size, or max: the largest that fits.
+    batch: Literal["max"] | int | None = None
+    # Values of parallel.preset to set beside each other, as data_parallel,fsdp,tensor.
+    compare: str | None = None
+    # Price of a GPU and an hour: the cost of the run at the bound.
+    price: float | None = None
+    # Run a few steps, too, where this machine has the target.
+    check: bool = False
+    # Folder of plan.json; None: runs/<name of the config>.
+    out: Path | None = None
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+
+def run(arguments: Arguments, signals: StopSignals) -> None:
+    """Plan, show it, and write `plan.json`.
+
+    Raises:
+      UserError: the target is not known, its compiler is not there, or the run does not
+        fit on it, whatever is changed.
+    """
+    from jaxtrain.performance import planning
+    from jaxtrain.performance.targets import parse_target
+
+    target = parse_target(arguments.target, arguments.nodes)
+    if arguments.price is not None and arguments.price < 0:
+        raise UserError(f"--price {arguments.price}: expected 0 or more")
+    planning.carry_out(
+        arguments.overrides,
+        target,
+        batch=arguments.batch,
+        presets=planning.parse_presets(arguments.compare),
+        price=arguments.price,
+        check=arguments.check,
+        path=(arguments.out or Path("runs") / arguments.config.stem) / RESULT,
+    )

@@ -1,0 +1,173 @@
+"""A plan as a person reads it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from jaxtrain.console import Console
+from jaxtrain.data.loader import PUT_AHEAD
+from jaxtrain.performance.bounds import LAUNCH_SECONDS, LINKS, NETWORK
+from jaxtrain.performance.plan import Plan
+from jaxtrain.performance.targets import GPUS, gib, target_of
+
+# Images a second that a core makes ready, by the kind of source; measured
+# (docs/imagenet.md, docs/data.md).
+DECODED, PACKED = 1_100, 41_000
+IMAGE_FILES = ("folder", "csv", "tfds", "hf")
+
+
+def show(plan: Plan, price: float | None = None) -> None:
+    """Print a plan; `price` is that of a device and an hour."""
+    rows = {
+        **_describe_run(plan),
+        **_describe_memory(plan),
+        **_describe_program(plan),
+        **_describe_bound(plan, price),
+        **_describe_host(plan),
+    }
+    table = Table(title=f"Plan for {plan.target}", show_header=False)
+    for name, value in rows.items():
+        table.add_row(name, value)
+    Console().print(table)
+
+
+def show_side_by_side(plans: Sequence[tuple[str, Plan | str]]) -> None:
+    """Print several plans, a column each; or why there is none."""
+    names = ("memory", "fits", "HBM", "kernels", "FLOPs", "sent", "bound", "bound by")
+    table = Table("", *(name for name, _ in plans))
+    columns = [_column(plan) for _, plan in plans]
+    for name in names:
+        table.add_row(name, *(column.get(name, "") for column in columns))
+    Console().print(table)
+    for name, plan in plans:
+        if isinstance(plan, str):
+            print(f"{name}: {plan}")
+
+
+def _column(plan: Plan | str) -> dict[str, str]:
+    if isinstance(plan, str):
+        return {"fits": "refused"}
+    facts, roof = plan.facts, plan.bound
+    sent = sum(num_bytes for _, num_bytes, _ in facts.exchanges)
+    return {
+        "memory": _gib(facts.peak_bytes),
+        "fits": "yes" if plan.fits else "no",
+        "HBM": _gb(facts.hbm_bytes),
+        "kernels": f"{facts.num_kernels:,}",
+        "FLOPs": f"{facts.flops / 1e12:,.2f} T",
+        "sent": _gb(sent),
+        "bound": "" if roof is None else f"{plan.images_per_second:,.0f} images/s",
+        "bound by": "" if roof is None else roof.bound_by,
+    }
+
+
+def _describe_run(plan: Plan) -> dict[str, str]:
+    config, facts = plan.config, plan.facts
+    mesh = " x ".join(f"{axis} {n}" for axis, n in facts.mesh.items()) or "one device"
+    return {
+        "model": f"{config.model.name}, {facts.num_params:,} parameters, "
+        f"{config.precision}",
+        "devices": f"{facts.num_devices} x {facts.device_kind}: {mesh}",
+        "batch": f"{facts.batch_size:,} a step, "
+        f"{facts.batch_size / facts.num_devices:g} a device",
+    }
+
+
+def _describe_memory(plan: Plan) -> dict[str, str]:
+    facts = plan.facts
+    rest = facts.peak_bytes - facts.state_bytes - facts.input_bytes
+    verdict = "fits" if plan.fits else "DOES NOT FIT"
+    return {
+        "memory a device": f"{_gib(facts.peak_bytes)} of {_gib(plan.usable_bytes)}: "
+        f"{verdict}",
+        "  state": _gib(facts.state_bytes),
+        "  input": _gib(facts.input_bytes),
+        "  activations": f"{_gib(rest)} (without the workspace of convolutions)",
+    }
+
+
+def _describe_program(plan: Plan) -> dict[str, str]:
+    facts = plan.facts
+    images = facts.batch_size / facts.num_devices
+    rows = {
+        "step": f"{facts.num_kernels:,} kernels, {_gb(facts.hbm_bytes)} of HBM "
+        f"({facts.hbm_bytes / images / 1e6:,.0f} MB an image), "
+        f"{facts.flops / 1e12:,.3f} TFLOP, a device",
+    }
+    for kind, found in facts.collectives.items():
+        rows[f"  {kind}"] = (
+            f"{found['count']} of {_gb(found['bytes'])} in "
+            f"{'+'.join(found['dtypes'])}, {found['overlapped']:.0%} may overlap"
+        )
+    return rows
+
+
+def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
+    roof = plan.bound
+    if roof is None or plan.hours is None:
+        return {"bound": f"nothing is known of {plan.facts.device_kind}"}
+    told = {name: f"{1e3 * s:,.2f} ms" for name, s in roof.alone.items() if s}
+    assumed = _assumptions(plan)
+    hours = plan.hours
+    steps = plan.timetable.total_steps
+    rows = {
+        "bound": f"{plan.images_per_second:,.0f} images/s, "
+        f"{1e3 * roof.step_seconds:,.2f} ms a step, by {roof.bound_by}",
+        **{f"  {name}": f"{told[name]}: {assumed[name]}" for name in told},
+        "run": f"{steps:,} steps: {hours:,.2f} hours at least",
+    }
+    if price is not None:
+        cost = hours * price * plan.facts.num_devices
+        rows["cost"] = f"{cost:,.2f} at least, at {price:g} a device and hour"
+    return rows
+
+
+def _assumptions(plan: Plan) -> Mapping[str, str]:
+    gpu = GPUS[target_of(plan.facts.device_kind) or ""]
+    products = plan.facts.products
+    missing = "" if products in gpu.peaks else " (it has no faster products of these)"
+    peak = gpu.peaks.get(products, gpu.peaks["float32"])
+    return {
+        "FLOPs": f"at {peak / 1e12:,.0f} TFLOP/s of {products}{missing}",
+        "HBM bytes": f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, nothing kept in caches",
+        "launches": f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
+        LINKS: f"at {gpu.link_bandwidth / 1e9:g} GB/s of {gpu.links}, as rings",
+        NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s of a device's adapter",
+    }
+
+
+def _describe_host(plan: Plan) -> dict[str, str]:
+    save = plan.config.checkpoint
+    rows = {
+        "disk": f"{_gb(plan.disk_bytes)}: {save.keep} newest checkpoints, "
+        f"{save.keep_best} best, one being written, {_gb(plan.facts.checkpoint_bytes)} "
+        "each"
+    }
+    speed = plan.images_per_second
+    rate = _rate(plan)
+    if rate is None or speed is None:
+        return rows
+    nodes = plan.target.num_nodes
+    waiting = (PUT_AHEAD + 1) * plan.facts.batch_size * plan.image_bytes
+    rows["host"] = (
+        f"{speed / nodes / rate:,.1f} cores a node keep up with the bound, at "
+        f"{rate:,} images/s a core; {_gb(waiting / nodes)} for batches that wait"
+    )
+    return rows
+
+
+def _rate(plan: Plan) -> int | None:
+    """Return the images a second that a core makes ready; None: it does nothing."""
+    if plan.config.data.cache == "device":
+        return None
+    kind = plan.source.partition(":")[0]
+    return DECODED if kind in IMAGE_FILES else PACKED
+
+
+def _gib(num_bytes: float) -> str:
+    return f"{gib(num_bytes):,.2f} GiB"
+
+
+def _gb(num_bytes: Any) -> str:
+    return f"{num_bytes / 1e9:,.3f} GB"
