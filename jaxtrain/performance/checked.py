@@ -9,11 +9,16 @@ import jax
 
 from jaxtrain.config import Config
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import compile_step, create_inputs, peak_bytes
+from jaxtrain.performance.measure import (
+    bytes_per_device,
+    compile_step,
+    create_inputs,
+    peak_bytes,
+)
 from jaxtrain.run.settle import settle
 from jaxtrain.run.setup import build_setup
 
-STEPS = 10
+STEPS = 3
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -29,41 +34,44 @@ def check(config: Config) -> dict[str, float]:
     settled = settle(config)
     setup = build_setup(settled.config, trained=settled.trained)
     program = compile_step(setup)
-    before = _resident_bytes()
     state, key, data, batches = create_inputs(setup)
-    # The first call may allocate what later ones keep.
+    # The first call allocates what later ones keep, such as threads.
     state, metrics = program(state, key, data, batches)
     jax.block_until_ready((state, metrics))
-    _forget_peak()
+    held = bytes_per_device((state, data, batches))
+    before = _forget_peak()
     start = time.perf_counter()
     for _ in range(STEPS):
+        # One at a time: a step that waits for another would hold memory, too.
         state, metrics = program(state, key, data, batches)
-    jax.block_until_ready((state, metrics))
+        jax.block_until_ready((state, metrics))
     seconds = (time.perf_counter() - start) / STEPS
     return {
-        "peak_bytes": _peak_bytes(before),
+        "peak_bytes": _peak_bytes(held, before),
         "planned_bytes": peak_bytes(program),
         "step_seconds": seconds,
     }
 
 
-def _resident_bytes() -> int:
-    """Return what this process holds, once what it has freed went back."""
+def _forget_peak() -> int:
+    """Let the largest size of this process count from now on; return its size.
+
+    On Linux (proc(5)), once what has been freed went back to the system.
+    """
     ctypes.CDLL(None).malloc_trim(0)
+    CLEAR.write_text("5")
     return _status("VmRSS")
 
 
-def _forget_peak() -> None:
-    """Let the largest size of this process count from now on (Linux, proc(5))."""
-    ctypes.CDLL(None).malloc_trim(0)
-    CLEAR.write_text("5")
+def _peak_bytes(held: int, before: int) -> float:
+    """Return the most that a device held.
 
-
-def _peak_bytes(before: int) -> float:
-    """Return the most that a device held: as its driver counts, or the process grew."""
+    GPUs count it. On a CPU it is what the process grew by in a step, `before` being its
+    size, and what a device held between the steps.
+    """
     if jax.default_backend() != "cpu":
         return max(d.memory_stats()["peak_bytes_in_use"] for d in jax.local_devices())
-    return (_status("VmHWM") - before) / jax.device_count()
+    return held + (_status("VmHWM") - before) / jax.device_count()
 
 
 def _status(name: str) -> int:

@@ -119,8 +119,7 @@ def call(function: Callable[[Any], Any], job: Any, target: Target) -> Any:
     result = subprocess.run(
         [str(python), "-c", f"from {__name__} import answer; answer()"],
         input=pickle.dumps((function, job)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         env=environment(target),
         check=False,
     )

@@ -1,7 +1,6 @@
 """A plan as a person reads it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.table import Table
 
@@ -9,7 +8,7 @@ from jaxtrain.console import Console
 from jaxtrain.data.loader import PUT_AHEAD
 from jaxtrain.performance.bounds import LAUNCH_SECONDS, LINKS, NETWORK
 from jaxtrain.performance.plan import Plan
-from jaxtrain.performance.targets import GPUS, gib, target_of
+from jaxtrain.performance.targets import GPUS, target_of
 
 # Images a second that a core makes ready, by the kind of source; measured
 # (docs/imagenet.md, docs/data.md).
@@ -51,12 +50,12 @@ def _column(plan: Plan | str) -> dict[str, str]:
     facts, roof = plan.facts, plan.bound
     sent = sum(num_bytes for _, num_bytes, _ in facts.exchanges)
     return {
-        "memory": _gib(facts.peak_bytes),
+        "memory": _binary(facts.peak_bytes),
         "fits": "yes" if plan.fits else "no",
-        "HBM": _gb(facts.hbm_bytes),
+        "HBM": _decimal(facts.hbm_bytes),
         "kernels": f"{facts.num_kernels:,}",
-        "FLOPs": f"{facts.flops / 1e12:,.2f} T",
-        "sent": _gb(sent),
+        "FLOPs": f"{facts.flops / 1e9:,.1f} G",
+        "sent": _decimal(sent),
         "bound": "" if roof is None else f"{plan.images_per_second:,.0f} images/s",
         "bound by": "" if roof is None else roof.bound_by,
     }
@@ -79,11 +78,11 @@ def _describe_memory(plan: Plan) -> dict[str, str]:
     rest = facts.peak_bytes - facts.state_bytes - facts.input_bytes
     verdict = "fits" if plan.fits else "DOES NOT FIT"
     return {
-        "memory a device": f"{_gib(facts.peak_bytes)} of {_gib(plan.usable_bytes)}: "
-        f"{verdict}",
-        "  state": _gib(facts.state_bytes),
-        "  input": _gib(facts.input_bytes),
-        "  activations": f"{_gib(rest)} (without the workspace of convolutions)",
+        "memory a device": f"{_binary(facts.peak_bytes)} of "
+        f"{_binary(plan.usable_bytes)}: {verdict}",
+        "  state": _binary(facts.state_bytes),
+        "  input": _binary(facts.input_bytes),
+        "  activations": f"{_binary(rest)} (without the workspace of convolutions)",
     }
 
 
@@ -91,13 +90,13 @@ def _describe_program(plan: Plan) -> dict[str, str]:
     facts = plan.facts
     images = facts.batch_size / facts.num_devices
     rows = {
-        "step": f"{facts.num_kernels:,} kernels, {_gb(facts.hbm_bytes)} of HBM "
+        "step": f"{facts.num_kernels:,} kernels, {_decimal(facts.hbm_bytes)} of HBM "
         f"({facts.hbm_bytes / images / 1e6:,.0f} MB an image), "
-        f"{facts.flops / 1e12:,.3f} TFLOP, a device",
+        f"{facts.flops / 1e9:,.1f} GFLOP, a device",
     }
     for kind, found in facts.collectives.items():
         rows[f"  {kind}"] = (
-            f"{found['count']} of {_gb(found['bytes'])} in "
+            f"{found['count']} of {_decimal(found['bytes'])} in "
             f"{'+'.join(found['dtypes'])}, {found['overlapped']:.0%} may overlap"
         )
     return rows
@@ -140,9 +139,9 @@ def _assumptions(plan: Plan) -> Mapping[str, str]:
 def _describe_host(plan: Plan) -> dict[str, str]:
     save = plan.config.checkpoint
     rows = {
-        "disk": f"{_gb(plan.disk_bytes)}: {save.keep} newest checkpoints, "
-        f"{save.keep_best} best, one being written, {_gb(plan.facts.checkpoint_bytes)} "
-        "each"
+        "disk": f"{_decimal(plan.disk_bytes)}: {save.keep} newest checkpoints, "
+        f"{save.keep_best} best, one being written, "
+        f"{_decimal(plan.facts.checkpoint_bytes)} each"
     }
     speed = plan.images_per_second
     rate = _rate(plan)
@@ -152,7 +151,7 @@ def _describe_host(plan: Plan) -> dict[str, str]:
     waiting = (PUT_AHEAD + 1) * plan.facts.batch_size * plan.image_bytes
     rows["host"] = (
         f"{speed / nodes / rate:,.1f} cores a node keep up with the bound, at "
-        f"{rate:,} images/s a core; {_gb(waiting / nodes)} for batches that wait"
+        f"{rate:,} images/s a core; {_decimal(waiting / nodes)} for batches that wait"
     )
     return rows
 
@@ -165,9 +164,15 @@ def _rate(plan: Plan) -> int | None:
     return DECODED if kind in IMAGE_FILES else PACKED
 
 
-def _gib(num_bytes: float) -> str:
-    return f"{gib(num_bytes):,.2f} GiB"
+def _binary(num_bytes: float) -> str:
+    """Return bytes of memory, in the units of drivers."""
+    if num_bytes < 2**30:
+        return f"{num_bytes / 2**20:,.1f} MiB"
+    return f"{num_bytes / 2**30:,.2f} GiB"
 
 
-def _gb(num_bytes: Any) -> str:
-    return f"{num_bytes / 1e9:,.3f} GB"
+def _decimal(num_bytes: float) -> str:
+    """Return bytes that are read, sent or written."""
+    if num_bytes < 1e9:
+        return f"{num_bytes / 1e6:,.1f} MB"
+    return f"{num_bytes / 1e9:,.2f} GB"

@@ -1,6 +1,5 @@
 """The GPUs that a step can be compiled for without having one, and their facts."""
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -284,8 +283,3 @@ def target_of(device_kind: str) -> str | None:
     if "a100" in found:
         return "a100-40" if words & {"40gb"} else "a100"
     return found[0] if found else None
-
-
-def gib(num_bytes: float) -> float:
-    """Return bytes in GiB, as the makers of GPUs and drivers count memory."""
-    return num_bytes / math.pow(2, 30)
