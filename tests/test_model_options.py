@@ -1,7 +1,6 @@
 """Every option of `model` does something to a family of models, or is refused."""
 
 import dataclasses
-import inspect
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ import pytest
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models import MODELS, NO_OPTIONS
+from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.efficientnet import EfficientNetB0
@@ -54,7 +53,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def takes(config: ModelConfig) -> set[str]:
     model = find_row(MODELS, "model.name", config.name)
-    return VALUES.keys() & inspect.signature(model.__init__).parameters.keys()
+    return VALUES.keys() & defaults(model).keys()
 
 
 def abstract(config: ModelConfig, size: int, **options: Any) -> Model:

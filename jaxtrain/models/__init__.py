@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+from typing import Any
 
 import jmp
 from flax import nnx
@@ -138,22 +139,25 @@ def build(
     return made
 
 
-def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
-    """Return the options that are set, all of which the model's constructor takes."""
-    names = [f.name for f in dataclasses.fields(config)]
-    options = [n for n in names if n not in NO_OPTIONS]
+def defaults(model: type[Model]) -> dict[str, Any]:
+    """Return the options that a model takes, with the default of each."""
     # Of __init__, as the signature of an nnx.Module itself is (*args, **kwargs).
     parameters = inspect.signature(model.__init__).parameters
-    takes = [option for option in options if option in parameters]
+    return {name: p.default for name, p in parameters.items() if name not in FIXED}
+
+
+def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
+    """Return the options that are set, all of which the model's constructor takes."""
+    names, known = [f.name for f in dataclasses.fields(config)], defaults(model)
+    options = [n for n in names if n not in NO_OPTIONS]
+    takes = [option for option in options if option in known]
     given = given_options(config, "model", options, config.name, takes)
     if not own.is_own(config.name):
         check_no_options("model", config.name, config.options)
         return given
     for option in config.options:
-        if option not in parameters or option in given:
-            free = [
-                name for name in parameters if name not in FIXED and name not in given
-            ]
+        if option not in known or option in given:
+            free = [name for name in known if name not in given]
             raise UserError(
                 f"model.options: {config.name} takes {', '.join(free) or 'none'}, not "
                 f"{option!r}"

@@ -7,7 +7,6 @@ the weights, so that a run that goes on needs them no more.
 """
 
 import dataclasses
-import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from jaxtrain.inference import load
 from jaxtrain.inference.trained import Trained
 from jaxtrain.models import MODELS, NO_OPTIONS
 from jaxtrain.models.weights.channels import statistics
-from jaxtrain.models.weights.sources import IN_TRAINING
+from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import CHECKPOINTS
 
@@ -163,21 +162,9 @@ def _theirs(trained: Trained, config: Config) -> dict[str, Any]:
     channels = len(config.data.mean or about.mean)
     mean, std = statistics(about.mean, about.std, channels)
     found |= {"data.mean": mean, "data.std": std}
-    options = {**_defaults(about.model.name), **_options(about.model)}
+    known = about.model.name in MODELS
+    options = lasting_options(about.model) if known else _options(about.model)
     return found | {f"model.{name}": value for name, value in options.items()}
-
-
-def _defaults(name: str) -> dict[str, Any]:
-    """Return the options of a model that have a default, but those of training."""
-    if name not in MODELS:
-        return {}
-    parameters = inspect.signature(MODELS[name].__init__).parameters
-    fields = {field.name for field in dataclasses.fields(ModelConfig)}
-    return {
-        option: parameter.default
-        for option, parameter in parameters.items()
-        if option in fields and option not in IN_TRAINING
-    }
 
 
 def _check_agree(digests: list[str], model: ModelConfig) -> None:

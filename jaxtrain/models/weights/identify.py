@@ -1,7 +1,6 @@
 """Which model of another library a file has the weights of, by its names and shapes."""
 
 import functools
-import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,15 +13,15 @@ from flax import nnx
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError, nearest
-from jaxtrain.models import MODELS
+from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.compare import Differences, Shapes, compare
 from jaxtrain.models.weights.names import Names
 from jaxtrain.models.weights.sources import (
-    IN_TRAINING,
     SOURCES,
     Library,
     Source,
+    lasting_options,
     of_architecture,
 )
 
@@ -164,11 +163,9 @@ def _only(
 
 def _agree(model: ModelConfig, wanted: ModelConfig) -> bool:
     """Say whether a model has the options that are set of the wanted one."""
-    parameters = inspect.signature(MODELS[model.name].__init__).parameters
     return all(
-        value == (getattr(model, key) or parameters[key].default)
-        for key, value in vars(wanted).items()
-        if key in parameters and key not in IN_TRAINING and value is not None
+        getattr(wanted, option) in (None, value)
+        for option, value in lasting_options(model).items()
     )
 
 
@@ -191,7 +188,7 @@ def _try(stored: Shapes, name: str, source: Source) -> Identified:
 def model_of(source: Source, name: str) -> ModelConfig:
     """Return the model that computes what the source does, without auxiliary heads."""
     options: dict[str, Any] = dict(source.options)
-    if "aux_weight" in inspect.signature(MODELS[name].__init__).parameters:
+    if "aux_weight" in defaults(MODELS[name]):
         options["aux_weight"] = 0.0
     return ModelConfig(name=name, **options)
 

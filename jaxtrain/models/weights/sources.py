@@ -1,13 +1,12 @@
 """The models whose weights other libraries have, by our names and by theirs."""
 
-import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
 from jaxtrain.config import ModelConfig
-from jaxtrain.models import FIXED, MODELS
+from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.vgg import VGG
 from jaxtrain.models.weights import (
@@ -54,7 +53,7 @@ class Source:
     library: Library
     architecture: str
     names: Names
-    options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     auxiliary: Mapping[str, object] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -234,7 +233,9 @@ def find(
       image_shape: height, width and channels of its images.
     """
     for source in SOURCES.get(config.name, ()):
-        if source.library == library and _computes_same(source, config):
+        theirs = ModelConfig(name=config.name, **source.options)
+        same = lasting_options(config) == lasting_options(theirs)
+        if source.library == library and same:
             return source if source.takes(image_shape) else None
     return None
 
@@ -247,15 +248,10 @@ def of_architecture(architecture: str) -> Iterator[tuple[str, Source]]:
                 yield name, source
 
 
-def _computes_same(source: Source, config: ModelConfig) -> bool:
-    """Say whether the options of a config come to those of the source."""
-    parameters = inspect.signature(MODELS[config.name].__init__).parameters
-    defaults = {
-        name: parameter.default
-        for name, parameter in parameters.items()
-        if name not in (*FIXED, *IN_TRAINING)
+def lasting_options(config: ModelConfig) -> dict[str, Any]:
+    """Return what the options of a model come to, but those of training alone."""
+    return {
+        option: default if getattr(config, option) is None else getattr(config, option)
+        for option, default in defaults(MODELS[config.name]).items()
+        if option not in IN_TRAINING
     }
-    given = {k: getattr(config, k) for k in defaults}
-    given = {k: v for k, v in given.items() if v is not None}
-    theirs = {k: v for k, v in source.options.items() if k in defaults}
-    return {**defaults, **given} == {**defaults, **theirs}
