@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from jaxtrain.checkpoints.digest import flatten, name
+from jaxtrain.checkpoints.digest import flatten
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
-from jaxtrain.inference.model import TrainedModel, abstract_weights
+from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.trained import Trained, ours
 from jaxtrain.models.weights import files, sources
+from jaxtrain.models.weights.names import OWN
 from jaxtrain.models.weights.sources import Source
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.records.workdir import write_json
@@ -37,7 +38,7 @@ def write(model: TrainedModel, folder: Path) -> None:
     weights = to_named(model)
     with whole("--out", folder, folder=True) as partial, reported("--out", folder):
         (partial / WEIGHTS).write_bytes(save(weights, metadata={"format": "pt"}))
-        write_json(partial / CONFIG, _config(model, digest(weights)))
+        write_json(partial / CONFIG, _config(model, weights))
 
 
 def open_folder(folder: Path, config: Mapping[str, Any]) -> Trained:
@@ -67,32 +68,20 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Trained:
         shapes={name: x.shape for name, x in stored.items()},
         digest=functools.cache(lambda: files.digest(path)),
         read=read,
-        names=theirs.names if theirs else None,
+        names=theirs.names if theirs else OWN,
         origin=origin,
     )
 
 
 def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
     """Return the weights by their names in the file, in the layouts that it has."""
-    named, theirs = _names(model.description), _timm(model.description)
-    found = {}
-    for path, x in flatten((model.params, model.model_state)):
-        array = np.asarray(x)
-        if theirs is not None:
-            array = theirs.names.layout(ours(path)).to_torch(array)
-        found[named[name(path)]] = np.ascontiguousarray(array)
-    return found
-
-
-def _names(about: Description) -> dict[str, str]:
-    """Map the path of each array, below params (0) or other state (1), to its name."""
-    theirs, found = _timm(about), {}
-    for path, _ in flatten(abstract_weights(about)):
-        here = ours(path)
-        found[name(path)] = (
-            theirs.names.name(here) if theirs else here.replace("/", ".")
-        )
-    assert len(set(found.values())) == len(found)
+    theirs = _timm(model.description)
+    names, found = theirs.names if theirs else OWN, {}
+    arrays = flatten((model.params, model.model_state))
+    for path, x in arrays:
+        array = names.layout(ours(path)).to_torch(np.asarray(x))
+        found[names.name(ours(path))] = np.ascontiguousarray(array)
+    assert len(found) == len(arrays)
     return found
 
 
@@ -111,7 +100,7 @@ def digest(weights: Mapping[str, np.ndarray]) -> str:
     return found.hexdigest()
 
 
-def _config(model: TrainedModel, weights: str) -> dict[str, Any]:
+def _config(model: TrainedModel, weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
     about = model.description
     height, width, channels = about.image_shape
     theirs = _timm(about)
@@ -122,7 +111,7 @@ def _config(model: TrainedModel, weights: str) -> dict[str, Any]:
             "first_conv": theirs.names.first_conv,
             "classifier": theirs.names.classifier,
         }
-        if any(map(theirs.names.is_unused, _names(about).values())):
+        if any(map(theirs.names.is_unused, weights)):
             arguments |= theirs.auxiliary
     config: dict[str, Any] = {
         "architecture": theirs.architecture if theirs else about.model.name,
@@ -139,5 +128,5 @@ def _config(model: TrainedModel, weights: str) -> dict[str, Any]:
         },
         "model_args": arguments,
     }
-    origin = {**model.origin, "weights": weights}
+    origin = {**model.origin, "weights": digest(weights)}
     return {**config, OURS: {"model": about.to_dict(), "origin": origin}}

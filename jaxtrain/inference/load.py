@@ -20,6 +20,7 @@ from jaxtrain.inference import description, folder, foreign, trained
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.inference.trained import Trained, ours
 from jaxtrain.models.weights import hub
+from jaxtrain.models.weights.names import OWN
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG
 
 T = TypeVar("T")
@@ -100,13 +101,13 @@ def _find_step(workdir: Path, step: int) -> Trained:
     def read() -> Mapping[str, np.ndarray]:
         model = load_step(workdir, step)
         found = flatten((model.params, model.model_state))
-        return {ours(path).replace("/", "."): np.asarray(x) for path, x in found}
+        return {OWN.name(ours(path)): np.asarray(x) for path, x in found}
 
     return Trained(
         where=f"{workdir}, step {step}",
         about=about,
         shapes={
-            ours(path).replace("/", "."): x.shape
+            OWN.name(ours(path)): x.shape
             for path, x in flatten(abstract_weights(about))
         },
         digest=functools.cache(lambda: hashlib.sha256(arrays).hexdigest()),

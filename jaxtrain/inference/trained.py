@@ -13,7 +13,7 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.models.weights.compare import Differences, Shapes, compare
 from jaxtrain.models.weights.identify import shape_there
-from jaxtrain.models.weights.names import Names
+from jaxtrain.models.weights.names import OWN, Names, OwnNames
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Trained:
       shapes: of the arrays, by their names there.
       digest: returns the SHA-256 of the file, or of what stands for a checkpoint.
       read: returns the arrays by their names there, which may be views of a file.
-      names: their names and layouts; None: our own, with dots.
+      names: their names and layouts.
       origin: `step` and digests of run and weights; None: of another library.
     """
 
@@ -35,22 +35,17 @@ class Trained:
     shapes: Shapes
     digest: Callable[[], str]
     read: Callable[[], Mapping[str, np.ndarray]]
-    names: Names | None = None
+    names: Names | OwnNames = OWN
     origin: dict[str, Any] | None = None
-
-    def name(self, path: str) -> str:
-        """Return the name there of an array of ours."""
-        return self.names.name(path) if self.names else path.replace("/", ".")
 
     def take(self, stored: Mapping[str, np.ndarray], path: str) -> np.ndarray:
         """Return an array of ours in our layout, as a view of what is stored."""
-        found = stored[self.name(path)]
-        return found if self.names is None else self._layout(path).from_torch(found)
+        return self.names.layout(path).from_torch(stored[self.names.name(path)])
 
     def has_no_head(self, path: str) -> bool:
         """Say whether this is of an auxiliary head, which a file may do without."""
-        there = self.name(path)
-        return there not in self.shapes and self._may_differ(there)
+        there = self.names.name(path)
+        return there not in self.shapes and self.names.is_unused(there)
 
     def differences(self, wanted: Shapes) -> Differences:
         """Return what of a model is not there, and the other way round.
@@ -58,20 +53,12 @@ class Trained:
         Args:
           wanted: shapes of the model's arrays, by our paths such as `conv1/kernel`.
         """
-        names = self.names
         shapes = {
-            self.name(path): shape_there(names, path, shape) if names else shape
+            self.names.name(path): shape_there(self.names, path, shape)
             for path, shape in wanted.items()
         }
         assert len(shapes) == len(wanted)
-        return compare(self.shapes, shapes, self._may_differ)
-
-    def _layout(self, path: str) -> Any:
-        assert self.names is not None
-        return self.names.layout(path)
-
-    def _may_differ(self, there: str) -> bool:
-        return self.names is not None and self.names.is_unused(there)
+        return compare(self.shapes, shapes, self.names.is_unused)
 
 
 def load(trained: Trained) -> TrainedModel:

@@ -16,7 +16,7 @@ from jaxtrain.errors import UserError, nearest
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.compare import Differences, Shapes, compare
-from jaxtrain.models.weights.names import Names
+from jaxtrain.models.weights.names import Names, OwnNames
 from jaxtrain.models.weights.sources import (
     SOURCES,
     Library,
@@ -205,7 +205,9 @@ def shapes_there(source: Source, name: str, channels: int, num_outputs: int) -> 
     }
 
 
-def shape_there(names: Names, path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def shape_there(
+    names: Names | OwnNames, path: str, shape: tuple[int, ...]
+) -> tuple[int, ...]:
     """Return the shape that an array of ours has there."""
     unfilled = np.broadcast_to(np.float32(0), shape)
     return names.layout(path).to_torch(unfilled).shape

@@ -45,6 +45,8 @@ USUAL = Layout(_from_torch, _to_torch)
 POINTWISE = Layout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
 # A vector (channels,) that is (channels, 1, 1) there.
 PER_CHANNEL = Layout(lambda x: x[:, 0, 0], lambda x: x[:, None, None])
+# Of files that were written here.
+AS_IT_IS = Layout(lambda x: x, lambda x: x)
 
 
 def convolution(rows: int, columns: int) -> Layout:
@@ -177,6 +179,22 @@ class Names:
         parts = [re.split(r"\{.*?\}", name) for name in values if "{" in name]
         forms = (r"\w+".join(map(re.escape, part)) for part in parts)
         return always, re.compile("|".join(forms) or "(?!)")
+
+
+class OwnNames:
+    """Our own names, with dots, and layouts; a file has all arrays and no others."""
+
+    def name(self, path: str) -> str:
+        return path.replace("/", ".")
+
+    def layout(self, path: str) -> Layout:
+        return AS_IT_IS
+
+    def is_unused(self, name: str) -> bool:
+        return False
+
+
+OWN = OwnNames()
 
 
 class _Number(int):
