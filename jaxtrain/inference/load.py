@@ -18,7 +18,7 @@ from jaxtrain.config.recipe import WEIGHTS, is_run
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import description, folder, foreign, trained
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
-from jaxtrain.inference.trained import Trained, ours
+from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.models.weights import hub
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG
@@ -107,8 +107,8 @@ def _find_step(workdir: Path, step: int) -> Trained:
         where=f"{workdir}, step {step}",
         about=about,
         shapes={
-            OWN.name(ours(path)): x.shape
-            for path, x in flatten(abstract_weights(about))
+            OWN.name(path): shape
+            for path, shape in shapes_of(abstract_weights(about)).items()
         },
         digest=functools.cache(lambda: hashlib.sha256(arrays).hexdigest()),
         read=read,

@@ -68,9 +68,7 @@ def load(trained: Trained) -> TrainedModel:
       UserError: they are others than the model has, or damaged.
     """
     about, wanted = trained.about, abstract_weights(trained.about)
-    differences = trained.differences(
-        {ours(path): x.shape for path, x in flatten(wanted)}
-    )
+    differences = trained.differences(shapes_of(wanted))
     if differences:
         raise UserError(
             f"{trained.where} does not fit model.name = {about.model.name!r}: "
@@ -87,6 +85,11 @@ def load(trained: Trained) -> TrainedModel:
     if origin is None:
         origin = {"step": None, "run": None, "weights": trained.digest()}
     return make_model(about, params, model_state, origin, trained.where)
+
+
+def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of parameters and other state, by our paths."""
+    return {ours(path): x.shape for path, x in flatten(weights)}
 
 
 def ours(path: Any) -> str:

@@ -8,10 +8,9 @@ import jax
 import numpy as np
 
 from jaxtrain import keys
-from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.inference.trained import Trained, ours
+from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.channels import convert
 from jaxtrain.run.programs import Programs
@@ -53,7 +52,7 @@ def plan_start(setup: Setup, trained: Trained) -> Start:
         norm_groups=1,
     )
     shapes = _shapes(as_trained)
-    differences = trained.differences({ours_of(p): s for p, s in shapes.items()})
+    differences = trained.differences(shapes)
     if differences:
         config = setup.config.model
         raise UserError(
@@ -63,7 +62,7 @@ def plan_start(setup: Setup, trained: Trained) -> Start:
         )
     own = _shapes(dataclasses.replace(blueprint, norm_groups=1))
     first = {p for p in own if _is_first(own[p], shapes[p])}
-    heads = {p for p in own if trained.has_no_head(ours_of(p))}
+    heads = {p for p in own if trained.has_no_head(p)}
     classes = {p for p in own if own[p] != shapes[p]} - first - heads
     if not classes and _are_others(setup.task.class_names, about.class_names):
         more = dataclasses.replace(blueprint, num_outputs=about.num_outputs + 1)
@@ -124,9 +123,9 @@ def replace_weights(weights: tuple[Any, Any], start: Start) -> tuple[Any, Any]:
     paths, tree = jax.tree_util.tree_flatten_with_path(weights)
     stored, found = start.trained.read(), []
     for path, x in paths:
-        here = name(path)
+        here = ours(path)
         if here not in start.kept:
-            array = start.trained.take(stored, ours(path))
+            array = start.trained.take(stored, here)
             if here in start.converted:
                 array = convert(array, x.shape[2])
             x = _put(array, x)
@@ -151,13 +150,7 @@ def _put(trained: np.ndarray, own: Any) -> jax.Array:
 
 
 def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
-    weights = split_model(blueprint.abstract())[1:]
-    return {name(path): x.shape for path, x in flatten(weights)}
-
-
-def ours_of(path: str) -> str:
-    """Return what a path has after that of the parameters, or of the other state."""
-    return path.partition("/")[2]
+    return shapes_of(split_model(blueprint.abstract())[1:])
 
 
 def _is_first(own: tuple[int, ...], trained: tuple[int, ...]) -> bool:
@@ -174,7 +167,7 @@ def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) 
 
 
 def _layers(paths: set[str]) -> str:
-    return ", ".join(sorted({ours_of(path).rpartition("/")[0] for path in paths}))
+    return ", ".join(sorted({path.rpartition("/")[0] for path in paths}))
 
 
 def _shown(config: ModelConfig) -> str:
