@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from jaxtrain.config import CheckpointConfig, ModelConfig
 from jaxtrain.config.recipe import WEIGHTS, is_run
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import description, folder, foreign, trained
+from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.models.weights import hub
@@ -45,7 +46,7 @@ def load_model(
     """
     text = os.fspath(path)
     if is_run(Path(text)):
-        return _newest(Path(text), checkpoint, load_step)
+        return _newest(Path(text), checkpoint, _load_step)
     if checkpoint != "best":
         raise UserError(
             f"checkpoint = {checkpoint!r} has no effect on {text}, which holds one "
@@ -91,12 +92,34 @@ def _find_folder(place: Path, weights: tuple[str, ...] = WEIGHTS) -> Trained:
     return foreign.open_folder(place, config, weights)
 
 
-def _find_step(workdir: Path, step: int) -> Trained:
+@contextlib.contextmanager
+def _opened(workdir: Path) -> Iterator[tuple[Description, Checkpoints]]:
+    about = description.read(workdir)
     saved = Checkpoints(workdir / CHECKPOINTS, CheckpointConfig(), read_only=True)
     with contextlib.closing(saved):
-        arrays = json.dumps(saved.info(step)["arrays"], sort_keys=True).encode()
+        yield about, saved
 
-    about = description.read(workdir)
+
+def _newest(
+    workdir: Path,
+    checkpoint: str | int,
+    load: Callable[[Description, Checkpoints, int], T],
+) -> T:
+    """Do something with a checkpoint that a run may remove meanwhile."""
+    with _opened(workdir) as (about, saved):
+        while True:
+            steps = saved.steps()
+            try:
+                return load(about, saved, _choose_step(saved, steps, checkpoint))
+            except DamagedError:
+                # A run that is under way removes old ones for new ones.
+                if saved.steps() == steps:
+                    raise
+
+
+def _find_step(about: Description, saved: Checkpoints, step: int) -> Trained:
+    workdir = saved.directory.parent
+    arrays = json.dumps(saved.info(step)["arrays"], sort_keys=True).encode()
 
     def read() -> Mapping[str, np.ndarray]:
         model = load_step(workdir, step)
@@ -112,25 +135,8 @@ def _find_step(workdir: Path, step: int) -> Trained:
         },
         digest=functools.cache(lambda: hashlib.sha256(arrays).hexdigest()),
         read=read,
-        origin=_origin(workdir, step),
+        origin=_origin(saved, step),
     )
-
-
-def _newest(workdir: Path, checkpoint: str | int, load: Callable[[Path, int], T]) -> T:
-    """Do something with a checkpoint that a run may remove meanwhile."""
-    # For its message, first.
-    description.read(workdir)
-    saved = Checkpoints(workdir / CHECKPOINTS, CheckpointConfig(), read_only=True)
-    with contextlib.closing(saved):
-        while True:
-            steps = saved.steps()
-            try:
-                step = _choose_step(saved, steps, checkpoint, workdir)
-                return load(workdir, step)
-            except DamagedError:
-                # A run that is under way removes old ones for new ones.
-                if saved.steps() == steps:
-                    raise
 
 
 def load_step(workdir: Path, step: int) -> TrainedModel:
@@ -140,24 +146,25 @@ def load_step(workdir: Path, step: int) -> TrainedModel:
       UserError: it is none that this version reads.
       CheckpointError: the checkpoint is damaged.
     """
-    about, checkpoints = description.read(workdir), workdir / CHECKPOINTS
-    saved = Checkpoints(checkpoints, CheckpointConfig(), read_only=True)
-    with contextlib.closing(saved):
-        state, _ = saved.read(step)
+    with _opened(workdir) as (about, saved):
+        return _load_step(about, saved, step)
+
+
+def _load_step(about: Description, saved: Checkpoints, step: int) -> TrainedModel:
+    state, _ = saved.read(step)
     params = state["ema_params"] or state["params"]
     model_state = state.get("ema_model_state") or state["model_state"]
-    origin, where = _origin(workdir, step), f"{checkpoints / str(step)}"
+    origin, where = _origin(saved, step), f"{saved.directory / str(step)}"
     return make_model(about, params, model_state, origin, where)
 
 
-def _origin(workdir: Path, step: int) -> dict[str, Any]:
-    run = hashlib.sha256((workdir / CONFIG).read_bytes()).hexdigest()
-    return {"step": step, "run": run}
+def _origin(saved: Checkpoints, step: int) -> dict[str, Any]:
+    config = saved.directory.parent / CONFIG
+    return {"step": step, "run": hashlib.sha256(config.read_bytes()).hexdigest()}
 
 
-def _choose_step(
-    saved: Checkpoints, steps: list[int], checkpoint: str | int, workdir: Path
-) -> int:
+def _choose_step(saved: Checkpoints, steps: list[int], checkpoint: str | int) -> int:
+    workdir = saved.directory.parent
     if not steps:
         raise UserError(
             f"{workdir} holds no checkpoint: it was stopped before its first; run "
