@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
@@ -25,7 +26,7 @@ from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.frozen import Frozen
-from jaxtrain.training.state import TrainState, split_model
+from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import make_train_step, predict
 
 
@@ -56,15 +57,16 @@ class Plan:
 
 def plan(setup: Setup) -> Plan:
     """Tell what can be kept of the frozen layers of a run."""
-    model = setup.create.blueprint.abstract()
+    state = setup.abstract_state
+    weights = state.params, state.model_state
+    model = nnx.merge(setup.graphdef, *weights)
     num = _num_frozen(model, setup.phases[0].update.frozen)
     part = slice(0, num)
-    graphdef, params, model_state = split_model(model)
     images = jax.ShapeDtypeStruct(
         (1, *setup.splits.input_shape), setup.policy.compute_dtype
     )
     outputs = jax.eval_shape(
-        functools.partial(predict, graphdef, part=part), params, model_state, images
+        functools.partial(predict, setup.graphdef, part=part), *weights, images
     )
     one = {"image": outputs, "target": loader.example(setup.splits.train)["target"]}
     features = jax.tree.map(

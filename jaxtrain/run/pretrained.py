@@ -60,14 +60,17 @@ def plan_start(setup: Setup, trained: Trained) -> Start:
             f"{config.name!r}: {differences}; give the model and the options that it "
             f"was trained with, {_shown(about.model)}"
         )
-    own = _shapes(dataclasses.replace(blueprint, norm_groups=1))
+    state = setup.abstract_state
+    own = shapes_of((state.params, state.model_state))
+    # Without the dim of the groups of batch norm.
+    own = {p: shape[len(shape) - len(shapes[p]) :] for p, shape in own.items()}
     first = {p for p in own if _is_first(own[p], shapes[p])}
     heads = {p for p in own if trained.has_no_head(p)}
     classes = {p for p in own if own[p] != shapes[p]} - first - heads
     if not classes and _are_others(setup.task.class_names, about.class_names):
-        more = dataclasses.replace(blueprint, num_outputs=about.num_outputs + 1)
-        larger = _shapes(dataclasses.replace(more, norm_groups=1))
-        classes = {p for p in own if own[p] != larger[p]} - heads
+        more = dataclasses.replace(as_trained, num_outputs=about.num_outputs + 1)
+        larger = _shapes(more)
+        classes = {p for p in own if shapes[p] != larger[p]} - heads
     rows = {}
     if classes:
         why = f"had {about.num_outputs} outputs"
