@@ -257,9 +257,11 @@ def test_a_run_stopped_in_either_phase_ends_like_an_undisturbed_one(
     # Back into the first phase.
     assert main(f"{head} {tmp_path / 'parts'} --resume-step 2".split()) == 0
     assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)
-    # A longer run has a schedule of its own, and goes on.
-    assert main(f"{head} {tmp_path / 'parts'} --train.steps 8".split()) == 0
+    # A longer run has a schedule of its own, and goes on. Its seventh step is at half
+    # of the second cycle, and 0.81 of its peak; the sixth was at two thirds, and 0.46.
     capsys.readouterr()
-    words = f"{head} {tmp_path / 'parts'} --train.steps 8 --train.freeze-epochs 2"
+    assert main(f"{head} {tmp_path / 'parts'} --train.steps 9".split()) == 0
+    assert "the fine_tune schedule spans the whole run" in capsys.readouterr().err
+    words = f"{head} {tmp_path / 'parts'} --train.steps 9 --train.freeze-epochs 2"
     assert main(words.split()) == 2
     assert "train.freeze_epochs: None -> 2" in capsys.readouterr().err
