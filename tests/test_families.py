@@ -42,7 +42,7 @@ def blueprint(name: str, policy: str, num_groups: int = 1) -> Blueprint:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHORT)
 def test_every_array_is_trained(name: str) -> None:
-    """A step lowers the loss; three change every parameter and statistic."""
+    """Three steps lower the loss, and change every parameter and statistic."""
     made = blueprint(name, "fp32")
     graphdef = nnx.graphdef(made.abstract())
     init = jax.jit(lambda key: split_model(made.build(nnx.Rngs(key)))[1:])
@@ -62,7 +62,7 @@ def test_every_array_is_trained(name: str) -> None:
             return sum(losses, jnp.float32(0)), new
 
         (value, new), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        return value, jax.tree.map(lambda p, g: p - 0.02 * g, params, grads), new
+        return value, jax.tree.map(lambda p, g: p - 0.005 * g, params, grads), new
 
     params, state = start
     losses = []
@@ -71,8 +71,7 @@ def test_every_array_is_trained(name: str) -> None:
     for _ in range(3):
         value, params, state = step(params, state, key)
         losses.append(float(value))
-    # One rate for all families: it may be too high for the second step of some.
-    assert np.isfinite(losses).all() and losses[1] < losses[0]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0]
     before, after = (dict(flatten(tree)) for tree in (start, (params, state)))
     unmoved = SHIFTS.get(name, set())
     assert unmoved <= {keystr(path) for path in after}
