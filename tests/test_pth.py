@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from jaxtrain.errors import UserError
 from jaxtrain.models.weights import pickled, pth
+from tests.helpers.damage import read_weights
 
 # Written by tests/oracles/torch_files.py.
 STORED = Path(__file__).parent / "data" / "torch"
@@ -183,19 +184,6 @@ def test_other_files_are_refused(tmp_path: Path):
             pth.read(path)
 
 
-def read_bytes(path: Path, content: bytes) -> None:
-    """Read a file of this content: it has tensors, or there is a UserError."""
-    path.write_bytes(content)
-    try:
-        found = pth.read(path)
-    except UserError as error:
-        assert str(path) in str(error) and len(str(error)) < 1000
-    else:
-        for array in found.values():
-            assert array.nbytes <= len(content)
-            np.array(array)
-
-
 FILES = [path.read_bytes() for path in sorted(STORED.glob("*.pth"))]
 CHANGES = st.lists(
     st.tuples(st.integers(0, 2**20), st.binary(min_size=1, max_size=8)), max_size=4
@@ -239,7 +227,7 @@ ANY = st.one_of(damaged(), repickled())
 def test_damaged_files_are_read_or_refused(
     content: bytes, tmp_path_factory: pytest.TempPathFactory
 ):
-    read_bytes(tmp_path_factory.getbasetemp() / "damaged.pth", content)
+    read_weights(tmp_path_factory.getbasetemp() / "damaged.pth", content)
 
 
 @pytest.mark.slow
@@ -249,7 +237,7 @@ def test_many_damaged_files_are_read_or_refused(tmp_path: Path):
     @settings(max_examples=6000, deadline=None, database=None)
     @given(content=ANY)
     def check(content: bytes) -> None:
-        read_bytes(tmp_path / "damaged.pth", content)
+        read_weights(tmp_path / "damaged.pth", content)
 
     check()
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -259,7 +247,7 @@ def test_many_damaged_files_are_read_or_refused(tmp_path: Path):
 def test_the_first_bytes_of_every_file_are_refused(tmp_path: Path):
     for content in FILES:
         for end in range(0, len(content), 97):
-            read_bytes(tmp_path / "cut.pth", content[:end])
+            read_weights(tmp_path / "cut.pth", content[:end])
 
 
 def test_a_directory_that_overlaps_is_refused(tmp_path: Path):

@@ -29,6 +29,7 @@ from jaxtrain.models.weights import channels, files
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.run.pretrained import Start, replace_weights
 from tests.helpers import tiny
+from tests.helpers.damage import read_weights
 from tests.helpers.images import encode
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -420,18 +421,6 @@ def test_the_way_of_a_run_does_not_matter(words: str, cli: Cli, tmp_path: Path):
     jax.tree.map(check, one.params, other.params)
 
 
-def read_bytes(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    try:
-        found = files.read(path)
-    except UserError as error:
-        assert str(path) in str(error) and len(str(error)) < 1000
-    else:
-        for array in found.values():
-            assert array.nbytes <= len(content)
-            np.array(array)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     place=st.integers(0, 2000),
@@ -443,7 +432,7 @@ def test_damaged_safetensors_are_read_or_refused(
 ):
     content = (tiny.STORED / "tiny.safetensors").read_bytes()
     changed = (content[:place] + new + content[place + len(new) :])[:end]
-    read_bytes(tmp_path_factory.getbasetemp() / "damaged.safetensors", changed)
+    read_weights(tmp_path_factory.getbasetemp() / "damaged.safetensors", changed)
 
 
 @pytest.mark.slow
