@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+import statistics
 import time
 from pathlib import Path
 
@@ -39,39 +40,40 @@ def check(config: Config) -> dict[str, float]:
     state, metrics = program(state, key, data, batches)
     jax.block_until_ready((state, metrics))
     held = bytes_per_device((state, data, batches))
-    before = _forget_peak()
-    start = time.perf_counter()
+    grown, seconds = 0, []
     for _ in range(STEPS):
-        # One at a time: a step that waits for another would hold memory, too.
+        # What has been freed goes back first: the C library may not fill its holes.
+        before, start = _forget_peak(), time.perf_counter()
         state, metrics = program(state, key, data, batches)
         jax.block_until_ready((state, metrics))
-    seconds = (time.perf_counter() - start) / STEPS
+        seconds.append(time.perf_counter() - start)
+        grown = max(grown, _status("VmHWM") - before)
     return {
-        "peak_bytes": _peak_bytes(held, before),
+        "peak_bytes": _peak_bytes(held, grown),
         "planned_bytes": peak_bytes(program),
-        "step_seconds": seconds,
+        "step_seconds": statistics.median(seconds),
     }
 
 
 def _forget_peak() -> int:
     """Let the largest size of this process count from now on; return its size.
 
-    On Linux (proc(5)), once what has been freed went back to the system.
+    On Linux (proc(5)).
     """
     ctypes.CDLL(None).malloc_trim(0)
     CLEAR.write_text("5")
     return _status("VmRSS")
 
 
-def _peak_bytes(held: int, before: int) -> float:
+def _peak_bytes(held: int, grown: int) -> float:
     """Return the most that a device held.
 
-    GPUs count it. On a CPU it is what the process grew by in a step, `before` being its
-    size, and what a device held between the steps.
+    GPUs count it. On a CPU it is what a device held between the steps, and what the
+    process grew by in one of them.
     """
     if jax.default_backend() != "cpu":
         return max(d.memory_stats()["peak_bytes_in_use"] for d in jax.local_devices())
-    return held + (_status("VmHWM") - before) / jax.device_count()
+    return held + grown / jax.device_count()
 
 
 def _status(name: str) -> int:
