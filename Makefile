@@ -14,16 +14,19 @@ GPU_COMPILER := .venv-gpu-compiler
 PREPARE := .venv-prepare
 FASHION_MNIST := .data/tfds/fashion_mnist
 
-.PHONY: train test test-slow lint check fashion-mnist gpu-compiler clean
+.PHONY: train test test-slow test-gpu-program lint check fashion-mnist gpu-compiler clean
 
 train: $(STAMP)
 	$(BIN)/python main.py --config configs/digits.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu_compiler"
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow and not gpu_compiler"
+
+test-gpu-program: $(STAMP) $(GPU_COMPILER)/.installed
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m gpu_compiler
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -32,7 +35,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/python main.py models --markdown | diff docs/models.md -
 
-check: lint test test-slow
+check: lint test test-slow test-gpu-program
 
 # The constraints pin the exact versions that are tested, for each Python.
 $(STAMP): pyproject.toml constraints.txt
