@@ -1,4 +1,4 @@
-"""What must hold of the program that a GPU runs, whatever its speed: seen without one."""
+"""What must hold of the program that a GPU runs, at whatever speed."""
 
 import os
 import re
