@@ -17,6 +17,7 @@ from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training import line_search
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
+from jaxtrain.training.norms import in_rows, squares
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.update import (
@@ -24,7 +25,6 @@ from jaxtrain.training.update import (
     Update,
     mean_grads,
     scale_of,
-    squares,
     zero_grads,
 )
 
@@ -108,7 +108,8 @@ def make_train_step(
         (model_state, total), metrics = over_micro_batches(
             micro_step, (state.model_state, zeros), batch, key
         )
-        return mean_grads(total, num_micro, state), model_state, metrics
+        grads = in_rows(mean_grads(total, num_micro, state))
+        return grads, model_state, metrics
 
     def one_step(
         state: TrainState, root: jax.Array, data: Any, batch: Batch

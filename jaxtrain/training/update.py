@@ -15,8 +15,10 @@ import optax
 
 from jaxtrain import keys
 from jaxtrain.config import OptimizerConfig, TrainConfig
-from jaxtrain.dtypes import wide, widen
+from jaxtrain.dtypes import wide
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
+from jaxtrain.training.guard import choose
+from jaxtrain.training.norms import squares
 from jaxtrain.training.optimizers import LINE_SEARCH, clip
 from jaxtrain.training.precision import adjust_loss_scale, at_minimum
 from jaxtrain.training.rounding import add_updates
@@ -44,12 +46,6 @@ def mean_grads(total: Any, num_micro: int, state: TrainState) -> Any:
     """
     factor = 1 / (num_micro * scale_of(state.loss_scale))
     return jax.tree.map(lambda g: g * factor, total)
-
-
-def squares(tree: Any) -> jax.Array:
-    """Return the sum of squares, whose root is the norm, in at least float32."""
-    each = [jnp.sum(jnp.square(x)) for x in jax.tree.leaves(widen(tree))]
-    return sum(each, jnp.float32(0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +139,7 @@ class Update:
         spike, loss_stats = self._look_for_spike(state, metrics["loss"], finite)
         skip = self.detector is not None and self.detector.skip
         taken = finite & ~spike if skip else finite
-        kept = jax.tree.map(lambda n, o: jnp.where(taken, n, o), new, old)
+        kept = choose(taken, new, old)
         bad_steps = _count_bad_steps(state, taken, finite)
         metrics = {
             **metrics,

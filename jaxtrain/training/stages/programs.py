@@ -13,6 +13,7 @@ from jaxtrain.parallel.sharding import replicated
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Compiled, Several
 from jaxtrain.training.frozen import Frozen, merge
+from jaxtrain.training.norms import squares
 from jaxtrain.training.stages.cut import Stage
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import apply_model, mean_loss_and_metrics
@@ -21,7 +22,6 @@ from jaxtrain.training.update import (
     Update,
     mean_grads,
     scale_of,
-    squares,
     zero_grads,
 )
 
