@@ -59,6 +59,18 @@ class Layout:
         shardings = self._infer(grads, lambda path: True)
         return jax.lax.with_sharding_constraint(grads, shardings)
 
+    def specs_of_grads(self, grads: Any) -> Any:
+        """Return the PartitionSpec of each array that `shared_grads` returns.
+
+        Axes of one device, which split nothing, are left out.
+        """
+
+        def spec(sharding: NamedSharding) -> P:
+            sizes = self.mesh.shape
+            return P(*(a if a and sizes[a] > 1 else None for a in sharding.spec))
+
+        return jax.tree.map(spec, self._infer(grads, lambda path: True))
+
     def images(self, images: Any) -> Any:
         """Split images (batch, height, width, channels), inside jit.
 

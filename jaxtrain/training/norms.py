@@ -4,37 +4,57 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.layout import Layout, with_layout_constraint
+from jax.experimental.layout import Layout as MemoryLayout
+from jax.experimental.layout import with_layout_constraint
 
 from jaxtrain.dtypes import widen
+from jaxtrain.parallel.sharding import Layout
 
 
-def squares(tree: Any) -> jax.Array:
+def squares(tree: Any, layout: Layout) -> jax.Array:
     """Return the sum of squares, whose root is the norm, in at least float32.
 
-    Arrays of one shape are added up first, which needs one kernel and its last sum
-    for all of them.
+    Arrays of one shape are added up before they are summed, in one kernel for all.
+
+    Args:
+      tree: parameters, or gradients.
+      layout: of the run: arrays that the devices split in different ways stay apart.
     """
     alike: dict[Any, list[jax.Array]] = {}
-    for x in jax.tree.leaves(widen(tree)):
-        alike.setdefault((x.shape, x.dtype), []).append(jnp.square(x))
+    specs = jax.tree.leaves(layout.specs_of_grads(tree))
+    for x, spec in zip(jax.tree.leaves(widen(tree)), specs, strict=True):
+        alike.setdefault((x.shape, x.dtype, spec), []).append(jnp.square(x))
     totals = [jnp.sum(sum(group[1:], group[0])) for group in alike.values()]
     return sum(totals, jnp.float32(0))
 
 
-def in_rows(grads: Any) -> Any:
+def in_rows(grads: Any, layout: Layout) -> Any:
     """Return gradients laid out in memory as the parameters are, row by row.
 
-    cuDNN has the gradients of kernels with the output channels first. XLA would give
-    that layout to the whole update, and transpose parameters and optimizer state there
-    and back. Behind the barrier there is one transpose: that of the gradient.
+    cuDNN has those of kernels with the output channels first. XLA would take that
+    layout for the whole update, and transpose parameters and optimizer state there and
+    back. The barrier keeps it to one transpose, of the gradient, whose result the norm
+    and the update then read.
+
+    Args:
+      grads: of trained parameters, as `Layout.shared_grads` leaves them.
+      layout: of the run: XLA takes a constraint on the memory for one on the sharding,
+        too, and so each device has it on its own share.
     """
-    arrays, treedef = jax.tree.flatten(grads)
-    places = [i for i, x in enumerate(arrays) if x.ndim > 1]
-    straight = [
-        with_layout_constraint(arrays[i], Layout(tuple(range(arrays[i].ndim))))
-        for i in places
-    ]
-    for i, x in zip(places, jax.lax.optimization_barrier(straight), strict=True):
+    specs = layout.specs_of_grads(grads)
+    constrain = jax.shard_map(
+        _constrain, mesh=layout.mesh, in_specs=(specs,), out_specs=specs
+    )
+    arrays, treedef = jax.tree.flatten(constrain(grads))
+    kernels = [i for i, x in enumerate(arrays) if x.ndim > 1]
+    held = jax.lax.optimization_barrier([arrays[i] for i in kernels])
+    for i, x in zip(kernels, held, strict=True):
         arrays[i] = x
     return jax.tree.unflatten(treedef, arrays)
+
+
+def _constrain(grads: Any) -> Any:
+    def rows(x: jax.Array) -> MemoryLayout:
+        return MemoryLayout(tuple(range(x.ndim)))
+
+    return with_layout_constraint(grads, jax.tree.map(rows, grads))

@@ -108,7 +108,7 @@ def make_train_step(
         (model_state, total), metrics = over_micro_batches(
             micro_step, (state.model_state, zeros), batch, key
         )
-        grads = in_rows(mean_grads(total, num_micro, state))
+        grads = in_rows(mean_grads(total, num_micro, state), layout)
         return grads, model_state, metrics
 
     def one_step(
@@ -118,7 +118,7 @@ def make_train_step(
         batch = {**batch, "image": layout.images(batch["image"])}
         key = keys.at_step(root, keys.DROPOUT, state.step)
         grads, model_state, metrics = gradients(state, batch, key)
-        grad_norm = jnp.sqrt(squares(grads))
+        grad_norm = jnp.sqrt(squares(grads, layout))
         extra_args = {}
         if update.line_search:
             again = partial(over_micro_batches, batch=batch, key=key)
@@ -127,7 +127,7 @@ def make_train_step(
                 loss_of, again, state.model_state, metrics["loss"], grads
             )
         new = update.propose(state, root, grads, grad_norm, model_state, **extra_args)
-        param_norm = jnp.sqrt(update.squares_of_trained(new["params"]))
+        param_norm = jnp.sqrt(update.squares_of_trained(new["params"], layout))
         return update.conclude(state, new, metrics, grad_norm, param_norm)
 
     def train_step(

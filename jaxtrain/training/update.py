@@ -16,6 +16,7 @@ import optax
 from jaxtrain import keys
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.dtypes import wide
+from jaxtrain.parallel.sharding import Layout
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.guard import choose
 from jaxtrain.training.norms import squares
@@ -110,9 +111,9 @@ class Update:
         params = merge(add_updates(trained, updates, key), rest)
         return {"params": params, "model_state": model_state, "opt_state": opt_state}
 
-    def squares_of_trained(self, params: Any) -> jax.Array:
+    def squares_of_trained(self, params: Any, layout: Layout) -> jax.Array:
         """Return the sum of squares of the parameters that are trained."""
-        return squares(self.frozen.part(params)[0])
+        return squares(self.frozen.part(params)[0], layout)
 
     def conclude(
         self,

@@ -75,11 +75,11 @@ class StagePrograms(Several):
             functools.partial(_backward, stage, is_first_trained), donate_argnums=0
         )
         self.sum_up = Compiled(
-            functools.partial(_sum_up, config.accumulate_steps),
+            functools.partial(_sum_up, stage, config.accumulate_steps),
             out_shardings=(None, whole),
         )
         self.propose = Compiled(
-            functools.partial(_propose, update), out_shardings=(new, whole)
+            functools.partial(_propose, stage, update), out_shardings=(new, whole)
         )
         self.conclude = Compiled(
             functools.partial(_conclude, update),
@@ -167,12 +167,15 @@ def _backward(
     return total, None if is_first_trained else stage.constrain(dx)
 
 
-def _sum_up(num_micro: int, state: TrainState, total: Any) -> tuple[Any, jax.Array]:
+def _sum_up(
+    stage: Stage, num_micro: int, state: TrainState, total: Any
+) -> tuple[Any, jax.Array]:
     grads = mean_grads(total, num_micro, state)
-    return grads, squares(grads)
+    return grads, squares(grads, stage.layout)
 
 
 def _propose(
+    stage: Stage,
     update: Update,
     state: TrainState,
     root: jax.Array,
@@ -181,7 +184,7 @@ def _propose(
     sums: list[Any],
 ) -> tuple[dict[str, Any], jax.Array]:
     new = update.propose(state, root, grads, _norm(sums), model_state)
-    return new, update.squares_of_trained(new["params"])
+    return new, update.squares_of_trained(new["params"], stage.layout)
 
 
 def _conclude(
