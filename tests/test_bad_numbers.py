@@ -21,10 +21,11 @@ from jaxtrain.run.bad_numbers import MAX_TOLD
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState, as_dict
-from jaxtrain.training.update import Metrics, make_update, squares
+from jaxtrain.training.update import Metrics, make_update
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.trial import LAYOUT
 
 # Two good steps; then the statistics of the last batch norm overflow.
 CHANGES = {
@@ -107,7 +108,7 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
 
     def take_step(state: TrainState) -> tuple[TrainState, Metrics]:
         new = update.propose(state, root, {"weights": norm[None]}, norm, {})
-        param_norm = jnp.sqrt(squares(new["params"]))
+        param_norm = jnp.sqrt(update.squares_of_trained(new["params"], LAYOUT))
         return update.conclude(state, new, {"loss": norm}, norm, param_norm)
 
     folder = tmp_path / "checkpoints"
