@@ -35,6 +35,9 @@ class ParallelConfig(Section):
     # Examples whose batch-norm statistics are computed together, or global: all of a
     # (micro-)batch, for which the devices exchange them in every layer.
     batch_norm: Literal["global"] | int = "global"
+    # Of several devices that share a batch: what their gradients are sent and summed
+    # in. None: the dtype of the parameters, and at least float32.
+    reduce_dtype: Literal["float32", "bfloat16"] | None = None
     # Named set of XLA flags for several GPUs: overlap hides collectives behind
     # computation. Without effect on CPU.
     xla_flags: Literal["default", "overlap"] = "default"

@@ -9,6 +9,7 @@ from flax import nnx
 
 from jaxtrain.models.activations import gelu
 from jaxtrain.models.base import Model
+from jaxtrain.models.copied import Copied
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import (
     LayerNorm,
@@ -22,7 +23,7 @@ from jaxtrain.models.layers import (
 normal_init = nnx.initializers.normal(0.02)
 
 
-class LayerScale(nnx.Module):
+class LayerScale(Copied):
     """Multiplies each channel by a number of its own (arXiv:2103.17239)."""
 
     def __init__(self, channels: int, *, layers: Layers):
@@ -30,7 +31,11 @@ class LayerScale(nnx.Module):
         self.scale = nnx.Param(start, split_dim=None)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return x * self.scale[...].astype(x.dtype)
+        return self.with_own_copy(_multiply, x)
+
+
+def _multiply(layer: LayerScale, x: jax.Array) -> jax.Array:
+    return x * layer.scale[...].astype(x.dtype)
 
 
 class Block(nnx.Module):

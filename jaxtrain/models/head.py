@@ -6,7 +6,7 @@ from flax import nnx
 from flax.typing import Initializer
 
 from jaxtrain.dtypes import wide
-from jaxtrain.models.layers import Layers, lecun_normal
+from jaxtrain.models.layers import Layers, Linear, lecun_normal
 
 
 class Head(nnx.Module):
@@ -35,13 +35,17 @@ class Head(nnx.Module):
         self.bare = False
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
-        layer, x = self.linear, self.dropout(x, rngs=rngs)
+        x = self.dropout(x, rngs=rngs)
         if self.bare:
             return x
-        assert layer.bias is not None
-        x, kernel = x.astype(layer.dtype), layer.kernel[...].astype(layer.dtype)
-        outputs = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
-        return (outputs + layer.bias[...]).astype(self.dtype)
+        return self.linear.with_own_copy(_wide_sums, x).astype(self.dtype)
+
+
+def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
+    assert layer.bias is not None
+    x, kernel = x.astype(layer.dtype), layer.kernel[...].astype(layer.dtype)
+    outputs = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
+    return outputs + layer.bias[...]
 
 
 def mean_head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:

@@ -10,6 +10,7 @@ from flax.typing import Initializer
 
 from jaxtrain.dtypes import wide
 from jaxtrain.models.batch_norm import BatchNorm
+from jaxtrain.models.copied import Copied
 from jaxtrain.models.pools import Padding, pair, sides
 
 # Keeps the variance of the activations from layer to layer: the default of Flax.
@@ -52,7 +53,7 @@ class Layers:
         bias: bool = True,
         init: Initializer = lecun_normal,
         split: Split | None = None,
-    ) -> nnx.Conv:
+    ) -> "Conv":
         """Make a convolution.
 
         Args:
@@ -76,7 +77,7 @@ class Layers:
             padding = "SAME"
         if padding is None:
             padding = (dilation * (rows - 1) // 2, dilation * (columns - 1) // 2)
-        return nnx.Conv(
+        return Conv(
             in_channels,
             channels,
             (rows, columns),
@@ -99,9 +100,9 @@ class Layers:
         *,
         init: Initializer = lecun_normal,
         split: Split | None = None,
-    ) -> nnx.Linear:
+    ) -> "Linear":
         """Make a dense layer; `init` is of its kernel."""
-        return nnx.Linear(
+        return Linear(
             in_features,
             features,
             kernel_init=init,
@@ -155,6 +156,22 @@ class Layers:
             param_dtype=self.policy.param_dtype,
             rngs=self.rngs,
         )
+
+
+class Conv(Copied, nnx.Conv):
+    """Flax's convolution."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
+        """Convolve (batch, rows, columns, channels)."""
+        return self.with_own_copy(nnx.Conv.__call__, x)
+
+
+class Linear(Copied, nnx.Linear):
+    """Flax's dense layer."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
+        """Map (batch, ..., features)."""
+        return self.with_own_copy(nnx.Linear.__call__, x)
 
 
 class LayerNorm(nnx.LayerNorm):

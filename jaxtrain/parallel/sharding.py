@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxtrain.errors import UserError
+from jaxtrain.parallel.copies import Arrays, Copies
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 
 # Paths of batch-norm statistics.
@@ -31,11 +32,14 @@ class Layout:
         hold of an array has a path that ends in the same way, and is split alike.
       shard_params: whether the `fsdp` axis shares the parameters (ZeRO stage 3,
         arXiv:1910.02054), and not only optimizer state and averages (stage 1).
+      copies: of the weights that each device trains with a copy of its own; None: of
+        none.
     """
 
     mesh: Mesh
     split_dims: Mapping[str, int | None]
     shard_params: bool = True
+    copies: Copies | None = None
 
     @property
     def platform(self) -> str:
@@ -54,10 +58,33 @@ class Layout:
         shardings = self._infer(params, lambda path: False)
         return jax.lax.with_sharding_constraint(params, shardings)
 
+    def trained_params(self, params: Any) -> Any:
+        """Gather, inside jit, what the `fsdp` axis shares, and copy what is copied."""
+
+        def copy(copies: Copies, weights: Arrays) -> Arrays:
+            return copies.make(weights, self._specs(weights, shared=self.shard_params))
+
+        return self._apart(params, copy, self.whole_params)
+
     def shared_grads(self, grads: Any) -> Any:
-        """Leave each device, inside jit, with its share of summed gradients."""
-        shardings = self._infer(grads, lambda path: True)
-        return jax.lax.with_sharding_constraint(grads, shardings)
+        """Leave each device, inside jit, with its share of summed gradients.
+
+        Those of copies stay its own.
+        """
+
+        def own(copies: Copies, grads: Arrays) -> Arrays:
+            return copies.place(grads, self._specs(_rows(grads), shared=False))
+
+        return self._apart(grads, own, self._share)
+
+    def summed_grads(self, grads: Any) -> Any:
+        """Sum those gradients, inside jit, that are not yet: those of copies."""
+
+        def add_up(copies: Copies, grads: Arrays) -> Arrays:
+            specs = self._specs(_rows(grads), shared=True)
+            return self._share(copies.sum(grads, specs))
+
+        return self._apart(grads, add_up, lambda summed: summed)
 
     def specs_of_grads(self, grads: Any) -> Any:
         """Return the PartitionSpec of each array that `shared_grads` returns.
@@ -84,9 +111,32 @@ class Layout:
 
         return jax.lax.with_sharding_constraint(images, jax.tree.map(sharding, images))
 
+    def _share(self, grads: Any) -> Any:
+        shardings = self._infer(grads, lambda path: True)
+        return jax.lax.with_sharding_constraint(grads, shardings)
+
+    def _apart(
+        self,
+        tree: Any,
+        of_copied: Callable[[Copies, Arrays], Arrays],
+        of_others: Callable[[Any], Any],
+    ) -> Any:
+        """Apply one function to what is copied of a tree, by path, one to the rest."""
+        if self.copies is None:
+            return of_others(tree)
+        leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
+        flat = {_name(path): x for path, x in leaves}
+        copied = {n: x for n, x in flat.items() if n in self.copies.paths}
+        others = {n: x for n, x in flat.items() if n not in copied}
+        done = {**of_copied(self.copies, copied), **of_others(others)}
+        return treedef.unflatten(done[name] for name in flat)
+
+    def _specs(self, arrays: Arrays, *, shared: bool) -> dict[str, P]:
+        return {n: self._spec(n, x.shape, shared=shared) for n, x in arrays.items()}
+
     def _infer(self, tree: Any, is_shared: Any) -> Any:
         def sharding(path: Any, leaf: Any) -> NamedSharding:
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            name = _name(path)
             spec = self._spec(name, leaf.shape, shared=is_shared(name))
             return NamedSharding(self.mesh, spec)
 
@@ -112,6 +162,17 @@ class Layout:
         ends = ("/".join(parts[i:]) for i in range(len(parts)))
         # The longest: `block/conv` is another array than `conv`.
         return next((self.split_dims[e] for e in ends if e in self.split_dims), None)
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _rows(copies: Arrays) -> Any:
+    """Return the shapes of what there are copies of."""
+    return {
+        name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for name, x in copies.items()
+    }
 
 
 def splits_channels(shardings: Any) -> bool:
@@ -153,6 +214,11 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 def num_batch_shards(mesh: Mesh) -> int:
     """Return the number of parts that a batch is split into."""
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+
+
+def num_image_parts(mesh: Mesh) -> int:
+    """Return the number of parts that an image is split into."""
+    return math.prod(mesh.shape[axis] for axis in SPATIAL_AXES)
 
 
 def check_divisible(name: str, value: int, divisor: int, reason: str) -> None:

@@ -110,7 +110,14 @@ def wire_bytes(collectives: Sequence[Collective]) -> int:
     return round(sum(c.wire_bytes for c in collectives))
 
 
-def minimum_bytes(mesh: Mapping[str, int], param_bytes: int, preset: Preset) -> int:
+def minimum_bytes(
+    mesh: Mapping[str, int],
+    param_bytes: int,
+    preset: Preset,
+    *,
+    gathered: float = 1,
+    summed: float = 1,
+) -> int:
     """Return the least that a device must send in a step, in theory.
 
     Counted is what parameters and gradients need, as rings: over `fsdp` one
@@ -125,14 +132,16 @@ def minimum_bytes(mesh: Mapping[str, int], param_bytes: int, preset: Preset) -> 
     Args:
       mesh: size of each axis; one that is missing is 1.
       param_bytes: of the parameters of a device before `fsdp` shares them, which is all
-        of them but for the `model` axis. Gradients have the same dtype.
-      preset: `parallel.preset`; only zero1 differs.
+        of them but for the `model` axis.
+      preset: `parallel.preset`; only zero1 differs: it gathers the new parameters.
+      gathered: width of what the passes gather, over that of the parameters.
+      summed: width of the gradients that are sent, over that of the parameters.
     """
     fsdp = mesh.get("fsdp", 1)
     replicas = math.prod(mesh.get(a, 1) for a in ("data", "spatial", "spatial_width"))
-    passes = 2 if preset == "zero1" else 3
-    shared = passes * (fsdp - 1) / fsdp * param_bytes
-    reduced = 2 * (replicas - 1) / replicas * param_bytes / fsdp
+    gathers = 1 if preset == "zero1" else 2 * gathered
+    shared = (gathers + summed) * (fsdp - 1) / fsdp * param_bytes
+    reduced = 2 * (replicas - 1) / replicas * summed * param_bytes / fsdp
     return round(shared + reduced)
 
 

@@ -3,6 +3,7 @@
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
@@ -13,10 +14,12 @@ from jaxtrain.data.sources import Source, Splits
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
+from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.evaluate import eval_batch_size
 from jaxtrain.training.optimizers import LINE_SEARCH
+from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 
@@ -52,6 +55,19 @@ def check_batches(config: Config, mesh: Mesh) -> None:
             f"{config.norm_groups} groups of {config.micro_batch_size} examples, which "
             f"{num_shards} devices cannot share without splitting one: {largest} or a "
             f"divisor of it would fit, or global"
+        )
+
+
+def check_sums(config: Config, policy: Policy, mesh: Mesh) -> None:
+    """Refuse a dtype of gradient sums that parts of images would not go by."""
+    asked, compute = config.parallel.reduce_dtype, jnp.dtype(policy.compute_dtype)
+    if asked not in (None, compute.name) and sharding.num_image_parts(mesh) > 1:
+        sizes = {axis: mesh.shape[axis] for axis in SPATIAL_AXES}
+        axes = " and ".join(f"parallel.{a} = {n}" for a, n in sizes.items() if n > 1)
+        raise UserError(
+            f"parallel.reduce_dtype = {asked!r} with {axes}: XLA sums the gradients of "
+            f"the parts of an image in what the layers compute in, {compute.name}; "
+            "leave parallel.reduce_dtype out, or have the devices share the batch alone"
         )
 
 

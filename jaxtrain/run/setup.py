@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
@@ -15,12 +16,15 @@ from jaxtrain import keys, tasks
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.augment import check_augmentations
+from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
 from jaxtrain.inference.trained import Trained
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.copied import copied_paths
 from jaxtrain.models.layers import split_dims
 from jaxtrain.parallel import sharding
+from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run import checks
@@ -90,6 +94,7 @@ def build_setup(
     checks.check_batches(config, meshes[0])
     checks.check_clocks(config)
     policy = precision.parse(config.precision)
+    checks.check_sums(config, policy, meshes[0])
     splits = sources.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
     config = settle_statistics(config, trained, shape[-1])
@@ -117,7 +122,12 @@ def build_setup(
     checks.check_groups(model, meshes[0])
     checks.check_training_sizes(config.data, model, images, meshes[0])
     shard_params = config.parallel.preset != "zero1"
-    layouts = [Layout(mesh, split_dims(model), shard_params) for mesh in meshes]
+    layouts = [
+        Layout(
+            mesh, split_dims(model), shard_params, _copies(config, policy, model, mesh)
+        )
+        for mesh in meshes
+    ]
     abstract = jax.eval_shape(create, keys.root_key(config.seed))
     stages = _stages(config, blueprint, model, layouts)
     return Setup(
@@ -153,6 +163,16 @@ def make_blueprint(
         num_outputs=num_outputs,
         norm_groups=config.norm_groups,
     )
+
+
+def _copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies | None:
+    """Return the copies to train with; None: XLA sums and gathers as is asked."""
+    asked = config.parallel.reduce_dtype
+    compute, params = jnp.dtype(policy.compute_dtype), jnp.dtype(policy.param_dtype)
+    summed = wide(params) if asked is None else jnp.dtype(asked)
+    if sharding.num_batch_shards(mesh) == 1 or compute == params == summed:
+        return None
+    return Copies(mesh, copied_paths(model), compute, summed)
 
 
 def _stages(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 import jaxtrain
 from jaxtrain.inference.description import Description
@@ -90,6 +91,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{jax.device_count()} x {device.device_kind}, "
         f"{jax.process_count()} process(es)",
+        **_describe_sums(setup),
         **_describe_split(setup),
         **_describe_stages(setup),
         "workdir": workdir,
@@ -106,6 +108,19 @@ def _describe_frozen(setup: Setup) -> dict[str, str]:
     end = "throughout" if until is None else f"for the first {until:,} steps"
     rows = {"frozen": f"{patterns}: {number:,} parameters, {end}"}
     return rows if until is not None else rows | {"features": plan(setup).describe()}
+
+
+def _describe_sums(setup: Setup) -> dict[str, str]:
+    """Name the dtypes that the gradients of several devices are summed in."""
+    mesh, copies = setup.mesh, setup.layout.copies
+    compute = jnp.dtype(setup.policy.compute_dtype)
+    sums = []
+    if sharding.num_batch_shards(mesh) > 1:
+        dtype = compute if copies is None else copies.sum_dtype
+        sums.append(f"{dtype} over the examples")
+    if sharding.num_image_parts(mesh) > 1:
+        sums.append(f"{compute} over the parts of an image")
+    return {"gradient sums": ", ".join(sums)} if sums else {}
 
 
 def _describe_split(setup: Setup) -> dict[str, str]:

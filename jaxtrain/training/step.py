@@ -13,6 +13,8 @@ from jaxtrain.config import TrainConfig
 from jaxtrain.data.preprocess import Batch, Preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
+from jaxtrain.models.copied import use_copies
+from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training import line_search
@@ -69,6 +71,7 @@ def make_train_step(
             key,
             part,
             frozen,
+            layout.copies,
         )
         loss, metrics = mean_loss_and_metrics(task, outputs, task.target(batch))
         return loss * scale, (model_state, metrics)
@@ -94,7 +97,7 @@ def make_train_step(
         state: TrainState, batch: Batch, key: Any
     ) -> tuple[Any, Any, Metrics]:
         scale = scale_of(state.loss_scale)
-        params, rest = frozen.part(layout.whole_params(state.params))
+        params, rest = frozen.part(layout.trained_params(state.params))
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
@@ -108,6 +111,7 @@ def make_train_step(
         (model_state, total), metrics = over_micro_batches(
             micro_step, (state.model_state, zeros), batch, key
         )
+        total = layout.summed_grads(total)
         grads = in_rows(mean_grads(total, num_micro, state), layout)
         return grads, model_state, metrics
 
@@ -121,8 +125,14 @@ def make_train_step(
         grad_norm = jnp.sqrt(squares(grads, layout))
         extra_args = {}
         if update.line_search:
+            frozen_params = frozen.part(state.params)[1]
             again = partial(over_micro_batches, batch=batch, key=key)
-            loss_of = partial(loss_fn, frozen.part(state.params)[1])
+
+            def loss_of(params: Any, *args: Any) -> Any:
+                whole = layout.trained_params(merge(params, frozen_params))
+                params, rest = frozen.part(whole)
+                return loss_fn(rest, params, *args)
+
             extra_args = line_search.arguments(
                 loss_of, again, state.model_state, metrics["loss"], grads
             )
@@ -179,15 +189,18 @@ def apply_model(
     key: jax.Array | None = None,
     part: slice = slice(None),
     frozen: Frozen = NOTHING,
+    copies: Copies | None = None,
 ) -> tuple[Any, Any]:
     """Train a model, or some of its pieces, on `x`: the output and the new state.
 
     `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
-    evaluated.
+    evaluated, and of what `copies` says the parameters are copies.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train()
     frozen.switch(model)
+    if copies is not None:
+        use_copies(model, copies.mesh)
     y = model(x, key=key, part=part)
     return y, split_model(model)[2]
 

@@ -101,6 +101,7 @@ class StagePrograms(Several):
 
 
 def _zeros(stage: Stage, frozen: Frozen, params: Any) -> Any:
+    params = stage.layout.trained_params(params)
     return stage.layout.shared_grads(zero_grads(frozen.part(params)[0]))
 
 
@@ -116,12 +117,19 @@ def _forward(
 ) -> tuple[Any, Any, Any, Metrics]:
     assert not target, "only the last stage looks at the target"
 
-    params, rest = frozen.part(stage.layout.whole_params(params))
+    params, rest = frozen.part(stage.layout.trained_params(params))
 
     def apply(params: Any, x: Any) -> tuple[Any, Any]:
         whole = merge(params, rest)
         y, new = apply_model(
-            stage.graphdef, whole, model_state, x, key, stage.part, frozen
+            stage.graphdef,
+            whole,
+            model_state,
+            x,
+            key,
+            stage.part,
+            frozen,
+            stage.layout.copies,
         )
         return stage.constrain(y), new
 
@@ -142,12 +150,19 @@ def _last_forward(
     key: jax.Array,
     target: dict[str, Any],
 ) -> tuple[jax.Array, Any, Any, Metrics]:
-    params, rest = frozen.part(stage.layout.whole_params(params))
+    params, rest = frozen.part(stage.layout.trained_params(params))
 
     def loss_fn(params: Any, x: Any) -> tuple[jax.Array, Any]:
         whole = merge(params, rest)
         outputs, new = apply_model(
-            stage.graphdef, whole, model_state, x, key, stage.part, frozen
+            stage.graphdef,
+            whole,
+            model_state,
+            x,
+            key,
+            stage.part,
+            frozen,
+            stage.layout.copies,
         )
         loss, metrics = mean_loss_and_metrics(task, outputs, target["target"])
         return loss * scale_of(target["loss_scale"]), (new, metrics)
@@ -170,7 +185,7 @@ def _backward(
 def _sum_up(
     stage: Stage, num_micro: int, state: TrainState, total: Any
 ) -> tuple[Any, jax.Array]:
-    grads = mean_grads(total, num_micro, state)
+    grads = mean_grads(stage.layout.summed_grads(total), num_micro, state)
     return grads, squares(grads, stage.layout)
 
 
