@@ -203,6 +203,11 @@ BAD_INPUT = {
         "--parallel.data -1 --parallel.model 2 --parallel.spatial 2",
         ["parallel.model = 2", "parallel.spatial = 2", "one of the two to 1"],
     ),
+    "sums of parts": (
+        "--precision bf16 --parallel.data 4 --parallel.spatial 2 "
+        "--parallel.reduce-dtype float32",
+        ["parallel.reduce_dtype", "float32", "parallel.spatial = 2", "bfloat16"],
+    ),
     "product": (
         "--parallel.model 2 --parallel.data 2",
         ["parallel.data = 2 x parallel.model = 2", "8 device(s)"],

@@ -45,8 +45,7 @@ class Copies:
 
         @jax.custom_vjp
         def copy(weights: Arrays) -> Arrays:
-            gather = self._on_each(self._gather, specs)
-            return self._shard_map(gather, _manual(specs), P(BATCH_AXES))(weights)
+            return self._on_each(self._gather, specs, specs, _own(specs))(weights)
 
         def backward(_: None, grads: Arrays) -> tuple[Arrays]:
             summed = self.sum(widen(grads), specs)
@@ -59,10 +58,7 @@ class Copies:
 
     def place(self, copies: Arrays, specs: Mapping[str, P]) -> Arrays:
         """Have copies of whole arrays, inside jit, lie as `specs` say of these."""
-        shardings = {
-            name: NamedSharding(self.mesh, P(BATCH_AXES, *spec))
-            for name, spec in specs.items()
-        }
+        shardings = {n: NamedSharding(self.mesh, s) for n, s in _own(specs).items()}
         return jax.lax.with_sharding_constraint(copies, shardings)
 
     def sum(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
@@ -70,8 +66,7 @@ class Copies:
 
         They stay in their own dtype; each device keeps what `specs` leave to it.
         """
-        reduce = self._on_each(self._reduce, specs)
-        return self._shard_map(reduce, P(BATCH_AXES), _manual(specs))(grads)
+        return self._on_each(self._reduce, specs, _own(specs), specs)(grads)
 
     def _gather(self, name: str, x: jax.Array, spec: P) -> jax.Array:
         if name.endswith("/kernel"):
@@ -89,23 +84,28 @@ class Copies:
         return jax.lax.psum(grad, "data").astype(dtype)
 
     def _on_each(
-        self, function: Callable[..., jax.Array], specs: Mapping[str, P]
+        self,
+        function: Callable[[str, jax.Array, P], jax.Array],
+        specs: Mapping[str, P],
+        before: Mapping[str, P],
+        after: Mapping[str, P],
     ) -> Callable[[Arrays], Arrays]:
-        return lambda arrays: {n: function(n, x, specs[n]) for n, x in arrays.items()}
+        """Apply a function, on each device, to what it holds of each array.
 
-    def _shard_map(self, function: Callable[..., Any], in_: Any, out: Any) -> Any:
+        All axes are named, of which two would do: XLA:CPU (jaxlib 0.10.2) aborts on a
+        bfloat16 sum where it goes on to split along others by itself.
+        """
         return jax.shard_map(
-            function,
+            lambda arrays: {n: function(n, x, specs[n]) for n, x in arrays.items()},
             mesh=self.mesh,
-            in_specs=(in_,),
-            out_specs=out,
-            axis_names=set(BATCH_AXES),
+            in_specs=(dict(before),),
+            out_specs=dict(after),
         )
 
 
-def _manual(specs: Mapping[str, P]) -> dict[str, P]:
-    """Leave out of specs the axes that XLA goes on to split arrays over by itself."""
+def _own(specs: Mapping[str, P]) -> dict[str, P]:
+    """Return where the copies lie of arrays that lie as `specs` say."""
     return {
-        name: P(*(axis if axis == "fsdp" else None for axis in spec))
+        name: P(BATCH_AXES, *(axis if axis != "fsdp" else None for axis in spec))
         for name, spec in specs.items()
     }
