@@ -133,12 +133,26 @@ def test_axes_with_micro_batches_stages_and_presets(name: str):
     )
 
 
+@pytest.mark.slow
+def test_copies_of_weights():
+    """What sums gradients in another dtype than that of the layers is right, too."""
+    assert_same(
+        "convnet, groups",
+        [
+            {"meshes": COVER, "copies": True},
+            {"meshes": AXES, "copies": True, "micro": 2, "stages": 2},
+            {"meshes": [{"fsdp": 4}], "copies": True, "preset": "zero1"},
+        ],
+    )
+
+
 def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
     cases = [
         {
             "micro": group.get("micro", 1),
             "stages": group.get("stages", 1),
             "preset": group.get("preset", "fsdp"),
+            "copies": group.get("copies", False),
             "axes": mesh,
         }
         for group in groups

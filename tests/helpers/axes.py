@@ -1,5 +1,6 @@
 """One step and an evaluation, on one device and on meshes, for `test_axes.py`."""
 
+import contextlib
 import dataclasses
 import math
 from typing import Any, NamedTuple
@@ -18,7 +19,10 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.data import loader
+from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import devices, sharding
+from jaxtrain.parallel.copies import Copies
+from jaxtrain.run import setup as setup_of_runs
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
@@ -148,6 +152,16 @@ def difference(ours: Any, theirs: Any, floor: float) -> float:
     )
 
 
+def copied() -> contextlib.AbstractContextManager[Any]:
+    """Train with copies of weights in float64, where they round nothing."""
+
+    def make(config: Config, policy: Any, model: Any, mesh: Any) -> Copies:
+        wide = jax.numpy.dtype("float64")
+        return Copies(mesh, copied_paths(model), wide, wide)
+
+    return mock.patch.object(setup_of_runs, "_copies", make)
+
+
 def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the case and the largest differences for each mesh, in float64."""
     # The momentum of a shift, which changes nothing, is 0 but for rounding: measured,
@@ -176,7 +190,8 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
             found.return_value = every[
                 : math.prod(case["axes"].values()) * case["stages"]
             ]
-            outcome = carry_out(make_config(name, case), first)
+            with copied() if case.get("copies") else contextlib.nullcontext():
+                outcome = carry_out(make_config(name, case), first)
             differences = {
                 field: difference(
                     getattr(outcome, field), getattr(references[micro], field), floor
