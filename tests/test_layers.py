@@ -1,5 +1,6 @@
 """Layers against their formulas, written out in NumPy."""
 
+import functools
 import math
 from typing import Any
 
@@ -13,6 +14,7 @@ from flax import nnx
 from jaxtrain.models import activations, pools
 from jaxtrain.models.layers import Layers, drop_path
 from jaxtrain.models.squeeze_excite import SqueezeExcite
+from jaxtrain.models.window_max import Windows, window_max
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 BF16 = jmp.get_policy("params=float32,compute=bfloat16,output=float32")
@@ -176,6 +178,59 @@ def test_max_pool_of_3x3(rows: int, columns: int, options: dict[str, Any]):
         top, left = i * stride - padding, j * stride - padding
         part = x[:, max(0, top) : top + 3, max(0, left) : left + 3]
         np.testing.assert_array_equal(y[:, i, j], part.max((1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "around"),
+    [
+        (3, 2, ((1, 1), (1, 1))),
+        (3, 2, ((0, 1), (0, 0))),
+        (3, 1, ((1, 1), (0, 2))),
+        (3, 3, ((0, 0), (1, 1))),
+        (2, 1, ((0, 1), (1, 0))),
+        (2, 3, ((0, 0), (0, 0))),
+    ],
+)
+def test_gradient_of_window_max_is_that_of_jax(size: int, stride: int, around: Any):
+    """Of integers, so of many equal maxima: the first of each window has it all."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-2, 3, (2, 6, 7, 2)).astype(np.float64)
+    windows = Windows(size, stride, around, (6, 7))
+
+    def plain(x: jax.Array) -> jax.Array:
+        padding = ((0, 0), *around, (0, 0))
+        window, strides = (1, size, size, 1), (1, stride, stride, 1)
+        return jax.lax.reduce_window(x, -np.inf, jax.lax.max, window, strides, padding)
+
+    @jax.jit
+    def both(x: jax.Array) -> Any:
+        y, vjp = jax.vjp(functools.partial(window_max, windows), x)
+        expected, expected_vjp = jax.vjp(plain, x)
+        dy = jnp.arange(y.size, dtype=y.dtype).reshape(y.shape)
+        return (y, *vjp(dy)), (expected, *expected_vjp(dy))
+
+    with jax.enable_x64(True):
+        for one, other in zip(*both(x), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_gradient_of_window_max_is_summed_in_float32():
+    x = np.zeros((1, 3, 3, 1))
+    x[0, 1, 1] = 1
+    dy = np.full((1, 2, 2, 1), 1 / 128)
+    dy[0, 0, 0] = 1
+    x, dy = jnp.asarray(x, jnp.bfloat16), jnp.asarray(dy, jnp.bfloat16)
+    windows = Windows(2, 1, ((0, 0), (0, 0)), (3, 3))
+    (dx,) = jax.vjp(functools.partial(window_max, windows), x)[1](dy)
+    assert dx.dtype == jnp.bfloat16
+    assert float(dx[0, 1, 1, 0]) == 1 + 3 / 128
+
+
+def test_relu_and_its_derivative():
+    x = jnp.array([-2.0, -0.0, 0.0, 1e-30, 3.0])
+    y, vjp = jax.vjp(activations.relu, x)
+    np.testing.assert_array_equal(y, nnx.relu(x))
+    np.testing.assert_array_equal(vjp(jnp.full(5, 7.0))[0], [0, 0, 0, 7, 7])
 
 
 def test_max_pool_keeps_the_rest():

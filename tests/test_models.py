@@ -16,7 +16,7 @@ from flax import nnx
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models import MODELS, build, layers, pools
+from jaxtrain.models import MODELS, batch_norm, build, layers, pools
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
 from jaxtrain.models.initial_rngs import initial_rngs
@@ -456,8 +456,11 @@ def test_batch_norm_of_groups_is_that_of_each_group() -> None:
     )
 
 
+@pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("groups", [1, 3])
-def test_gradients_of_batch_norm_are_those_of_its_formula(groups: int) -> None:
+def test_gradients_of_batch_norm_are_those_of_its_formula(
+    groups: int, relu: bool
+) -> None:
     """The formula's are JAX's own, in float64; float32 differs by its rounding."""
     rng = np.random.default_rng(0)
     x = rng.normal(2.0, 3.0, (12, 4, 4, 5))
@@ -470,13 +473,14 @@ def test_gradients_of_batch_norm_are_those_of_its_formula(groups: int) -> None:
             (part - part.mean(dims)) / jnp.sqrt(part.var(dims) + 1e-5)
             for part in jnp.split(x, groups)
         ]
-        return (weights * jnp.tanh(jnp.concatenate(normal) * scale + bias)).sum()
+        y = jnp.concatenate(normal) * scale + bias
+        return (weights * jnp.tanh(jnp.maximum(y, 0) if relu else y)).sum()
 
     def ours(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
         made = layers.Layers(policy=FP32, rngs=nnx.Rngs(0), norm_groups=groups)
         norm = made.batch_norm(5)
         nnx.update(norm, {"scale": scale, "bias": bias})
-        return (weights.astype(np.float32) * jnp.tanh(norm(x))).sum()
+        return (weights.astype(np.float32) * jnp.tanh(norm(x, relu=relu))).sum()
 
     with jax.enable_x64(True):
         expected = jax.jit(jax.grad(formula, (0, 1, 2)))(x, scale, bias)
@@ -484,6 +488,25 @@ def test_gradients_of_batch_norm_are_those_of_its_formula(groups: int) -> None:
     found = jax.jit(jax.grad(ours, (0, 1, 2)))(*narrow)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norm_and_relu_in_evaluation() -> None:
+    norm = layers.Layers(policy=FP32, rngs=nnx.Rngs(0)).batch_norm(3)
+    norm.eval()
+    x = jnp.asarray(random_images(2, 4, 4, 3)) - 0.5
+    np.testing.assert_array_equal(norm(x, relu=True), nnx.relu(norm(x)))
+
+
+def test_statistics_as_a_gpu_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_cuda(*arrays: jax.Array, cuda: Any, **_: Any) -> Any:
+        return cuda(*arrays)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", of_cuda)
+    x = np.random.default_rng(0).normal(2.0, 3.0, (2, 8, 4, 4, 5))
+    mean, var = batch_norm.statistics(jnp.asarray(x, jnp.float32))
+    dims = (1, 2, 3)
+    np.testing.assert_allclose(mean, x.mean(dims, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(var, x.var(dims, keepdims=True), rtol=1e-5)
 
 
 def test_variance_that_overflows_shows_in_the_gradients() -> None:

@@ -8,6 +8,8 @@ import functools
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
+from flax import nnx
 
 from jaxtrain.dtypes import wide
 
@@ -20,6 +22,29 @@ def _in_wide(function: Activation) -> Activation:
         return function(x.astype(wide(x.dtype))).astype(x.dtype)
 
     return rounded
+
+
+@jax.custom_vjp
+def relu(x: jax.Array) -> jax.Array:
+    """Return max(x, 0), for a sum of arrays.
+
+    The derivative is told from the result, which the next layer keeps anyway. From `x`,
+    as Flax does, a GPU would add up the arrays once more (`docs/performance.md`).
+    """
+    return nnx.relu(x)
+
+
+def _relu_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    y = nnx.relu(x)
+    return y, y
+
+
+def _relu_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # Not `y > 0`: the compiler knows that it equals `x > 0`, and computes that.
+    return (jnp.where(y != 0, dy, 0),)
+
+
+relu.defvjp(_relu_forward, _relu_backward)
 
 
 @_in_wide

@@ -41,5 +41,8 @@ class ConvNorm(nnx.Module):
         self.activation = activation
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
-        x = self.norm(self.conv(x))
+        x = self.conv(x)
+        if self.activation is nnx.relu:
+            return self.norm(x, relu=True)
+        x = self.norm(x)
         return x if self.activation is None else self.activation(x)

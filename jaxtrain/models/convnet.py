@@ -45,7 +45,7 @@ class ConvNet(Model):
 def _block(
     conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
-    return max_pool(nnx.relu(norm(conv(x))))
+    return max_pool(norm(conv(x), relu=True))
 
 
 def _head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:

@@ -38,8 +38,8 @@ class DenseLayer(nnx.Module):
         )
 
     def __call__(self, x: Features, rngs: nnx.Rngs | None) -> Features:
-        y = self.conv1(nnx.relu(self.norm1(_join(x))))
-        return (*x, self.conv2(nnx.relu(self.norm2(y))))
+        y = self.conv1(self.norm1(_join(x), relu=True))
+        return (*x, self.conv2(self.norm2(y, relu=True)))
 
 
 class Transition(nnx.Module):
@@ -50,7 +50,7 @@ class Transition(nnx.Module):
         self.conv = layers.conv(in_channels, channels, 1, bias=False, init=he_fan_in)
 
     def __call__(self, x: Features, rngs: nnx.Rngs | None) -> Features:
-        return (average_pool(self.conv(nnx.relu(self.norm(_join(x)))), 2),)
+        return (average_pool(self.conv(self.norm(_join(x), relu=True)), 2),)
 
 
 class DenseNet(Model):
@@ -119,7 +119,7 @@ def _join(x: Features) -> jax.Array:
 def _imagenet_stem(
     conv: nnx.Conv, norm: BatchNorm, images: jax.Array, rngs: nnx.Rngs | None
 ) -> Features:
-    return (max_pool_3x3(nnx.relu(norm(conv(images))), stride=2, padding=1),)
+    return (max_pool_3x3(norm(conv(images), relu=True), stride=2, padding=1),)
 
 
 def _cifar_stem(conv: nnx.Conv, images: jax.Array, rngs: nnx.Rngs | None) -> Features:
@@ -127,7 +127,7 @@ def _cifar_stem(conv: nnx.Conv, images: jax.Array, rngs: nnx.Rngs | None) -> Fea
 
 
 def _last(norm: BatchNorm, x: Features, rngs: nnx.Rngs | None) -> jax.Array:
-    return nnx.relu(norm(_join(x)))
+    return norm(_join(x), relu=True)
 
 
 class DenseNet121(DenseNet):

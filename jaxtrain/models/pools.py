@@ -5,10 +5,10 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jax import lax
 
 from jaxtrain.dtypes import wide
+from jaxtrain.models.window_max import Windows, window_max
 
 # Rows and columns added on each side: as many on all four, those above and below and
 # those left and right, or as many as leave 1 / stride of the image, where an odd one is
@@ -94,11 +94,12 @@ def max_pool_3x3(
       keep_rest: whether what is left at the bottom and the right, too little for a
         window, gets one that reaches beyond the image (PyTorch's `ceil_mode`).
     """
-    around: Any = [
+    rows, columns = x.shape[1:3]
+    top, left = (
         (padding, padding + (keep_rest and -(n + 2 * padding - 3) % stride))
-        for n in x.shape[1:3]
-    ]
-    return nnx.max_pool(x, (3, 3), strides=(stride, stride), padding=around)
+        for n in (rows, columns)
+    )
+    return window_max(Windows(3, stride, (top, left), (rows, columns)), x)
 
 
 def adaptive_average_pool(x: jax.Array, size: int | tuple[int, int]) -> jax.Array:

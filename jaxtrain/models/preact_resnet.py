@@ -31,7 +31,7 @@ class PreActBlock(Block):
         )
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
-        y = nnx.relu(self.norm1(x))
+        y = self.norm1(x, relu=True)
         shortcut = self.shortcut_conv(y) if self.project else x
         return self.drop_path(self.residual(y, rngs), rngs=rngs) + shortcut
 
@@ -50,7 +50,7 @@ class PreActBasicBlock(PreActBlock):
         self.conv2 = conv(channels, channels, 3, split="in", layers=layers)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        return self.conv2(nnx.relu(self.norm2(self.conv1(x))))
+        return self.conv2(self.norm2(self.conv1(x), relu=True))
 
 
 class PreActBottleneck(PreActBlock):
@@ -70,8 +70,8 @@ class PreActBottleneck(PreActBlock):
         self.conv3 = conv(channels, channels * self.expansion, 1, layers=layers)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        x = self.conv2(nnx.relu(self.norm2(self.conv1(x))))
-        return self.conv3(nnx.relu(self.norm3(x)))
+        x = self.conv2(self.norm2(self.conv1(x), relu=True))
+        return self.conv3(self.norm3(x, relu=True))
 
 
 class PreActResNet(ResNet):
@@ -100,7 +100,7 @@ def _conv_and_pool(layer: nnx.Conv, x: jax.Array, rngs: nnx.Rngs | None) -> jax.
 
 
 def _norm(norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    return nnx.relu(norm(x))
+    return norm(x, relu=True)
 
 
 class PreActResNet18(PreActResNet):

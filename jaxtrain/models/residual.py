@@ -10,6 +10,7 @@ from typing import ClassVar
 import jax
 from flax import nnx
 
+from jaxtrain.models.activations import relu
 from jaxtrain.models.initializers import he_fan_out
 from jaxtrain.models.layers import Layers, Split, drop_path
 
@@ -63,7 +64,7 @@ class Block(nnx.Module):
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
         shortcut = self.shortcut(x) if self.project else x
         residual = self.drop_path(self.residual(x, rngs), rngs=rngs)
-        return nnx.relu(residual + shortcut)
+        return relu(residual + shortcut)
 
     def shortcut(self, x: jax.Array) -> jax.Array:
         """Return the shortcut, where it changes the shape."""
@@ -89,7 +90,7 @@ class BasicBlock(Block):
         self.norm2 = layers.batch_norm(channels, scale=0.0)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        x = nnx.relu(self.norm1(self.conv1(x)))
+        x = self.norm1(self.conv1(x), relu=True)
         return self.norm2(self.conv2(x))
 
 
@@ -145,5 +146,5 @@ class Bottleneck(Block):
 
     def inside(self, x: jax.Array) -> jax.Array:
         """Return what the last convolution takes."""
-        x = nnx.relu(self.norm1(self.conv1(x)))
-        return nnx.relu(self.norm2(self.conv2(x)))
+        x = self.norm1(self.conv1(x), relu=True)
+        return self.norm2(self.conv2(x), relu=True)

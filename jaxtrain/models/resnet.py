@@ -110,7 +110,7 @@ def conv_alone(
     conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
     """Apply a convolution, a batch norm and a ReLU."""
-    return nnx.relu(norm(conv(x)))
+    return norm(conv(x), relu=True)
 
 
 def conv_and_pool(

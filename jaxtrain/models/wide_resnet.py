@@ -34,7 +34,7 @@ class WideBlock(PreActBasicBlock):
         self.dropout = nnx.Dropout(dropout)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        x = nnx.relu(self.norm2(self.conv1(x)))
+        x = self.norm2(self.conv1(x), relu=True)
         return self.conv2(self.dropout(x, rngs=rngs))
 
 

@@ -1,0 +1,99 @@
+"""Maxima of windows, with a backward pass of its own.
+
+That of JAX is a select-and-scatter. For it a GPU writes the maxima and their places
+anew, in four arrays of 32-bit numbers, and scatters. Here the forward pass keeps which
+pixel of its window was the largest, one byte a window, and backwards each pixel gathers
+from the windows around it, together with whatever reads the gradient
+(`docs/performance.md`).
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+from jaxtrain.dtypes import wide
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Square windows on images of one size."""
+
+    # Rows and columns of a window, and from window to window.
+    size: int
+    stride: int
+    # Rows added above and below, and columns added left and right.
+    around: tuple[tuple[int, int], tuple[int, int]]
+    # Rows and columns of the images, without those added.
+    image: tuple[int, int]
+
+    def places(self) -> list[tuple[int, int]]:
+        """Return the rows and columns in a window, in order."""
+        return [(i, j) for i in range(self.size) for j in range(self.size)]
+
+    def gather(self, padded: jax.Array, place: tuple[int, int]) -> jax.Array:
+        """Return what all windows have at one place; `padded` has all rows."""
+        last = self._last(place)
+        start, limit = (0, *place, 0), (len(padded), *last, padded.shape[3])
+        return lax.slice(padded, start, limit, (1, self.stride, self.stride, 1))
+
+    def scatter(self, values: jax.Array, place: tuple[int, int]) -> jax.Array:
+        """Return images with the windows' values at one place of each, 0 elsewhere."""
+        cut = [
+            (first - before, length - (last - before), self.stride - 1)
+            for first, last, (before, _), length in zip(
+                place, self._last(place), self.around, self.image, strict=True
+            )
+        ]
+        zero = jnp.zeros((), values.dtype)
+        return lax.pad(values, zero, [(0, 0, 0), *cut, (0, 0, 0)])
+
+    def _last(self, place: tuple[int, int]) -> list[int]:
+        """Return the row and the column after the last window's at one place."""
+        return [
+            at + (sum(around) + length - self.size) // self.stride * self.stride + 1
+            for at, around, length in zip(place, self.around, self.image, strict=True)
+        ]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def window_max(windows: Windows, x: jax.Array) -> jax.Array:
+    """Take the maximum of each window; of equal ones the first has the gradient.
+
+    Args:
+      windows: on `x`, with fewer rows and columns added than a window has.
+      x: (batch, rows, columns, channels).
+    """
+    size, stride = (windows.size,) * 2, (windows.stride,) * 2
+    around: Any = windows.around
+    return nnx.max_pool(x, size, stride, around)
+
+
+def _forward(windows: Windows, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    lowest = jnp.array(-jnp.inf, x.dtype)
+    rows, columns = ((*around, 0) for around in windows.around)
+    padded = lax.pad(x, lowest, [(0, 0, 0), rows, columns, (0, 0, 0)])
+    first, *others = windows.places()
+    y = windows.gather(padded, first)
+    winner = jnp.zeros(y.shape, jnp.int8)
+    for index, place in enumerate(others, 1):
+        value = windows.gather(padded, place)
+        winner = jnp.where(y >= value, winner, jnp.int8(index))
+        y = jnp.maximum(y, value)
+    return y, winner
+
+
+def _backward(windows: Windows, winner: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    wide_dy = dy.astype(wide(dy.dtype))
+    parts = [
+        windows.scatter(jnp.where(winner == index, wide_dy, 0), place)
+        for index, place in enumerate(windows.places())
+    ]
+    return (functools.reduce(jnp.add, parts).astype(dy.dtype),)
+
+
+window_max.defvjp(_forward, _backward)
