@@ -36,24 +36,29 @@ class Windows:
         return [(i, j) for i in range(self.size) for j in range(self.size)]
 
     def gather(self, padded: jax.Array, place: tuple[int, int]) -> jax.Array:
-        """Return what all windows have at one place; `padded` has all rows."""
-        last = self._last(place)
-        start, limit = (0, *place, 0), (len(padded), *last, padded.shape[3])
+        """Return what all windows have at one place."""
+        start, limit = (0, *place, 0), (len(padded), *self._end(place), padded.shape[3])
         return lax.slice(padded, start, limit, (1, self.stride, self.stride, 1))
 
     def scatter(self, values: jax.Array, place: tuple[int, int]) -> jax.Array:
-        """Return images with the windows' values at one place of each, 0 elsewhere."""
-        cut = [
-            (first - before, length - (last - before), self.stride - 1)
-            for first, last, (before, _), length in zip(
-                place, self._last(place), self.around, self.image, strict=True
+        """Return padded images with the windows' values at one place, 0 elsewhere."""
+        dims = [
+            (start, sum(around) + length - end, self.stride - 1)
+            for start, end, around, length in zip(
+                place, self._end(place), self.around, self.image, strict=True
             )
         ]
         zero = jnp.zeros((), values.dtype)
-        return lax.pad(values, zero, [(0, 0, 0), *cut, (0, 0, 0)])
+        return lax.pad(values, zero, [(0, 0, 0), *dims, (0, 0, 0)])
 
-    def _last(self, place: tuple[int, int]) -> list[int]:
-        """Return the row and the column after the last window's at one place."""
+    def crop(self, padded: jax.Array) -> jax.Array:
+        """Take the rows and columns added away."""
+        (top, _), (left, _) = self.around
+        rows, columns = self.image
+        return padded[:, top : top + rows, left : left + columns]
+
+    def _end(self, place: tuple[int, int]) -> list[int]:
+        """Return the row and the column behind the last window's at one place."""
         return [
             at + (sum(around) + length - self.size) // self.stride * self.stride + 1
             for at, around, length in zip(place, self.around, self.image, strict=True)
@@ -93,7 +98,8 @@ def _backward(windows: Windows, winner: jax.Array, dy: jax.Array) -> tuple[jax.A
         windows.scatter(jnp.where(winner == index, wide_dy, 0), place)
         for index, place in enumerate(windows.places())
     ]
-    return (functools.reduce(jnp.add, parts).astype(dy.dtype),)
+    # Cropped as one, and not each: XLA fails to split such parts by rows over devices.
+    return (windows.crop(functools.reduce(jnp.add, parts)).astype(dy.dtype),)
 
 
 window_max.defvjp(_forward, _backward)
