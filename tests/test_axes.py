@@ -9,11 +9,13 @@ import itertools
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import axis_sizes
+from tests.helpers import split_pool
 from tests.helpers.axes import compare
 from tests.helpers.command import with_devices
 
@@ -164,3 +166,10 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
     # is missing, or counted twice, gives 1e-6 and more.
     wrong = [line for line in lines if not max(line["differences"].values()) < 1e-9]
     assert not wrong
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_rows_of_a_max_pool(padding: int):
+    """The partitioner aborts at other ways to write its gradient."""
+    one, four = with_devices(NUM_DEVICES, split_pool.gradients, padding)
+    np.testing.assert_array_equal(one, four)
