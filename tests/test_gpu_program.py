@@ -141,7 +141,8 @@ def test_gradients_are_summed_in_bfloat16_on_request(on_eight: dict[str, Step]):
     norms = sum(c.bytes for c in found if c.dtype == "f32") // 4
     assert norms < 0.002 * step.num_params
     halves = sum(c.bytes for c in found if c.dtype == "bf16")
-    assert halves == 2 * (step.num_params - norms)
+    # The loss and the accuracy are among those of float32.
+    assert 0 <= norms - (step.num_params - halves // 2) <= 2
 
 
 def test_fsdp_gathers_in_the_compute_dtype_and_scatters_sums(
@@ -162,5 +163,8 @@ def test_fsdp_gathers_in_the_compute_dtype_and_scatters_sums(
 
 @pytest.mark.parametrize("name", EIGHT)
 def test_collectives_run_beside_computation(on_eight: dict[str, Step], name: str):
-    for kind, part in read_program(on_eight[name].text).overlapped().items():
-        assert part >= 0.8, kind
+    text = on_eight[name].text
+    overlapped = read_program(text).overlapped()
+    found = list_collectives(text)
+    hidden = sum(c.bytes * overlapped[c.kind] for c in found)
+    assert hidden >= 0.95 * sum(c.bytes for c in found)
