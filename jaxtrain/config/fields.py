@@ -34,6 +34,7 @@ MAY_CHANGE_ON_RESUME = (
     "train.examples",
     "train.stop_after_steps",
     "train.steps_per_call",
+    "train.remat",
     "train.max_bad_steps",
     "train.metrics",
     "train.step_timeout_seconds",

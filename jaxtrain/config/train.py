@@ -6,6 +6,8 @@ from typing import Literal
 from jaxtrain.config.base import Section
 from jaxtrain.errors import UserError
 
+Remat = Literal["none", "block", "conv_outputs", "full"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Section):
@@ -24,6 +26,10 @@ class TrainConfig(Section):
     steps_per_call: int = 1
     # Micro-batches whose gradients are averaged into one step.
     accumulate_steps: int = 1
+    # What the backward pass computes again, to store less: nothing; each block of the
+    # model, of which only the input is stored; all but convolutions and dense layers;
+    # or all that it can (full): sections of blocks.
+    remat: Remat = "none"
     # Non-finite steps in a row after which the run stops.
     max_bad_steps: int = 10
     # Seconds without a finished step, or batch of an evaluation, after which the run

@@ -1,6 +1,6 @@
 """What a model is: pieces in a row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 import jax
 from flax import nnx
 
+from jaxtrain.config.train import Remat
 from jaxtrain.models.auxiliary import apply_beside
 from jaxtrain.models.layers import Layers
+from jaxtrain.models.remat import Part, join
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,12 @@ class Model(nnx.Module):
         self.pieces = (*self.pieces, Piece(tuple(layers), apply))
 
     def __call__(
-        self, x: Any, *, key: jax.Array | None = None, part: slice = slice(None)
+        self,
+        x: Any,
+        *,
+        key: jax.Array | None = None,
+        part: slice = slice(None),
+        remat: Remat = "none",
     ) -> Any:
         """Return what all pieces, or those of `part`, make of `x`.
 
@@ -84,16 +91,27 @@ class Model(nnx.Module):
             from a key of its own, made from this and the piece's place in the model: so
             it draws the same whatever the others draw, and wherever the model is cut.
           part: consecutive pieces.
+          remat: what a backward pass computes again (see `jaxtrain.models.remat`).
         """
-        for index in range(len(self.pieces))[part]:
-            piece = self.pieces[index]
-            rngs = None
-            if key is not None:
-                rngs = nnx.Rngs(dropout=jax.random.fold_in(key, index))
-            layers = [getattr(self, name) for name in piece.names]
-            x = apply_beside(partial(_apply, piece, layers, rngs), x)
-        return x
+        whole = join(
+            remat,
+            [
+                Part(piece.names, partial(_apply, index, piece))
+                for index, piece in list(enumerate(self.pieces))[part]
+            ],
+        )
+        return whole.apply({n: getattr(self, n) for n in whole.names}, x, key)
 
 
-def _apply(piece: Piece, layers: list[Any], rngs: nnx.Rngs | None, x: Any) -> Any:
-    return piece.apply(*layers, x, rngs)
+def _apply(
+    index: int,
+    piece: Piece,
+    layers: Mapping[str, nnx.Module],
+    x: Any,
+    key: jax.Array | None,
+) -> Any:
+    rngs = None
+    if key is not None:
+        rngs = nnx.Rngs(dropout=jax.random.fold_in(key, index))
+    own = [layers[name] for name in piece.names]
+    return apply_beside(lambda x: piece.apply(*own, x, rngs), x)

@@ -19,6 +19,7 @@ from jaxtrain.config import AugmentConfig
 from jaxtrain.data import loader
 from jaxtrain.data.loader import Dataset
 from jaxtrain.data.preprocess import Batch, Preprocess
+from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.run.programs import Programs, make_preprocesses
@@ -109,7 +110,12 @@ def with_features(setup: Setup, programs: Programs, state: TrainState) -> Progra
     everywhere = sharding.replicated(setup.mesh)
     with jax.default_matmul_precision(setup.policy.products):
         train = Compiled(
-            step, out_shardings=(setup.state_shardings, everywhere), donate_argnums=0
+            step,
+            out_shardings=(setup.state_shardings, everywhere),
+            donate_argnums=0,
+            compiler_options=compiler_options(
+                setup.config.train.remat, setup.layout.platform
+            ),
         )
     features = Dataset(dataset.source, kept, dataset.defects)
     return replace(programs, train=((0, train),), train_set=features)

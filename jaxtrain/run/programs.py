@@ -11,6 +11,7 @@ from jaxtrain.data import loader, sources
 from jaxtrain.data.loader import Dataset
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import Preprocess, make_preprocess
+from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Sums
@@ -139,9 +140,13 @@ def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
                 phase.update,
                 augmenting,
                 setup.layout,
+                mixes=setup.config.data.augment.mixes,
             ),
             out_shardings=(states, everywhere),
             donate_argnums=0,
+            compiler_options=compiler_options(
+                setup.config.train.remat, setup.layout.platform
+            ),
         )
         for phase in setup.phases
     )

@@ -10,6 +10,7 @@ from flax import nnx
 
 from jaxtrain import keys
 from jaxtrain.config import TrainConfig
+from jaxtrain.config.train import Remat
 from jaxtrain.data.preprocess import Batch, Preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
@@ -39,12 +40,15 @@ def make_train_step(
     preprocess: Preprocess,
     layout: Layout,
     part: slice = slice(None),
+    *,
+    mixes: bool = False,
 ) -> Callable[[TrainState, jax.Array, Any, Batch], tuple[TrainState, Metrics]]:
     """Return `(state, root_key, data, batches) -> (state, metrics)`.
 
     The gradients are those of the layers alone that are trained, and so the backward
     pass ends at the first of them. What `preprocess` returns as images goes into
-    `part`, the last pieces of the model.
+    `part`, the last pieces of the model. If it `mixes` examples, it sees whole batches,
+    else micro-batches, each in its turn, so that no more are in memory.
 
     `batches` has a leading axis of steps, all of them run in one call, and `metrics`
     has one value a step. A step whose loss, gradients, batch-norm statistics or new
@@ -52,7 +56,7 @@ def make_train_step(
     were.
     """
     num_micro = config.accumulate_steps
-
+    prepares_whole = mixes or num_micro == 1
     frozen = update.frozen
 
     def loss_fn(
@@ -72,6 +76,7 @@ def make_train_step(
             part,
             frozen,
             layout.copies,
+            config.remat,
         )
         loss, metrics = mean_loss_and_metrics(task, outputs, task.target(batch))
         return loss * scale, (model_state, metrics)
@@ -80,21 +85,23 @@ def make_train_step(
         micro_step: Callable[..., tuple[Any, Metrics]],
         carry: Any,
         batch: Batch,
+        prepare: Callable[[Batch], Batch],
         key: Any,
     ) -> tuple[Any, Metrics]:
         """Repeat `micro_step(carry, batch, key)`; return the carry and mean metrics."""
 
-        def body(carry: Any, micro: tuple[jax.Array, Batch]) -> tuple[Any, Metrics]:
-            index, micro_batch = micro
-            return micro_step(carry, micro_batch, jax.random.fold_in(key, index))
+        def body(carry: Any, index: jax.Array) -> tuple[Any, Metrics]:
+            micro = jax.tree.map(lambda x: micro_batch(x, num_micro, index), batch)
+            if not prepares_whole:
+                micro = prepare(micro)
+            return micro_step(carry, micro, jax.random.fold_in(key, index))
 
-        parts = jax.tree.map(lambda x: micro_batches(x, num_micro), batch)
-        xs = (jnp.arange(num_micro), parts)
+        xs = jnp.arange(num_micro)
         carry, metrics = repeat(body, carry, xs, layout.platform)
         return carry, jax.tree.map(jnp.mean, metrics)
 
     def gradients(
-        state: TrainState, batch: Batch, key: Any
+        state: TrainState, repeat_micro: Callable[..., tuple[Any, Metrics]]
     ) -> tuple[Any, Any, Metrics]:
         scale = scale_of(state.loss_scale)
         params, rest = frozen.part(layout.trained_params(state.params))
@@ -108,8 +115,8 @@ def make_train_step(
             return (model_state, jax.tree.map(jnp.add, total, grads)), metrics
 
         zeros = zero_grads(params)
-        (model_state, total), metrics = over_micro_batches(
-            micro_step, (state.model_state, zeros), batch, key
+        (model_state, total), metrics = repeat_micro(
+            micro_step, (state.model_state, zeros)
         )
         total = layout.summed_grads(total)
         grads = in_rows(mean_grads(total, num_micro, state), layout)
@@ -118,15 +125,21 @@ def make_train_step(
     def one_step(
         state: TrainState, root: jax.Array, data: Any, batch: Batch
     ) -> tuple[TrainState, Metrics]:
-        batch = preprocess(data, batch, root, state.step)
-        batch = {**batch, "image": layout.images(batch["image"])}
+        def prepare(batch: Batch) -> Batch:
+            batch = preprocess(data, batch, root, state.step)
+            return {**batch, "image": layout.images(batch["image"])}
+
+        if prepares_whole:
+            batch = prepare(batch)
         key = keys.at_step(root, keys.DROPOUT, state.step)
-        grads, model_state, metrics = gradients(state, batch, key)
+        repeat_micro = partial(
+            over_micro_batches, batch=batch, prepare=prepare, key=key
+        )
+        grads, model_state, metrics = gradients(state, repeat_micro)
         grad_norm = jnp.sqrt(squares(grads, layout))
         extra_args = {}
         if update.line_search:
             frozen_params = frozen.part(state.params)[1]
-            again = partial(over_micro_batches, batch=batch, key=key)
 
             def loss_of(params: Any, *args: Any) -> Any:
                 whole = layout.trained_params(merge(params, frozen_params))
@@ -134,7 +147,7 @@ def make_train_step(
                 return loss_fn(rest, params, *args)
 
             extra_args = line_search.arguments(
-                loss_of, again, state.model_state, metrics["loss"], grads
+                loss_of, repeat_micro, state.model_state, metrics["loss"], grads
             )
         new = update.propose(state, root, grads, grad_norm, model_state, **extra_args)
         param_norm = jnp.sqrt(update.squares_of_trained(new["params"], layout))
@@ -173,12 +186,13 @@ def make_eval_step(
     return eval_step
 
 
-def micro_batches(x: jax.Array, num: int) -> jax.Array:
-    """Reshape (batch, ...) to (num, batch / num, ...).
+def micro_batch(x: jax.Array, num: int, index: Any) -> jax.Array:
+    """Return a micro-batch (batch / num, ...) of (batch, ...).
 
     Every num-th example goes together, so that each device keeps its own.
     """
-    return jnp.moveaxis(x.reshape(x.shape[0] // num, num, *x.shape[1:]), 1, 0)
+    parts = x.reshape(x.shape[0] // num, num, *x.shape[1:])
+    return jax.lax.dynamic_index_in_dim(parts, index, 1, keepdims=False)
 
 
 def apply_model(
@@ -190,6 +204,7 @@ def apply_model(
     part: slice = slice(None),
     frozen: Frozen = NOTHING,
     copies: Copies | None = None,
+    remat: Remat = "none",
 ) -> tuple[Any, Any]:
     """Train a model, or some of its pieces, on `x`: the output and the new state.
 
@@ -201,7 +216,7 @@ def apply_model(
     frozen.switch(model)
     if copies is not None:
         use_copies(model, copies.mesh)
-    y = model(x, key=key, part=part)
+    y = model(x, key=key, part=part, remat=remat)
     return y, split_model(model)[2]
 
 

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config import TrainConfig
+from jaxtrain.config.train import Remat
 from jaxtrain.dtypes import wide
+from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Compiled, Several
@@ -64,15 +66,19 @@ class StagePrograms(Several):
         new = {name: getattr(shardings, name) for name in fields}
         self.goes_back = goes_back
         frozen = update.frozen
-        forward = functools.partial(_forward, stage, frozen, goes_back)
+        forward = functools.partial(_forward, stage, frozen, config.remat, goes_back)
         if is_last:
-            forward = functools.partial(_last_forward, stage, frozen, task)
+            forward = functools.partial(
+                _last_forward, stage, frozen, config.remat, task
+            )
         self.zeros = Compiled(functools.partial(_zeros, stage, frozen))
         self.forward = Compiled(
             forward, out_shardings=(None, None, shardings.model_state, whole)
         )
         self.backward = Compiled(
-            functools.partial(_backward, stage, is_first_trained), donate_argnums=0
+            functools.partial(_backward, stage, is_first_trained),
+            donate_argnums=0,
+            compiler_options=compiler_options(config.remat, stage.layout.platform),
         )
         self.sum_up = Compiled(
             functools.partial(_sum_up, stage, config.accumulate_steps),
@@ -108,6 +114,7 @@ def _zeros(stage: Stage, frozen: Frozen, params: Any) -> Any:
 def _forward(
     stage: Stage,
     frozen: Frozen,
+    remat: Remat,
     goes_back: bool,
     params: Any,
     model_state: Any,
@@ -130,6 +137,7 @@ def _forward(
             stage.part,
             frozen,
             stage.layout.copies,
+            remat,
         )
         return stage.constrain(y), new
 
@@ -143,6 +151,7 @@ def _forward(
 def _last_forward(
     stage: Stage,
     frozen: Frozen,
+    remat: Remat,
     task: Task,
     params: Any,
     model_state: Any,
@@ -163,6 +172,7 @@ def _last_forward(
             stage.part,
             frozen,
             stage.layout.copies,
+            remat,
         )
         loss, metrics = mean_loss_and_metrics(task, outputs, target["target"])
         return loss * scale_of(target["loss_scale"]), (new, metrics)

@@ -21,7 +21,7 @@ from jaxtrain.training.compiled import Compiled, Several
 from jaxtrain.training.stages.cut import Stage, Stages
 from jaxtrain.training.stages.programs import StagePrograms
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.step import micro_batches, predict
+from jaxtrain.training.step import micro_batch, predict
 from jaxtrain.training.update import Metrics, Update
 
 
@@ -205,17 +205,16 @@ def _prepare(
 ) -> tuple[list[jax.Array], list[jax.Array], list[dict[str, Any]]]:
     """Return for each micro-batch the images, the key and the target."""
     batch = preprocess(data, jax.tree.map(lambda x: x[0], batches), root, step)
-    images, targets = jax.tree.map(
-        lambda x: micro_batches(x, num_micro), (batch["image"], task.target(batch))
-    )
+    whole = {"image": batch["image"], "target": task.target(batch)}
+    parts = [
+        jax.tree.map(lambda x, i=i: micro_batch(x, num_micro, i), whole)
+        for i in range(num_micro)
+    ]
     key = keys.at_step(root, keys.DROPOUT, step)
     return (
-        [images[i] for i in range(num_micro)],
+        [part["image"] for part in parts],
         [jax.random.fold_in(key, i) for i in range(num_micro)],
-        [
-            {"target": jax.tree.map(lambda x, i=i: x[i], targets)}
-            for i in range(num_micro)
-        ],
+        [{"target": part["target"]} for part in parts],
     )
 
 
