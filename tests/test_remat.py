@@ -122,9 +122,9 @@ def num_convs(jaxpr: Any) -> int:
         ("none", (), 8),
         ("conv_outputs", (), 8),
         ("block", (), 8 + 3),
-        # The sections end behind the second convolution and the third: to begin its
-        # backward pass, a section needs the input of its last block, not the output.
-        ("full", (), 8 + 3 + 1),
+        # The sections end behind the second convolution and the auxiliary head: to
+        # begin its backward pass, one needs the input of its last block, no output.
+        ("full", (), 8 + 3 + 2),
         # What is frozen in front is not computed again: nothing goes back through it.
         ("block", ("stem", "stem_norm"), 6 + 2),
     ],

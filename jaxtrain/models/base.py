@@ -79,6 +79,7 @@ class Model(nnx.Module):
         key: jax.Array | None = None,
         part: slice = slice(None),
         remat: Remat = "none",
+        tied: bool = False,
     ) -> Any:
         """Return what all pieces, or those of `part`, make of `x`.
 
@@ -92,6 +93,7 @@ class Model(nnx.Module):
             it draws the same whatever the others draw, and wherever the model is cut.
           part: consecutive pieces.
           remat: what a backward pass computes again (see `jaxtrain.models.remat`).
+          tied: whether it computes gradients piece by piece (there, too).
         """
         whole = join(
             remat,
@@ -99,6 +101,7 @@ class Model(nnx.Module):
                 Part(piece.names, partial(_apply, index, piece))
                 for index, piece in list(enumerate(self.pieces))[part]
             ],
+            tied=tied,
         )
         return whole.apply({n: getattr(self, n) for n in whole.names}, x, key)
 

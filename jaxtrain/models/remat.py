@@ -47,16 +47,24 @@ class Part:
     apply: Callable[[Modules, Any, jax.Array | None], Any]
 
 
-def join(remat: Remat, parts: Sequence[Part]) -> Part:
+def join(remat: Remat, parts: Sequence[Part], *, tied: bool = False) -> Part:
     """Return the parts in turn, of which a backward pass recomputes what `remat` says.
 
     With `full`, sections of parts are recomputed from what goes into each of them, and
     then each part from what goes into it.
+
+    Args:
+      remat: the policy.
+      parts: in turn.
+      tied: whether the gradients of a part's parameters are computed before those of
+        the parts in front. Else XLA:GPU computes them late, shortly before they are
+        reduced over devices, and keeps all that they need until then. All parameters
+        must be trained, or the backward pass would go on to the first part.
     """
     if remat == "none":
         return _in_turn(parts)
     stored = PRODUCTS if remat == "conv_outputs" else SUMS
-    parts = [_recomputed(part, stored) for part in parts]
+    parts = [_recomputed(p, stored, tied and i > 0) for i, p in enumerate(parts)]
     size = math.isqrt(len(parts))
     if remat != "full" or size == 1:
         return _in_turn(parts)
@@ -73,7 +81,7 @@ def _in_turn(parts: Sequence[Part]) -> Part:
     return Part(tuple(name for part in parts for name in part.names), apply)
 
 
-def _recomputed(part: Part, stored: frozenset[Any]) -> Part:
+def _recomputed(part: Part, stored: frozenset[Any], tied: bool = False) -> Part:
     """Return a part of which its inputs are stored and what `stored` primitives give.
 
     It changes the state of its layers once, in the forward pass.
@@ -91,6 +99,9 @@ def _recomputed(part: Part, stored: frozenset[Any]) -> Part:
             y = part.apply(layers, x, key)
             return y, nnx.split(layers, nnx.Param, ...)[2]
 
+        if tied:
+            # The gradients go through such a barrier, too.
+            params, x = lax.optimization_barrier((params, x))
         y, state = jax.checkpoint(pure, policy=is_stored)(params, state, x, key)
         nnx.update(own, state)
         return y

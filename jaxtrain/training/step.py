@@ -216,7 +216,8 @@ def apply_model(
     frozen.switch(model)
     if copies is not None:
         use_copies(model, copies.mesh)
-    y = model(x, key=key, part=part, remat=remat)
+    tied = not frozen.layers
+    y = model(x, key=key, part=part, remat=remat, tied=tied)
     return y, split_model(model)[2]
 
 
