@@ -40,7 +40,6 @@ CASES: dict[str, dict[str, Any]] = {
         "train": {"steps": 30, "accumulate_steps": 2, "steps_per_call": 2},
         "parallel": ParallelConfig(batch_norm=4),
     },
-    "unfreeze": {"train": {"steps": 4, "freeze": ("stem*",), "freeze_epochs": 1}},
     "lbfgs": {
         "train": {"steps": 2},
         "optimizer": {"name": "lbfgs", "learning_rate": None},
@@ -139,7 +138,7 @@ def test_convolutions_are_computed_again(
 def compiled(remat: Remat) -> tuple[int, int]:
     """Return the convolutions in XLA:CPU's program of a deep model, and its bytes."""
     graded, arguments = gradients(DEEP, remat)
-    options = {"xla_backend_optimization_level": "0"}
+    options: Any = {"xla_backend_optimization_level": "0"}
     options |= compiler_options(remat, "cpu") or {}
     program = jax.jit(graded).lower(*arguments).compile(options)
     plan: Any = program.memory_analysis()
@@ -165,7 +164,7 @@ def test_a_run_may_go_on_with_another_policy():
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_runs_are_those_without(case: str):
-    """Accumulation, several steps a call, groups, phases, a line search."""
+    """Accumulation, several steps a call, batch-norm groups, a line search."""
     expected, found = (
         take_steps(
             layered(

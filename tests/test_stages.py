@@ -136,6 +136,14 @@ def test_deep_model_trains_like_on_one_device(
 
 
 @pytest.mark.slow
+def test_run_goes_on_with_rematerialisation(flat: Path, tmp_path: Path):
+    """In stages, each of two devices that share the parameters."""
+    run(tmp_path, FLAT, 1, 1, "--train.stop-after-steps", 3)
+    words = ["--parallel.preset", "fsdp", "--train.remat", "full"]
+    assert_same_training(run(tmp_path, FLAT, 4, 2, *words), flat)
+
+
+@pytest.mark.slow
 def test_run_goes_on_without_stages_and_with_them(flat: Path, tmp_path: Path):
     run(tmp_path, FLAT, 2, 2, "--train.stop-after-steps", 3)
     run(tmp_path, FLAT, 1, 1, "--train.stop-after-steps", 5)
