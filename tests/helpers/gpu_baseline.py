@@ -1,0 +1,109 @@
+"""Figures of the GPU's programs of all recipes, and those that were accepted last."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain import config as config_lib
+from jaxtrain.config import Config
+from jaxtrain.config.recipe import load_config
+from jaxtrain.data.placeholder import stand_in
+from jaxtrain.performance import gpu_compiler
+from jaxtrain.performance.facts import Facts, Job, compile_facts
+from jaxtrain.performance.targets import parse_target
+from tests.helpers.forked import ROOT
+
+PATH = ROOT / "tests" / "data" / "gpu_programs.json"
+ACCEPT = "python benchmarks/gpu_baseline.py --write"
+# A figure that differs by more is another program.
+TOLERANCE = 0.01
+COUNTED = ("num_kernels", "hbm_bytes", "peak_bytes", "flops")
+
+# Recipe -> images like those of its data. The others are for ImageNet, which tells its
+# shape without being there, and for 8 GPUs.
+SHAPES = {
+    "digits": "8x8x1/10/1293",
+    "mnist": "28x28x1/10/54000",
+    "fashion_mnist": "28x28x1/10/54000",
+    "cifar10": "32x32x3/10/45000",
+    "cifar10_resnet18": "32x32x3/10/45000",
+    "cifar10_wide_resnet28_10": "32x32x3/10/45000",
+    "folder": "28x28x1/10/54000",
+    "finetune_folder": "224x224x3/10/6400",
+}
+
+
+def recipes() -> list[str]:
+    return sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
+
+
+def figures(name: str) -> dict[str, Any]:
+    """Compile the step of a recipe, and return the figures of its program."""
+    gpus = "h100" if name in SHAPES else "h100x8"
+    target = parse_target(gpus)
+    config = _without_data(name, load_config(ROOT / "configs" / f"{name}.py"))
+    job = Job(configs=[config], target=target)
+    facts = gpu_compiler.call(compile_facts, job, target)[0]
+    assert isinstance(facts, Facts), facts
+    counted = {key: getattr(facts, key) for key in COUNTED}
+    return {"target": gpus, **counted, "collectives": _sums(facts)}
+
+
+def differences(
+    name: str, found: dict[str, Any], accepted: dict[str, Any]
+) -> list[str]:
+    """List the figures that differ by more than the tolerance, both of them."""
+    pairs = {key: (accepted[key], found[key]) for key in COUNTED}
+    kinds = {*accepted["collectives"], *found["collectives"]}
+    nothing = {"count": 0, "bytes": 0, "dtypes": []}
+    for kind in sorted(kinds):
+        old = accepted["collectives"].get(kind, nothing)
+        new = found["collectives"].get(kind, nothing)
+        pairs |= {f"{kind} {key}": (old[key], new[key]) for key in nothing}
+    return [
+        f"{name}: {key}: {old} -> {new}"
+        for key, (old, new) in pairs.items()
+        if not _alike(old, new)
+    ]
+
+
+def read(path: Path = PATH) -> dict[str, Any]:
+    """Return the accepted figures of this version of JAX; {}: there are none."""
+    return _read(path).get(jax.__version__, {})
+
+
+def write(figures: dict[str, Any], path: Path = PATH) -> None:
+    """Accept figures of this version of JAX."""
+    known = _read(path)
+    known[jax.__version__] = {**known.get(jax.__version__, {}), **figures}
+    path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _without_data(name: str, config: Config) -> Config:
+    """Replace what a recipe learns from, and begins with, by what is always there."""
+    config = config_lib.replace(config, "model.pretrained", None)
+    if name in SHAPES:
+        return config_lib.replace(config, "data.source", f"synthetic:{SHAPES[name]}")
+    data = stand_in(replace(config.data, data_dir=os.devnull))
+    return replace(config, data=data)
+
+
+def _sums(facts: Facts) -> dict[str, dict[str, Any]]:
+    return {
+        kind: {key: value[key] for key in ("count", "bytes", "dtypes")}
+        for kind, value in facts.collectives.items()
+    }
+
+
+def _alike(old: Any, new: Any) -> bool:
+    if isinstance(old, list):
+        return old == new
+    return abs(new - old) <= TOLERANCE * abs(old)
