@@ -18,8 +18,9 @@ from jaxtrain.config.train import Remat
 
 Modules = Mapping[str, nnx.Module]
 
-# Sums are small and take a pass over large arrays: the statistics of batch norms.
-SUMS = frozenset({lax.reduce_sum_p})
+# Sums are small and take a pass over large arrays: the statistics of batch norms, two
+# sums on a CPU and one reduction on a GPU.
+SUMS = frozenset({lax.reduce_sum_p, lax.reduce_p})
 PRODUCTS = SUMS | {lax.conv_general_dilated_p, lax.dot_general_p}
 
 
