@@ -196,8 +196,8 @@ def test_parsing_does_not_wait_for_jax():
 
 
 def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):
-    assert main(["learn"]) == 2
-    assert f"'learn': there is {', '.join(COMMANDS)}\n" in capsys.readouterr().err
+    assert main(["compute"]) == 2
+    assert f"'compute': there is {', '.join(COMMANDS)}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["--help", "checkpoint --list --workdir run"])

@@ -190,11 +190,11 @@ def _minimum_bytes(setup: Setup) -> int:
         setup.abstract_state.params,
         shardings.params,
     )
-    copies, width = setup.layout.copies, setup.policy.param_dtype.itemsize
+    copies, width = setup.layout.copies, np.dtype(setup.policy.param_dtype).itemsize
     widths = {}
     if copies is not None:
-        widths["gathered"] = copies.compute_dtype.itemsize / width
-        widths["summed"] = copies.sum_dtype.itemsize / width
+        widths["gathered"] = np.dtype(copies.compute_dtype).itemsize / width
+        widths["summed"] = np.dtype(copies.sum_dtype).itemsize / width
     return collectives.minimum_bytes(
         setup.mesh.shape,
         bytes_per_device(params),
