@@ -24,7 +24,7 @@ from tests.helpers.gpu_programs import Step, compile_steps
 pytestmark = [pytest.mark.gpu_compiler, pytest.mark.xdist_group("gpu_program")]
 
 # Of a device; no layer has as many channels, so that arrays of a batch can be told.
-BATCH, SIZE = 24, 64
+BATCH, SIZE = 24, 224
 
 
 def recipe(**parallel: Any) -> Config:
