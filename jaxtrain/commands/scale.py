@@ -18,7 +18,8 @@ class Arguments:
 
     # The recipe: a Python file that defines get_config() -> Config.
     config: Path
-    # Numbers of devices, such as 1,2,4,8. Without GPUs they are simulated on the CPU.
+    # Numbers of devices, such as 1,2,4,8. Without GPUs they are simulated on the CPU,
+    # whose compiler's memory and collectives are not those of a GPU: see --target.
     devices: str
     # weak: data.batch_size is that of one device; strong: that of all.
     mode: Literal["weak", "strong"] = "weak"
@@ -26,6 +27,9 @@ class Arguments:
     preset: Preset | None = None
     # Compile the step and do not run it: bytes and collectives, no times.
     compile_only: bool = False
+    # A GPU to compile for, with --compile-only; it need not be here: v100, a100,
+    # a100-40, h100, h200, b200, l4 or rtx6000pro (main.py plan tells more of one).
+    target: str | None = None
     # Folder of scaling.json and scaling.png; None: runs/<name of the config>.
     out: Path | None = None
     # What to run on; auto: GPUs if there are any, else simulated devices.
@@ -53,5 +57,6 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
         arguments.mode,
         arguments.platform,
         timed=not arguments.compile_only,
+        target=arguments.target,
     )
     scale.write(out, {"config": arguments.config.stem, **result}, measured)

@@ -70,20 +70,34 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
     return DataOrder(seed, len(source), config.batch_size, groups, config.repeats)
 
 
-def should_cache(config: DataConfig, splits: Splits) -> bool:
-    """Decide whether the images stay on the device."""
+def should_cache(
+    config: DataConfig, splits: Splits, device_bytes: int | None = None
+) -> bool:
+    """Decide whether the images stay on the device.
+
+    Args:
+      config: which may leave it open.
+      splits: all of which would stay there.
+      device_bytes: of its memory; None: that of the first device of this process.
+    """
     if config.cache == "auto":
         if config.workers or splits.train.canvas_shape:
             return False
         sources = [splits.train, splits.validation, splits.test]
         size = sum(len(s) * int(np.prod(s.image_shape)) for s in sources if s)
-        return size <= cache_bytes()
+        return size <= cache_bytes(device_bytes)
     return config.cache == "device"
 
 
-def cache_bytes() -> int:
-    """Return how much of a device's memory a set may take that is kept there."""
-    stats = jax.local_devices()[0].memory_stats() or {}
+def cache_bytes(device_bytes: int | None = None) -> int:
+    """Return how much of a device's memory a set may take that is kept there.
+
+    Args:
+      device_bytes: all of it; None: that of the first device of this process.
+    """
+    stats = {"bytes_limit": device_bytes}
+    if device_bytes is None:
+        stats = jax.local_devices()[0].memory_stats() or {}
     return int(CACHE_FRACTION * stats.get("bytes_limit", ASSUMED_DEVICE_BYTES))
 
 

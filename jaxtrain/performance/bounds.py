@@ -39,15 +39,15 @@ class Bound:
         return max(self.kernels, self.exchanges)
 
 
-def bound(facts: Facts, gpu: Gpu, peak: float, devices_a_node: int) -> Bound:
+def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
     """Bound the time of a step.
 
     Args:
       facts: of the compiled step.
       gpu: that it is compiled for.
-      peak: FLOP a second of its products.
       devices_a_node: those that `link_bandwidth` joins.
     """
+    _, peak = products_of(facts, gpu)
     each = {COMPUTE: 0.0, MEMORY: 0.0, LAUNCHES: 0.0}
     alone = dict(each)
     for num_bytes, flops, runs in facts.kernels:
@@ -66,6 +66,15 @@ def bound(facts: Facts, gpu: Gpu, peak: float, devices_a_node: int) -> Bound:
         each = {name: alone[name] for name in (LINKS, NETWORK)}
     by = max(each, key=lambda name: each[name])
     return Bound(alone, kernels, exchanges, by)
+
+
+def products_of(facts: Facts, gpu: Gpu) -> tuple[str, float]:
+    """Return the dtype of products, and how many FLOP a second there are of it.
+
+    What a GPU has no faster products of, it computes as float32.
+    """
+    name = facts.products if facts.products in gpu.peaks else "float32"
+    return name, gpu.peaks[name]
 
 
 def _exchange(

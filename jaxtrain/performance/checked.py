@@ -31,7 +31,7 @@ def check(config: Config) -> dict[str, float]:
     Returns:
       `peak_bytes`, `step_seconds`, and `planned_bytes` of the same program.
     """
-    devices.start("auto")
+    devices.start("auto", flags=config.parallel.xla_flags)
     settled = settle(config)
     setup = build_setup(settled.config, trained=settled.trained)
     program = compile_step(setup)

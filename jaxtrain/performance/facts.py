@@ -1,7 +1,6 @@
 """What the compiled step of a config takes of each device, for any target."""
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +9,17 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.config import Config
+from jaxtrain.data import loader
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
+from jaxtrain.parallel.xla_flags import xla_flags
 from jaxtrain.performance import collectives, gpu_compiler
-from jaxtrain.performance.measure import bytes_per_device, compile_step, peak_bytes
+from jaxtrain.performance.measure import (
+    bytes_per_device,
+    compile_step,
+    minimum_bytes,
+    peak_bytes,
+)
 from jaxtrain.performance.program import Program, read_program
 from jaxtrain.performance.targets import Target
 from jaxtrain.run.settle import settle
@@ -36,6 +42,7 @@ class Facts:
       num_params: of the model.
       state_bytes: of what a step hands on to the next: parameters, optimizer state.
       input_bytes: of the batch, or of the whole data set where it is kept there.
+      cached: whether it is kept there.
       peak_bytes: of all that is alive at once, as the compiler plans it.
       checkpoint_bytes: of the whole state, wherever it lies.
       num_kernels: launches.
@@ -45,7 +52,7 @@ class Facts:
       kernels: bytes and FLOPs of each launch, most of them alike: (bytes, flops, runs).
       collectives: kind -> count, bytes, dtypes, and the part that may overlap.
       exchanges: kind, bytes sent as a ring, and the first group, of each collective.
-      compile_seconds: of tracing and compiling.
+      minimum_bytes: what must be sent in theory (see `collectives.minimum_bytes`).
     """
 
     platform: str
@@ -57,6 +64,7 @@ class Facts:
     num_params: int
     state_bytes: int
     input_bytes: int
+    cached: bool
     peak_bytes: int
     checkpoint_bytes: int
     num_kernels: int
@@ -66,12 +74,20 @@ class Facts:
     kernels: list[tuple[int, int, int]]
     collectives: dict[str, dict[str, Any]]
     exchanges: list[tuple[str, float, list[int]]]
-    compile_seconds: float
+    minimum_bytes: int
+
+    @property
+    def wire_bytes(self) -> int:
+        """What is sent if the collectives run as rings."""
+        return round(sum(num_bytes for _, num_bytes, _ in self.exchanges))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Configs to compile for a target, one after the other."""
+    """Configs to compile for a target, one after the other.
+
+    They have the same `parallel.xla_flags`, as a process has.
+    """
 
     configs: Sequence[Config]
     target: Target
@@ -82,13 +98,16 @@ def compile_facts(job: Job) -> list[Facts | str]:
 
     To be called in a process whose devices are the target's (`gpu_compiler.call`).
     """
+    (flags,) = {config.parallel.xla_flags for config in job.configs}
     stand_ins = None
     if job.target.gpu is not None:
         gpu_compiler.check_versions()
+        # Those of a GPU, though this process runs on the CPU.
+        os.environ["XLA_FLAGS"] = xla_flags(flags, "gpu", os.environ)
         devices.start("cpu")
         stand_ins = gpu_compiler.devices(job.target)
     else:
-        devices.start("auto")
+        devices.start("auto", flags=flags)
     return [_facts_or_error(config, stand_ins) for config in job.configs]
 
 
@@ -97,14 +116,12 @@ def _facts_or_error(config: Config, stand_ins: Sequence[Any] | None) -> Facts | 
         settled = settle(config)
         trained = settled.trained
         setup = build_setup(settled.config, devices=stand_ins, trained=trained)
-        start = time.perf_counter()
-        program = compile_step(setup)
-        return _facts(setup, program, time.perf_counter() - start)
+        return _facts(setup, compile_step(setup))
     except UserError as error:
         return str(error)
 
 
-def _facts(setup: Setup, program: jax.stages.Compiled, seconds: float) -> Facts:
+def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
     text = program.as_text() or ""
     counted = read_program(text)
     found = collectives.list_collectives(text)
@@ -127,6 +144,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled, seconds: float) -> Facts:
         num_params=num_params(setup.abstract_state.params),
         state_bytes=state,
         input_bytes=max(0, plan.argument_size_in_bytes - state),
+        cached=loader.should_cache(setup.config.data, setup.splits),
         peak_bytes=peak_bytes(program),
         checkpoint_bytes=sum(x.size * x.dtype.itemsize for x in whole),
         num_kernels=counted.num_kernels,
@@ -136,7 +154,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled, seconds: float) -> Facts:
         kernels=_launches(counted),
         collectives=sums,
         exchanges=[(c.kind, c.wire_bytes, list(c.group)) for c in found],
-        compile_seconds=seconds,
+        minimum_bytes=minimum_bytes(setup),
     )
 
 

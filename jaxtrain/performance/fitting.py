@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
-from jaxtrain.performance.facts import Facts
-from jaxtrain.performance.plan import Plan, Planner
+from jaxtrain.parallel.mesh import BATCH_AXES, axis_sizes
+from jaxtrain.performance.plan import Plan
+from jaxtrain.performance.planner import Planner
 
 # The largest batch is found to one part in so many.
 RESOLUTION = 64
@@ -21,21 +21,27 @@ def largest_batch(planner: Planner, config: Config) -> Plan:
     """Return the plan of the largest batch that fits, to about one part in 64.
 
     Raises:
-      UserError: not even the smallest batch fits.
+      UserError: not even the smallest batch fits, or there are too few examples for
+        it.
     """
-    unit = _batch_unit(config, planner.facts(config)[0])
+    num_devices = planner.target.num_devices
+    if num_devices is None:
+        num_devices = planner.plan(config).facts.num_devices
+    unit = batch_unit(config, num_devices)
     largest = planner.num_examples // unit
+    if largest == 0:
+        raise UserError(
+            f"--batch max: a batch for {num_devices} device(s) has a multiple of "
+            f"{unit} examples, and the training split has {planner.num_examples}: use "
+            "fewer devices, or a smaller parallel.batch_norm or train.accumulate_steps"
+        )
 
     def attempt(num_units: int) -> Plan | None:
-        changed = with_batch(config, num_units * unit)
-        facts = planner.facts(changed)[0]
-        if isinstance(facts, str):
-            raise UserError(facts)
-        plan = planner.plan_of(changed, facts)
+        plan = planner.plan(with_batch(config, num_units * unit))
         return plan if plan.fits else None
 
     start = max(1, config.data.batch_size // unit)
-    found = _search(attempt, min(start, largest), largest)
+    found = search(attempt, min(start, largest), largest)
     if found is None:
         raise UserError(
             f"not even data.batch_size = {unit} fits on {planner.target}: use smaller "
@@ -45,9 +51,18 @@ def largest_batch(planner: Planner, config: Config) -> Plan:
 
 
 def with_batch(config: Config, size: int) -> Config:
-    """Return a config with another batch, and evaluations of as many examples."""
+    """Return a config with another batch, and evaluations of as many examples.
+
+    A call is one step, the program that is compiled: the epochs of a large batch may
+    have no more.
+
+    Raises:
+      UserError: no batch has so many.
+    """
+    if size < 1:
+        raise UserError(f"--batch {size}: expected a number above 0, or max")
     data = replace(config.data, batch_size=size, eval_batch_size=None)
-    return replace(config, data=data)
+    return replace(config, data=data, train=replace(config.train, steps_per_call=1))
 
 
 def changes(planner: Planner, plan: Plan) -> list[tuple[str, Plan | str]]:
@@ -56,19 +71,10 @@ def changes(planner: Planner, plan: Plan) -> list[tuple[str, Plan | str]]:
     Returns:
       What to add to the command, and the plan with it, or why there is none.
     """
-    candidates = _candidates(plan.config, planner.target.num_devices or 1)
-    configs = [
-        config_lib.replace(plan.config, name, value) for name, value in candidates
-    ]
-    return [
-        (
-            f"--{name.replace('_', '-')} {value}",
-            facts if isinstance(facts, str) else planner.plan_of(config, facts),
-        )
-        for (name, value), config, facts in zip(
-            candidates, configs, planner.facts(*configs), strict=True
-        )
-    ]
+    candidates = _candidates(plan.config, plan.facts.num_devices)
+    words = [f"--{name.replace('_', '-')} {value}" for name, value in candidates]
+    found = planner.alternatives(plan.config, candidates)
+    return list(zip(words, found, strict=True))
 
 
 def _candidates(config: Config, num_devices: int) -> list[Change]:
@@ -89,10 +95,15 @@ def _candidates(config: Config, num_devices: int) -> list[Change]:
     return found
 
 
-def _search(
+def search(
     attempt: Callable[[int], Plan | None], start: int, largest: int
 ) -> Plan | None:
-    """Return the result of the largest number that has one.
+    """Return the result of the largest number that has one, to a part in 64.
+
+    Args:
+      attempt: returns a plan where one fits.
+      start: the first number to try.
+      largest: there is; both are above 0.
 
     Memory grows about evenly with the batch: the next number is where it would be used
     up, then the middle of what is left open.
@@ -112,18 +123,23 @@ def _search(
 
 
 def _estimate(plan: Plan, size: int) -> int:
-    """Return the size that would fit if all but the state grew with it."""
-    state = plan.facts.state_bytes
-    growing = max(1, plan.facts.peak_bytes - state)
+    """Return the size that would fit if all but state and kept data grew with it."""
+    facts = plan.facts
+    fixed = facts.state_bytes + (facts.input_bytes if facts.cached else 0)
+    growing = max(1, facts.peak_bytes - fixed)
     step = max(1, size // RESOLUTION)
-    return max(size + step, size * (plan.usable_bytes - state) // growing)
+    return max(size + step, size * (plan.usable_bytes - fixed) // growing)
 
 
-def _batch_unit(config: Config, facts: Facts | str) -> int:
-    """Return what a batch must be a multiple of."""
-    if isinstance(facts, str):
-        raise UserError(facts)
-    shards = math.prod(facts.mesh.get(axis, 1) for axis in ("data", "fsdp"))
+def batch_unit(config: Config, num_devices: int) -> int:
+    """Return what a batch must be a multiple of (see `run.checks`).
+
+    Raises:
+      UserError: the mesh of the config does not fit the devices.
+    """
+    sizes = axis_sizes(config.parallel, num_devices)
+    shards = math.prod(sizes[axis] for axis in BATCH_AXES)
     group = config.parallel.batch_norm
-    micro = shards if group == "global" else math.lcm(shards, group)
-    return micro * config.train.accumulate_steps
+    micro = shards * (1 if group == "global" else group)
+    mixed = config.data.repeats * (2 if config.data.augment.mixes else 1)
+    return math.lcm(micro * config.train.accumulate_steps, mixed * shards)

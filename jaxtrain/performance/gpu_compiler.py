@@ -8,6 +8,7 @@ import importlib.metadata
 import importlib.util
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -117,22 +118,20 @@ def call(function: Callable[[Any], Any], job: Any, target: Target) -> Any:
     """
     python = find() if target.gpu is not None else Path(sys.executable)
     result = subprocess.run(
-        [str(python), "-c", f"from {__name__} import answer; answer()"],
-        input=pickle.dumps((function, job)),
+        # -P: no module of the current folder stands for one of a library.
+        [str(python), "-P", "-c", f"from {__name__} import answer; answer()"],
+        input=pickle.dumps((jax.__version__, pickle.dumps((function, job)))),
         capture_output=True,
         env=environment(target),
         check=False,
     )
+    stderr = result.stderr.decode(errors="replace")
     if result.returncode < 0:
-        raise UserError(
-            f"the process that compiles for {target} was killed by signal "
-            f"{-result.returncode}, perhaps for want of memory: try a smaller model or "
-            "fewer layouts at once"
-        )
+        raise UserError(_killed(target, -result.returncode, stderr))
     try:
         kind, value = pickle.loads(result.stdout)
     except (pickle.UnpicklingError, EOFError, ValueError):
-        _fail(python, result.stderr.decode(errors="replace"))
+        _fail(python, stderr)
     if kind == "error":
         raise UserError(value)
     return value
@@ -143,13 +142,30 @@ def answer() -> None:
     # What others print must not come into the answer.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    function, job = pickle.load(sys.stdin.buffer)
+    version, asked = pickle.load(sys.stdin.buffer)
     try:
+        if version != jax.__version__:
+            raise UserError(
+                f"{sys.executable} has JAX {jax.__version__}, and this is JAX "
+                f"{version}, which may compile another program: {FIX}"
+            )
+        function, job = pickle.loads(asked)
         reply = ("value", function(job))
     except UserError as error:
         reply = ("error", str(error))
     with out:
         pickle.dump(reply, out)
+
+
+def _killed(target: Target, signum: int, stderr: str) -> str:
+    """Return why a process that a signal ended may have come to it."""
+    name = signal.Signals(signum).name
+    if signum == signal.SIGKILL:
+        told = "perhaps for want of memory: try a smaller model or batch"
+    else:
+        # XLA writes what it does not accept, such as an unknown flag, and aborts.
+        told = stderr.strip()[-2000:]
+    return f"the process that compiles for {target} was ended by {name}: {told}"
 
 
 def _fail(python: Path, stderr: str) -> NoReturn:

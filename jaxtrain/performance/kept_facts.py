@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-import re
+import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -12,35 +12,37 @@ from typing import Any
 import jax
 
 from jaxtrain import config as config_lib
+from jaxtrain import own
 from jaxtrain.config import Config
+from jaxtrain.console import tell
 from jaxtrain.parallel.devices import cache_folder
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts, Job, compile_facts
 from jaxtrain.performance.targets import HERE, Target
 from jaxtrain.records.workdir import write_json
 
-_OWN = re.compile(r"([^\s:]+\.py):\w+")
+# What of JAX's variables does not change a program.
+_NO_MATTER = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
 
 
 def facts_of(
-    configs: Sequence[Config], target: Target, shape: Any
+    configs: Sequence[Config], target: Target, shapes: Any
 ) -> list[Facts | str]:
     """Return the facts of each config, or why there are none; compile what is new.
 
     Args:
       configs: settled.
       target: to compile for.
-      shape: what else the program depends on: the shape and classes of the data.
+      shapes: what else the program depends on: those of the data.
 
     Raises:
       UserError: nothing can be compiled for the target.
     """
-    # What this machine has may change.
-    keep = None if target.name == HERE else cache_folder("plans")
-    paths = [keep and keep / f"{_key(c, target, shape)}.json" for c in configs]
+    paths = [_path(config, target, shapes) for config in configs]
     known = [_read(path) for path in paths]
     missing = [i for i, facts in enumerate(known) if facts is None]
     if missing:
+        _tell([configs[i] for i in missing], target)
         job = Job(configs=[configs[i] for i in missing], target=target)
         new = gpu_compiler.call(compile_facts, job, target)
         for i, facts in zip(missing, new, strict=True):
@@ -49,6 +51,15 @@ def facts_of(
             if path is not None and isinstance(facts, Facts):
                 write_json(path, dataclasses.asdict(facts))
     return [facts for facts in known if facts is not None]
+
+
+def _tell(configs: Sequence[Config], target: Target) -> None:
+    sizes = sorted({config.data.batch_size for config in configs})
+    programs = f"{len(configs)} programs" if len(configs) > 1 else "a program"
+    tell(
+        f"compiling {programs} for {target}, batch {', '.join(map(str, sizes))}: "
+        "up to a minute each"
+    )
 
 
 def _read(path: Path | None) -> Facts | str | None:
@@ -60,21 +71,38 @@ def _read(path: Path | None) -> Facts | str | None:
         return None  # Of a write that was cut off: it is made anew.
 
 
-def _key(config: Config, target: Target, shape: Any) -> str:
-    """Return a digest of all that the facts depend on."""
+def _path(config: Config, target: Target, shapes: Any) -> Path | None:
+    """Return where facts are kept; None: they are not.
+
+    They are not where they may change unseen: what this machine has, and what parts of
+    the user's own import.
+    """
+    folder = cache_folder("plans")
+    if folder is None or target.name == HERE or _has_own_parts(config):
+        return None
+    compiler: Any = os.sysconf("SC_PHYS_PAGES")
+    if target.gpu is not None:
+        compiler = gpu_compiler.find(), target.gpu.description()
+    variables = {
+        name: value
+        for name, value in sorted(gpu_compiler.environment(target).items())
+        if name == "XLA_FLAGS" or (name.startswith("JAX_") and name not in _NO_MATTER)
+    }
     text = config_lib.to_json(config)
-    own = [_digest(Path(path)) for path in _OWN.findall(text) if Path(path).exists()]
-    gpu = target.gpu and (gpu_compiler.find(), target.gpu.description())
-    parts = [text, own, str(target), str(gpu), repr(shape), jax.__version__, _package()]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    parts = [text, str(target), str(compiler), variables, repr(shapes)]
+    digest = hashlib.sha256(repr([*parts, jax.__version__, _package()]).encode())
+    return folder / f"{digest.hexdigest()}.json"
+
+
+def _has_own_parts(config: Config) -> bool:
+    values = [config_lib.get(config, path) for path in config_lib.paths()]
+    names = [n for v in values for n in (v if isinstance(v, tuple) else [v])]
+    return any(isinstance(name, str) and own.is_own(name) for name in names)
 
 
 @cache
 def _package() -> str:
     """Return a digest of this package's files."""
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
-    return hashlib.sha256("".join(map(_digest, files)).encode()).hexdigest()
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    joined = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)
+    return hashlib.sha256(joined).hexdigest()

@@ -51,7 +51,7 @@ class Measurement:
     step_seconds: float | None
     state_bytes: int
     peak_bytes: int
-    collectives: dict[str, dict[str, int]]
+    collectives: dict[str, dict[str, Any]]
     wire_bytes: int
     minimum_bytes: int
 
@@ -91,7 +91,7 @@ def _measure(setup: Setup, *, timed: bool) -> Measurement:
         peak_bytes=peak_bytes(program),
         collectives=collectives.summarize(found),
         wire_bytes=collectives.wire_bytes(found),
-        minimum_bytes=_minimum_bytes(setup),
+        minimum_bytes=minimum_bytes(setup),
     )
 
 
@@ -182,7 +182,8 @@ def peak_bytes(program: jax.stages.Compiled) -> int:
     )
 
 
-def _minimum_bytes(setup: Setup) -> int:
+def minimum_bytes(setup: Setup) -> int:
+    """Return what a device must send in theory (`collectives.minimum_bytes`)."""
     # As the `model` axis alone splits them.
     shardings = replace(setup.layout, shard_params=False).state(setup.abstract_state)
     params = jax.tree.map(

@@ -6,9 +6,16 @@ from rich.table import Table
 
 from jaxtrain.console import Console
 from jaxtrain.data.loader import PUT_AHEAD
-from jaxtrain.performance.bounds import LAUNCH_SECONDS, LINKS, NETWORK
+from jaxtrain.performance.bounds import (
+    COMPUTE,
+    LAUNCH_SECONDS,
+    LAUNCHES,
+    LINKS,
+    MEMORY,
+    NETWORK,
+    products_of,
+)
 from jaxtrain.performance.plan import Plan
-from jaxtrain.performance.targets import GPUS, target_of
 
 # Images a second that a core makes ready, by the kind of source; measured
 # (docs/imagenet.md, docs/data.md).
@@ -48,14 +55,13 @@ def _column(plan: Plan | str) -> dict[str, str]:
     if isinstance(plan, str):
         return {"fits": "refused"}
     facts, roof = plan.facts, plan.bound
-    sent = sum(num_bytes for _, num_bytes, _ in facts.exchanges)
     return {
         "memory": _binary(facts.peak_bytes),
         "fits": "yes" if plan.fits else "no",
         "HBM": _decimal(facts.hbm_bytes),
         "kernels": f"{facts.num_kernels:,}",
-        "FLOPs": f"{facts.flops / 1e9:,.1f} G",
-        "sent": _decimal(sent),
+        "FLOPs": _flops(facts.flops),
+        "sent": _decimal(facts.wire_bytes),
         "bound": "" if roof is None else f"{plan.images_per_second:,.0f} images/s",
         "bound by": "" if roof is None else roof.bound_by,
     }
@@ -68,6 +74,9 @@ def _describe_run(plan: Plan) -> dict[str, str]:
         "model": f"{config.model.name}, {facts.num_params:,} parameters, "
         f"{config.precision}",
         "devices": f"{facts.num_devices} x {facts.device_kind}: {mesh}",
+        "data": plan.source
+        if plan.source == config.data.source
+        else f"{plan.source}, not prepared: {config.data.source} stands for it",
         "batch": f"{facts.batch_size:,} a step, "
         f"{facts.batch_size / facts.num_devices:g} a device",
     }
@@ -88,12 +97,17 @@ def _describe_memory(plan: Plan) -> dict[str, str]:
 
 def _describe_program(plan: Plan) -> dict[str, str]:
     facts = plan.facts
-    images = facts.batch_size / facts.num_devices
+    an_image = facts.hbm_bytes * facts.num_devices / facts.batch_size
     rows = {
-        "step": f"{facts.num_kernels:,} kernels, {_decimal(facts.hbm_bytes)} of HBM "
-        f"({facts.hbm_bytes / images / 1e6:,.0f} MB an image), "
-        f"{facts.flops / 1e9:,.1f} GFLOP, a device",
+        "step": f"{facts.num_kernels:,} kernels, {_decimal(facts.hbm_bytes)} read and "
+        f"written ({_decimal(an_image)} an image), {_flops(facts.flops)}, "
+        "a device",
     }
+    if facts.collectives:
+        rows["sent"] = (
+            f"{_decimal(facts.wire_bytes)} a device and step, as rings; parameters and "
+            f"gradients need {_decimal(facts.minimum_bytes)}"
+        )
     for kind, found in facts.collectives.items():
         rows[f"  {kind}"] = (
             f"{found['count']} of {_decimal(found['bytes'])} in "
@@ -105,32 +119,35 @@ def _describe_program(plan: Plan) -> dict[str, str]:
 def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
     roof = plan.bound
     if roof is None or plan.hours is None:
-        return {"bound": f"nothing is known of {plan.facts.device_kind}"}
+        kind = plan.facts.device_kind
+        return {"bound": f"none: no peaks are known of {kind}, see docs/plan.md"}
     told = {name: f"{1e3 * s:,.2f} ms" for name, s in roof.alone.items() if s}
     assumed = _assumptions(plan)
     hours = plan.hours
     steps = plan.timetable.total_steps
+    least = "as the last, larger ones" if plan.varies else "at least"
     rows = {
         "bound": f"{plan.images_per_second:,.0f} images/s, "
         f"{1e3 * roof.step_seconds:,.2f} ms a step, by {roof.bound_by}",
         **{f"  {name}": f"{told[name]}: {assumed[name]}" for name in told},
-        "run": f"{steps:,} steps: {hours:,.2f} hours at least",
+        "run": f"{steps:,} steps: {hours:,.2f} hours {least}",
     }
     if price is not None:
         cost = hours * price * plan.facts.num_devices
-        rows["cost"] = f"{cost:,.2f} at least, at {price:g} a device and hour"
+        rows["cost"] = f"{cost:,.2f} {least}, at {price:g} a device and hour"
     return rows
 
 
 def _assumptions(plan: Plan) -> Mapping[str, str]:
-    gpu = GPUS[target_of(plan.facts.device_kind) or ""]
-    products = plan.facts.products
-    missing = "" if products in gpu.peaks else " (it has no faster products of these)"
-    peak = gpu.peaks.get(products, gpu.peaks["float32"])
+    gpu = plan.gpu
+    assert gpu is not None
+    products, peak = products_of(plan.facts, gpu)
+    asked = plan.facts.products
+    missing = "" if products == asked else f" (it has no faster products of {asked})"
     return {
-        "FLOPs": f"at {peak / 1e12:,.0f} TFLOP/s of {products}{missing}",
-        "HBM bytes": f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, nothing kept in caches",
-        "launches": f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
+        COMPUTE: f"at {peak / 1e12:,.0f} TFLOP/s of {products}{missing}",
+        MEMORY: f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, nothing kept in caches",
+        LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
         LINKS: f"at {gpu.link_bandwidth / 1e9:g} GB/s of {gpu.links}, as rings",
         NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s of a device's adapter",
     }
@@ -158,7 +175,7 @@ def _describe_host(plan: Plan) -> dict[str, str]:
 
 def _rate(plan: Plan) -> int | None:
     """Return the images a second that a core makes ready; None: it does nothing."""
-    if plan.config.data.cache == "device":
+    if plan.facts.cached:
         return None
     kind = plan.source.partition(":")[0]
     return DECODED if kind in IMAGE_FILES else PACKED
@@ -176,3 +193,9 @@ def _decimal(num_bytes: float) -> str:
     if num_bytes < 1e9:
         return f"{num_bytes / 1e6:,.1f} MB"
     return f"{num_bytes / 1e9:,.2f} GB"
+
+
+def _flops(number: float) -> str:
+    if number < 1e9:
+        return f"{number / 1e6:,.1f} MFLOP"
+    return f"{number / 1e9:,.1f} GFLOP"

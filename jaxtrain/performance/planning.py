@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from jaxtrain import config as config_lib
 from jaxtrain.config import Config, Preset
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.parallel.devices import nvidia_gpus
 from jaxtrain.performance import checked, gpu_compiler, plan_table
 from jaxtrain.performance.fitting import changes, largest_batch, with_batch
-from jaxtrain.performance.plan import Plan, Planner, make_planner
+from jaxtrain.performance.plan import Plan
+from jaxtrain.performance.planner import Planner, make_planner
 from jaxtrain.performance.scale import make_folder
 from jaxtrain.performance.targets import HERE, Target, target_of
 from jaxtrain.records.workdir import write_json
@@ -55,17 +55,17 @@ def carry_out(
         _check_is_here(target)
     make_folder(path.parent)
     planner, settled = make_planner(config, target)
-    if isinstance(batch, int):
-        settled = with_batch(settled, batch)
     plan = _plan(planner, settled, batch)
     plan_table.show(plan, price)
     result = plan.to_json(price)
-    others = _compare(planner, plan.config, presets)
+    compared = [("parallel.preset", name) for name in presets]
+    found = planner.alternatives(plan.config, compared)
+    others: list[tuple[str, Plan | str]] = list(zip(presets, found, strict=True))
     if others:
         plan_table.show_side_by_side(others)
         result["compare"] = {name: _to_json(other) for name, other in others}
     if check:
-        result["check"] = _check(plan, config if batch is None else plan.config)
+        result["check"] = _check(plan)
     if not plan.fits:
         print("It does not fit. With one change each:")
         changed = changes(planner, plan)
@@ -84,18 +84,9 @@ def carry_out(
 
 
 def _plan(planner: Planner, config: Config, batch: Literal["max"] | int | None) -> Plan:
-    return largest_batch(planner, config) if batch == "max" else planner.plan(config)
-
-
-def _compare(
-    planner: Planner, config: Config, presets: Sequence[Preset]
-) -> list[tuple[str, Plan | str]]:
-    configs = [config_lib.replace(config, "parallel.preset", name) for name in presets]
-    found = planner.facts(*configs)
-    return [
-        (name, facts if isinstance(facts, str) else planner.plan_of(changed, facts))
-        for name, changed, facts in zip(presets, configs, found, strict=True)
-    ]
+    if batch == "max":
+        return largest_batch(planner, config)
+    return planner.plan(config if batch is None else with_batch(config, batch))
 
 
 def _to_json(plan: Plan | str) -> dict[str, Any]:
@@ -114,12 +105,12 @@ def _check_is_here(target: Target) -> None:
     )
 
 
-def _check(plan: Plan, config: Config) -> dict[str, float]:
+def _check(plan: Plan) -> dict[str, float]:
     """Run a few steps here, and show what they took beside the plan."""
     target = (
         plan.target if plan.target.gpu is None else Target(name=HERE, num_devices=None)
     )
-    found = gpu_compiler.call(checked.check, config, target)
+    found = gpu_compiler.call(checked.check, plan.config, target)
     ratio = found["peak_bytes"] / found["planned_bytes"]
     tell(
         f"measured: {found['peak_bytes'] / 2**30:,.3f} GiB a device, {ratio:.3f} of "

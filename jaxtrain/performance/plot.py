@@ -41,7 +41,7 @@ def plot(path: Path, result: dict[str, Any], wire_bytes: Sequence[int]) -> None:
         axes.set_ylim(bottom=0)
     for axes in (*first, memory, traffic):
         axes.legend()
-    kind = "simulated devices" if result["simulated"] else "devices"
+    kind = "simulated devices" if result["simulated"] else result["target"] or "devices"
     figure.suptitle(
         f"{result['config']}: {result['mode']} scaling, {result['preset']}, {kind}"
     )

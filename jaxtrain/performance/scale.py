@@ -14,11 +14,16 @@ from jaxtrain.config import Config
 from jaxtrain.data.placeholder import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.devices import nvidia_gpus
+from jaxtrain.performance import gpu_scale
 from jaxtrain.performance.measure import Measurement, measure
 from jaxtrain.performance.plot import plot
 from jaxtrain.records.workdir import write_json
 
 RESULT, PLOT = "scaling.json", "scaling.png"
+SIMULATED = (
+    "devices simulated on the CPU: times mean nothing, and its compiler's memory and "
+    "collectives are not those of a GPU, which --compile-only --target h100 tells"
+)
 
 Mode = Literal["weak", "strong"]
 Platform = Literal["auto", "cpu", "gpu"]
@@ -31,12 +36,13 @@ def scale(
     platform: Platform,
     *,
     timed: bool,
+    target: str | None = None,
 ) -> tuple[dict[str, Any], list[Measurement]]:
     """Measure the training step on each number of devices.
 
     Each number has a process of its own, as JAX cannot change its devices. Without
-    GPUs the devices are simulated on the CPU: then bytes and collectives count, and
-    times mean nothing.
+    GPUs the devices are simulated on the CPU: its compiler's memory and collectives are
+    not those of a GPU, and times mean nothing.
 
     Args:
       config: the run. Its batch is that of one device (weak) or of all (strong).
@@ -44,48 +50,69 @@ def scale(
       mode: whether the batch grows with the devices (weak) or stays (strong).
       platform: cpu simulates devices on a machine with GPUs, too.
       timed: whether to run the step, and not only compile it.
+      target: a GPU to compile for, which need not be here; None: `platform` counts.
 
     Returns:
       What scaling.json holds, but for the name of the config; and all measurements.
 
     Raises:
-      UserError: config and devices do not fit, or there are too few devices.
+      UserError: config and devices do not fit, there are too few devices, or nothing
+        can be measured of the target.
     """
-    gpus = [] if platform == "cpu" else _visible_gpus()
+    if target is not None:
+        gpu_scale.check_target(target, platform, timed=timed)
+    gpus = [] if platform == "cpu" or target else _visible_gpus()
     if gpus and max(counts) > len(gpus):
         raise UserError(
             f"--devices {max(counts)}: there are {len(gpus)} GPU(s); --platform cpu "
             "simulates any number of devices"
         )
-    simulated = not gpus and platform != "gpu"
+    simulated = not (gpus or target) and platform != "gpu"
     data = stand_in(config.data)
     if data != config.data:
         print(f"{config.data.source} is not prepared: {data.source} stands for it")
     config = replace(config, data=data)
     if simulated:
-        print("devices simulated on the CPU: bytes count, times mean nothing")
+        print(SIMULATED)
     measured = []
     for count in counts:
-        env = {"JAX_NUM_CPU_DEVICES": str(count)}
-        if not simulated:
-            env = {"CUDA_VISIBLE_DEVICES": ",".join(gpus[:count])}
-        on = "cpu" if simulated else platform
-        with _new_process(env) as pool:
-            job = pool.submit(measure, at_devices(config, count, mode), on, timed=timed)
-            try:
-                measured.append(job.result())
-            except BrokenProcessPool:
-                raise UserError(
-                    f"the process for {count} device(s) was killed, perhaps for want "
-                    "of memory: try a smaller data.batch_size"
-                ) from None
+        settled = at_devices(config, count, mode)
+        if target is not None:
+            measured.append(gpu_scale.compile_for(target, settled, count))
+        else:
+            on = "cpu" if simulated else platform
+            shown = None if simulated else gpus[:count]
+            measured.append(_measure(settled, count, shown, on, timed=timed))
         print(describe(measured[-1]), flush=True)
     return {
         "mode": mode,
         "preset": config.parallel.preset,
         "simulated": simulated,
+        "target": target,
         "runs": rows(measured),
     }, measured
+
+
+def _measure(
+    config: Config,
+    count: int,
+    gpus: Sequence[str] | None,
+    platform: Platform,
+    *,
+    timed: bool,
+) -> Measurement:
+    """Measure a step on these GPUs, or so many simulated devices."""
+    env = {"JAX_NUM_CPU_DEVICES": str(count)}
+    if gpus is not None:
+        env = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    with _new_process(env) as pool:
+        try:
+            return pool.submit(measure, config, platform, timed=timed).result()
+        except BrokenProcessPool:
+            raise UserError(
+                f"the process for {count} device(s) was killed, perhaps for want of "
+                "memory: try a smaller data.batch_size"
+            ) from None
 
 
 def parse_counts(text: str) -> list[int]:

@@ -245,10 +245,9 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
     Raises:
       UserError: there is no such target, or a number is none.
     """
-    name, number = text, ""
-    if text not in GPUS:
-        match = re.fullmatch(r"(.*?)x(\d*)", text)
-        name, number = match.groups() if match else (text, "")
+    name, number = text.lower(), ""
+    if name not in GPUS and (match := re.fullmatch(r"(.*?)x([0-9]{0,6})", name)):
+        name, number = match.groups()
     names = (*GPUS, HERE, CPU)
     if name not in names:
         meant = nearest(name, names, "; did you mean {!r}?")
@@ -256,8 +255,8 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
             f"--target {text}: expected {', '.join(names)}, with the number of devices "
             f"of a node as in h100x8{meant}"
         )
-    count = int(number) if number else 1
-    if num_nodes < 1 or count < 1 or (text[-1] == "x" and text not in GPUS):
+    count = int(number or text[-1] not in "xX")
+    if num_nodes < 1 or count < 1:
         raise UserError(
             f"--target {text} --nodes {num_nodes}: expected numbers above 0"
         )
@@ -276,10 +275,15 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
 def target_of(device_kind: str) -> str | None:
     """Return the name of the GPU that CUDA calls `device_kind`; None: not known.
 
-    Names differ in what follows the model: the size of the memory, for example.
+    Names differ in what follows the model: the size of the memory, for example. Those
+    of other boards (PCIe, NVL) are slower than the table says.
     """
-    words = set(re.split(r"[^a-z0-9]+", device_kind.lower()))
+    words = re.split(r"[^a-z0-9]+", device_kind.lower())
+    if {"pcie", "nvl"}.intersection(words):
+        return None
+    if words[:4] == ["nvidia", "rtx", "pro", "6000"]:
+        return "rtx6000pro"
     found = [name for name in GPUS if name.partition("-")[0] in words]
     if "a100" in found:
-        return "a100-40" if words & {"40gb"} else "a100"
+        return "a100-40" if "40gb" in words else "a100"
     return found[0] if found else None
