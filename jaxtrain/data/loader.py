@@ -95,10 +95,11 @@ def cache_bytes(device_bytes: int | None = None) -> int:
     Args:
       device_bytes: all of it; None: that of the first device of this process.
     """
-    stats = {"bytes_limit": device_bytes}
-    if device_bytes is None:
+    known = device_bytes
+    if known is None:
         stats = jax.local_devices()[0].memory_stats() or {}
-    return int(CACHE_FRACTION * stats.get("bytes_limit", ASSUMED_DEVICE_BYTES))
+        known = stats.get("bytes_limit")
+    return int(CACHE_FRACTION * (known or ASSUMED_DEVICE_BYTES))
 
 
 def make_datasets(

@@ -69,10 +69,10 @@ def changes(planner: Planner, plan: Plan) -> list[tuple[str, Plan | str]]:
     """Compile what may make a config fit: each change alone, and its plan.
 
     Returns:
-      What to add to the command, and the plan with it, or why there is none.
+      The field and its value, and the plan with it, or why there is none.
     """
     candidates = _candidates(plan.config, plan.facts.num_devices)
-    words = [f"--{name.replace('_', '-')} {value}" for name, value in candidates]
+    words = [f"{name} {value}" for name, value in candidates]
     found = planner.alternatives(plan.config, candidates)
     return list(zip(words, found, strict=True))
 

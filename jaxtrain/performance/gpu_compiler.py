@@ -126,12 +126,10 @@ def call(function: Callable[[Any], Any], job: Any, target: Target) -> Any:
         check=False,
     )
     stderr = result.stderr.decode(errors="replace")
-    if result.returncode < 0:
-        raise UserError(_killed(target, -result.returncode, stderr))
     try:
         kind, value = pickle.loads(result.stdout)
     except (pickle.UnpicklingError, EOFError, ValueError):
-        _fail(python, stderr)
+        _fail(python, target, result.returncode, stderr)
     if kind == "error":
         raise UserError(value)
     return value
@@ -157,20 +155,25 @@ def answer() -> None:
         pickle.dump(reply, out)
 
 
-def _killed(target: Target, signum: int, stderr: str) -> str:
-    """Return why a process that a signal ended may have come to it."""
-    name = signal.Signals(signum).name
-    if signum == signal.SIGKILL:
-        told = "perhaps for want of memory: try a smaller model or batch"
-    else:
-        # XLA writes what it does not accept, such as an unknown flag, and aborts.
-        told = stderr.strip()[-2000:]
-    return f"the process that compiles for {target} was ended by {name}: {told}"
+def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
+    """Raise what a process that did not answer came to.
 
-
-def _fail(python: Path, stderr: str) -> NoReturn:
-    """Raise what a process that did not answer came to."""
-    missing = [line for line in stderr.splitlines() if "ModuleNotFoundError" in line]
-    if missing:
+    Args:
+      python: that it ran.
+      target: that it compiled for.
+      code: of its end; below 0, the number of a signal.
+      stderr: all that it wrote there.
+    """
+    if code == -signal.SIGKILL:
+        raise UserError(
+            f"the process that compiles for {target} was killed, perhaps for want of "
+            "memory: try a smaller model or batch"
+        )
+    lines = stderr.splitlines()
+    # XLA ends a process whose flags it does not know.
+    if flags := [line for line in lines if "in XLA_FLAGS" in line]:
+        given = os.environ.get("XLA_FLAGS", "")
+        raise UserError(f"XLA refuses $XLA_FLAGS = {given!r}: {flags[-1]}")
+    if missing := [line for line in lines if "ModuleNotFoundError" in line]:
         raise UserError(f"{python}: {missing[-1]}: {FIX}")
-    raise RuntimeError(f"{python} ended without an answer:\n{stderr[-4000:]}")
+    raise RuntimeError(f"{python} ended with {code}, no answer:\n{stderr[-4000:]}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from rich import box
 from rich.table import Table
 
 from jaxtrain.console import Console
@@ -21,6 +22,8 @@ from jaxtrain.performance.plan import Plan
 # (docs/imagenet.md, docs/data.md).
 DECODED, PACKED = 1_100, 41_000
 IMAGE_FILES = ("folder", "csv", "tfds", "hf")
+# Of plans side by side; all but the last of a device and step.
+FIGURES = ("memory GiB", "HBM GB", "kernels", "GFLOP", "sent MB", "images/s bound")
 
 
 def show(plan: Plan, price: float | None = None) -> None:
@@ -39,32 +42,35 @@ def show(plan: Plan, price: float | None = None) -> None:
 
 
 def show_side_by_side(plans: Sequence[tuple[str, Plan | str]]) -> None:
-    """Print several plans, a column each; or why there is none."""
-    names = ("memory", "fits", "HBM", "kernels", "FLOPs", "sent", "bound", "bound by")
-    table = Table("", *(name for name, _ in plans))
-    columns = [_column(plan) for _, plan in plans]
-    for name in names:
-        table.add_row(name, *(column.get(name, "") for column in columns))
+    """Print several plans, a row each, with figures of a device; or why there is none.
+
+    Rows are narrow: with units in the head they fit 80 columns.
+    """
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table.add_column()
+    for title in (*FIGURES, "fits", "bound by"):
+        table.add_column(title, justify="right" if title in FIGURES else "left")
+    for name, plan in plans:
+        table.add_row(name, *(["refused"] if isinstance(plan, str) else _figures(plan)))
     Console().print(table)
     for name, plan in plans:
         if isinstance(plan, str):
             print(f"{name}: {plan}")
 
 
-def _column(plan: Plan | str) -> dict[str, str]:
-    if isinstance(plan, str):
-        return {"fits": "refused"}
-    facts, roof = plan.facts, plan.bound
-    return {
-        "memory": _binary(facts.peak_bytes),
-        "fits": "yes" if plan.fits else "no",
-        "HBM": _decimal(facts.hbm_bytes),
-        "kernels": f"{facts.num_kernels:,}",
-        "FLOPs": _flops(facts.flops),
-        "sent": _decimal(facts.wire_bytes),
-        "bound": "" if roof is None else f"{plan.images_per_second:,.0f} images/s",
-        "bound by": "" if roof is None else roof.bound_by,
-    }
+def _figures(plan: Plan) -> list[str]:
+    """Return the figures of a plan, in the order of `FIGURES`, and what is left."""
+    facts, roof, speed = plan.facts, plan.bound, plan.images_per_second
+    return [
+        f"{facts.peak_bytes / 2**30:,.2f}",
+        f"{facts.hbm_bytes / 1e9:,.2f}",
+        f"{facts.num_kernels:,}",
+        f"{facts.flops / 1e9:,.1f}",
+        f"{facts.wire_bytes / 1e6:,.1f}",
+        "" if speed is None else f"{speed:,.0f}",
+        "yes" if plan.fits else "no",
+        "" if roof is None else roof.bound_by,
+    ]
 
 
 def _describe_run(plan: Plan) -> dict[str, str]:

@@ -231,8 +231,9 @@ class Target:
         if self.num_devices is None:
             return self.name
         a_node = self.num_devices // self.num_nodes
+        number = f"x{a_node}" if a_node > 1 else ""
         nodes = f" on {self.num_nodes} nodes" if self.num_nodes > 1 else ""
-        return f"{self.name}x{a_node}{nodes}"
+        return f"{self.name}{number}{nodes}"
 
 
 def parse_target(text: str, num_nodes: int = 1) -> Target:
