@@ -27,6 +27,7 @@ from jaxtrain.performance.plot import plot
 from jaxtrain.performance.scale import Mode, at_devices, rows, scale
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import Setup, build_setup
+from tests.helpers.fake_plans import use_fake_compiler
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 
@@ -190,6 +191,16 @@ def test_the_step_is_that_of_a_run(cache: Literal["device", "stream"]):
         (["--devices", ""], "expected numbers above 0"),
         (["--devices", "1", "--out", "/dev/null/out"], "--out /dev/null/out: cannot"),
         (["--devices", "1", "--data.source", "tfds:mnst"], "mnist"),
+        (
+            ["--devices", "1", "--target", "h100"],
+            "h100: a GPU that need not be here can",
+        ),
+        (["--devices", "1", "--target", "h10"], "did you mean 'h100'?"),
+        (["--devices", "1", "--target", "h100x8"], "--devices gives their numbers"),
+        (
+            ["--devices", "1", "--target", "h100", "--platform", "cpu"],
+            "--target h100 --platform cpu: a step is compiled for one or the other",
+        ),
     ],
 )
 def test_bad_input(
@@ -202,6 +213,22 @@ def test_bad_input(
     monkeypatch.chdir(tmp_path)
     assert main(["scale", "--config", DIGITS, *words]) == 2
     assert named in capsys.readouterr().err
+
+
+def test_gpus_that_are_not_here(
+    cli: Cli, write_config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Each number is compiled with a batch that grows, and nothing is timed."""
+    use_fake_compiler(monkeypatch, tmp_path, lambda c: c.data.batch_size)
+    words = ["--devices", "4,1", "--compile-only", "--target", "h100"]
+    result = cli("scale", "--config", write_config(TINY), *words)
+    assert result.code == 0, result.stderr
+    assert "simulated" not in result.stdout
+    found = read(cli.directory / "runs" / "recipe")
+    assert found["target"] == "h100" and not found["simulated"]
+    peaks = {run["devices"]: run["peak_bytes_per_device"] for run in found["runs"]}
+    assert peaks[4] == 4 * peaks[1]
+    assert [run["step_seconds"] for run in found["runs"]] == [None, None]
 
 
 def test_config_that_does_not_fit_is_told_once(cli: Cli):

@@ -102,11 +102,19 @@ class Program:
         """
         total: dict[str, int] = dict.fromkeys(KINDS, 0)
         hidden = dict(total)
-        for lines in self.computations.values():
+        for name, lines in self.computations.items():
+            if name in self._started:
+                continue  # It counts where it is started.
             for kind, num_bytes, between in self._waits(list(lines.values())):
                 total[kind] += num_bytes
                 hidden[kind] += num_bytes if between else 0
         return {kind: hidden[kind] / total[kind] for kind in KINDS if total[kind]}
+
+    @cached_property
+    def _started(self) -> set[str]:
+        """Names of the computations that are a collective's own."""
+        lines = (x for found in self.computations.values() for x in found.values())
+        return {x.attribute("calls") for x in lines if x.operation == "async-start"}
 
     def _waits(self, lines: list[Instruction]) -> Iterator[tuple[str, int, int]]:
         """Yield kind, bytes and the kernels meanwhile of each collective."""
