@@ -82,7 +82,8 @@ def _describe_run(plan: Plan) -> dict[str, str]:
         "devices": f"{facts.num_devices} x {facts.device_kind}: {mesh}",
         "data": plan.source
         if plan.source == config.data.source
-        else f"{plan.source}, not prepared: {config.data.source} stands for it",
+        else f"{plan.source} is not prepared: {config.data.source}, with its number of "
+        "examples, stands for it",
         "batch": f"{facts.batch_size:,} a step, "
         f"{facts.batch_size / facts.num_devices:g} a device",
     }
@@ -94,7 +95,7 @@ def _describe_memory(plan: Plan) -> dict[str, str]:
     verdict = "fits" if plan.fits else "DOES NOT FIT"
     return {
         "memory a device": f"{_binary(facts.peak_bytes)} of "
-        f"{_binary(plan.usable_bytes)}: {verdict}",
+        f"{_binary(plan.usable_bytes)} that JAX uses: {verdict}",
         "  state": _binary(facts.state_bytes),
         "  input": _binary(facts.input_bytes),
         "  activations": f"{_binary(rest)} (without the workspace of convolutions)",
@@ -116,7 +117,7 @@ def _describe_program(plan: Plan) -> dict[str, str]:
         )
     for kind, found in facts.collectives.items():
         rows[f"  {kind}"] = (
-            f"{found['count']} of {_decimal(found['bytes'])} in "
+            f"{found['count']}, together {_decimal(found['bytes'])} in "
             f"{'+'.join(found['dtypes'])}, {found['overlapped']:.0%} may overlap"
         )
     return rows
@@ -130,13 +131,14 @@ def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
     told = {name: f"{1e3 * s:,.2f} ms" for name, s in roof.alone.items() if s}
     assumed = _assumptions(plan)
     hours = plan.hours
-    steps = plan.timetable.total_steps
+    times = plan.timetable
     least = "as the last, larger ones" if plan.varies else "at least"
     rows = {
         "bound": f"{plan.images_per_second:,.0f} images/s, "
         f"{1e3 * roof.step_seconds:,.2f} ms a step, by {roof.bound_by}",
         **{f"  {name}": f"{told[name]}: {assumed[name]}" for name in told},
-        "run": f"{steps:,} steps: {hours:,.2f} hours {least}",
+        "run": f"{times.total_steps:,} steps, {times.num_examples:,} examples an "
+        f"epoch: {hours:,.2f} hours {least}",
     }
     if price is not None:
         cost = hours * price * plan.facts.num_devices
