@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from rich import box
 from rich.table import Table
 
 from jaxtrain.console import Console
@@ -44,14 +43,15 @@ def show(plan: Plan, price: float | None = None) -> None:
 def show_side_by_side(plans: Sequence[tuple[str, Plan | str]]) -> None:
     """Print several plans, a row each, with figures of a device; or why there is none.
 
-    Rows are narrow: with units in the head they fit 80 columns.
+    Names are without the section of their field: so rows fit 80 columns.
     """
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    table.add_column()
+    table = Table(box=None, collapse_padding=True, pad_edge=False)
+    table.add_column(no_wrap=True)
     for title in (*FIGURES, "fits", "bound by"):
         table.add_column(title, justify="right" if title in FIGURES else "left")
     for name, plan in plans:
-        table.add_row(name, *(["refused"] if isinstance(plan, str) else _figures(plan)))
+        figures = ["refused"] if isinstance(plan, str) else _figures(plan)
+        table.add_row(name.rpartition(".")[2], *figures)
     Console().print(table)
     for name, plan in plans:
         if isinstance(plan, str):
@@ -65,7 +65,7 @@ def _figures(plan: Plan) -> list[str]:
         f"{facts.peak_bytes / 2**30:,.2f}",
         f"{facts.hbm_bytes / 1e9:,.2f}",
         f"{facts.num_kernels:,}",
-        f"{facts.flops / 1e9:,.1f}",
+        f"{facts.flops / 1e9:,.0f}",
         f"{facts.wire_bytes / 1e6:,.1f}",
         "" if speed is None else f"{speed:,.0f}",
         "yes" if plan.fits else "no",
