@@ -19,7 +19,7 @@ from tests.helpers import gpu_baseline as baseline
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="+", help="these recipes and no others")
     parser.add_argument("--write", action="store_true", help="accept what is found")
     arguments = parser.parse_args()

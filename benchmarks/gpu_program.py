@@ -90,7 +90,7 @@ def collectives(facts: Facts | str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--target", default="h100")
     parser.add_argument("--batch", type=int, default=128)
     arguments = parser.parse_args()

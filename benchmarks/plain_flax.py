@@ -55,7 +55,8 @@ class ResNet50(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = nnx.relu(self.norm(self.stem(x)))
-        x = nnx.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+        padding: Any = ((1, 1), (1, 1))  # Flax's annotation knows names alone.
+        x = nnx.max_pool(x, (3, 3), (2, 2), padding)
         for block in self.blocks:
             x = block(x)
         return self.head(x.mean((1, 2))).astype(jnp.float32)

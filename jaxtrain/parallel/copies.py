@@ -30,14 +30,14 @@ class Copies:
     Attributes:
       mesh: the devices.
       paths: of the arrays of the model that are copied.
-      compute_dtype: of the copies of kernels: half the bytes to gather, where it is
-        half as wide as the parameters. All else keeps its dtype.
+      dtype: of the copies of kernels: half the bytes to gather, where it is half as
+        wide as the parameters. All else keeps its dtype.
       sum_dtype: that gradients are sent and summed in.
     """
 
     mesh: Mesh
     paths: frozenset[str]
-    compute_dtype: Any
+    dtype: Any
     sum_dtype: Any
 
     def make(self, weights: Arrays, specs: Mapping[str, P]) -> Arrays:
@@ -70,7 +70,7 @@ class Copies:
 
     def _gather(self, name: str, x: jax.Array, spec: P) -> jax.Array:
         if name.endswith("/kernel"):
-            x = x.astype(self.compute_dtype)
+            x = x.astype(self.dtype)
         if "fsdp" in spec:
             x = jax.lax.all_gather(x, "fsdp", axis=spec.index("fsdp"), tiled=True)
         return x[None]

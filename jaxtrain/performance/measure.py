@@ -194,7 +194,7 @@ def minimum_bytes(setup: Setup) -> int:
     copies, width = setup.layout.copies, np.dtype(setup.policy.param_dtype).itemsize
     widths = {}
     if copies is not None:
-        widths["gathered"] = np.dtype(copies.compute_dtype).itemsize / width
+        widths["gathered"] = np.dtype(copies.dtype).itemsize / width
         widths["summed"] = np.dtype(copies.sum_dtype).itemsize / width
     return collectives.minimum_bytes(
         setup.mesh.shape,

@@ -170,9 +170,13 @@ def _copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies 
     asked = config.parallel.reduce_dtype
     compute, params = jnp.dtype(policy.compute_dtype), jnp.dtype(policy.param_dtype)
     summed = wide(params) if asked is None else jnp.dtype(asked)
-    if sharding.num_batch_shards(mesh) == 1 or compute == params == summed:
+    # XLA sums in the dtype of the layers, which may be wide enough.
+    enough = asked is None and compute.itemsize >= summed.itemsize
+    if sharding.num_batch_shards(mesh) == 1 or enough or compute == params == summed:
         return None
-    return Copies(mesh, copied_paths(model), compute, summed)
+    # Layers widen narrower weights by themselves: fewer bytes to gather.
+    gathered = min(compute, params, key=lambda dtype: dtype.itemsize)
+    return Copies(mesh, copied_paths(model), gathered, summed)
 
 
 def _stages(
