@@ -44,13 +44,14 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
       UserError: the config and the devices do not fit.
     """
     from jaxtrain.performance import scale
+    from jaxtrain.records.workdir import make_folder
 
     counts = scale.parse_counts(arguments.devices)
     config = arguments.overrides
     if arguments.preset is not None:
         config = replace(config, "parallel.preset", arguments.preset)
     out = arguments.out or Path("runs") / arguments.config.stem
-    scale.make_folder(out)
+    make_folder(out)
     result, measured = scale.scale(
         config,
         counts,

@@ -12,9 +12,8 @@ from jaxtrain.performance import checked, gpu_compiler, plan_table
 from jaxtrain.performance.fitting import changes, largest_batch, with_batch
 from jaxtrain.performance.plan import Plan
 from jaxtrain.performance.planner import Planner, make_planner
-from jaxtrain.performance.scale import make_folder
 from jaxtrain.performance.targets import HERE, Target, target_of
-from jaxtrain.records.workdir import write_json
+from jaxtrain.records.workdir import make_folder, write_json
 
 
 def parse_presets(text: str | None) -> list[Preset]:

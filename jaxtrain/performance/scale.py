@@ -185,21 +185,6 @@ def write(out: Path, result: dict[str, Any], measured: Sequence[Measurement]) ->
     print(f"wrote {out / RESULT} and {out / PLOT}")
 
 
-def make_folder(out: Path) -> None:
-    """Make the folder of the results, before hours are spent on them.
-
-    Raises:
-      UserError: nothing can be written there.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        writable = os.access(out, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:
-        raise UserError(f"--out {out}: cannot write there; choose another folder")
-
-
 def _visible_gpus() -> list[str]:
     """List the GPUs that a process may use, as $CUDA_VISIBLE_DEVICES names them."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":

@@ -182,6 +182,21 @@ def read_summary(workdir: Path, total_steps: int) -> dict[str, Any] | None:
     return summary if finished else None
 
 
+def make_folder(out: Path) -> None:
+    """Make the folder of the results, before hours are spent on them.
+
+    Raises:
+      UserError: nothing can be written there.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        writable = os.access(out, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise UserError(f"--out {out}: cannot write there; choose another folder")
+
+
 def write_json(path: Path, values: dict[str, Any]) -> None:
     text = json.dumps(finite(values), indent=2, allow_nan=False)
     write_text(path, _ROWS.sub(_on_one_line, text) + "\n")
