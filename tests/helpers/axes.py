@@ -27,7 +27,7 @@ from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
 from tests.helpers.command import float64
-from tests.helpers.shallow import SHIFTS, SHORT, SIZES
+from tests.helpers.shallow import SHORT, SIZES
 
 # Twice as many as devices that share a batch, so that a micro-batch of half can, too.
 BATCH_SIZE = 16
@@ -164,9 +164,10 @@ def copied() -> contextlib.AbstractContextManager[Any]:
 
 def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the case and the largest differences for each mesh, in float64."""
-    # The momentum of a shift, which changes nothing, is 0 but for rounding: measured,
-    # 2e-17 and less. The largest of any other array is 2e-5 and more.
-    floor = 1e-6 if name.removeprefix("short ") in SHIFTS else 1e-30
+    # The momentum of what changes nothing is 0 but for rounding, 5e-17 and less: of a
+    # shift (`SHIFTS`), and of the scale of a norm of a single value, as in Inception's
+    # auxiliary head. The largest of any other array is 2e-5 and more.
+    floor = 1e-6 if name.startswith("short ") else 1e-30
     every = jax.devices()
     devices._enable_compilation_cache()
     first, references = None, {}
