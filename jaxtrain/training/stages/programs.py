@@ -128,17 +128,7 @@ def _forward(
 
     def apply(params: Any, x: Any) -> tuple[Any, Any]:
         whole = merge(params, rest)
-        y, new = apply_model(
-            stage.graphdef,
-            whole,
-            model_state,
-            x,
-            key,
-            stage.part,
-            frozen,
-            stage.layout.copies,
-            remat,
-        )
+        y, new = _apply(stage, frozen, remat, whole, model_state, x, key)
         return stage.constrain(y), new
 
     if not goes_back:
@@ -146,6 +136,22 @@ def _forward(
         return y, None, model_state, {}
     y, pullback, model_state = jax.vjp(apply, params, x, has_aux=True)
     return y, pullback, model_state, {}
+
+
+def _apply(
+    stage: Stage,
+    frozen: Frozen,
+    remat: Remat,
+    params: Any,
+    model_state: Any,
+    x: Any,
+    key: jax.Array,
+) -> tuple[Any, Any]:
+    """Train the pieces of a stage on `x`: the output and the new state."""
+    copies, part = stage.layout.copies, stage.part
+    return apply_model(
+        stage.graphdef, params, model_state, x, key, part, frozen, copies, remat
+    )
 
 
 def _last_forward(
@@ -163,17 +169,7 @@ def _last_forward(
 
     def loss_fn(params: Any, x: Any) -> tuple[jax.Array, Any]:
         whole = merge(params, rest)
-        outputs, new = apply_model(
-            stage.graphdef,
-            whole,
-            model_state,
-            x,
-            key,
-            stage.part,
-            frozen,
-            stage.layout.copies,
-            remat,
-        )
+        outputs, new = _apply(stage, frozen, remat, whole, model_state, x, key)
         loss, metrics = mean_loss_and_metrics(task, outputs, target["target"])
         return loss * scale_of(target["loss_scale"]), (new, metrics)
 
