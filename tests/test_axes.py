@@ -148,6 +148,15 @@ def test_copies_of_weights():
     )
 
 
+@pytest.mark.slow
+def test_what_is_computed_again_is_the_same_on_all_axes():
+    meshes = [
+        {"data": 2, "fsdp": 2, "model": 2},
+        {"data": 2, "spatial": 2, "spatial_width": 2},
+    ]
+    assert_same("resnet18, 64", [{"meshes": meshes, "remat": "full"}])
+
+
 def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
     cases = [
         {
@@ -155,6 +164,7 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
             "stages": group.get("stages", 1),
             "preset": group.get("preset", "fsdp"),
             "copies": group.get("copies", False),
+            "remat": group.get("remat", "none"),
             "axes": mesh,
         }
         for group in groups

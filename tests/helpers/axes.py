@@ -79,7 +79,11 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
             batch_norm=group,
         ),
         train=TrainConfig(
-            steps=1, accumulate_steps=case["micro"], ema_decay=0.9, label_smoothing=0.1
+            steps=1,
+            accumulate_steps=case["micro"],
+            ema_decay=0.9,
+            label_smoothing=0.1,
+            remat=case.get("remat", "none"),
         ),
     )
 
