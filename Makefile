@@ -3,6 +3,9 @@
 # make fashion-mnist   prepare the real Fashion-MNIST of Debian's dataset-fashion-mnist
 #              for the tests that read it, in an environment with TensorFlow
 # make gpu-compiler   set up what compiles for a GPU without one (main.py plan)
+# make test-bare     both of the first on a bare machine: an empty home, no caches, no
+#              data sets, no browser; and make test-newest where Python and JAX are the
+#              newest (both as root)
 # make check   what is run before every change lands: format, lint, types, all tests
 
 PYTHON ?= python3
@@ -14,7 +17,15 @@ GPU_COMPILER := .venv-gpu-compiler
 PREPARE := .venv-prepare
 FASHION_MNIST := .data/tfds/fashion_mnist
 
-.PHONY: train test test-slow test-gpu-program lint check fashion-mnist gpu-compiler clean
+# Of the default tests, those that a newer JAX is most likely to break; and those in
+# which several processes train.
+CORE_TESTS := $(addprefix tests/test_, step.py resume.py models.py gradient_sums.py \
+	scaling.py stages.py store.py optimizers.py precision.py inference.py export.py)
+PROCESS_TESTS := $(addprefix tests/test_, processes.py processes_saving.py \
+	processes_signals.py lost.py distributed.py)
+
+.PHONY: train test test-slow test-gpu-program test-processes test-core test-bare \
+	test-newest lint check fashion-mnist gpu-compiler clean
 
 train: $(STAMP)
 	$(BIN)/python main.py --config configs/digits.py
@@ -22,11 +33,25 @@ train: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu_compiler"
 
+test-core: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal \
+		-m "not slow and not gpu_compiler" $(CORE_TESTS)
+
+test-processes: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PROCESS_TESTS)
+
+test-bare:
+	tests/machines/bare.sh make train test
+
+test-newest:
+	tests/machines/newest.sh make train test test-processes
+
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow and not gpu_compiler"
+	XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist worksteal \
+		-m "slow and not gpu_compiler"
 
 test-gpu-program: $(STAMP) $(GPU_COMPILER)/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m gpu_compiler
+	XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist loadgroup -m gpu_compiler
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -62,4 +87,4 @@ $(FASHION_MNIST):
 		--manual-dir /usr/share/datasets/fashion-mnist --data-dir .data/tfds
 
 clean:
-	rm -rf $(VENV) $(PREPARE) $(GPU_COMPILER) .data .hypothesis .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(PREPARE) $(GPU_COMPILER) .newest .data .hypothesis .pytest_cache .ruff_cache *.egg-info

@@ -4,7 +4,7 @@
     python main.py --config configs/fashion_mnist.py
 
 Hardware: 2 CPU cores. Measured: 2 min 48 s, compilation included; test accuracy 0.919
-on all 10,000 test images.
+on all 10,000 test images, of the last weights.
 Data: 60,000 images (Xiao et al. 2017, arXiv:1708.07747), 10 % held out for validation.
 Recipe: our own, with Muon (Jordan et al. 2024) at its learning rate of 0.02 on all
 kernels; its authors leave the first and the last layer's to AdamW.

@@ -22,7 +22,7 @@ def run() -> NoReturn:
     except BrokenPipeError:
         if not _nobody_reads():
             raise
-        console.discard()  # Else Python fails to write the rest at its end.
+        console.discard(sys.stdout)
         sys.exit(code or 128 + signal.SIGPIPE)
     sys.exit(code)
 

@@ -5,10 +5,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from jaxtrain.config import Config
+from jaxtrain.checkpoints.orbax import newest_step
+from jaxtrain.config import Config, allow_own
 from jaxtrain.errors import Interrupted
+from jaxtrain.inference.trust import trust_pretrained
 from jaxtrain.parallel import devices
 from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run import train as run
 
 
@@ -19,12 +22,14 @@ def train(
     fresh: bool = False,
     resume_step: int | None = None,
     skip_steps: int = 0,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
 
     It may be called as often as one likes in a process. A terminal and a notebook show
     a progress bar. Ctrl-C, or a notebook's button to interrupt, stops the run in order:
-    the same call then goes on.
+    the same call then goes on. A second interrupt, or a state that is not saved within
+    `checkpoint.grace_seconds`, ends the process.
 
     Args:
       config: the run.
@@ -32,6 +37,9 @@ def train(
       fresh: move an old run in `workdir` aside and start anew.
       resume_step: go back to this checkpoint; None: the newest.
       skip_steps: from there, leave out the data of so many steps.
+      trust: Whether to run the code of parts of your own that the folder of
+        `model.pretrained` names, after their files were shown and compared with the
+        recorded digests. The parts that `config` names are always loaded.
 
     Returns:
       What `summary.json` holds; of a run that was asked to stop early, its `step`.
@@ -42,12 +50,20 @@ def train(
       CheckpointError: a checkpoint could not be saved or read.
       KeyboardInterrupt: it was interrupted; the state is saved.
     """
+    allow_own(config)
+    if trust:
+        trust_pretrained(config)
     devices.start("auto", flags=config.parallel.xla_flags)
+    folder = Path(workdir)
     try:
         with StopSignals() as signals:
+            signals.grace.limit(
+                config.checkpoint.grace_seconds,
+                lambda: newest_step(folder / CHECKPOINTS),
+            )
             return run.train(
                 config,
-                Path(workdir),
+                folder,
                 fresh=fresh,
                 resume_step=resume_step,
                 skip_steps=skip_steps,

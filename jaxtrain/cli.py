@@ -13,6 +13,8 @@ from typing import Any
 
 import tyro
 
+from jaxtrain import own
+from jaxtrain.config import help as help_lib
 from jaxtrain.config import recipe
 from jaxtrain.console import tell
 from jaxtrain.errors import (
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     of the one that failed.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with StopSignals() as signals:
+    with StopSignals() as signals, own.allowing_nothing():
         try:
             code, message = _carry_out(words, signals)
         except Interrupted as error:
@@ -84,10 +86,16 @@ def parse(name: str, words: list[str]) -> Any:
     prog = "main.py" if name == DEFAULT else f"main.py {name}"
     fields = inspect.signature(kind).parameters
     if "data" in fields and "workdir" in fields:
-        return recipe.parse_of_run(kind, words, prog=prog, description=text)
-    if "overrides" in fields:
-        return recipe.parse(kind, words, prog=prog, description=text)
-    return tyro.cli(kind, args=words, prog=prog, description=text)
+        arguments = recipe.parse_of_run(kind, words, prog=prog, description=text)
+    elif "overrides" in fields:
+        arguments = recipe.parse(kind, words, prog=prog, description=text)
+    else:
+        # A command without a recipe has one help.
+        words = ["--help" if word == help_lib.ALL else word for word in words]
+        arguments = tyro.cli(kind, args=words, prog=prog, description=text)
+    # Such as --source and --ood. Lists of files, which a folder may name, are not.
+    own.allow(value for value in vars(arguments).values() if isinstance(value, str))
+    return arguments
 
 
 def _load(name: str) -> Any:

@@ -4,17 +4,22 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from typing import TextIO
 
 import rich.console
 
 
 def tell(message: str) -> None:
     """Write a line to standard error, if that still leads anywhere."""
-    with contextlib.suppress(OSError):
+    try:
         # One write: `print` makes two of it where Python does not buffer, and another
         # process that shares standard error may come between.
         sys.stderr.write(f"{printable(message)}\n")
         sys.stderr.flush()
+    except BrokenPipeError:
+        discard(sys.stderr)
+    except OSError:
+        pass
 
 
 def printable(text: str) -> str:
@@ -32,12 +37,16 @@ class Console(rich.console.Console):
     """Standard output, which a run outlives: Ctrl-C may end `| tee` before the save."""
 
     def on_broken_pipe(self) -> None:
-        discard()
+        discard(sys.stdout)
 
 
-def discard() -> None:
-    """Let standard output lead nowhere from now on."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard(stream: TextIO) -> None:
+    """Let a stream of the process lead nowhere from now on.
+
+    What could not be written is still in its buffer: Python would fail to write it at
+    its end, with exit code 120.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextlib.contextmanager
@@ -56,6 +65,7 @@ def progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
         TextColumn("{task.completed}/{task.total}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as bar:
+    # By default rich forgets what is older than 30 s: no estimate for slow steps.
+    with Progress(*columns, console=console, speed_estimate_period=3600) as bar:
         task = bar.add_task(name, total=total)
         yield lambda num: bar.advance(task, num)

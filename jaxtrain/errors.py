@@ -11,6 +11,14 @@ class UserError(ValueError):
     """The user's input is wrong: the message names the value and the fix (exit 2)."""
 
 
+class UntrustedError(UserError):
+    """A saved run or model names code that nobody has allowed to run (exit 2)."""
+
+
+class MovedError(UserError):
+    """The folder of a run was moved or removed while the run wrote into it (exit 2)."""
+
+
 class BadNumbersError(RuntimeError):
     """Loss or gradients stayed non-finite beyond the limit (exit 5)."""
 
@@ -76,3 +84,14 @@ def hint(name: str, known: list[str]) -> str:
     """Return the name that is meant, or all there are."""
     there_is = f"there is {', '.join(known) or 'none'}"
     return nearest(name, known, "did you mean {!r}?") or there_is
+
+
+def counted(num: int, noun: str, plural: str | None = None) -> str:
+    """Return a number and its noun, such as `1 step` or `1,200 steps`.
+
+    Args:
+      num: The number.
+      noun: Of one.
+      plural: Of several; None: the noun and an s.
+    """
+    return f"{num:,} {noun if num == 1 else plural or noun + 's'}"

@@ -1,23 +1,75 @@
-"""A user's own parts: `path/to/file.py:name` or `package.module:name` in a config."""
+"""A user's own parts: `path/to/file.py:name` or `package.module:name` in a config.
 
+To load a part is to run code. A folder of a run or of a model may come from anybody,
+and names parts, too: so only those are loaded that were allowed in this process. The
+command line allows what the user names (the recipe and the options), `--trust` what a
+loaded folder names (see `inference/trust.py`).
+"""
+
+import contextlib
 import hashlib
 import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UntrustedError, UserError
 
 _REFERENCE = re.compile(r"(?P<place>.*\.py|\w+(\.\w+)+):(?P<name>[A-Za-z_]\w*)")
 FORMS = "path/to/file.py:name or package.module:name"
+
+# A part: the absolute path of its file, or its module, and its name there.
+Key = tuple[str, str]
+# The parts that may be loaded -> None, or why one may not although it was asked for.
+_decided: dict[Key, str | None] = {}
 
 
 def is_own(name: str) -> bool:
     """Tell whether a name says where a part lies, rather than which row of a table."""
     return _REFERENCE.fullmatch(name) is not None
+
+
+def allow(names: Iterable[str]) -> None:
+    """Let the parts among some names be loaded in this process."""
+    _decided.update({_key(name): None for name in names if is_own(name)})
+
+
+def refuse(name: str, reason: str) -> None:
+    """Let loading a part fail for a reason, unless it is allowed already."""
+    _decided.setdefault(_key(name), reason)
+
+
+@contextlib.contextmanager
+def allowing_nothing() -> Iterator[None]:
+    """Forget what was allowed before, until the end: a command begins with nothing."""
+    before = dict(_decided)
+    _decided.clear()
+    try:
+        yield
+    finally:
+        _decided.clear()
+        _decided.update(before)
+
+
+def decided() -> dict[Key, str | None]:
+    """Return what is allowed and refused, for `hand_over` in a process of ours."""
+    return dict(_decided)
+
+
+def hand_over(decisions: dict[Key, str | None]) -> None:
+    """Allow and refuse what another process of ours does."""
+    _decided.update(decisions)
+
+
+def _key(name: str) -> Key:
+    match = _REFERENCE.fullmatch(name)
+    assert match is not None
+    place = match["place"]
+    return str(Path(place).resolve()) if place.endswith(".py") else place, match["name"]
 
 
 def load(field: str, reference: str) -> Any:
@@ -32,12 +84,14 @@ def load(field: str, reference: str) -> Any:
         `package.module:name`.
 
     Raises:
+      UntrustedError: it was not allowed.
       UserError: there is no such file, module or name, or importing it failed.
     """
     match = _REFERENCE.fullmatch(reference)
     assert match is not None
     place, name = match["place"], match["name"]
     shown = f"{field} = {reference!r}"
+    check_allowed(field, reference)
     try:
         module = _import_file(place) if place.endswith(".py") else _import(place)
     except UserError as error:
@@ -73,15 +127,60 @@ def reference(part: Any) -> str:
 def digests(names: Iterable[str]) -> dict[str, str]:
     """Return the SHA-256 of the file of each own part among some names.
 
-    Parts of installed packages, which have versions of their own, are left out.
+    Returns:
+      By the file or the module, as the names have it; those without a file are missing.
     """
     found = {}
-    for name in names:
-        match = _REFERENCE.fullmatch(name)
-        if match and match["place"].endswith(".py"):
-            data = Path(match["place"]).read_bytes()
-            found[match["place"]] = hashlib.sha256(data).hexdigest()
+    for name in filter(is_own, names):
+        place, file = place_of(name), find_file(name)
+        if file is not None:
+            found[place] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
+
+
+def place_of(name: str) -> str:
+    """Return the file or the module of a part, as its name has it."""
+    return name.rpartition(":")[0]
+
+
+def find_file(name: str) -> Path | None:
+    """Return the file of a part without running code; None if none can be found."""
+    place = place_of(name)
+    if place.endswith(".py"):
+        path = Path(place).resolve()
+        return path if path.is_file() else None
+    # `importlib.util.find_spec` would import the packages that a module lies in.
+    spec, words = None, place.split(".")
+    for end in range(1, len(words) + 1):
+        folders = None if spec is None else spec.submodule_search_locations
+        if spec is not None and folders is None:
+            return None
+        spec = _find_spec(".".join(words[:end]), folders)
+        if spec is None:
+            return None
+    origin = Path(spec.origin) if spec and spec.has_location and spec.origin else None
+    return origin if origin is not None and origin.is_file() else None
+
+
+def _find_spec(module: str, folders: Any) -> ModuleSpec | None:
+    finders = (finder.find_spec for finder in sys.meta_path)
+    return next(filter(None, (find(module, folders) for find in finders)), None)
+
+
+def check_allowed(field: str, reference: str) -> None:
+    """Raise UntrustedError if a field names a part that was not allowed."""
+    if not is_own(reference):
+        return
+    key, shown = _key(reference), f"{field} = {reference!r}"
+    if key not in _decided:
+        raise UntrustedError(
+            f"{shown} is code, and named by a saved run or model alone, not by this "
+            "command: give --trust (in Python trust=True) to show its file, compare "
+            "its digest with the recorded one, and run it; see docs/security.md"
+        )
+    reason = _decided[key]
+    if reason is not None:
+        raise UntrustedError(f"{shown}: {reason}")
 
 
 def _import(module: str) -> Any:
@@ -100,14 +199,21 @@ def _import_file(place: str) -> Any:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     importlib.invalidate_caches()
-    module = importlib.import_module(path.stem)
-    found = getattr(module, "__file__", None)
+    found = _origin(path.stem)
     if found is None or Path(found).resolve() != path:
         raise UserError(
             f"another module is called {path.stem!r} ({found or 'built in'}): rename "
             "the file"
         )
-    return module
+    return importlib.import_module(path.stem)
+
+
+def _origin(module: str) -> str | None:
+    """Return the file of a module at the top, as it was or would be imported."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None)
+    spec = _find_spec(module, None)
+    return spec.origin if spec is not None and spec.has_location else None
 
 
 def _file(part: Any) -> str | None:

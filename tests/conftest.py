@@ -1,6 +1,7 @@
 """Fixtures and the environment of all tests: the CPU, and one compilation cache."""
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -14,12 +15,18 @@ MEMORY = Path("/dev/shm")
 
 # Before JAX is imported, here and in every subprocess.
 os.environ["JAX_PLATFORMS"] = "cpu"
+# All processes of a test belong together, as a launcher would have it.
+os.environ["JAXTRAIN_RUN_TOKEN"] = secrets.token_hex(32)
 os.environ.setdefault("XDG_CACHE_HOME", tempfile.gettempdir() + "/jaxtrain-tests")
+# Programs compile in half the time, and compute the same to rounding. `make test-slow`
+# leaves it to XLA how programs are optimised, as a run does.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # In memory, where there is room: removing a checkpoint from a disk takes a second.
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 from jaxtrain.parallel import devices  # noqa: E402
+from tests.helpers.needs import missing  # noqa: E402
 from tests.helpers.processes import ROOT, Cli, end_all  # noqa: E402
 from tests.helpers.recipes import write_recipe  # noqa: E402
 
@@ -55,10 +62,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
     mounted = subprocess.run(["mount", *options], capture_output=True, text=True)
     if mounted.returncode:
-        message = f"cannot mount a small disk: {mounted.stderr.strip()}"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+        missing(f"cannot mount a small disk: {mounted.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
@@ -68,10 +72,7 @@ def fashion_mnist_dir() -> str:
     """The folder where `make fashion-mnist` has prepared the real data set."""
     directory = Path(os.environ.get("TFDS_DATA_DIR", ROOT / ".data" / "tfds"))
     if not (directory / "fashion_mnist").is_dir():
-        message = f"no fashion_mnist in {directory}: run `make fashion-mnist`"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+        missing(f"no fashion_mnist in {directory}: run `make fashion-mnist`")
     return str(directory)
 
 

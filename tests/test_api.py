@@ -15,7 +15,8 @@ import jaxtrain
 from jaxtrain.checkpoints.orbax import committed_steps
 from jaxtrain.config import Config, replace
 from jaxtrain.config.recipe import load_config
-from jaxtrain.records.progress_bar import make_bar
+from jaxtrain.records import progress_bar
+from jaxtrain.records.progress_bar import BarState, make_bar
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import wait_until
@@ -26,6 +27,7 @@ def config(tmp_path: Path) -> Config:
     return load_config(write_recipe(tmp_path / "recipe.py", EIGHT_STEPS))
 
 
+@pytest.mark.slow
 def test_it_is_called_twice_in_a_process(config: Config, tmp_path: Path):
     summaries = [jaxtrain.train(config, tmp_path / name) for name in ("a", "b")]
     assert summaries[0]["step"] == 8
@@ -47,7 +49,7 @@ def test_an_interrupt_saves_and_the_same_call_goes_on(config: Config, tmp_path: 
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt, match="saved; the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="is saved; the same command goes on"):
         jaxtrain.train(endless, workdir)
     thread.join()
     stopped = read_lines(workdir)[-1]["step"]
@@ -66,16 +68,25 @@ def test_a_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=fake))
     monkeypatch.setitem(sys.modules, "IPython.display", fake)
     console = rich.console.Console(force_jupyter=True)
-    bar = make_bar(console, 3, 10)
+    states = iter([(3, "compiling"), (5, "loss < 1"), (10, "")])
+
+    def look() -> BarState:
+        step, text = next(states)
+        return BarState(step=step, total_steps=10, text=text, times="0:01")
+
+    bar = make_bar(console, look)
     assert bar is not None
-    bar.update(5, "loss < 1")
+    bar.refresh()  # At most once a second.
+    monkeypatch.setattr(progress_bar, "EVERY_SECONDS", 0.0)
+    bar.refresh()
     bar.close()
     assert shown == [
-        '<progress value="3" max="10"></progress> 3/10 compiling',
-        '<progress value="5" max="10"></progress> 5/10 loss &lt; 1',
+        '<progress value="3" max="10"></progress> 3/10 compiling  0:01',
+        '<progress value="5" max="10"></progress> 5/10 loss &lt; 1  0:01',
+        '<progress value="10" max="10"></progress> 10/10   0:01',
     ]
 
 
 def test_a_file_gets_no_bar(tmp_path: Path):
     with (tmp_path / "output").open("w") as file:
-        assert make_bar(rich.console.Console(file=file), 0, 10) is None
+        assert make_bar(rich.console.Console(file=file), pytest.fail) is None

@@ -15,8 +15,7 @@ import pytest
 from jaxtrain.data import array_files
 from jaxtrain.errors import UserError
 from tests.helpers.images import load_images, read_all
-
-FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+from tests.helpers.needs import fashion_mnist_files
 
 
 def random(num: int, *shape: int, seed: int = 0) -> np.ndarray:
@@ -249,16 +248,14 @@ def test_idx_without_a_test_split_and_with_dots_in_the_names(tmp_path: Path):
     assert (len(splits.train), len(splits.test)) == (36, 4)
 
 
-@pytest.mark.skipif(not FASHION_MNIST.is_dir(), reason="no dataset-fashion-mnist")
-@pytest.mark.parametrize(
-    "split", ["test", pytest.param("train", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["test", "train"])
 def test_fashion_mnist_is_that_of_tfds(fashion_mnist_dir: str, split: str):
     """TFDS's files are in another order: the rows are compared sorted."""
     found = []
     sources: tuple[dict[str, Any], ...] = (
         {"source": "tfds:fashion_mnist", "data_dir": fashion_mnist_dir},
-        {"source": f"idx:{FASHION_MNIST}"},
+        {"source": f"idx:{fashion_mnist_files()}"},
     )
     for fields in sources:
         batch = read_all(getattr(load_images(validation_fraction=0, **fields), split))

@@ -67,6 +67,7 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_lowers_the_sum_of_the_losses(name: str):
     choices, tolerance = CASES[name]

@@ -178,6 +178,7 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
     assert not wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", [0, 1])
 def test_rows_of_a_max_pool(padding: int):
     """The partitioner aborts at other ways to write its gradient."""

@@ -35,6 +35,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 def test_first_bad_steps_are_told_with_their_examples(cli: Cli, write_config):
     """A run that stops in between tells no more of them."""
     config, run = write_config(recipe(**CHANGES)), cli.directory / "run"
@@ -59,6 +60,7 @@ def test_first_bad_steps_are_told_with_their_examples(cli: Cli, write_config):
     assert ["note" in line for line in lines] == [False] * (MAX_TOLD - 1) + [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "rate"),
     [("fp32", 1e3), pytest.param("fp16", 1e4, marks=pytest.mark.slow)],

@@ -31,6 +31,7 @@ def set_versions(monkeypatch: pytest.MonkeyPatch, version: Callable) -> None:
     monkeypatch.setattr(summary, "metadata", fake)
 
 
+@pytest.mark.slow
 def test_run_of_libraries_without_metadata(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -49,6 +50,7 @@ def test_run_of_libraries_without_metadata(
     assert saved["versions"] == read_summary(tmp_path / "run")["versions"]
 
 
+@pytest.mark.slow
 def test_library_that_is_replaced_meanwhile(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -1,5 +1,6 @@
 """Calibration, temperature and outlier scores against NumPy, SciPy and scikit-learn."""
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -115,7 +116,7 @@ def test_predict_reads_a_temperature_back(tmp_path: Path):
         nll_before=1.0,
         nll_after=0.5,
     )
-    temperature.write(tmp_path, fitted)
+    temperature.write(tmp_path, dataclasses.asdict(fitted))
     assert read(tmp_path, {"step": 7}) == 1.5
     with pytest.raises(UserError, match="was fitted to the checkpoint of step 7"):
         read(tmp_path, {"step": 8})

@@ -279,6 +279,7 @@ def test_a_run_stops_and_goes_on(here: Path):
     assert_same_run(here / "parts", here / "whole", step=last)
 
 
+@pytest.mark.slow
 def test_shapes_of_a_step_are_those_of_its_batches(here: Path):
     """What `scale` compiles and times, and what `data --preview` shows."""
     write_recipe(here / "run.py", RUN)

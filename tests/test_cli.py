@@ -1,11 +1,12 @@
 """The command line as a user meets it: spellings, help, and every bad input."""
 
+import dataclasses
 import importlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -14,6 +15,7 @@ import pytest
 from jaxtrain import cli as cli_lib
 from jaxtrain.cli import COMMANDS, main
 from jaxtrain.config import Config, get, paths, replace
+from jaxtrain.config.shorthands import SHORTHANDS
 from jaxtrain.data.sources import SOURCES
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS
@@ -21,6 +23,7 @@ from jaxtrain.parallel import devices
 from jaxtrain.training.optimizers import OPTIMIZERS
 from jaxtrain.training.precision import POLICIES
 from jaxtrain.training.schedules import SCHEDULES
+from tests.helpers.edited import edit
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
@@ -88,6 +91,12 @@ def test_none_unsets_what_the_file_sets():
         assert parse(f"--{path}", "None") == replace(parse(), path, None)
 
 
+def test_a_warm_up_that_is_a_fraction_goes_with_any_length():
+    words = "--optimizer.warmup-fraction 0.1 --train.epochs 1"
+    optimizer = parse(*words.split()).optimizer
+    assert (optimizer.warmup_epochs, optimizer.warmup_fraction) == (None, 0.1)
+
+
 def test_none_and_another_length():
     """Of an option given twice the last counts, as for all others."""
     train = parse("--train.epochs", "None", "--train.steps", "7").train
@@ -102,13 +111,34 @@ def test_the_last_config_file_counts():
     assert str(arguments.config) == DIGITS and arguments.overrides == parse()
 
 
+def test_fine_tuning_replaces_the_schedule_of_the_file(
+    capsys: pytest.CaptureFixture[str],
+):
+    assert parse().optimizer.schedule == "cosine"
+    config = parse("--train.fine-tune", "True")
+    told = capsys.readouterr().err
+    assert config.train.fine_tune and config.optimizer.warmup_epochs is None
+    assert told == (
+        "train.fine_tune has a schedule of its own and replaces the recipe's "
+        "optimizer.schedule = 'cosine', optimizer.warmup_epochs = 2\n"
+    )
+    kept = dataclasses.replace(
+        parse().optimizer, schedule="constant", warmup_epochs=None
+    )
+    assert config.optimizer == kept
+    # A schedule that is given beside it was meant, and does not fit.
+    words = ["--train.fine-tune", "True", "--optimizer.schedule", "linear"]
+    assert main(["--config", DIGITS, *words]) == 2
+    assert "optimizer.schedule = 'linear' with" in capsys.readouterr().err
+
+
 def test_lists_and_none():
     config = parse("--data.mean", "0.1", "--data.std", "0.2", "--model.dropout", "None")
     assert config.data.mean == (0.1,) and config.model.dropout is None
 
 
 def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
-    result = cli("--config", DIGITS, "--help")
+    result = cli("--config", DIGITS, "--help-all")
     assert result.code == 0
     text = " ".join(result.stdout.replace("\u2502", " ").split())
     for path in paths():
@@ -125,10 +155,10 @@ def show_help(
 ) -> Callable[..., list[str]]:
     """Return the lines that --help shows, without frames."""
 
-    def show(*words: str) -> list[str]:
+    def show(*words: str, ask: Sequence[str] = ("--help",)) -> list[str]:
         monkeypatch.setenv("COLUMNS", "100")  # Wider ones hold two columns.
         with pytest.raises(SystemExit) as end:
-            main([*words, "--help"])
+            main([*words, *ask])
         assert end.value.code == 0
         lines = capsys.readouterr().out.splitlines()
         return [bare for line in lines if (bare := line.strip(FRAME))]
@@ -137,7 +167,7 @@ def show_help(
 
 
 def test_help_has_a_sentence_of_its_own_for_each_section(show_help):
-    lines = show_help("--config", DIGITS)
+    lines = show_help("--config", DIGITS, ask=["--help-all"])
     sections = {path.rpartition(".")[0] for path in paths()} - {""}
     for section in sections:
         sentence = lines[lines.index(f"{section} options") + 1]
@@ -157,6 +187,42 @@ def test_help_lists_the_commands_and_each_has_its_own(show_help):
         assert f"python {call} {command.EXAMPLE}" in own
 
 
+def test_help_is_short_and_shows_the_values_of_the_recipe(show_help):
+    lines = show_help("--config", DIGITS)
+    assert 40 <= len(lines) <= 64
+    text = " ".join(" ".join(lines).split())
+    assert "optimizer.learning-rate 0.002 Peak learning rate, for the global" in text
+    assert "resized to; None: as stored" in text
+    assert "help-all shows everything" in text
+    for path in ("optimizer.b1", "parallel.reduce-dtype", "coordinator"):
+        assert path not in text
+
+
+@pytest.mark.parametrize("command", [["train"], ["evaluate"], ["find-lr"]])
+def test_help_on_a_section_shows_all_of_it_and_nothing_else(command, show_help):
+    text = " ".join(show_help(*command, ask=["--help", "data"]))
+    own = [path for path in paths() if path.startswith("data.")]
+    assert len(own) > 50
+    for path in own:
+        assert f" {path.replace('_', '-')} " in text, path
+    assert " optimizer." not in text and " workdir" not in text
+    text = " ".join(show_help(*command, ask=["-h", "data.augment", "data.batch-size"]))
+    assert " data.augment.mixup " in text and " data.batch-size INT" in text
+    assert " data.source " not in text
+
+
+def test_help_on_what_there_is_not(capsys: pytest.CaptureFixture[str]):
+    assert main(["--config", DIGITS, "--help", "optimiser"]) == 2
+    told = capsys.readouterr().err
+    assert "--help optimiser: no such section; did you mean 'optimizer'?" in told
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_on_everything(name: str, show_help):
+    lines = show_help(name, ask=["--help-all"])
+    assert any("show this help message" in line for line in lines)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_a_command_is_one(name: str):
     words = importlib.import_module(COMMANDS[name]).EXAMPLE.split()
@@ -174,7 +240,7 @@ def test_the_example_of_a_command_is_one(name: str):
     ],
 )
 def test_help_of_a_name_lists_the_rows_of_its_table(field: str, table, show_help):
-    text = " ".join(show_help("--config", DIGITS))
+    text = " ".join(show_help("--config", DIGITS, ask=["--help", field]))
     hint = text.partition(f" {field} STR ")[2].partition("(")[2].partition(")")[0]
     rows = [getattr(row, "form", name) for name, row in table.items()]
     assert hint.startswith(f"one of: {', '.join(rows)}; default: ")
@@ -200,6 +266,7 @@ def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):
     assert f"'compute': there is {', '.join(COMMANDS)}\n" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["--help", "checkpoint --list --workdir run"])
 def test_output_that_nobody_reads_to_its_end(cli: Cli, words: str):
     """As of `python main.py --help | head -1`; a line or two come at the end alone."""
@@ -251,7 +318,7 @@ BAD_INPUT = [
     (["{digits}", "--init-timeout", "nan"], ["--init-timeout nan"]),
     (
         ["{digits}", "--train.steps-per-call", "32", "--train.eval-every-epochs", "1"],
-        ["steps_per_call = 32", "20 step(s) by train.eval_every_epochs;", "most 20"],
+        ["steps_per_call = 32", "20 steps by train.eval_every_epochs;", "most 20"],
     ),
     (["{digits}", "--logging.wandb-project", "p"], ["wandb", "pip install"]),
     (["{digits}", "--optimizer.warmup-epochs", "999"], ["warmup"]),
@@ -288,6 +355,32 @@ def test_bad_input_ends_with_one_message(
         assert text in stderr
     assert "Traceback" not in stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "meant"),
+    [
+        ("train", "--lr 0.1", "--lr: no such option; write --optimizer.learning-rate"),
+        ("train", "--optimizer.lr=0.1", "write --optimizer.learning-rate 0.1"),
+        ("train", "--batch-size 8", "--batch-size: no such option; write --data.batch"),
+        ("train", "--amp --epochs 3", "--amp: no such option; write --precision\n"),
+        ("train", "--output-dir x", "write --workdir x"),
+        ("find-lr", "--wd 0.1 --steps 50", "write --optimizer.weight-decay 0.1"),
+        ("evaluate", "--bs 3", "--bs: no such option; write --data.batch-size 3"),
+    ],
+)
+def test_names_of_other_tools_are_translated(
+    command: str, words: str, meant: str, capsys: pytest.CaptureFixture[str]
+):
+    where = ["--workdir", "x"] if command == "evaluate" else ["--config", DIGITS]
+    assert main([command, *where, *words.split()]) == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_the_names_of_other_tools_are_not_ours():
+    known = {*paths(), "platform", "workdir"}
+    assert set(SHORTHANDS.values()) <= known
+    assert not set(SHORTHANDS) & known
 
 
 CONFIG_FILES = [
@@ -503,8 +596,7 @@ def test_unexpected_state_in_a_checkpoint_is_refused(cli: Cli, write_config):
     )
     write_config(other)
     run = cli.directory / "run"
-    text = (run / "config.json").read_text()
-    (run / "config.json").write_text(text.replace('"width": 0.125', '"width": 0.25'))
+    edit(run / "config.json", model__width=0.25)
     result = cli("--config", config, "--workdir", "run")
     assert result.code == 2, result.stderr
     assert "params/conv1/kernel: float32[3, 3, 1, 8] in the checkpoint" in result.stderr
@@ -525,12 +617,14 @@ def test_checkpoints_are_listed_and_verified(cli: Cli, write_config, tmp_path: P
     verified = cli("checkpoint", "--verify", "--workdir", "run")
     assert verified.code == 0
     assert all(line.endswith("good") for line in verified.stdout.splitlines())
+    names = ["config.json", "data.json", "model.json", "summary.json"]
+    assert [line.split()[0] for line in verified.stdout.splitlines()[2:]] == names
     state = tmp_path / "run" / "checkpoints" / "10" / "state"
     part = next(state.glob("params.head.linear.bias/c/*"))
     part.write_bytes(bytes(part.stat().st_size))
     verified = cli.process("checkpoint", "--verify", "--workdir", "run")
     assert verified.code == 1
-    assert "1 checkpoint(s)" in verified.stderr and "(10)" in verified.stderr
+    assert "1 damaged checkpoint" in verified.stderr and "(10)" in verified.stderr
     assert "DAMAGED" in verified.stdout.splitlines()[0]
     assert verified.stdout.splitlines()[1].endswith("good")
 

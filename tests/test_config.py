@@ -55,7 +55,14 @@ def test_json_that_is_no_config_is_refused(text: str):
         (lambda: OptimizerConfig(milestones=(0.5, True)), "milestones = (0.5, True)"),
         (lambda: OptimizerConfig(learning_rate=True), "learning_rate = True"),
         (lambda: OptimizerConfig(step_factor=10.0), "step_factor = 10.0"),
-        (lambda: ParallelConfig(batch_norm=True), "batch_norm = True"),
+        (
+            lambda: ParallelConfig(batch_norm=True),  # pyright: ignore
+            "batch_norm = True: expected one of global or int",
+        ),
+        (
+            lambda: ParallelConfig(xla_flags="fast"),  # pyright: ignore
+            "xla_flags = 'fast': expected one of default, overlap",
+        ),
         (lambda: ParallelConfig(heartbeat_seconds=1e9), "31536000 seconds"),
         (lambda: TrainConfig(epochs=float("inf")), "epochs = inf: expected a finite"),
         (

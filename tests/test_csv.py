@@ -119,7 +119,8 @@ GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
     [
         ("", "line 1: expected a header .* no column 'path': ''"),
         ("a/1.png,x\n", "line 1: .* no column 'path': 'a/1.png, x'"),
-        ("path;label\na/1.png;x\n", "no column 'path': 'path;label'"),
+        ("path;label\na/1.png;x\n", "has one class, x"),
+        ("file;label\na/1.png;x\n", "no column 'path': 'file;label'"),
         ("path,label,label\n", "it has 'label' twice"),
         (GOOD.encode("utf-16"), "no column 'path'"),
         ("path,label\n", "lists no image"),
@@ -153,6 +154,57 @@ GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
 def test_what_cannot_be_used_is_named(root: Path, text: str | bytes, message: str):
     with pytest.raises(UserError, match=message):
         opened(root, text)
+
+
+def test_all_lines_that_cannot_be_used_are_told_at_once(root: Path):
+    text = GOOD + "a/9.png,x\n/etc/passwd,x\na/2.png,\na/1.png,y\n"
+    text += "".join(f"../{i}.png,x\n" for i in range(9))
+    with pytest.raises(UserError) as caught:
+        opened(root, text)
+    told = str(caught.value)
+    assert "13 things are wrong" in told and "and 5 more like these" in told
+    for line, what in ((4, "a/9.png: No such file"), (6, "the label is empty")):
+        assert f"  line {line}: {what}" in told, told
+    assert "line 5: /etc/passwd leads out" in told and "line 7: a/1.png is in" in told
+    assert "data.allow_outside" in told
+
+
+def test_paths_from_the_root_of_the_disk(root: Path, tmp_path: Path):
+    """Those into the folder of the table are as good as others."""
+    (tmp_path / "c.png").write_bytes(grey(7))
+    inside = f"path,label\n{root}/a/1.png,x\n{root}/./b/3.png,y\n"
+    store, _ = opened(root, inside)
+    assert [store.names[i] for i in range(2)] == [b"a/1.png", b"b/3.png"]
+    outside = inside + f"{tmp_path}/c.png,x\n../set/b/4.png,y\n"
+    with pytest.raises(UserError, match="2 things are wrong"):
+        opened(root, outside)
+    store, _ = opened(root, outside, allow_outside=True)
+    files, _ = store.read(np.arange(4))
+    assert files[2].data == grey(7) and files[3].data == grey(4)
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators(root: Path, separator: str):
+    rows = ["path,label", '"a/1.png","x"', "b/3.png,y"]
+    text = "\r\n".join(rows).replace(",", separator)
+    assert opened(root, text)[0].facts["class_names"] == ("x", "y")
+
+
+def test_numbers_to_predict_are_no_classes(root: Path):
+    write_folder(root, {f"c/{i}.png": i for i in range(30)})
+    rows = [f"c/{i}.png" for i in range(30)]
+    text = "path;label\n" + "".join(f"{row};{i / 8}\n" for i, row in enumerate(rows))
+    for table in (text, text.replace(".", ",").replace(",png", ".png")):
+        with pytest.raises(UserError, match=r"like numbers .*: 30 .* from 0 to 3\.625"):
+            opened(root, table)
+    # As many as rows are no classes either, however few they are.
+    with pytest.raises(UserError, match=r"like numbers .*: 12 .* in 12 rows"):
+        opened(root, "\n".join(text.splitlines()[:13]))
+    # Whole numbers may be the names of classes, and so may a few versions.
+    whole = "path,label\n" + "".join(f"{row},{i}\n" for i, row in enumerate(rows))
+    few = "path,label\n" + "".join(f"{r},{i % 4}.5\n" for i, r in enumerate(rows))
+    assert opened(root, whole)[0].facts["num_classes"] == 30
+    assert opened(root, few)[0].facts["num_classes"] == 4
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])

@@ -39,6 +39,7 @@ def stopped(*words: object) -> None:
     assert start("--workdir", "run", "--train.stop-after-steps", 2, *words) == 0
 
 
+@pytest.mark.slow
 def test_names_of_classes_are_kept_with_the_run(here: Path):
     assert start("--train.steps", 2) == 0
     run = here / "runs" / "run"
@@ -48,6 +49,7 @@ def test_names_of_classes_are_kept_with_the_run(here: Path):
     assert data["class_names"] == ["a", "b"] and len(data["digest"]) == 64
 
 
+@pytest.mark.slow
 def test_moved_data_are_the_same(here: Path):
     assert start("--workdir", "whole") == 0
     stopped()
@@ -65,6 +67,7 @@ CHANGES: list[tuple[dict[str, int | None], str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_changed_data_are_refused(here: Path, capsys: pytest.CaptureFixture[str]):
     stopped()
     for change, message in CHANGES:
@@ -83,13 +86,14 @@ def test_changed_data_are_refused(here: Path, capsys: pytest.CaptureFixture[str]
     assert start("--workdir", "run", "--data.source", "folder:moved", *words) == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_remembers_nothing_goes_on(
     here: Path, capsys: pytest.CaptureFixture[str]
 ):
     stopped()
     (here / "run" / "data.json").write_text("{")
     assert start("--workdir", "run") == 2
-    assert "data.json is damaged: move it away" in capsys.readouterr().err
+    assert "1 column 2 (char 1)): move it away" in capsys.readouterr().err
     (here / "run" / "data.json").unlink()
     (here / "set").rename(here / "moved")
     assert start("--workdir", "run", "--data.source", "folder:moved") == 2

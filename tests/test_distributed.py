@@ -1,19 +1,20 @@
-"""What a process is told about the others, how they meet, and XLA's flags."""
+"""What a process is told about the others, the launchers, and XLA's flags."""
 
 import os
-import socket
+import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
+import jax
 import pytest
 import yaml
 
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.xla_flags import PRESETS, xla_flags
-from jaxtrain.processes import distributed, rendezvous
-from jaxtrain.processes.distributed import Processes
+from jaxtrain.parallel import devices
+from jaxtrain.parallel.xla_flags import PRESETS, set_xla_flags, xla_flags
+from jaxtrain.processes import distributed, rendezvous, run_token
+from jaxtrain.processes.distributed import Processes, Timeouts
 from tests.helpers.processes import ROOT
 
 # As srun sets it for the second of two tasks on two machines.
@@ -113,7 +114,8 @@ def test_jobset_tells_each_pod_its_place(monkeypatch: pytest.MonkeyPatch):
     spec = job["template"]["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     for variable in container["env"]:
-        monkeypatch.setenv(variable["name"], variable["value"])
+        value = variable.get("value") or f"from {variable['valueFrom']}"
+        monkeypatch.setenv(variable["name"], value)
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "3")  # As Kubernetes does.
     found = distributed.find(None, None, None)
     assert found is not None
@@ -123,108 +125,44 @@ def test_jobset_tells_each_pod_its_place(monkeypatch: pytest.MonkeyPatch):
     assert (found.num, found.index) == (spec["completions"], 3)
     assert spec["completions"] == spec["parallelism"]
     assert spec["completionMode"] == "Indexed"
+    # The name and the key of the secret that the head of the file makes.
+    token = os.environ[run_token.VARIABLE]
+    assert "'name': 'jaxtrain-run-token'" in token
+    assert "'key': 'token'" in token
+    head = (ROOT / "deploy" / "jobset.yaml").read_text().split("apiVersion")[0]
+    assert "create secret generic jaxtrain-run-token --from-literal=token=" in head
 
 
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+@pytest.mark.parametrize(
+    ("index", "token", "told"),
+    [(0, "x" * 16, 0), (0, None, 1), (1, None, 0)],
+)
+def test_missing_token_is_told_once(
+    index: int,
+    token: str | None,
+    told: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    """By process 0, in one line that says what to do."""
+    monkeypatch.delenv(run_token.VARIABLE)
+    if token is not None:
+        monkeypatch.setenv(run_token.VARIABLE, token)
+    processes = Processes(coordinator="127.0.0.1:1", num=2, index=index)
 
+    def meet(*args: object) -> None:
+        assert args == ("127.0.0.1:1", 2, index, 5.0, token and token.encode())
+        raise UserError("nobody came")
 
-def meet_at(address: str, num: int, index: int, timeout: float = 60) -> str:
-    """Meet, hang up, and return where the coordinator should listen."""
-    bound, connections = rendezvous.meet(address, num, index, timeout)
-    assert sorted(connections) == (list(range(1, num)) if index == 0 else [0])
-    for connection in connections.values():
-        connection.close()
-    return bound
-
-
-def meet(*processes: tuple[int, int], timeout: float = 60) -> list[str]:
-    """Let processes meet, (number, of how many) each; return what each came to."""
-    address, outcomes = free_address(), [""] * len(processes)
-
-    def run(place: int, index: int, num: int) -> None:
-        try:
-            outcomes[place] = meet_at(address, num, index, timeout)
-        except UserError as error:
-            outcomes[place] = str(error)
-
-    threads = [
-        threading.Thread(target=run, args=(place, index, num))
-        for place, (index, num) in enumerate(processes)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [outcome.replace(address, "ADDRESS") for outcome in outcomes]
-
-
-def test_processes_meet_at_the_address_alone():
-    """Loopback stays loopback: the coordinator is open to nobody else."""
-    assert meet((0, 3), (1, 3), (2, 3)) == ["ADDRESS"] * 3
-
-
-def test_missing_process_is_named_to_all():
-    outcomes = meet((0, 4), (2, 4), timeout=3)
-    for outcome in outcomes:
-        assert "for process 1, 3: 2 of 4 processes came" in outcome
-
-
-def test_processes_that_do_not_fit_together_are_told():
-    for outcome in meet((0, 3), (1, 2)):
-        assert "process 1 was started with --num-processes 2, process 0 with 3" in (
-            outcome
-        )
-    for outcome in meet((0, 4), (1, 4), (1, 4)):
-        assert "two processes were started as --process-id 1" in outcome
-
-
-def test_callers_that_are_none_of_ours_are_passed_over():
-    address = free_address()
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(meet_at(address, 2, 0)))
-    thread.start()
-    host, port = rendezvous.split(address)
-    for words in (b"GET / HTTP/1.0\r\n\r\n\n", b'{"process": 1}\n', b"[]\n", b""):
-        for _ in range(2400):
-            try:
-                with socket.create_connection((host, port)) as connection:
-                    connection.sendall(words)
-                break
-            except ConnectionRefusedError:
-                thread.join(0.05)
-    assert meet_at(address, 2, 1) == address
-    thread.join()
-    assert found == [address]
-
-
-def test_process_that_ended_while_it_waited_may_come_again():
-    address = free_address()
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(meet_at(address, 3, 0)))
-    thread.start()
-    host, port = rendezvous.split(address)
-    for _ in range(2400):
-        try:
-            with socket.create_connection((host, port)) as connection:
-                connection.sendall(b'{"process": 1, "of": 3}\n')
-            break
-        except ConnectionRefusedError:
-            thread.join(0.05)
-    others = [threading.Thread(target=meet_at, args=(address, 3, i)) for i in (1, 2)]
-    for other in others:
-        other.start()
-    for other in [*others, thread]:
-        other.join()
-    assert found == [address]
-
-
-def test_address_in_use_is_named():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        with pytest.raises(UserError, match=f"127.0.0.1:{port} .*in use.*free port"):
-            rendezvous.meet(f"127.0.0.1:{port}", 2, 0, 1)
+    monkeypatch.setattr(rendezvous, "meet", meet)
+    with pytest.raises(UserError, match="nobody came"):
+        distributed.start(processes, Timeouts(start=5.0))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == told
+    for line in lines:
+        assert line.startswith("warning: JAXTRAIN_RUN_TOKEN is not set: the processes ")
+        assert "whoever reaches 127.0.0.1:1 can take part" in line
+        assert run_token.HOW_TO_MAKE in line
 
 
 def test_flags_of_the_user_win():
@@ -244,6 +182,34 @@ def test_flags_are_for_gpus_that_ask(preset: str, platform: str):
     assert xla_flags(preset, platform, {"XLA_FLAGS": "--a=b"}) == "--a=b"
 
 
+def test_a_second_run_in_a_process_gets_its_own_flags_or_is_refused():
+    user = "--a=b"
+    environ = {"XLA_FLAGS": user}
+    set_xla_flags("overlap", "gpu", environ, started=False)
+    overlap = environ["XLA_FLAGS"]
+    assert overlap == xla_flags("overlap", "gpu", {"XLA_FLAGS": user}) != user
+    # XLA reads them once: the same ones again are no change, others have no effect.
+    set_xla_flags("overlap", "gpu", environ, started=True)
+    with pytest.raises(UserError, match=r"'default' .*restart the kernel"):
+        set_xla_flags("default", "gpu", environ, started=True)
+    assert environ["XLA_FLAGS"] == overlap
+    set_xla_flags("default", "gpu", environ, started=False)
+    assert environ["XLA_FLAGS"] == user
+    with pytest.raises(UserError, match=r"xla_flags = 'overlap' .*started"):
+        set_xla_flags("overlap", "gpu", environ, started=True)
+    # Other platforms take none.
+    set_xla_flags("overlap", "cpu", environ, started=True)
+
+
+def test_a_process_that_has_started_refuses_other_flags(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    jax.devices()
+    monkeypatch.setattr(devices, "_expected", lambda: "gpu")
+    with pytest.raises(UserError, match=r"parallel\.xla_flags = 'overlap'"):
+        devices.start("auto", flags="overlap")
+
+
 def test_xla_knows_the_flags():
     """It aborts at one that it does not know, whatever the platform."""
     command = [sys.executable, "-c", "import jax; jax.devices()"]
@@ -252,6 +218,45 @@ def test_xla_knows_the_flags():
         env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": value}
         result = subprocess.run(command, env=env, capture_output=True, check=False)
         assert (result.returncode == 0) == known, result.stderr
+
+
+# In place of Python or srun: it tells the token and the arguments that it got.
+STUB = """#!/usr/bin/env bash
+if [[ $1 == -c ]]; then echo 1; exit; fi
+echo "token=${JAXTRAIN_RUN_TOKEN-none} $*"
+"""
+
+
+@pytest.mark.parametrize("given", ["", "the token of the user"])
+@pytest.mark.parametrize(
+    ("script", "count"), [("local.sh 3 --", 3), ("slurm.sbatch", 1)]
+)
+def test_launchers_hand_a_token_to_all(
+    tmp_path: Path, script: str, count: int, given: str
+):
+    """A new one for each run, unless the user has set one."""
+    for name in ("python", "srun"):
+        (tmp_path / name).write_text(STUB)
+        (tmp_path / name).chmod(0o755)
+    env = {**os.environ, "PYTHON": str(tmp_path / "python")}
+    env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", run_token.VARIABLE: given}
+    command = ["bash", *f"{ROOT}/deploy/{script}".split(), "--config", "c.py"]
+    tokens: list[str] = []
+    for _ in range(2):
+        told = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert told.returncode == 0, told.stderr
+        found = re.findall("token=(.*?) .*--config c.py", told.stdout)
+        assert len(found) == count, told.stdout
+        tokens += found
+    if given:
+        assert {*tokens} == {"the"}  # Up to a space.
+    else:
+        assert len({*tokens}) == 2
+        assert all(re.fullmatch("[0-9a-f]{64}", token) for token in tokens)
+
+
+def test_slurm_hands_its_token_to_tasks_whatever_sbatch_exports():
+    assert "srun --export=ALL " in (ROOT / "deploy" / "slurm.sbatch").read_text()
 
 
 def test_scripts_are_valid_bash():

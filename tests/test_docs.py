@@ -1,5 +1,6 @@
 """The pages of the documentation: their links lead somewhere."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -15,6 +16,23 @@ def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+def test_the_readme_says_of_each_recipe_whether_it_is_measured():
+    """As its docstring does; the number of those that are not is told, too."""
+    results = (ROOT / "README.md").read_text().partition("## Results")[2]
+    table, _, rest = results.partition("Of the ")
+    rest = "Of the " + rest.partition("\n\n|")[0]
+    found: dict[str, list[str]] = {"Measured:": [], "unmeasured": []}
+    for path in sorted((ROOT / "configs").glob("*.py")):
+        about = ast.get_docstring(ast.parse(path.read_text()))
+        (kind,) = [kind for kind in found if kind in (about or "")]
+        found[kind].append(path.name)
+    assert set(re.findall(r"`configs/(\w+\.py)`", table)) == {*found["Measured:"]}
+    assert sorted(re.findall(r"`(\w+\.py)`", rest)) == found["unmeasured"]
+    num = len(found["unmeasured"])
+    told = f"Of the {num + len(found['Measured:'])} recipes the other {num} are not"
+    assert rest.startswith(told)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

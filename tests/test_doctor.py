@@ -1,6 +1,6 @@
 """The check of a data set: every planted defect is found, and nothing else."""
 
-import gzip
+import html
 import io
 import itertools
 import os
@@ -24,7 +24,10 @@ from jaxtrain.data.doctor.look import Rules, look_at
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.sources import load, statistics
 from jaxtrain.data.stores import ArrayStore
+from jaxtrain.pages.page import breakable
 from tests.helpers.images import encode, grey, write_tfds
+from tests.helpers.messy import make_messy
+from tests.helpers.needs import fashion_mnist
 from tests.helpers.processes import Cli
 from tests.helpers.zoo import (
     ODD_NAMES,
@@ -35,8 +38,6 @@ from tests.helpers.zoo import (
     save,
     texture,
 )
-
-FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
 
 @pytest.fixture(scope="module")
@@ -161,17 +162,11 @@ def test_digits_are_good(cli: Cli):
 # --- the real Fashion-MNIST ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_planted_defect_among_real_images_is_found(
     tmp_path: Path, cli: Cli, write_config: Callable[..., Path]
 ):
-    if not FASHION_MNIST.is_dir():
-        message = f"no {FASHION_MNIST}: install dataset-fashion-mnist"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-    images, labels = (
-        read_idx(f"t10k-{kind}-ubyte.gz", offset)
-        for kind, offset in (("images-idx3", 16), ("labels-idx1", 8))
-    )
-    images = images.reshape(-1, 28, 28)
+    images, labels = fashion_mnist("t10k")
 
     def picture(number: int) -> np.ndarray:
         return np.repeat(images[number + 2000][..., None], 3, axis=-1)
@@ -191,11 +186,6 @@ def test_every_planted_defect_among_real_images_is_found(
         assert report[kind] >= names, kind
     for kind in ("unreadable", "extension", "animated", "rotated", "alpha", "modes"):
         assert report[kind] == zoo.planted[kind], kind
-
-
-def read_idx(name: str, offset: int) -> np.ndarray:
-    with gzip.open(FASHION_MNIST / name) as file:
-        return np.frombuffer(file.read(), np.uint8, offset=offset)
 
 
 # --- what a run would not survive ----------------------------------------------------
@@ -498,3 +488,28 @@ def test_options_that_do_not_fit(cli: Cli, words: list[str], told: str):
     result = cli("data", *(word.format(digits=digits) for word in words))
     assert result.code == 2 and told in result.stderr
     assert not list(cli.directory.iterdir())
+
+
+def test_the_doctor_counts_what_was_passed_over(tmp_path: Path, cli: Cli):
+    messy = make_messy(tmp_path / "birds", num=12)
+    result = cli("data", "--check", "--source", messy.root)
+    assert result.code == 0, result.stderr
+    report = read_report(cli.directory / "data_report")
+    assert report["num_examples"] == messy.num_images
+    found = {finding["kind"]: finding for finding in report["findings"]}
+    assert found["passed_over"]["level"] == "warning"
+    assert found["passed_over"]["title"] == (
+        "passed over: 2 .cr2, 2 .db, 2 .txt, 1 .md; 1 images in no folder of a class: "
+        "stray.png; the folders __MACOSX; 2 hidden"
+    )
+    assert "4 images lie in folders inside" in found["nested"]["title"]
+    assert found["unreadable"]["examples"][0]["name"].endswith("Hühner/cut_0.jpg")
+    assert len(found["unreadable"]["examples"]) == messy.num_damaged
+    assert {"HEIF", "AVIF", "WEBP", "JPEG", "PNG"} == set(report["formats"])
+
+
+def test_names_on_the_page_break_at_their_signs():
+    name = "Holiday/IMG_2023-05_a<b>.jpg"
+    shown = breakable(name)
+    assert shown == ("Holiday/<wbr>IMG_<wbr>2023-<wbr>05_<wbr>a&lt;b&gt;.<wbr>jpg")
+    assert html.unescape(shown.replace("<wbr>", "")) == name

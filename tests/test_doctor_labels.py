@@ -108,6 +108,7 @@ def test_a_class_without_examples_is_never_the_better_one():
     assert doubts.joint[2].sum() == 0 and np.isfinite(doubts.joint).all()
 
 
+@pytest.mark.slow
 def test_a_run_finds_flipped_labels(
     tmp_path: Path, cli: Cli, write_config: Callable[..., Path]
 ):

@@ -11,6 +11,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.zoo import HOSTILE, make_zoo
 
 
+@pytest.mark.slow
 def test_a_browser_shows_every_defect_and_obeys_no_name(
     tmp_path: Path, cli: Cli, write_config: Callable[..., Path]
 ):
@@ -40,7 +41,8 @@ def test_a_browser_shows_every_defect_and_obeys_no_name(
     assert not re.search(r"(https?:)?//", re.sub(r"base64,[^\"]*", "", dom))
 
 
-@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
 def test_a_browser_paints_the_page(
     tmp_path: Path,
     cli: Cli,

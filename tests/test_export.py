@@ -1,5 +1,6 @@
 """Exported models: every format, every model, and what is refused."""
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -291,6 +292,42 @@ def test_any_number_of_images_is_checked_with_one_too():
 def test_what_is_within_a_tolerance(difference: float, agreement: float, within: bool):
     found = check.Check(64, difference, agreement, 1, 1.0, 1.0)
     assert found.is_within(check.TOLERANCES["fp32"]) == within
+
+
+NAMES = tuple("0123456789")
+
+
+@pytest.mark.parametrize(
+    ("names", "change", "message"),
+    [
+        # As of a quantised model, whose logits shrink: they differ by 0.4.
+        (NAMES, lambda x: 0.6 * x, None),
+        (None, lambda x: 0.6 * x, r"int8 is allowed 0.2; choose"),
+        (NAMES, lambda x: np.roll(x, 1, axis=-1), "int8 is allowed 1 and 90%; choose"),
+        (NAMES, lambda x: 2.1 * x, "int8 is allowed 1 and 90%; choose"),
+        (NAMES, lambda x: np.nan * x, "int8 is allowed 1 and 90%; choose"),
+    ],
+)
+def test_int8_is_judged_by_classes_if_there_are_any(
+    names: tuple[str, ...] | None, change: Any, message: str | None
+):
+    model = untrained(ModelConfig(name="lenet"))
+    about = dataclasses.replace(model.description, class_names=names)
+    model = dataclasses.replace(model, description=about)
+    images = np.random.default_rng(0).normal(size=(32, 34, 32, 3)).astype(np.float32)
+    program = make_program(model, "fp32", preprocessing=False)
+    apply: Any = jax.jit(program)
+    request = Request(model=model, batch=16, precision="int8")
+
+    def run(batch: np.ndarray) -> np.ndarray:
+        return change(np.asarray(apply(batch)))
+
+    if message is None:
+        found = check.check(request, run, images, timed=False)
+        assert found.agreement == 1 and found.difference == pytest.approx(0.4)
+    else:
+        with pytest.raises(ExportError, match=message):
+            check.check(request, run, images, timed=False)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,10 @@ def test_a_saved_setting_that_is_refused_today_does_not_end_the_run():
     assert len(told) == 1 and "100 steps long" in told[0]
 
 
-@pytest.mark.parametrize(("schedule", "jumps"), [("cosine", True), ("constant", False)])
+@pytest.mark.parametrize(
+    ("schedule", "jumps"),
+    [pytest.param("cosine", True, marks=pytest.mark.slow), ("constant", False)],
+)
 def test_a_longer_run_tells_of_the_jump(
     schedule: str,
     jumps: bool,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from jaxtrain.cli import main
 from jaxtrain.data.split import stratified_split
@@ -49,7 +50,13 @@ def test_every_part_has_an_example_under_30_lines():
     assert all(len(text.splitlines()) < 30 for text in FILES.values())
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name != "my_model.py" else [])
+        for name in FILES
+    ],
+)
 def test_example_trains_and_resumes(name: str, folder: Path):
     words = [*COMMANDS[name], *SHORT.split(), "--workdir", "run"]
     assert main(words) == 0
@@ -63,6 +70,7 @@ def test_example_trains_and_resumes(name: str, folder: Path):
     assert {x["step"] for x in again if x["kind"] == "event"} == {3}
 
 
+@pytest.mark.slow
 def test_changed_file_is_told_at_resuming(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -75,6 +83,7 @@ def test_changed_file_is_told_at_resuming(
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_recipe_holds_the_part_itself(folder: Path):
     recipe = """
 from jaxtrain import config
@@ -153,6 +162,25 @@ class Wide(Small):
         super().__init__(image_shape, 2 * num_outputs, layers=layers)
 
 
+class Twice(Small):
+    def __init__(self, image_shape, num_outputs, *, layers):
+        super().__init__(image_shape, num_outputs, layers=layers)
+        name = self.pieces[0].names[0]
+        self.add_piece(lambda layer, x, rngs: x, **{name: layers.linear(10, 10)})
+
+
+class Taken(Small):
+    def __init__(self, image_shape, num_outputs, *, layers):
+        super().__init__(image_shape, num_outputs, layers=layers)
+        self.add_piece(lambda layer, x, rngs: x, train=layers.linear(10, 10))
+
+
+class Hidden(Small):
+    def __init__(self, image_shape, num_outputs, *, layers):
+        super().__init__(image_shape, num_outputs, layers=layers)
+        self.train = layers.linear(10, 10)
+
+
 def right(logits, label, mask):
     return ((logits.argmax(-1) == label) * mask).sum()
 
@@ -174,6 +202,9 @@ TOLD = {
     "--task traps.py:Columns": "expected one value an example",
     "--task traps.py:Forgotten": "does not set num_outputs",
     "--model.name traps.py:Wide --model.dropout None": "expected (2, 10)",
+    "--model.name traps.py:Twice --model.dropout None": "is the name of another layer",
+    "--model.name traps.py:Taken --model.dropout None": "'train', which is the name of",
+    "--model.name traps.py:Hidden --model.dropout None": "the layer 'train' hides",
     "--train.metrics traps.py:split": "something else in the records already",
     "--checkpoint.best-metric traps.py:plain": "checkpoint.best_metric = 'traps.py:",
     "--train.metrics traps.py:plain --checkpoint.best-metric plain": "expected loss",
@@ -186,9 +217,11 @@ def test_part_that_breaks_its_contract_is_told(
     words: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ):
     (folder / "traps.py").write_text(TRAPS)
-    assert TOLD[words] in refusal(words, capsys)
+    told = refusal(words, capsys)
+    assert TOLD[words] in told and "Traceback" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["root", "none"])
 def test_metric_of_numpy_or_of_nothing_is_recorded(name: str, folder: Path):
     (folder / "traps.py").write_text(TRAPS)
@@ -199,6 +232,7 @@ def test_metric_of_numpy_or_of_nothing_is_recorded(name: str, folder: Path):
     assert value is None if name == "none" else 0 < value <= 1
 
 
+@pytest.mark.slow
 def test_what_a_task_shows_may_be_missing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -216,3 +250,51 @@ def test_targets_that_are_no_groups_are_held_out_at_random():
     strata = store.strata(np.arange(200))
     _, held_out = stratified_split(strata, 0.1, seed=0)
     assert len(held_out) == 20 and 0.3 < target[held_out].mean() < 0.7
+
+
+PARTS = "--model.name my_model.py:Small --data.source my_source.py:stripes "
+PARTS += (
+    "--optimizer.name my_optimizer.py:adan --train.metrics my_metric.py:confidence "
+)
+PARTS += "--data.augment.own my_augmentation.py:invert"
+AFTER = [
+    "predict --workdir run cat.png",
+    "evaluate --workdir run",
+    "report --workdir run",
+    "data --check --workdir run",
+    "export --workdir run --format stablehlo --out run.stablehlo",
+    "export --workdir run --format safetensors --out exported",
+    "predict --workdir exported cat.png",
+]
+
+
+@pytest.mark.slow
+def test_parts_of_a_trained_run_are_loaded_on_trust_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    train = f"--config configs/digits.py --workdir run {PARTS} {SHORT}".split()
+    assert main(train) == 0
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save("cat.png")
+    for words in AFTER:
+        capsys.readouterr()
+        assert main(words.split()) == 2, words
+        assert "is code, and named by a saved run" in capsys.readouterr().err
+        assert main([*words.split(), "--trust"]) == 0, words
+        told = capsys.readouterr().err
+        assert "my_model.py, sha256 " in told and told.count("as recorded") >= 1
+    with (folder / "my_model.py").open("a") as file:
+        file.write("# changed\n")
+    for words in (AFTER[0], AFTER[-1]):
+        assert main([*words.split(), "--trust"]) == 2, words
+        assert "was recorded: restore the file" in capsys.readouterr().err
+    # What names the parts accepts the change, and records it.
+    assert main(train) == 0
+    assert main([*AFTER[0].split(), "--trust"]) == 0
+
+
+@pytest.mark.slow
+def test_other_processes_of_a_command_load_what_it_names(folder: Path):
+    words = f"scale --config configs/digits.py {PARTS} --devices 1,2 --out scaling"
+    assert main(words.split()) == 0
+    words = f"--config configs/digits.py {PARTS} {SHORT} --workdir run"
+    assert main([*words.split(), "--data.workers", "1", "--data.cache", "stream"]) == 0

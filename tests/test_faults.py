@@ -47,7 +47,9 @@ def test_only_the_second_save_fails():
     plan.before_save(30)
 
 
-@pytest.mark.parametrize("cache", ["device", "stream"])
+@pytest.mark.parametrize(
+    "cache", ["device", pytest.param("stream", marks=pytest.mark.slow)]
+)
 def test_nan_is_skipped_by_the_guard(cli: Cli, write_config, cache: str):
     """That step and no other, again and again the same."""
     words = ["--config", write_config(CONFIG), "--data.cache", cache]
@@ -60,6 +62,7 @@ def test_nan_is_skipped_by_the_guard(cli: Cli, write_config, cache: str):
     assert read_lines(one) == read_lines(other)
 
 
+@pytest.mark.slow
 def test_killed_and_full_disk_then_the_same_command_ends_the_same(
     cli: Cli, write_config
 ):

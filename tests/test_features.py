@@ -52,6 +52,7 @@ def compare(config: Config) -> tuple[Steps, Steps]:
     return take_steps(config, keep_features=True), take_steps(config)
 
 
+@pytest.mark.slow
 def test_the_run_is_that_which_computes_them_anew():
     """With dropout in the head, an average of the weights and micro-batches."""
     config = layered(

@@ -1,6 +1,7 @@
 """Image files: every format and mode, orientation, parts of a JPEG's size, limits."""
 
 import io
+import re
 import resource
 import struct
 import zlib
@@ -12,9 +13,10 @@ import pytest
 import simplejpeg
 from PIL import Image, ImageOps
 
-from jaxtrain.data import canvas, images
+from jaxtrain.data import canvas, formats, images
 from jaxtrain.data.files import UnreadableError, open_file
-from tests.helpers.bad_images import png
+from jaxtrain.data.formats import describe_counts as describe
+from tests.helpers.bad_images import chunk, jpeg_of_many_scans, png
 
 MAX_PIXELS = 2**20
 # 12 rows, 10 columns; the last of 4 channels is alpha.
@@ -183,6 +185,55 @@ def test_images_are_upright(format: str, orientation: int):
     assert file.decode(1).shape == (*reference.shape[:2], 1)
 
 
+# --- formats in a container ----------------------------------------------------------
+
+
+def contained(format: str, height: int = 24, width: int = 40, **options: Any) -> bytes:
+    assert formats.is_read(format), "the test environment has both"
+    return encode(Image.fromarray(smooth(height, width)), format, quality=95, **options)
+
+
+@pytest.mark.parametrize("format", ["HEIF", "AVIF"])
+def test_heic_and_avif_are_read(format: str):
+    data = contained(format)
+    file = open_file(data, MAX_PIXELS)
+    assert (file.format, file.height, file.width) == (format, 24, 40)
+    found = file.decode(3).astype(int)
+    assert np.abs(found - smooth(24, 40)).mean() < 3
+    with pytest.raises(UnreadableError, match="40x24 are more pixels than data"):
+        open_file(data, 24 * 40 - 1)
+    with pytest.raises(UnreadableError):
+        open_file(data[: len(data) // 2], MAX_PIXELS).decode(3)
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_avif_is_turned_upright(orientation: int):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = open_file(contained("AVIF", exif=exif), MAX_PIXELS)
+    turned = np.rot90(smooth(24, 40), {3: 2, 6: -1}[orientation]).astype(int)
+    assert (file.height, file.width) == turned.shape[:2]
+    assert np.abs(file.decode(3) - turned).mean() < 3
+
+
+@pytest.mark.parametrize(
+    ("format", "told"),
+    [("HEIF", r"pip install -e '\.\[heic\]'"), ("AVIF", "a Pillow built with it")],
+)
+def test_a_format_that_is_not_read_here_says_what_reads_it(
+    format: str, told: str, monkeypatch: pytest.MonkeyPatch
+):
+    data = contained(format)
+    monkeypatch.setattr(formats, "is_read", lambda name: name != format)
+    with pytest.raises(UnreadableError, match=told):
+        open_file(data, MAX_PIXELS)
+    ending = {"HEIF": ".heic", "AVIF": ".avif"}[format]
+    assert not formats.is_image(f"a{ending.upper()}".encode())
+    counts = formats.count_endings([b"1" + ending.encode(), b"2.TXT", b"3.txt"])
+    assert re.fullmatch(rf"2 \.txt, 1 \{ending} \(.*{told}.*\)", describe(counts))
+    assert formats.are_images(counts) == 1
+
+
 # --- parts of a JPEG's size ----------------------------------------------------------
 
 
@@ -310,6 +361,49 @@ def test_a_tile_larger_than_its_image_is_refused():
     assert decode(tiled_tiff(8, 16, zlib.compress(bytes(256))), 1).shape == (8, 8, 1)
 
 
+# Of 200x100 pixels in a limit of 20,000 x `times`: scans, and whether they are taken.
+SCANS = [(1, 16, True), (1, 17, False), (4, 64, True), (50, 100, True)]
+
+
+@pytest.mark.parametrize(("times", "num_scans", "taken"), [*SCANS, (50, 101, False)])
+def test_a_jpeg_of_too_many_scans_is_refused(times: int, num_scans: int, taken: bool):
+    data = jpeg_of_many_scans(200, 100, num_scans)
+    if taken:
+        assert open_file(data, 20_000 * times).width == 200
+        return
+    told = f"it has {num_scans} scans, which take long to decode: a JPEG of 200x100"
+    with pytest.raises(UnreadableError, match=told):
+        open_file(data, 20_000 * times)
+
+
+def test_scans_of_a_thumbnail_do_not_count():
+    """Nor do those of what follows the image, as of a video beside it."""
+    data = encode(Image.fromarray(smooth(40, 56)), "JPEG", progressive=True)
+    scans = b"\xff\xda\x00\x02" * 200
+    segment = b"\xff\xee" + struct.pack(">H", 2 + len(scans)) + scans
+    file = open_file(data[:2] + segment + data[2:] + scans, MAX_PIXELS)
+    assert (file.decode(3) == decode(data, 3)).all()
+
+
+def test_a_jpeg_of_many_parts_of_exif_data_is_refused():
+    data = encode(Image.fromarray(smooth(40, 56)), "JPEG") + bytes(2**18)
+    part = b"\xff\xe1" + struct.pack(">H", 10) + b"Exif\0\0II"
+    assert open_file(data[:2] + 100 * part + data[2:], MAX_PIXELS).width == 56
+    with pytest.raises(UnreadableError, match="it has 101 parts of EXIF data, and may"):
+        open_file(data[:2] + 101 * part + data[2:], MAX_PIXELS)
+
+
+@pytest.mark.parametrize("kind", [b"zTXt", b"iCCP"])
+def test_what_a_png_says_beside_its_pixels_takes_little_memory(kind: bytes):
+    packed = zlib.compress(bytes(2**25))
+    data = png(8, 8, bytes(72))
+    data = data[:33] + chunk(kind, b"name\0\0" + packed) + data[33:]
+    before = peak_bytes()
+    with pytest.raises(UnreadableError, match="Decompressed data too large"):
+        open_file(data, MAX_PIXELS)
+    assert peak_bytes() - before < 2**24
+
+
 def test_the_limit_is_the_config_s_alone():
     """Pillow's own is 179 million, and it warns from half of that on."""
     assert open_file(with_size("PNG", 20_000, 20_000), 2**30).width == 20_000
@@ -323,7 +417,7 @@ DEFLATED = encode(
 BAD: dict[str, tuple[bytes | OSError, str]] = {
     "missing": (OSError(2, "No such file or directory"), "No such file or directory"),
     "empty": (b"", "the file is empty"),
-    "text": (b"no image", "it is no image of a known format (PNG, JPEG"),
+    "text": (b"no image", "WEBP, TIFF, AVIF, HEIF)"),
     "most of a JPEG": (JPEG[:-20], "Premature end of JPEG file"),
     "a header": (JPEG[:200], "Truncated File Read"),
     "half a PNG": (png(40, 40, bytes(1640))[:50], "Truncated|truncated|broken"),

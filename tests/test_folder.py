@@ -178,7 +178,16 @@ LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
         lambda root: (root / "c").mkdir(),
         "1 folders of classes hold no image: c; add images, or remove",
     ),
-    "deeper folders": ({"a/1.png": 1, "b/x/2.png": 2}, None, "b/x is a folder inside"),
+    "classes one folder deeper": (
+        {"set/a/1.png": 1, "set/b/2.png": 2},
+        None,
+        r"one class, set: .* if these are the classes, give folder:.*/set/set$",
+    ),
+    "a link to the folder it lies in": (
+        {"a/1.png": 1, "b/2.png": 2},
+        link("a/x", "../a"),
+        "a/x leads back to a folder that it lies in",
+    ),
     "a strange split": (
         {"train/a/1.png": 1, "train/b/2.png": 2, "tset/a/3.png": 3},
         None,
@@ -241,6 +250,85 @@ def test_what_cannot_be_used_is_named(case: str, tmp_path: Path):
         change(root)
     with pytest.raises(UserError, match=message):
         load_images(source=f"folder:{root}", image_size=4)
+
+
+def test_all_that_cannot_be_used_is_told_at_once(tmp_path: Path):
+    root = tmp_path / "set"
+    write_folder(
+        root, {"Training/a/1.png": 1, "Training/b/2.png": 2, "tset/a/3.png": 3}
+    )
+    write_folder(tmp_path, {f"elsewhere/{i}.png": i for i in range(7)})
+    for i in range(7):
+        path = root / "Training" / "a" / f"link{i}.png"
+        path.symlink_to(tmp_path / "elsewhere" / f"{i}.png")
+    os.mkfifo(root / "Training" / "b" / "pipe.png")
+    (root / "Training" / "c").mkdir()
+    (root / "Training" / "c" / "raw.cr2").write_bytes(b"raw")
+    with pytest.raises(UserError) as caught:
+        opened(root)
+    told = str(caught.value)
+    assert "10 things are wrong" in told and told.count("->") == 4
+    for text in (
+        "beside Training there is tset, which is no split",
+        f"Training/a/link0.png leads to {tmp_path}/elsewhere/0.png, outside of",
+        "and 2 more like these",
+        "set data.allow_outside to True",
+        "Training/b/pipe.png is no regular file",
+        "1 folders of classes hold no image: c (they hold 1 .cr2)",
+    ):
+        assert text in told, told
+    assert "link5.png" not in told
+
+
+def test_links_that_lead_outside_may_be_allowed(tmp_path: Path):
+    write_folder(tmp_path, {"set/a/1.png": 1, "set/b/2.png": 2, "other/c/3.png": 3})
+    (tmp_path / "set" / "a" / "9.png").symlink_to(tmp_path / "other" / "c" / "3.png")
+    (tmp_path / "set" / "c").symlink_to(tmp_path / "other" / "c")
+    store, _ = opened(tmp_path / "set", allow_outside=True)
+    assert names(store) == ["a/1.png", "a/9.png", "b/2.png", "c/3.png"]
+    files, _ = store.read(np.arange(4))
+    assert files[1].data == files[3].data == grey(3)
+    with pytest.raises(UserError, match="allow_outside = True has no effect on digits"):
+        DataConfig(source="digits", allow_outside=True)
+
+
+@pytest.mark.parametrize("train", ["Training", "TRAIN", "train"])
+@pytest.mark.parametrize(("test", "valid"), [("Testing", "valid"), ("TEST", "Val")])
+def test_names_of_splits(tmp_path: Path, train: str, test: str, valid: str):
+    files = {f"{s}/{c}/1.png": 1 for s in (train, test, valid) for c in "ab"}
+    # An image that lies beside the classes makes a split no class.
+    write_folder(tmp_path, files | {f"{train}/stray.png": 2})
+    store, splits = opened(tmp_path)
+    assert {name: len(shards[0]) for name, shards in splits.items()} == {
+        "train": 2,
+        "test": 2,
+        "validation": 2,
+    }
+    (remark,) = store.remarks
+    assert remark.text == f"1 images in no folder of a class: {train}/stray.png"
+    assert remark.serious
+
+
+def test_what_is_passed_over_is_counted_by_ending(tmp_path: Path):
+    write_folder(tmp_path, {"a/1.png": 1, "a/x/2.png": 2, "b/x/y/3.PNG": 3})
+    write_folder(tmp_path, {"__MACOSX/a/1.png": 1, "b/@eaDir/1.png": 1})
+    for name in ("a/1.cr2", "a/2.CR2", "b/x/notes.txt", "README", "a/.DS_Store"):
+        (tmp_path / name).write_bytes(b"something")
+    store, _ = opened(tmp_path)
+    assert names(store) == ["a/1.png", "a/x/2.png", "b/x/y/3.PNG"]
+    passed, nested = store.remarks
+    assert passed.title == "passed over" and passed.serious
+    assert passed.text == (
+        "2 .cr2, 1 .txt, 1 without an ending; the folders __MACOSX, b/@eaDir; 1 hidden"
+    )
+    assert nested.text.startswith("2 images lie in folders inside those of classes (")
+    assert "a/x, b/x/y" in nested.text and not nested.serious
+    # Folders of one name in several classes may be the classes that are meant.
+    write_folder(tmp_path, {"b/x/4.png": 4})
+    assert opened(tmp_path)[0].remarks[1].serious
+    for name in ("a/1.cr2", "a/2.CR2"):
+        (tmp_path / name).unlink()
+    assert not opened(tmp_path)[0].remarks[0].serious
 
 
 def test_links_inside_are_followed(tmp_path: Path):

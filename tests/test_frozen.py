@@ -163,6 +163,7 @@ def test_a_step_of_the_head_alone_costs_a_third():
     assert 0.3 < flops(("backbone",)) / flops(()) < 0.36
 
 
+@pytest.mark.slow
 def test_frozen_layers_stay_and_then_begin():
     """Weights, statistics, averages and moments; then Adam starts as in a new run."""
     config = layered(

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from jaxtrain.config import DataConfig
+from jaxtrain.data import formats
 from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.canvas import cut, draw
 from jaxtrain.data.csv_list import open_csv
@@ -62,6 +63,8 @@ SAVED: list[tuple[str, str, dict[str, Any]]] = [
         for name in ("tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg")
     ),
     ("TIFF", "1", {"compression": "group4"}),
+    *(("AVIF", mode, {"exif": EXIF, "speed": 9}) for mode in ("RGB", "L", "RGBA")),
+    *(("HEIF", mode, {"exif": EXIF}) for mode in ("RGB", "L", "RGBA")),
 ]
 
 
@@ -152,8 +155,16 @@ AMOUNTS = [
 
 
 @pytest.mark.parametrize("times", AMOUNTS)
-@pytest.mark.parametrize("format", ["JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF"])
+@pytest.mark.parametrize(
+    "format",
+    [
+        *("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF"),
+        # Each file takes some milliseconds.
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("AVIF", "HEIF")),
+    ],
+)
 def test_images(format: str, times: int, capfd: pytest.CaptureFixture[str]):
+    assert formats.is_read("HEIF") and formats.is_read("AVIF")
     files = [encode(*saved) for saved in SAVED if saved[0] == format]
     for data in files:
         assert open_file(data, MAX_PIXELS).decode(3).any()

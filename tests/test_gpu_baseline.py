@@ -1,24 +1,16 @@
 """The GPU's program of each recipe has the figures that were accepted last."""
 
-import os
-
 import jax
 import pytest
 
-from jaxtrain.errors import UserError
-from jaxtrain.performance import gpu_compiler
 from tests.helpers import gpu_baseline as baseline
+from tests.helpers.needs import need_gpu_compiler
 
 
 @pytest.mark.gpu_compiler
 @pytest.mark.parametrize("name", baseline.recipes())
 def test_recipe(name: str):
-    try:
-        gpu_compiler.find()
-    except UserError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
+    need_gpu_compiler()
     accepted = baseline.read()
     if not accepted:
         pytest.skip(f"no figures are known of JAX {jax.__version__}")

@@ -1,6 +1,5 @@
 """What must hold of the program that a GPU runs, at whatever speed."""
 
-import os
 import re
 from typing import Any
 
@@ -14,12 +13,12 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
-from jaxtrain.errors import UserError
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.collectives import Collective, list_collectives
 from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.performance.targets import parse_target
 from tests.helpers.gpu_programs import Step, compile_steps
+from tests.helpers.needs import need_gpu_compiler
 
 pytestmark = [pytest.mark.gpu_compiler, pytest.mark.xdist_group("gpu_program")]
 
@@ -51,12 +50,7 @@ EIGHT = {
 
 
 def compiled(target: str, *configs: Config) -> list[Step]:
-    try:
-        gpu_compiler.find()
-    except UserError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
+    need_gpu_compiler()
     parsed = parse_target(target)
     return gpu_compiler.call(compile_steps, (parsed, configs), parsed)
 

@@ -1,5 +1,6 @@
 """A stop that cannot save ends within its time, whatever hangs."""
 
+import math
 import signal
 import subprocess
 import time
@@ -7,6 +8,7 @@ import time
 import pytest
 
 from jaxtrain.checkpoints.orbax import COMMITTED
+from jaxtrain.processes.grace import Grace
 from tests.helpers.processes import HANG_TOLD, Cli, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -36,6 +38,25 @@ with StopSignals() as signals:
 """
 
 
+# The Python interface, of a run that cannot save.
+FROM_PYTHON = """
+import ctypes
+import jaxtrain
+from jaxtrain.config import CheckpointConfig, Config
+from jaxtrain.run import train as run
+
+def train(*_, signals, **options):
+    signals.defer = True
+    print("ready", flush=True)
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+
+run.train = train
+jaxtrain.train(Config(checkpoint=CheckpointConfig(grace_seconds=0.2)), "run")
+"""
+
+
 def wait_for_hang(cli: Cli, *processes: "subprocess.Popen[str]") -> None:
     """Before step 20, once step 16 is committed."""
     saved = cli.directory / "run" / "checkpoints" / "16" / COMMITTED
@@ -43,6 +64,7 @@ def wait_for_hang(cli: Cli, *processes: "subprocess.Popen[str]") -> None:
     wait_until(lambda: saved.exists() and hangs.exists(), *processes)
 
 
+@pytest.mark.slow
 def test_hang_and_signal_end_in_time(cli: Cli, write_config):
     words = ["--config", write_config(CONFIG), "--workdir", "run"]
     process = cli.start(*words, program=HANG_TOLD, JAXTRAIN_FAULT="hang@step:20")
@@ -97,3 +119,25 @@ def test_main_thread_in_c_does_not_matter(
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, stderr
     assert f"stopped: {told}: the same command goes on from step 0\n" in stderr
+
+
+def test_python_has_the_same_limit(cli: Cli):
+    process = cli.start(program=FROM_PYTHON)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 143, stderr
+    told = "stopped: not saved within checkpoint.grace_seconds = 0.2: the same command"
+    assert f"{told} goes on from step 0\n" in stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "call", "allowed"),
+    [(25, 0, 25), (25, 12, 25), (25, 44, 88), (None, 44, math.inf)],
+)
+def test_a_slow_step_has_the_time_to_end(limit, call: float, allowed: float):
+    grace = Grace(())
+    grace.limit(limit, lambda: 0)
+    grace.call_seconds = call
+    assert grace.allowed() == allowed

@@ -45,11 +45,13 @@ LENET = ModelConfig(name="lenet")
 
 Case = dict[str, Any]
 
-# Kind, devices that exchange, operand and result.
+# Kind, devices that exchange, operand and result. The devices are listed, one group a
+# row, or since JAX 0.12 they are axes of the mesh.
 COLLECTIVE = re.compile(
     r'"stablehlo\.(all_reduce|reduce_scatter|all_gather)".*?'
-    r"replica_groups = [^:]*: tensor<\d+x(\d+)xi64>.*?"
-    r"\(tensor<([^>]*)>\) -> tensor<([^>]*)>",
+    r"replica_groups = (?:dense<[^>]*> : tensor<\d+x(?P<size>\d+)xi64>"
+    r"|#stablehlo\.replica_group_mesh_axes<(?P<axes>[^\]]*)\]>).*?"
+    r"\(tensor<(?P<operand>[^>]*)>\) -> tensor<(?P<result>[^>]*)>",
     re.DOTALL,
 )
 
@@ -109,11 +111,11 @@ def collectives(setup: Setup) -> list[tuple[str, str, int]]:
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=where)
     arguments = setup.abstract_state, key, *abstract_inputs(setup)
     found = []
-    for kind, size, operand, result in COLLECTIVE.findall(
-        train._jitted.lower(*arguments).as_text()
-    ):
-        *dims, dtype = (result if kind == "all_gather" else operand).split("x")
-        if int(size) > 1:
+    for match in COLLECTIVE.finditer(train._jitted.lower(*arguments).as_text()):
+        kind, axes = match[1], re.findall(r'name = "(\w+)"', match["axes"] or "")
+        *dims, dtype = match["result" if kind == "all_gather" else "operand"].split("x")
+        sizes = [setup.mesh.shape[axis] for axis in axes]
+        if int(match["size"] or math.prod(sizes)) > 1:
             found.append((kind, dtype, math.prod(map(int, dims))))
     return found
 

@@ -1,5 +1,6 @@
 """Sets of the library `datasets`: what is on this machine, and nothing else."""
 
+import os
 import pickle
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import datasets
 import numpy as np
 import pytest
 from datasets import config
+from huggingface_hub import constants
 
 from jaxtrain.data.hf import HfStore
 from jaxtrain.data.image_source import Unreadable
@@ -168,6 +170,33 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, write: Any, message: str):
         source = f"hf:{tmp_path}/set"
     with pytest.raises(UserError, match=f"(?s){message}"):
         load_images(source=source, image_size=4)
+
+
+@pytest.mark.parametrize("variable", [None, "0"])
+def test_only_opening_is_off_the_network(
+    variable: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What the process does with the hub afterwards is not our business."""
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("HF_HUB_OFFLINE", variable)
+    for place in (config, constants):
+        monkeypatch.setattr(place, "HF_HUB_OFFLINE", False)
+    datasets.enable_progress_bars()
+    save(tmp_path / "set", train=rows(0, 6), test=rows(0, 6))
+    load, during = datasets.load_from_disk, []
+
+    def look(folder: str) -> Any:
+        during.append((os.environ["HF_HUB_OFFLINE"], config.HF_HUB_OFFLINE))
+        during.append((constants.HF_HUB_OFFLINE, datasets.are_progress_bars_disabled()))
+        return load(folder)
+
+    monkeypatch.setattr(datasets, "load_from_disk", look)
+    load_images(source=f"hf:{tmp_path}/set", image_size=4, channels=1)
+    assert during == [("1", True), (True, True)]
+    assert os.environ.get("HF_HUB_OFFLINE") == variable
+    assert config.HF_HUB_OFFLINE is constants.HF_HUB_OFFLINE is False
+    assert not datasets.are_progress_bars_disabled()
 
 
 def test_without_the_library_the_extra_is_told(monkeypatch: pytest.MonkeyPatch):

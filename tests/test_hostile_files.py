@@ -69,7 +69,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("words", ["", "--data.cache stream --data.channels 1"])
+@pytest.mark.parametrize(
+    "words",
+    ["", pytest.param("--data.cache stream --data.channels 1", marks=pytest.mark.slow)],
+)
 def test_each_bad_file_is_named(
     here: Path, words: str, capfd: pytest.CaptureFixture[str]
 ):

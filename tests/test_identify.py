@@ -1,5 +1,6 @@
 """Which model a file has the weights of, and what an export to timm is called."""
 
+import json
 import re
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.weights import sources
+from jaxtrain.models.weights import alike, sources
 from jaxtrain.models.weights.identify import Identified, identify, shapes_there
 from jaxtrain.models.weights.sources import SOURCES, Source
 
@@ -73,3 +74,34 @@ def test_timm_has_a_vgg_of_small_images_alone():
     assert sources.find("timm", config, (255, 224, 3)) is not None
     assert sources.find("timm", config, (224, 256, 3)) is None
     assert sources.find("torchvision", config, (512, 512, 3)) is not None
+
+
+def test_arrays_alike_are_told_apart_by_the_name_of_the_file():
+    """ResNet-18 with blurred pools has ResNet-18's arrays, and other outputs."""
+    for hint in ("resnet18-f37072fd.pth", "resnet18.a1_in1k.safetensors"):
+        one = found("resnet18", "resnet18", hint=hint)
+        assert one.model.name == "resnet18" and not one.alternatives
+    message = (
+        r"file has the arrays of resnet18 \(model.name = 'resnet18'\), but its name "
+        r"says resnetblur18, .*computes something else.* rename the file"
+    )
+    with pytest.raises(UserError, match=message):
+        found("resnet18", "resnet18", hint="resnetblur18_84f4748f.pth")
+    with pytest.raises(UserError, match=r"says resnet101, whose arrays have other"):
+        found("resnet18", "resnet18", hint="resnet101-mine.pth")
+    neutral = found("resnet18", "resnet18", hint="weights.pth")
+    assert neutral.alternatives == ("resnetblur18",)
+
+
+def test_an_architecture_with_arrays_alike_is_refused():
+    with pytest.raises(UserError, match="as resnet50, but computes something else"):
+        identify({}, "file", library="timm", architecture="resnetblur50.bt_in1k")
+
+
+def test_the_list_of_arrays_alike_names_models_that_we_have():
+    """It was written for the models that we have; a renamed one would lose its row."""
+    known = {f"{s.library}:{s.architecture}" for rows in SOURCES.values() for s in rows}
+    listed = json.loads(alike.FILE.read_text())["models"]
+    assert listed and listed.keys() <= known
+    for lists in listed.values():
+        assert not set(lists["same"]) & set(lists["other"])

@@ -1,7 +1,6 @@
 """A trained model in use: as the run evaluated it, whatever it is loaded from."""
 
 import io
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from tests.helpers.edited import edit
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_summary
 
@@ -64,10 +64,9 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(log_sums - wide[np.arange(len(labels)), labels]))
 
 
-def test_it_predicts_what_the_run_evaluated(workdir: Path):
+def test_it_predicts_what_the_run_evaluated(workdir: Path, model: TrainedModel):
     images, labels = to_test()
-    latest = load_model(workdir, "latest")
-    logits, probabilities = latest.logits(images), latest.predict(images)
+    logits, probabilities = model.logits(images), model.predict(images)
     evaluated = read_summary(workdir)["eval"]
     assert logits.dtype == probabilities.dtype == np.float32
     hits = probabilities.argmax(axis=1) == labels
@@ -76,7 +75,7 @@ def test_it_predicts_what_the_run_evaluated(workdir: Path):
     exponents = np.exp(logits)
     expected = exponents / exponents.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(probabilities, expected, rtol=1e-5)
-    assert latest.class_names == tuple("0123456789")
+    assert model.class_names == tuple("0123456789")
 
 
 def test_features_are_what_the_last_layer_gets(model: TrainedModel):
@@ -198,15 +197,12 @@ def no_description(run: Path) -> dict[str, Any]:
 
 
 def other_version(run: Path) -> dict[str, Any]:
-    values = json.loads((run / "model.json").read_text())
-    values = {**values, "jaxtrain": "9.9", "spectral": True}
-    (run / "model.json").write_text(json.dumps(values))
+    edit(run / "model.json", jaxtrain="9.9", spectral=True)
     return {}
 
 
 def other_model(run: Path) -> dict[str, Any]:
-    text = (run / "model.json").read_text()
-    (run / "model.json").write_text(text.replace("0.125", "0.25"))
+    edit(run / "model.json", model__width=0.25)
     return {}
 
 

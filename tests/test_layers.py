@@ -214,6 +214,51 @@ def test_gradient_of_window_max_is_that_of_jax(size: int, stride: int, around: A
             np.testing.assert_array_equal(one, other)
 
 
+def test_gradient_of_block_max_does_not_depend_on_rounding():
+    """The compiler may compute the input anew for it, rounded otherwise than before.
+
+    So XLA:CPU does at level 0: the gradient that JAX finds of `max` is then infinite.
+    """
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 8, 8, 64)).astype(np.float32)
+    scale, bias = np.linspace(0.5, 2, 64), np.linspace(-1, 1, 64)
+
+    def graded(x: jax.Array, scale: jax.Array, bias: jax.Array) -> Any:
+        y, vjp = jax.vjp(lambda x: pools.max_pool(x * scale + bias), x)
+        return y, *vjp(jnp.ones_like(y))
+
+    given = (x, scale.astype(np.float32), bias.astype(np.float32))
+    options: Any = {"xla_backend_optimization_level": 0}
+    _, dx = jax.jit(graded).lower(*given).compile(options)(*given)
+    expected = scale.astype(np.float32) * (x == blockwise_max(x))
+    np.testing.assert_array_equal(dx, expected)
+
+
+def blockwise_max(x: np.ndarray) -> np.ndarray:
+    """Return the maximum of its block of 2x2 for each pixel."""
+    batch, rows, columns, channels = x.shape
+    blocks = x.reshape(batch, rows // 2, 2, columns // 2, 2, channels)
+    return np.broadcast_to(blocks.max((2, 4), keepdims=True), blocks.shape).reshape(
+        x.shape
+    )
+
+
+def test_gradient_of_equal_maxima_goes_to_the_first():
+    x = np.random.default_rng(0).integers(-2, 3, (2, 6, 8, 2)).astype(np.float32)
+
+    def flax_pool(x: jax.Array) -> jax.Array:
+        return nnx.max_pool(x, (2, 2), (2, 2))
+
+    @jax.jit
+    def both(x: jax.Array) -> Any:
+        y, vjp = jax.vjp(pools.max_pool, x)
+        dy = jnp.arange(y.size, dtype=y.dtype).reshape(y.shape)
+        return vjp(dy), jax.vjp(flax_pool, x)[1](dy)
+
+    (actual,), (expected,) = both(jnp.asarray(x))
+    np.testing.assert_array_equal(actual, expected)
+
+
 def test_gradient_of_window_max_is_summed_in_float32():
     x = np.zeros((1, 3, 3, 1))
     x[0, 1, 1] = 1

@@ -26,7 +26,7 @@ MIXED = Mixed(jnp.asarray(LABELS), jnp.asarray(PARTNERS), jnp.full(6, 0.85))
 
 def build(**train: Any) -> Any:
     facts = {"num_classes": CLASSES, "class_counts": np.array(COUNTS)}
-    config = TrainConfig(steps=1, loss="binary_cross_entropy", **train)
+    config = TrainConfig(steps=1, **{"loss": "binary_cross_entropy", **train})
     return tasks.build("classification", (8, 8, 1), facts, config)
 
 
@@ -54,16 +54,35 @@ def test_it_is_that_of_the_soft_targets(
     targets += (1 - share) * smooth(PARTNERS, smoothing)
     if threshold is not None:
         targets = (targets > threshold).astype(float)
-    weight = np.ones(6)
+    relative = np.ones(CLASSES)
     if weights is not None:
         relative = relative_weights(weights, np.array(COUNTS))
-        weight = share * relative[LABELS] + (1 - share) * relative[PARTNERS]
+    # Each class by its share and its weight: of the joint loss, or else of its own.
+    expected = np.zeros(6)
+    for part, labels in ((share, LABELS), (1 - share, PARTNERS)):
+        own = targets if threshold is not None else smooth(labels, smoothing)
+        expected += part * relative[labels] * formula(own)
     options = {"label_smoothing": smoothing, "target_threshold": threshold}
     task = build(**options, class_weights=weights)
     target = MIXED if mixed else jnp.asarray(LABELS)
     found = task.loss(jnp.asarray(LOGITS), target, training=True)
     # A few roundings of float32.
-    np.testing.assert_allclose(found, weight * formula(targets), rtol=2e-6)
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_weighs_the_classes_of_a_mixed_example_alike(smoothing: float):
+    weights = (1.0, 2.0, 0.0, 4.0, 1.0)
+    task = build(loss="cross_entropy", label_smoothing=smoothing, class_weights=weights)
+    relative = relative_weights(weights, np.array(COUNTS))
+    logits = LOGITS.astype(float)
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = sum(
+        part * relative[labels] * -(smooth(labels, smoothing) * log_p).sum(-1)
+        for part, labels in ((0.85, LABELS), (0.15, PARTNERS))
+    )
+    found = task.loss(jnp.asarray(LOGITS), MIXED, training=True)
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
 
 
 def test_both_of_a_pair_count_whole_above_the_threshold():

@@ -1,17 +1,20 @@
 """A process that is lost ends the others, told and with 75; then both go on."""
 
+import errno
 import os
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from jaxtrain.processes import relay, rendezvous
+from jaxtrain.processes import relay
 from tests.helpers.processes import ROOT, Cli, end_all, free_port, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
@@ -72,6 +75,7 @@ def finish(both: Both, run: Path) -> None:
     assert read_summary(run)["step"] == 48
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_process_ends_the_other_at_once(cli: Cli, start_both, lost: int):
     """Process 0, too, whose end JAX answers with SIGABRT."""
@@ -101,6 +105,7 @@ def test_hang_of_one_ends_both(cli: Cli, start_both):
     finish(start_both(), run)
 
 
+@pytest.mark.slow
 def test_signal_before_the_first_step_ends_both(cli: Cli, start_both):
     """While they compile: there is nothing to save yet, and no place to agree on."""
     both = start_both()
@@ -117,7 +122,7 @@ SCRIPT = """
 import sys, time
 from jaxtrain.processes import peers, rendezvous
 address, num, index = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-connections = rendezvous.meet(address, num, index, 300)[1]
+connections = rendezvous.meet(address, num, index, 300)["peers"]
 link = peers.connect(index, connections, float(sys.argv[4]))
 print("met", flush=True)
 """
@@ -178,18 +183,69 @@ def test_agreed_place_counts_for_one_that_has_come_to_it(start_all):
         assert end(process, 0) == ""
 
 
-def test_relay_keeps_its_end_when_the_other_is_reset():
+@pytest.fixture
+def tunnel() -> "Iterator[tuple[socket.socket, socket.socket]]":
+    """A connection over TCP: the end of a process, and that of process 0."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        end = socket.create_connection(listener.getsockname())
+        with end, listener.accept()[0] as zero:
+            yield end, zero
+
+
+def test_relay_keeps_its_end_when_the_other_is_reset(tunnel):
     """JAX's client would abort its process if its connection closed."""
-    with socket.create_server(("127.0.0.1", 0)) as coordinator:
-        host, port = rendezvous.split(relay.start(*coordinator.getsockname()))
-        with socket.create_connection((host, port)) as near:
-            far = coordinator.accept()[0]
-            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            far.close()
-            near.sendall(b"beat")
-            near.settimeout(1)
+    end, zero = tunnel
+    with relay.private_path() as path:
+        relay.start(path, end)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            zero.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+            zero.close()
+            client.sendall(b"beat")
+            client.settimeout(1)
             with pytest.raises(TimeoutError):
-                near.recv(1)
+                client.recv(1)
+
+
+def test_relays_lead_to_the_service_once_it_listens(tunnel):
+    """At paths that only this user may enter; each takes one connection."""
+    end, zero = tunnel
+    with relay.private_path() as here, relay.private_path() as there:
+        for path in (here, there):
+            assert stat.S_IMODE(Path(path).parent.stat().st_mode) == 0o700
+        relay.serve(there, [zero])
+        with socket.socket(socket.AF_UNIX) as service:
+            service.bind(there)
+            service.listen()
+            inner = service.accept()[0]
+        assert relay.is_ready(end)
+        relay.start(here, end)
+        with inner, socket.socket(socket.AF_UNIX) as client:
+            client.connect(here)
+            for sender, receiver in ((client, inner), (inner, client)):
+                sender.sendall(b"words")
+                receiver.settimeout(PATIENCE)
+                assert receiver.recv(5) == b"words"
+            with socket.socket(socket.AF_UNIX) as second:
+                assert second.connect_ex(here) == errno.ECONNREFUSED
+    assert not Path(here).parent.exists()
+
+
+def test_service_that_process_0_did_not_come_to_start(tunnel):
+    end, zero = tunnel
+    zero.close()
+    assert not relay.is_ready(end)
+
+
+def test_long_folders_hold_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The path of a Unix socket has at most 107 bytes."""
+    folder = tmp_path / ("d" * 100)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with relay.private_path() as path, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
 
 
 def test_end_that_one_does_not_come_to(start_all):

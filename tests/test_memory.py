@@ -32,6 +32,7 @@ def test_memory_of_an_array_that_is_gone_is_used_again():
     assert address(memory.empty(SHAPE)) == place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "use",
     [

@@ -54,10 +54,10 @@ def test_axis_sizes(fields: dict[str, Any], devices: int, sizes: tuple[int, ...]
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"data": 3}, ["parallel.data = 3", "8 device(s)"]),
+        ({"data": 3}, ["parallel.data = 3", "8 devices"]),
         ({"fsdp": 4, "data": 4}, ["parallel.data = 4 x parallel.fsdp = 4", "8"]),
         ({"model": 3}, ["parallel.model = 3", "multiply to 8"]),
-        ({"data": 1}, ["a mesh of one device", "8 device(s)"]),
+        ({"data": 1}, ["a mesh of one device", "8 devices"]),
     ],
 )
 def test_sizes_that_do_not_fit(fields: dict[str, Any], named: list[str]):
@@ -210,7 +210,7 @@ BAD_INPUT = {
     ),
     "product": (
         "--parallel.model 2 --parallel.data 2",
-        ["parallel.data = 2 x parallel.model = 2", "8 device(s)"],
+        ["parallel.data = 2 x parallel.model = 2", "8 devices"],
     ),
 }
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain import keys, tasks
+from jaxtrain import keys, own, tasks
 from jaxtrain.config import (
     AugmentConfig,
     Config,
@@ -206,7 +206,7 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
         ),
         (
             lambda: config({}, train=TrainConfig(steps=1, class_weights=(1.0, 2.0))),
-            "2 weight(s) for 4 classes",
+            "2 weights for 4 classes",
         ),
         (
             lambda: config({}, train=TrainConfig(steps=1, class_weights=(0.0,) * 4)),
@@ -241,6 +241,7 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
 def test_what_cannot_be_is_refused(make, message: str):
     with pytest.raises(UserError) as error:
         made = make()
+        own.allow([made.task])
         build_setup(dataclasses.replace(made, parallel=ParallelConfig()))
     assert message in str(error.value)
 

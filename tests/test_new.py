@@ -1,5 +1,6 @@
 """`new`: a recipe after a look at the images, which trains as it is."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -8,18 +9,50 @@ import numpy as np
 import pytest
 
 from jaxtrain.cli import main
+from jaxtrain.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
 from jaxtrain.config.recipe import load_config
+from jaxtrain.data.sources import open_store
 from jaxtrain.data.survey import Survey
 from jaxtrain.errors import UserError
-from jaxtrain.run.advice import advise
+from jaxtrain.performance import estimate
+from jaxtrain.performance.estimate import Estimate
+from jaxtrain.run.advice import Weights, advise, find_weights
+from jaxtrain.run.recipe_text import recipe_text
 from jaxtrain.run.setup import build_setup
+from tests.helpers.images import grey
+from tests.helpers.messy import make_messy
 from tests.helpers.runs import read_summary
 
+DATA = DataConfig(source="folder:x")
+ESTIMATE = Estimate(
+    device="1 x cpu, 2 CPU cores",
+    step_seconds=1.0,
+    epoch_seconds=360.0,
+    epochs=20,
+    compile_seconds=5.0,
+    faster={"--train.epochs 7": 2520.0},
+)
 
-def values(
+
+@pytest.fixture(autouse=True)
+def nothing_is_timed(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To time a step is to compile it: what is slow does so."""
+    if not request.node.get_closest_marker("slow"):
+        monkeypatch.setattr(estimate, "estimate", lambda config: ESTIMATE)
+
+
+def survey_of(
     num_train: int, size: tuple[int, int], counts: list[int], colour: bool = True
-) -> dict[str, object]:
-    found = Survey(
+) -> Survey:
+    return Survey(
         counts={"train": num_train},
         class_names=(),
         class_counts=np.array(counts),
@@ -28,7 +61,12 @@ def values(
         num_unreadable=0,
         num_classes=len(counts),
     )
-    advice = advise(found, "folder:x", None)
+
+
+def values(
+    num_train: int, size: tuple[int, int], counts: list[int], colour: bool = True
+) -> dict[str, object]:
+    advice = advise(survey_of(num_train, size, counts, colour), DATA)
     assert len({(one.section, one.field) for one in advice}) == len(advice)
     return {one.field: one.value for one in advice}
 
@@ -45,6 +83,7 @@ def test_a_recipe_grows_with_the_set():
     assert (few["image_size"], few["channels"]) == (128, 1)
     assert few["test_fraction"] == few["validation_fraction"] == 0.2
     assert few["sampling"] == "balanced" and few["batch_size"] == 8
+    assert few["warmup_fraction"] == 0.05 and "warmup_epochs" not in few
     many = values(1_281_167, (375, 500), [1281] * 1000)
     assert (many["image_size"], many["name"]) == (224, "adamw")
     assert many["batch_size"] == 128 and many["label_smoothing"] == 0.1
@@ -62,10 +101,34 @@ def test_a_handful_of_images_is_refused():
         values(9, (64, 64), [5, 4])
 
 
+def test_a_recipe_that_fine_tunes(tmp_path: Path):
+    found = survey_of(200, (60, 80), [100, 100], colour=False)
+    weights = Weights("weights/mine.pth", "resnet50", 224, 3)
+    out = tmp_path / "fine.py"
+    advice = advise(found, DATA, weights)
+    out.write_text(recipe_text(advice, "folder:x", out, ["Seen."]))
+    config = load_config(out)
+    assert (config.data.image_size, config.data.channels) == (224, 3)
+    assert config.model.name == "resnet50"
+    assert config.model.pretrained == "weights/mine.pth"
+    assert config.train.fine_tune and config.train.epochs == 30
+    assert config.optimizer.warmup_fraction is None
+    # More images take fewer epochs.
+    found = survey_of(20_000, (300, 300), [10_000, 10_000])
+    epochs = {a.field: a.value for a in advise(found, DATA, weights)}
+    assert epochs["epochs"] == 10
+
+
+def test_weights_say_what_they_are_of(tmp_path: Path):
+    with pytest.raises(UserError, match=r"mine\.pth is not there"):
+        find_weights(str(tmp_path / "mine.pth"))
+
+
 def test_tiny_images_are_enlarged():
     assert values(100, (1, 1), [50, 50])["image_size"] == 8
 
 
+@pytest.mark.slow
 def test_the_recipe_trains_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     recipe = tmp_path / "configs" / "mine.py"
     assert main(["new", "--data", "digits", "--out", str(recipe)]) == 0
@@ -81,6 +144,98 @@ def test_the_recipe_trains_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixtur
     words += "--logging.report False"
     assert main(words.split()) == 0
     assert read_summary(workdir)["eval"]["accuracy"] > 0.9
+
+
+def test_a_folder_needs_no_word_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    messy = make_messy(tmp_path / "my birds", num=8)
+    recipe = tmp_path / "birds.py"
+    assert main(["new", "--data", "my birds", "--out", "birds.py"]) == 0
+    assert load_config(recipe).data.source == "folder:my birds"
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"{messy.num_images} train" in told and f"1 of {messy.num_images}" in told
+    assert "passed over 2 .cr2, 2 .db, 2 .txt, 1 .md; 1 images in no folder" in told
+    # What the whole run would take, and what takes less.
+    assert "about 2 h, 20 epochs of 6 min and 5 s to compile, on 1 x cpu" in told
+    assert "about 2 h, 20 epochs of 6 min" in recipe.read_text()
+    assert "--train.epochs 7: about 42 min" in told
+    for command in (
+        "python main.py data --check --config birds.py",
+        "python main.py --config birds.py",
+        "python main.py evaluate --workdir runs/birds",
+    ):
+        assert command in told, told
+    # A link that leads out of it is refused by default, and allowed for the run, too.
+    (tmp_path / "my birds" / "ducks" / "link.png").symlink_to(tmp_path / "out.png")
+    (tmp_path / "out.png").write_bytes(grey(7))
+    words = ["new", "--data", "my birds", "--out", "linked.py"]
+    assert main(words) == 2
+    assert "link.png leads to" in capsys.readouterr().err
+    assert main([*words, "--allow-outside"]) == 0
+    assert load_config(tmp_path / "linked.py").data.allow_outside
+    with pytest.raises(UserError, match="= 'my birds' has no kind: write folder:my"):
+        open_store(DataConfig(source="my birds"))
+
+
+def test_what_may_make_a_run_faster():
+    config = Config(data=DataConfig(image_size=128))
+    found = estimate.changes(config)
+    assert [*found] == [
+        "--model.width 0.5",
+        "--data.image-size 64",
+        "--data.image-size 96",
+    ]
+    assert found["--data.image-size 64"].data.image_size == 64
+    small = Config(data=DataConfig(image_size=28))
+    assert [*estimate.changes(small)] == ["--model.width 0.5"]
+    # The weights are of all channels.
+    tuned = Config(model=ModelConfig(name="resnet18", pretrained="x.pth"))
+    assert [*estimate.changes(tuned)] == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "less than 1 s"),
+        (89, "89 s"),
+        (95, "2 min"),
+        (5300, "88 min"),
+        (5500, "1 h 30 min"),
+        (7200, "2 h"),
+        (30 * 3600, "30 h"),
+        (9 * 86400, "9 days"),
+    ],
+)
+def test_times_are_told_roughly(seconds: float, words: str):
+    assert estimate.roughly(seconds) == words
+
+
+@pytest.mark.slow
+def test_a_few_steps_are_timed_or_given_up():
+    data = DataConfig(source="digits", batch_size=64)
+    config = Config(
+        data=data,
+        model=ModelConfig(width=0.25),
+        optimizer=OptimizerConfig(learning_rate=0.1),
+    )
+    found = estimate.estimate(config)
+    assert isinstance(found, Estimate), found
+    assert found.epochs == 10 and "CPU cores" in found.device
+    # Some 20 steps and an evaluation.
+    assert 20 * found.step_seconds < found.epoch_seconds < 25 * found.step_seconds
+    assert estimate.estimate(config, 0.0) == (
+        "a step was not compiled and timed within 0 s"
+    )
+    # Of a long run also what would be faster.
+    long = dataclasses.replace(config, train=TrainConfig(epochs=10**6))
+    found = estimate.estimate(long)
+    assert isinstance(found, Estimate), found
+    assert "--train.epochs 333333" in found.faster
+    assert all(seconds < found.seconds for seconds in found.faster.values())
+    wrong = dataclasses.replace(config, model=ModelConfig(name="resnet99"))
+    assert "resnet99" in str(estimate.estimate(wrong))
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,7 @@ def test_operations_are_drawn_evenly_with_both_signs():
         assert np.abs(counts - expected).max() < 6 * np.sqrt(expected)
 
 
+@pytest.mark.slow
 def test_randaugment_is_its_operations_in_a_row():
     images = several(12)
     config = AugmentConfig(randaugment=2, randaugment_magnitude=15)

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from jaxtrain.cli import main
 from jaxtrain.data.order import DataOrder, epoch_order
@@ -93,6 +95,57 @@ def test_repeated_examples_are_in_one_batch():
     assert not set(repeated.indices(8)) <= set(epoch.tolist())
 
 
+@hypothesis.given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    seed=st.integers(0, 2**31),
+    repeats=st.integers(2, 4),
+    groups_in_batch=st.integers(1, 4),
+    first=st.integers(0, 20),
+    num_epochs=st.integers(1, 3),
+)
+@hypothesis.settings(deadline=None)
+def test_balanced_groups_and_their_examples_are_repeated_equally_often(
+    sizes: list[int],
+    seed: int,
+    repeats: int,
+    groups_in_batch: int,
+    first: int,
+    num_epochs: int,
+):
+    """Over one epoch and over several in a row, to one draw."""
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    batch_size = repeats * groups_in_batch
+    hypothesis.assume(batch_size <= len(groups))
+    order = DataOrder(seed, len(groups), batch_size, groups=groups, repeats=repeats)
+    steps = len(groups) // batch_size
+    drawn = [
+        order.indices(step)
+        for step in range(first * steps, (first + num_epochs) * steps)
+    ]
+    counts, rest = np.divmod(
+        np.bincount(np.concatenate(drawn), minlength=len(groups)), repeats
+    )
+    assert not rest.any()
+    assert counts.sum() == num_epochs * steps * groups_in_batch
+    of_groups = [counts[groups == group] for group in range(len(sizes))]
+    assert all(np.ptp(some) <= 1 for some in of_groups)
+    assert np.ptp([some.sum() for some in of_groups]) <= 1
+
+
+def test_balanced_repeats_spread_over_the_epoch():
+    made = DataOrder(0, 97, 10, groups=GROUPS, repeats=2)
+    batches = np.stack([made.indices(step) for step in range(9 * 4)])
+    assert (batches[:, ::2] == batches[:, 1::2]).all()
+    per_batch = (GROUPS[batches] == 9).sum(axis=1)
+    assert per_batch.min() < per_batch.max()
+    # What a seed means.
+    small = DataOrder(3, 8, 4, groups=np.array([0, 0, 0, 0, 0, 0, 1, 1]), repeats=2)
+    assert [small.indices(step).tolist() for step in range(2)] == [
+        [6, 6, 1, 1],
+        [7, 7, 3, 3],
+    ]
+
+
 def test_copies_of_an_example_are_numbered():
     assert DataOrder(4, 100, 12, repeats=3).copies(
         np.array([7, 7, 7, 2, 2, 2])
@@ -115,6 +168,7 @@ CROP = "--data.augment.random-resized-crop True --data.image-size 6"
 
 
 # With and without what is tried; the last with windows that the host draws.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "without"),
     [

@@ -1,8 +1,8 @@
 """The way of a user with a folder of images: look, clean, train, pack, train again."""
 
-import gzip
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -10,22 +10,18 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from jaxtrain.cli import main
+from tests.helpers.needs import fashion_mnist
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import read_lines, read_summary
 
-FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 NAMES = ("shirt", "trouser", "pullover", "dress", "coat")
 INCLUDE = "--include clean.txt"
 FOLDER_RECIPE = ROOT / "configs" / "folder.py"
 
 
-def fashion_mnist(kind: str, num: int) -> dict[str, np.ndarray]:
+def clothes(kind: Literal["train", "t10k"], num: int) -> dict[str, np.ndarray]:
     """Return the first images of each of five classes, uint8 (num, 28, 28)."""
-    label, image = (
-        np.frombuffer(gzip.decompress((FASHION_MNIST / name).read_bytes()), np.uint8)
-        for name in (f"{kind}-labels-idx1-ubyte.gz", f"{kind}-images-idx3-ubyte.gz")
-    )
-    label, image = label[8:], image[16:].reshape(-1, 28, 28)
+    image, label = fashion_mnist(kind)
     return {name: image[label == c][:num] for c, name in enumerate(NAMES)}
 
 
@@ -36,11 +32,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_scans(root: Path, num_train: int, num_test: int) -> None:
-    for split, kind, num in (
-        ("train", "train", num_train),
-        ("test", "t10k", num_test),
+    for split, found in (
+        ("train", clothes("train", num_train)),
+        ("test", clothes("t10k", num_test)),
     ):
-        for name, images in fashion_mnist(kind, num).items():
+        for name, images in found.items():
             folder = root / split / name
             folder.mkdir(parents=True)
             for i, image in enumerate(images):
@@ -57,6 +53,7 @@ def losses(workdir: str, words: str) -> list[float]:
     return [*train, read_summary(Path(workdir))["eval"]["loss"]]
 
 
+@pytest.mark.slow
 def test_defects_are_found_and_the_rest_trains_the_same_in_every_form(here: Path):
     write_scans(here / "scans", 16, 4)
     train = here / "scans" / "train"
@@ -86,7 +83,7 @@ def test_a_recipe_that_new_wrote_trains_on_scans_with_damaged_files(here: Path):
     for name, num in (("pullover", 48), ("trouser", 12)):
         folder = here / "scans" / name
         folder.mkdir(parents=True)
-        for i, image in enumerate(fashion_mnist("train", num)[name]):
+        for i, image in enumerate(clothes("train", num)[name]):
             larger = Image.fromarray(image).resize((300, 300), Image.Resampling.BICUBIC)
             larger.save(folder / f"{i:03d}.png")
     damaged = here / "scans" / "pullover" / "007.png"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from jaxtrain import own
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import loader, sources
@@ -67,6 +68,7 @@ RUN = recipe(
 )
 
 
+@pytest.mark.slow
 def test_a_run_on_packed_data_is_the_same_to_the_last_bit(tiny: Path, tmp_path: Path):
     """Streamed with random crops, or at the stored size from the device."""
     config = write_recipe(tmp_path / "run.py", RUN)
@@ -405,13 +407,14 @@ def test_a_source_of_ones_own_takes_its_options(
     source.write_text(example.replace("num=512", "num=512, dark=0"))
 
     def packs(*options: str) -> int:
-        own = ["--pack", f"{source}:stripes", "--out", str(out), "--format", "raw"]
-        return main(["data", *own, *options])
+        words = ["--pack", f"{source}:stripes", "--out", str(out), "--format", "raw"]
+        return main(["data", *words, *options])
 
     few = ["--data.options", "num", "64"]
     assert packs(*few) == 0
     assert "train 48, test 16" in capsys.readouterr().out
     options: dict[str, Any] = {"source": f"{source}:stripes", "options": {"num": 64}}
+    own.allow([options["source"]])
     given, _ = sources.open_store(DataConfig(**options))
     packed, _ = sources.open_store(DataConfig(source=f"packed:{out}"))
     everything = np.arange(64)

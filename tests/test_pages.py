@@ -1,5 +1,7 @@
 """Charts, axes, and the other pieces of pages, in numbers."""
 
+import base64
+import io
 import math
 import re
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from jaxtrain.config import (
     AugmentConfig,
@@ -20,11 +23,15 @@ from jaxtrain.config import (
 )
 from jaxtrain.config.recipe import load_config
 from jaxtrain.pages.charts import MAX_POINTS, Series, line_chart, thin
+from jaxtrain.pages.font import font
+from jaxtrain.pages.pictures import LARGE_SIDE, to_address
 from jaxtrain.pages.scales import make_scale, short
+from jaxtrain.pages.style import STYLE
 from jaxtrain.report.again import write_recipe
 from jaxtrain.report.classes import NUM_BEST, NUM_WORST, classes
 from jaxtrain.report.compare import make_comparison
-from jaxtrain.report.examples import Examples, Predictions
+from jaxtrain.report.examples import Examples, Predictions, Shown
+from jaxtrain.report.gallery import predictions
 from jaxtrain.report.history import History
 from jaxtrain.report.matrix import confusion
 from jaxtrain.report.numbers import duration
@@ -243,3 +250,107 @@ def test_records_of_another_version_lack_something(tmp_path: Path, part: str):
         history = History(workdir=tmp_path, config=Config(), lines=lines, **records)
         assert b"Curves" in make_page(history, Examples())
         assert b"Results" in make_comparison([history, history])
+
+
+def a_run(workdir: Path, num_classes: int = 3, **data: Any) -> History:
+    names = [f"class_{i}" for i in range(num_classes)]
+    values = {"loss": 0.5, "accuracy": 0.9, "top5_accuracy": 1.0, "num_examples": 30}
+    sizes = {"train": 90, "validation": 10, "test": 30}
+    return History(
+        workdir=workdir,
+        config=Config(),
+        lines=[
+            {"kind": "eval", "step": 1, "split": "validation", "top5_accuracy": 1.0},
+            {"kind": "train", "step": 9, "loss": 0.4},
+        ],
+        summary={
+            "step": 9,
+            "eval": values,
+            "best": {"step": 3, "metric": "macro_f1", "value": 0.875},
+        },
+        model={"class_names": names},
+        data={
+            "source": "folder:x",
+            "num_examples": sizes,
+            "digest": "d1",
+            "class_names": names,
+            "num_classes": num_classes,
+            **data,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "same"),
+    [
+        ({}, True),
+        ({"source": "folder:moved"}, True),
+        ({"num_examples": {"train": 80, "test": 30}}, True),
+        ({"num_examples": {"train": 90, "test": 31}}, False),
+        ({"digest": "d2"}, False),
+        ({"digest": None, "source": "digits"}, False),
+        ({"class_names": ["a", "b", "c"]}, False),
+        ({"num_examples": None}, False),
+    ],
+)
+def test_no_run_is_the_best_on_other_data(
+    data: dict[str, Any], same: bool, tmp_path: Path
+):
+    one, other = a_run(tmp_path / "one"), a_run(tmp_path / "other", **data)
+    other.summary["eval"] = {**other.summary["eval"], "accuracy": 0.8}
+    page = make_comparison([one, other]).decode()
+    assert ('class="best">0.9<' in page) == same
+    assert ("Tested on other data than one" in page) != same
+    assert "0.875 macro F1" in page
+
+
+@pytest.mark.parametrize(("num_classes", "shown"), [(2, False), (5, False), (6, True)])
+def test_top_5_is_shown_of_more_than_five_classes(
+    num_classes: int, shown: bool, tmp_path: Path
+):
+    run = a_run(tmp_path / "run", num_classes)
+    assert (b"top-5" in make_page(run, Examples())) == shown
+    assert (b"top-5" in make_comparison([run, run])) == shown
+
+
+def test_names_break_after_their_signs_and_pictures_are_enlarged_by_a_click():
+    picture = np.random.default_rng(0).integers(0, 255, (500, 400, 3), np.uint8)
+    address = to_address(picture, LARGE_SIDE)
+    with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
+        assert image.size == (256, 320)
+    shown = Shown(
+        picture=address,
+        name="Bilder/Schlüssel_links/IMG_1.jpg",
+        true="Schlüssel_links",
+        predicted="<Kamera>",
+        confidence=0.75,
+        true_probability=0.25,
+        tiny=False,
+    )
+    found = Predictions(
+        split="test",
+        step=1,
+        num_split=1,
+        index=np.zeros(1, int),
+        label=np.zeros(1, int),
+        predicted=np.ones(1, int),
+        confidence=np.ones(1),
+        true_probability=np.zeros(1),
+    )
+    page = predictions(Examples(predictions=found, shown={"worst": [shown]}))
+    assert "Bilder/<wbr>Schlüssel_<wbr>links/<wbr>IMG_<wbr>1.<wbr>jpg" in page
+    assert "is Schlüssel_<wbr>links, 25.0%" in page
+    # The page has no script: the style enlarges what a checked box stands before.
+    box = '<label class="zoom"><input type="checkbox" aria-label="enlarge"><img'
+    assert page.count(box) == 1
+    assert ".zoom input:checked + img" in STYLE
+
+
+def test_names_beside_a_matrix_are_cut_by_their_width():
+    names = ["W" * 30, "i" * 30, "Gebrauchtwagen"]
+    drawn = confusion(np.eye(3, dtype=int), names, "test")
+    words = re.findall(r'text-anchor="end">(.*?)</text>', drawn)
+    margin = float(re.findall(r'd="M([\d.]+) ', drawn)[0])
+    assert words[0].startswith("WWWWW") and words[0].endswith("…")
+    assert words[1:] == ["i" * 30, "Gebrauchtwagen"]
+    assert all(font().getlength(word) < margin - 6 for word in words)

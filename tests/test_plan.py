@@ -4,19 +4,23 @@ import importlib.metadata
 import json
 import math
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import jax
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxtrain.checkpoints.saver import check_space
 from jaxtrain.config import (
     AugmentConfig,
+    CheckpointConfig,
     Config,
     DataConfig,
     OptimizerConfig,
@@ -28,9 +32,12 @@ from jaxtrain.performance import facts as facts_lib
 from jaxtrain.performance import gpu_compiler, planning
 from jaxtrain.performance.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.performance.fitting import RESOLUTION, batch_unit, search
+from jaxtrain.performance.plan import Plan
 from jaxtrain.performance.planner import make_planner, usable_bytes
 from jaxtrain.performance.targets import GPUS, Target, parse_target, target_of
+from jaxtrain.run.timetable import Timetable
 from tests.helpers.fake_plans import facts, use_fake_compiler
+from tests.helpers.needs import need_gpu_compiler
 from tests.helpers.processes import Cli
 
 TINY = """Config(
@@ -433,20 +440,10 @@ def test_unknown_flags_of_xla(cli: Cli, write_config: Any):
     assert "XLA refuses $XLA_FLAGS = '--xla_nonsense=1'" in result.stderr
 
 
-@pytest.fixture
-def gpu_compiler_is_there() -> None:
-    try:
-        gpu_compiler.find()
-    except UserError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
-
-
 @pytest.mark.slow
 @pytest.mark.gpu_compiler
-@pytest.mark.usefixtures("gpu_compiler_is_there")
 def test_a_plan_with_the_gpu_compiler(cli: Cli, write_config: Any, tmp_path: Path):
+    need_gpu_compiler()
     words = ["--config", write_config(TINY), "--target", "h100"]
     result = cli("plan", *words, XDG_CACHE_HOME=str(tmp_path))
     assert result.code == 0, result.stderr
@@ -459,8 +456,8 @@ def test_a_plan_with_the_gpu_compiler(cli: Cli, write_config: Any, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.gpu_compiler
-@pytest.mark.usefixtures("gpu_compiler_is_there")
 def test_layouts_side_by_side(cli: Cli, write_config: Any, tmp_path: Path):
+    need_gpu_compiler()
     recipe = TINY.replace("width=0.125", "width=1").replace("size=16", "size=64")
     recipe = recipe.replace("train=", "parallel=ParallelConfig(batch_norm=8), train=")
     words = ["--config", write_config(recipe), "--target", "h100x8"]
@@ -483,3 +480,34 @@ def test_layouts_side_by_side(cli: Cli, write_config: Any, tmp_path: Path):
     (run,) = scaling["runs"]
     assert run["collectives"] == plan["collectives"]
     assert run["peak_bytes_per_device"] == plan["peak_bytes"]
+
+
+@pytest.mark.parametrize("every", [None, 10])
+def test_a_plan_names_the_disk_that_the_run_demands(
+    every: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    save = CheckpointConfig(keep=2, keep_best=3, keep_every_steps=every)
+    state = {"params": jax.ShapeDtypeStruct((25,), np.float32)}
+    steps = 45
+    plan = Plan(
+        config=Config(checkpoint=save),
+        target=Target(name="cpu"),
+        source="digits",
+        facts=facts(checkpoint_bytes=100),
+        timetable=cast(Timetable, SimpleNamespace(total_steps=steps)),
+        image_bytes=1,
+        usable_bytes=1,
+        gpu=None,
+        bound=None,
+    )
+    # Those that are kept, one read back and one being written.
+    assert plan.disk_bytes == 100 * (2 + 3 + (4 if every else 0) + 2)
+
+    def check(free: int) -> None:
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+        check_space(tmp_path, state, save, steps)
+
+    check(plan.disk_bytes)
+    with pytest.raises(UserError, match="the checkpoints may take"):
+        check(plan.disk_bytes - 1)

@@ -81,7 +81,12 @@ def test_policies_in_words(text: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "highest"), [("fp32", "highest"), ("tf32", "high"), ("bf16", None)]
+    ("text", "highest"),
+    [
+        ("fp32", "highest"),
+        pytest.param("tf32", "high", marks=pytest.mark.slow),
+        pytest.param("bf16", None, marks=pytest.mark.slow),
+    ],
 )
 def test_products_of_a_step_have_the_precision_named(
     text: str, highest: str | None
@@ -151,6 +156,7 @@ def x64() -> Iterator[None]:
     jax.config.update("jax_enable_x64", False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("text", ["fp32", "fp16", "fp64"])
 def test_a_run_where_jax_may_compute_in_float64(tmp_path: Path, text: str) -> None:

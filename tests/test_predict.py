@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 from pyarrow import parquet
 
 from jaxtrain import load_model
@@ -34,6 +35,7 @@ from jaxtrain.inference import (
     stream,
     tables,
 )
+from jaxtrain.inference.cells import from_cell
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.inference.overlay import draw
@@ -149,6 +151,9 @@ def test_rows_features_and_pictures_of_a_folder(
     assert np.isnan(features[bad]).all() and np.isfinite(features[good]).all()
     pictures = {str(p.relative_to("seen")) for p in Path("seen").rglob("*.png")}
     assert pictures == {p.removeprefix("photos/") + ".png" for p in paths}
+    for path in pictures:
+        with Image.open(Path("seen", path)) as image:
+            assert image.size == (224, 248)  # The class is named below.
     # Nothing else is left.
     assert {p.name for p in here.iterdir()} == {
         *("there", "f.npy", "seen", "model", "photos")
@@ -253,10 +258,11 @@ def test_names_come_from_standard_input_as_they_are(
     assert [row["error"] for row in rows] == [None, gone, None, None]
     give(monkeypatch, b"photos/a/00.png\r\nodd\r.png\0")
     assert run("--out found.csv -") == 0
-    assert b"\r\n" not in Path("found.csv").read_bytes().replace(b"00.png\r\n", b"")
+    assert b"\r" not in Path("found.csv").read_bytes()
     with open("found.csv", newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
-    assert row["filename"] == "photos/a/00.png\r\nodd\r.png"
+    assert row["filename"] == r"photos/a/00.png\r\nodd\r.png"
+    assert from_cell(row["filename"]) == "photos/a/00.png\r\nodd\r.png"
     monkeypatch.setattr(sys, "stdin", None)  # As `<&-` leaves it.
     with pytest.raises(UserError, match="standard input has no names"):
         found.find(["-"])
@@ -363,7 +369,10 @@ def test_a_workdir_without_checkpoint_or_pyarrow_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ):
     assert main(["predict", "--workdir", "photos", "photos"]) == 2
-    assert "photos/model.json is not there" in capsys.readouterr().err
+    assert (
+        "photos is a folder of images: give the folder of a run"
+        in capsys.readouterr().err
+    )
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert run("--out x.parquet photos") == 2
@@ -450,9 +459,9 @@ def test_a_temperature_divides_the_logits(
     for values, message in (
         ({"temperature": 2.5, "step": 3}, "was fitted to the checkpoint of step 3"),
         ({"temperature": 2.5, "tta": "flip"}, "several views (flip)"),
-        ({"temperature": 0.0}, "temperature = 0.0 is not above 0"),
-        ({"temperature": None}, "cannot be read"),
-        ({}, "cannot be read"),
+        ({"temperature": 0.0}, "temperature = 0.0, expected a number above 0"),
+        ({"temperature": None}, "temperature: expected a finite number, found null"),
+        ({}, "temperature.json: temperature is missing"),
     ):
         fit(**values)
         assert main(words) == 2
@@ -544,6 +553,20 @@ def test_pictures_show_where_the_map_is():
     assert (np.asarray(draw(grey, np.zeros((4, 4), np.float32))) == 100).all()
     colour = np.zeros((250, 300, 3), np.uint8)
     assert draw(colour, heat).size == (300, 250)
+
+
+def test_pictures_of_maps_name_the_class_and_its_probability():
+    heat, grey = np.zeros((4, 4), np.float32), np.full((28, 28, 1), 100, np.uint8)
+    plain = np.asarray(draw(grey, heat))
+    pictures = [np.asarray(draw(grey, heat, text)) for text in ("9.1% émeu", "cat")]
+    for picture in pictures:
+        assert picture.shape == (248, 224, 3)
+        assert (picture[:224] == plain).all()
+        strip = picture[224:, :, 0]
+        assert strip.min() == 0 and strip.max() == 255
+    assert (pictures[0] != pictures[1]).any()
+    # One that is too long is cut, and not drawn beyond the picture.
+    assert draw(grey, heat, "w" * 500).size == (224, 248)
 
 
 @pytest.mark.slow

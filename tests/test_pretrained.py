@@ -69,6 +69,7 @@ def test_resumed_it_needs_the_folder_no_more(trained: Path, tmp_path: Path):
     assert main(words) == 0
 
 
+@pytest.mark.slow
 def test_other_classes_get_a_new_last_layer(trained: Path, tmp_path: Path):
     words = "--data.source synthetic:8x8x1/4/96 --data.batch-size 16"
     workdir = begin(trained, tmp_path / "w", "run", words)
@@ -82,6 +83,7 @@ def test_other_classes_get_a_new_last_layer(trained: Path, tmp_path: Path):
     assert "but for the last layer, which had 10 outputs" in told
 
 
+@pytest.mark.slow
 def test_a_range_test_begins_with_them_too(trained: Path, tmp_path: Path):
     workdir = begin(trained, tmp_path / "w", "model")
     words = f"find-lr --config {trained}/still.py --out {tmp_path} --steps 20"

@@ -29,6 +29,8 @@ class Interface(NamedTuple):
 
 
 DISTRIBUTED = "jaxtrain/processes/distributed.py"
+CONNECTIONS = "jaxtrain/serving/connections.py"
+GLOO = "jaxtrain/processes/gloo.py"
 TFDS, TENSORBOARD = "jaxtrain/data/tfds.py", "jaxtrain/records/tensorboard.py"
 USED = [
     *(
@@ -43,12 +45,50 @@ USED = [
         for kind in ("OmpiCluster", "SlurmCluster")
     ),
     Interface(
+        "jax",
+        "jax._src.xla_bridge",
+        "make_cpu_client",
+        "collectives",
+        GLOO,
+        "find how JAX takes an address for Gloo now, or leave it to look up its name",
+    ),
+    *(
+        Interface(
+            "jax",
+            module,
+            name,
+            None,
+            GLOO,
+            "find how JAX makes Gloo's collectives for its CPU backend now",
+        )
+        for module, name in (
+            ("jax._src.lib", "_jax.make_gloo_tcp_collectives"),
+            ("jax._src", "distributed.global_state.client"),
+        )
+    ),
+    Interface(
+        "jax",
+        "jax._src.xla_bridge",
+        "backends_are_initialized",
+        "",
+        "jaxtrain/parallel/devices.py",
+        "find how JAX tells that it has started, after which it reads no XLA_FLAGS",
+    ),
+    Interface(
+        "tensorflow-datasets",
+        "tensorflow_datasets.core.utils",
+        "error_utils.reraise_with_context",
+        "error_cls",
+        TFDS,
+        "call what finds the folder of a set without it, if that works",
+    ),
+    Interface(
         "tensorflow-datasets",
         "tensorflow_datasets.core.read_only_builder",
-        "builder_from_files",
+        "_find_builder_dir",
         "name builder_kwargs",
         TFDS,
-        "find the folder of the set, and open it by tfds.builder_from_directory",
+        "find the folder of the set by its name, as TFDS does, before TFDS reads it",
     ),
     Interface(
         "tensorflow-datasets",
@@ -81,6 +121,21 @@ USED = [
         None,
         TENSORBOARD,
         "take the events of another library that knows TensorBoard's protocol",
+    ),
+    *(
+        Interface(
+            "uvicorn",
+            "uvicorn.protocols.http.h11_impl",
+            f"H11Protocol.{name}",
+            parameters,
+            CONNECTIONS,
+            "find where uvicorn takes the bytes of a request and ends an answer now",
+        )
+        for name, parameters in (
+            ("data_received", "self data"),
+            ("on_response_complete", "self"),
+            ("connection_made", "self transport"),
+        )
     ),
 ]
 
@@ -138,4 +193,4 @@ def test_nothing_else_is_private():
                 if any(part.startswith("_") for part in name.split(".")):
                     private.add(name.rpartition(".")[0])
     assert orbax == {"jaxtrain/checkpoints/orbax.py"}
-    assert private == {"jax._src.clusters"}
+    assert private == {"jax._src.clusters", "jax._src", "jax._src.lib"}

@@ -84,6 +84,7 @@ def test_process_0_alone_tells(pair: Pair):
     assert steps == [*range(1, 41)]
 
 
+@pytest.mark.slow
 def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
     """Saved, with the same exit code; the same command then ends the same."""
     words = ["--config", pair.config, "--workdir", "run"]
@@ -119,7 +120,7 @@ def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path, signum: int, cod
     assert launcher.returncode == code, stderr
     first, second = stopped_steps(stderr)
     assert first == second
-    assert stderr.count(f"\n[1] stopped: stopped at step {first}, saved") == 1
+    assert stderr.count(f"\n[1] stopped: step {first} is saved") == 1
 
 
 def test_processes_wait_for_each_other_when_they_have_compiled(
@@ -145,7 +146,7 @@ def test_one_that_fails_ends_the_other(pair: Pair, tmp_path: Path):
     words += ["--optimizer.learning-rate", 0.2]
     result = run_two(tmp_path, *words, **FP64)
     assert result.code == 2
-    assert "\nResume it with its own config" in result.stderr
+    assert "\nGo on with its own config (--optimizer.learning-rate " in result.stderr
     assert "[1] error: process 0 ended, so this one does" in result.stderr
     assert "Traceback" not in result.stderr
 

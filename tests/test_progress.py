@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from jaxtrain.cli import main
+from jaxtrain.processes.grace import Grace
 from jaxtrain.run import train as train_lib
 from jaxtrain.run.in_flight import InFlight
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.metrics import Goal
-from jaxtrain.training.evaluate import MAX_IN_FLIGHT
+from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT, Pace
 from tests.helpers.recipes import recipe
+from tests.helpers.runs import assert_same_run
 
 
 def run(metric: str, values: list[float], patience: int | None) -> Progress:
@@ -37,10 +39,12 @@ def run(metric: str, values: list[float], patience: int | None) -> Progress:
 @pytest.mark.parametrize(
     ("metric", "values", "stop", "best"),
     [
-        ("accuracy", [0.1, 0.3, 0.2, 0.3, 0.9], 4, 2),
+        # An equal one is the best from then on, and no improvement.
+        ("accuracy", [0.1, 0.3, 0.2, 0.3, 0.9], 4, 4),
         ("accuracy", [0.1, 0.3, 0.2, 0.4, 0.3, 0.35], 6, 4),
         ("loss", [2.0, 1.0, 1.5, 0.5, 0.7, 0.6], 6, 4),
         ("loss", [1.0, float("nan"), float("nan"), 0.1], 3, 1),
+        ("loss", [float("nan"), 1.0, 1.0, 2.0, 0.1], 4, 3),
     ],
 )
 def test_stops_after_patience_evaluations_without_improvement(
@@ -50,6 +54,22 @@ def test_stops_after_patience_evaluations_without_improvement(
     assert (progress.stopped_early, progress.evaluated_step) == (True, stop)
     assert progress.best is not None
     assert (progress.best["step"], progress.best["value"]) == (best, values[best - 1])
+
+
+def test_patience_and_what_is_watched_may_change():
+    progress = run("loss", [1.0, 2.0, 3.0], patience=2)
+    assert progress.stopped_early
+    for patience, goes_on in ((2, False), (1, False), (3, True), (None, True)):
+        again = dataclasses.replace(progress)
+        again.reconsider(patience)
+        assert again.stopped_early is not goes_on
+    progress.reconsider(3)
+    accuracy = Goal("accuracy", higher=True)
+    for step, value in enumerate([0.5, 0.4, 0.4, 0.4], start=4):
+        assert not progress.stopped_early
+        metrics = {"accuracy": value}
+        progress.record(step, 1.0, metrics, best=accuracy, watched=accuracy, patience=3)
+    assert progress.stopped_early and progress.early_stop_best == 0.5
 
 
 def test_without_patience_never_stops():
@@ -132,6 +152,60 @@ def test_calls_found_done_at_once_share_the_time():
     assert calls.pop().finished == 6.0
 
 
+@pytest.mark.parametrize(
+    ("seconds", "num_steps", "most_calls", "most_seconds"),
+    [
+        (0.001, 1, 8, 0.1),
+        (0.3, 1, 3, 1.0),
+        (0.3, 8, 1, 2.5),
+        (4.0, 1, 1, 4.0),
+        (6.0, 1, 0, 0.0),
+        (60.0, 1, 0, 0.0),
+        (1.0, 8, 0, 0.0),
+    ],
+)
+def test_slow_calls_are_few_in_flight(
+    seconds: float, num_steps: int, most_calls: int, most_seconds: float
+):
+    """What the device still has to do when the loop looks for a signal."""
+    device = FakeDevice(seconds)
+    calls = InFlight(lambda: device.now)
+    for i in range(20):
+        device.now += 0.0001
+        calls.add(i * num_steps, device.call(num_steps))
+        calls.look()
+        calls.wait(calls.most())
+        while len(calls) > calls.most():
+            calls.pop()
+        if i:  # The first is not measured before the second is sent.
+            assert device.free_at - device.now <= most_seconds + 0.01
+    assert len(calls) == most_calls
+
+
+def test_a_stall_does_not_keep_calls_back_for_long():
+    device = FakeDevice(0.01)
+    calls = InFlight(lambda: device.now)
+    for i in range(60):
+        device.now += 40.0 if i == 20 else 0.001
+        calls.add(i, device.call(1))
+        calls.look()
+        while len(calls) > calls.most():
+            calls.pop()
+    assert len(calls) == MAX_IN_FLIGHT
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.01, 0.08), (0.4, 0.8), (30.0, 30.0)])
+def test_slow_calls_of_an_evaluation_are_few_in_flight(seconds: float, most: float):
+    device = FakeDevice(seconds)
+    pace, ahead = Pace(lambda: device.now), []
+    for _ in range(50):
+        device.now += 0.0001
+        pace.sent(device.call(1)["bad_steps"])
+        ahead.append(device.free_at - device.now)
+    assert max(ahead) <= most + 0.01
+    assert ahead.count(0.0) < 50 or seconds > 1
+
+
 class CountedProgram:
     """A program that is done when its call returns, after one tick of the clock."""
 
@@ -160,6 +234,9 @@ def test_the_loop_tells_the_speed_of_the_steps(
     def make_clock(progress: Progress, compile_seconds: Callable[[], float]) -> Clock:
         return Clock(progress, lambda: 0.0, lambda: programs[0].ticks)
 
+    calls: list[float] = []
+    told = property(lambda grace: 0.0, lambda grace, seconds: calls.append(seconds))
+    monkeypatch.setattr(Grace, "call_seconds", told, raising=False)
     original = train_lib.make_programs
     monkeypatch.setattr(train_lib, "make_programs", make_programs)
     monkeypatch.setattr(train_lib, "Clock", make_clock)
@@ -175,3 +252,17 @@ def test_the_loop_tells_the_speed_of_the_steps(
     records = [json.loads(line) for line in lines]
     speeds = [r["examples_per_second"] for r in records if r["kind"] == "train"]
     np.testing.assert_allclose(speeds, [64.0] * 8)  # A batch a tick.
+    assert calls[-1] == 1.0  # So long a stop must wait before it can save.
+
+
+@pytest.mark.slow
+def test_calls_in_flight_do_not_change_a_run(
+    write_config: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = write_config(recipe(train="TrainConfig(steps=40, eval_every_steps=25)"))
+    for most in (0, 1, MAX_IN_FLIGHT):
+        monkeypatch.setattr(InFlight, "most", lambda self, most=most: most)
+        workdir = tmp_path / str(most)
+        assert main(["--config", str(config), "--workdir", str(workdir)]) == 0
+    for most in (0, 1):
+        assert_same_run(tmp_path / str(most), tmp_path / str(MAX_IN_FLIGHT), 40)

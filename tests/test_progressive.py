@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import jaxtrain
-from jaxtrain import keys
+from jaxtrain import keys, own
 from jaxtrain.cli import main
 from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
@@ -43,6 +43,7 @@ RUN = recipe(
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
+    own.allow(["tests.helpers.pooled:Pooled"])
     return write_recipe(tmp_path / "run.py", RUN)
 
 
@@ -75,6 +76,7 @@ def test_the_model_sees_images_resized_as_pillow_does():
             assert np.abs(one[..., 0] - np.asarray(expected)).max() <= 1.001
 
 
+@pytest.mark.slow
 def test_one_program_a_size_is_compiled(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -95,6 +97,7 @@ def test_one_program_a_size_is_compiled(
     assert np.isfinite(losses).all() and len(losses) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -219,7 +222,7 @@ def test_evaluate_repeats_the_evaluation_of_such_a_run(
     run = tmp_path / "run"
     jaxtrain.train(smaller(way), run)
     assert json.loads((run / "model.json").read_text())["image_shape"] == [16, 16, 3]
-    assert main(["evaluate", "--workdir", str(run)]) == 0
+    assert main(["evaluate", "--workdir", str(run), "--trust"]) == 0
     found = json.loads((run / "evaluation.json").read_text())
     expected = read_summary(run)["eval"]["loss"]
     assert found["metrics"]["loss"] == pytest.approx(expected, rel=1e-5)

@@ -66,9 +66,8 @@ def restore(folder: Path) -> int:
     return step
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 def test_flipped_bits_are_never_loaded(saved: Path, tmp_path: Path, seed: int):
     """50 times: one bit, anywhere in any file of the newest step."""
     rng = np.random.default_rng(seed)

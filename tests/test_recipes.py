@@ -11,6 +11,7 @@ from tests.helpers.runs import read_summary
 from tests.helpers.waiting import PATIENCE
 
 
+@pytest.mark.slow
 def test_digits(cli: Cli, tmp_path: Path):
     config = ROOT / "configs" / "digits.py"
     result = cli.process("--config", config)

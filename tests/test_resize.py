@@ -72,7 +72,11 @@ def below(start: float, stop: float, size: int) -> list[int]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [CASES[0], *(pytest.param(case, marks=pytest.mark.slow) for case in CASES[1:])],
+    ids=str,
+)
 def test_as_pillow_resizes(case, method: str):
     height, width, size, box = case
     image = noise(height, width, 3)
@@ -87,6 +91,7 @@ def test_as_pillow_resizes(case, method: str):
     ).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_window_is_cut_out_before_it_is_resized(method: str):
     """Noise around the window must not come into its border."""
@@ -98,6 +103,7 @@ def test_window_is_cut_out_before_it_is_resized(method: str):
     assert off.max() <= 1 and off.mean() < TIES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_products_are_exact_so_that_no_order_of_adding_counts(method: str):
     """Weights are whole numbers of grains, and no sum needs more than 24 bits."""
@@ -121,6 +127,7 @@ def test_a_colour_stays_as_it_is():
             assert (np.asarray(resize(image, box, 7, method)) == value).all()
 
 
+@pytest.mark.slow
 def test_windows_have_the_distribution_of_those_on_the_host():
     """Torchvision's definition, which `tests/test_images.py` checks on the host."""
     window, height, width = Window((0.3, 0.9), (0.5, 1.25)), 60, 80
@@ -185,6 +192,7 @@ def prepared(config: DataConfig, *, train: bool, cache: bool) -> list[np.ndarray
     ]
 
 
+@pytest.mark.slow
 def test_cached_and_streamed_images_give_the_same_windows():
     config = DataConfig(**FIELDS, augment=CROP)
     cached, streamed = (prepared(config, train=True, cache=c) for c in (True, False))
@@ -204,6 +212,7 @@ def test_evaluation_takes_the_centre_as_on_the_host(method: str):
     assert off.mean() < 0.5
 
 
+@pytest.mark.slow
 def test_windows_of_a_batch_are_those_of_the_keys():
     """Each image is the window of its own key, cut out and resized by Pillow."""
     splits = load_images(**FIELDS, augment=CROP)

@@ -84,7 +84,7 @@ def test_signal_saves_and_the_same_command_goes_on(
     process.send_signal(signum)
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, stderr
-    assert "saved; the same command goes on" in stderr
+    assert "is saved; the same command goes on" in stderr
     saved = max(int(p.name) for p in (run / "checkpoints").iterdir())
     assert saved == read_lines(run, "train")[-1]["step"] >= 5
     again = cli(*words, "--train.steps", saved + 3)
@@ -111,6 +111,10 @@ def test_finished_run_says_so(undisturbed: Path):
     assert result.code == 0
     assert "finished" in result.stdout
     assert (run / "summary.json").read_bytes() == before
+    for command in ("evaluate", "predict", "export", "serve"):
+        assert f"  python main.py {command} --workdir {run}" in result.stdout
+    # This run wrote none.
+    assert (f"report: {run}" in result.stdout) == (run / "report.html").exists()
 
 
 def test_longer_run_goes_on_and_other_config_is_refused(cli: Cli, write_config):
@@ -155,7 +159,7 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
     # far; the last three stay, and the best.
     saved, best = {10, 20, 30, 40, 47}, {"step": 0, "accuracy": -1.0}
     for line in read_lines(run, "eval"):
-        if line["split"] == "validation" and line["accuracy"] > best["accuracy"]:
+        if line["split"] == "validation" and line["accuracy"] >= best["accuracy"]:
             saved.add(line["step"])
             best = line
     assert summary["best"]["step"] == best["step"] > 0
@@ -196,6 +200,7 @@ def test_checkpoints_by_the_clock(cli: Cli, write_config):
     assert {p.name for p in folder.iterdir()} == {"1", "2", "3", "4"}
 
 
+@pytest.mark.slow
 def test_early_stop_ends_the_run_for_good(cli: Cli, write_config):
     """A learning rate of almost 0 never improves the loss by enough to be seen."""
     config = write_config(
@@ -211,15 +216,21 @@ def test_early_stop_ends_the_run_for_good(cli: Cli, write_config):
     summary = read_summary(cli.directory / "run")
     assert (summary["step"], summary["stopped_early"]) == (15, True)
     assert "finished" in cli("--config", config, "--workdir", "run").stdout
+    words = ["--config", config, "--workdir", "run", "--train.early-stop-patience"]
+    result = cli(*words, 3)
+    assert result.code == 0, result.stderr
+    summary = read_summary(cli.directory / "run")
+    assert (summary["step"], summary["stopped_early"]) == (20, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "train"),
     [
         ("lenet", "steps=4"),
         ("convnet", "steps=4, ema_decay=0.9"),
-        pytest.param("convnet", "steps=4", marks=pytest.mark.slow),
-        pytest.param("lenet", "steps=4, ema_decay=0.9", marks=pytest.mark.slow),
+        ("convnet", "steps=4"),
+        ("lenet", "steps=4, ema_decay=0.9"),
     ],
 )
 def test_state_with_or_without_statistics_and_averages_comes_back(

@@ -81,6 +81,7 @@ def test_spike_leads_back_and_its_data_are_left_out(undisturbed: Path, tmp_path:
     assert arrays(alone, STEPS) != arrays(undisturbed, STEPS)
 
 
+@pytest.mark.slow
 def test_too_many_spikes_end_with_code_5(tmp_path: Path):
     words = ["--train.on-spike", "rewind", "--train.spike-sigma", 0.5]
     result = start(tmp_path, "run", *words)
@@ -90,6 +91,7 @@ def test_too_many_spikes_end_with_code_5(tmp_path: Path):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_skipped_spikes_are_the_same_after_a_stop(tmp_path: Path):
     """The decision is a function of the state: with many spikes, to the last bit."""
     words = ["--train.on-spike", "skip", "--train.spike-sigma", 1.0]
@@ -101,6 +103,7 @@ def test_skipped_spikes_are_the_same_after_a_stop(tmp_path: Path):
     assert events(whole, "loss spike") == events(parts, "loss spike")
 
 
+@pytest.mark.slow
 def test_going_back_alone_ends_like_an_undisturbed_run(
     undisturbed: Path, tmp_path: Path
 ):
@@ -136,6 +139,7 @@ def test_same_commands_end_the_same(undisturbed: Path, tmp_path: Path):
     assert read_summary(other)["data_offset"] == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["device", "stream"])
 def test_data_that_are_left_out_are_those_of_the_next_steps(tmp_path: Path, cache: str):
     """Weights that hardly move: the loss of a step tells its batch."""

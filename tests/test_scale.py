@@ -109,6 +109,7 @@ def test_timed_with_a_fixed_batch(cli: Cli, write_config):
     assert two["state_bytes_per_device"] == one["state_bytes_per_device"]
 
 
+@pytest.mark.slow
 def test_a_step_is_timed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measure, "TIMED_SECONDS", 0.01)
     config = at_devices(TINY_CONFIG, 1, "strong")
@@ -171,6 +172,7 @@ def test_speed_of_simulated_devices_is_not_drawn(
     assert width / height == panels * 5 / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["device", "stream"])
 def test_the_step_is_that_of_a_run(cache: Literal["device", "stream"]):
     setup = make_task(cache)
@@ -242,7 +244,7 @@ def test_config_that_does_not_fit_is_told_once(cli: Cli):
 def test_more_devices_than_gpus(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("JAX_PLATFORMS")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
-    with pytest.raises(UserError, match=r"--devices 4: there are 2 GPU\(s\).*cpu"):
+    with pytest.raises(UserError, match=r"--devices 4: this machine has 2 GPUs.*cpu"):
         scale(Config(), [1, 4], "weak", "auto", timed=False)
 
 

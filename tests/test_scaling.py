@@ -37,17 +37,17 @@ GLOBAL_NORM = [
     slow(2, ""),
     (8, ""),
     slow(8, "parallel.preset=fsdp"),
-    (4, "parallel.preset=zero1"),
+    slow(4, "parallel.preset=zero1"),
     slow(2, "parallel.preset=tensor"),
     slow(2, "parallel.preset=spatial"),
-    (8, "parallel.data=-1 parallel.spatial=2 parallel.spatial_width=2"),
-    (8, "parallel.preset=2d"),
+    slow(8, "parallel.data=-1 parallel.spatial=2 parallel.spatial_width=2"),
+    slow(8, "parallel.preset=2d"),
 ]
 GROUP_NORM = [
     slow(4, ""),
     (8, ""),
     slow(8, "parallel.preset=fsdp"),
-    (4, "parallel.preset=2d"),
+    slow(4, "parallel.preset=2d"),
     slow(4, "parallel.preset=fsdp parallel.fsdp=2 parallel.spatial=2"),
 ]
 
@@ -86,6 +86,7 @@ def test_losses_are_those_of_one_device(
     check_same(global_norm, run(tmp_path, devices, flags), devices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "flags"), GROUP_NORM)
 def test_losses_with_batch_norm_groups_are_those_of_one_device(
     group_norm: Path, tmp_path: Path, devices: int, flags: str
@@ -93,6 +94,7 @@ def test_losses_with_batch_norm_groups_are_those_of_one_device(
     check_same(group_norm, run(tmp_path, devices, GROUPS, flags), devices)
 
 
+@pytest.mark.slow
 def test_run_goes_on_with_another_number_of_devices(global_norm: Path, tmp_path: Path):
     run(tmp_path, 4, "parallel.preset=fsdp train.stop-after-steps=4")
     check_same(global_norm, run(tmp_path, 2, "parallel.preset=tensor"), 2)
@@ -106,6 +108,7 @@ def test_deep_model_trains_like_on_one_device(tmp_path: Path):
     check_same(one, run(tmp_path / "four", 4, GROUPS, words, flags), 4)
 
 
+@pytest.mark.slow
 def test_streamed_data_give_the_same_run(global_norm: Path, tmp_path: Path):
     check_same(global_norm, run(tmp_path, 1, "data.cache=stream"), 1)
 

@@ -2,44 +2,34 @@
 
 import asyncio
 import http.client
-import io
-import json
 import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import uvicorn
-from PIL import Image
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.serving import server as server_lib
-from jaxtrain.serving.app import Service, make_app
 from jaxtrain.serving.batcher import Batcher, Limits
-from jaxtrain.serving.server import listen
+from tests.helpers.bad_images import jpeg_of_many_scans
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.serving import SERVICE, Running, png
 from tests.helpers.waiting import wait_until
 
 RUN = recipe(
     train="TrainConfig(steps=2)",
     checkpoint="CheckpointConfig()",
     logging="LoggingConfig(tensorboard=False)",
-)
-# Small, so that the tests come to them; nothing is ever late.
-SERVICE = Service(
-    batches=Limits(max_batch=8, max_wait_seconds=0.005, max_waiting=64),
-    max_bytes=100_000,
-    max_pixels=10_000,
-    timeout_seconds=300,
 )
 
 
@@ -56,50 +46,11 @@ def model(workdir: Path) -> TrainedModel:
     return load_model(workdir)
 
 
-class Running:
-    """A server in a thread of this process."""
-
-    def __init__(self, model: TrainedModel, service: Service):
-        self._socket = listen("127.0.0.1", 0)
-        self.port = self._socket.getsockname()[1]
-        config = uvicorn.Config(make_app(model, service), log_level="warning")
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}
-        )
-        self._thread.start()
-        wait_until(lambda: self._server.started)
-
-    def ask(
-        self, body: bytes | None, path: str = "/predict", **headers: str
-    ) -> tuple[int, Any]:
-        url = f"http://127.0.0.1:{self.port}{path}"
-        kinds = {"content-type": "application/octet-stream", **headers}
-        request = urllib.request.Request(url, data=body, headers=kinds)
-        try:
-            with urllib.request.urlopen(request, timeout=300) as response:
-                return response.status, json.loads(response.read())
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read() or b"{}")
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-        self._socket.close()
-
-
 @pytest.fixture(scope="module")
 def server(model: TrainedModel) -> Iterator[Running]:
     running = Running(model, SERVICE)
     yield running
     running.stop()
-
-
-def png(value: int, size: int = 8) -> bytes:
-    draws = np.random.default_rng(value).integers(0, 256, (size, size))
-    buffer = io.BytesIO()
-    Image.fromarray(draws.astype(np.uint8)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def form(**files: bytes) -> tuple[bytes, str]:
@@ -166,6 +117,18 @@ BAD = {
     "empty": (400, b"", {}, "the request is empty"),
     "too many bytes": (413, b"0" * 100_001, {}, "at most 100000 bytes"),
     "too many pixels": (400, png(0, 101), {}, "more pixels than"),
+    "too many scans": (
+        400,
+        jpeg_of_many_scans(90, 90, 101),
+        {},
+        "it has 101 scans, which take long to decode",
+    ),
+    "a form in capitals": (
+        400,
+        form(**{"bad.png": b"bad"})[0],
+        {"content-type": "Multipart/Form-Data; BOUNDARY=edge"},
+        "bad.png is unreadable",
+    ),
     "a form without a file": (
         400,
         b'--edge\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--edge--\r\n',
@@ -235,9 +198,7 @@ class Held:
 def test_a_full_queue_refuses_and_waiting_images_share_batches(model: TrainedModel):
     held = Held(model)
     limits = Limits(max_batch=8, max_wait_seconds=0.0, max_waiting=17)
-    service = Service(
-        batches=limits, max_bytes=10**5, max_pixels=10**4, timeout_seconds=300
-    )
+    service = replace(SERVICE, batches=limits)
     server: Any = Running(held, service)  # type: ignore[arg-type]
     try:
         with ThreadPoolExecutor(17) as pool:
@@ -317,6 +278,7 @@ def test_programs_of_all_sizes_are_compiled_first(devices: int):
 
 WRONG = {
     "--max-batch 0: expected above 0": "--max-batch 0",
+    "--max-per-client 0: expected above 0": "--max-per-client 0",
     "--port 70000: expected 0 to 65535": "--port 70000",
     "cannot listen there": "--host 203.0.113.7",
     "none is not there": "--workdir none",

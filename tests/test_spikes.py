@@ -83,6 +83,7 @@ def test_loss_that_never_changes_has_room_for_rounding():
     assert spikes(losses) == [80]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_spike", ["warn", "skip"])
 @pytest.mark.parametrize("policy", ["fp32", "fp16"])
 def test_step_with_a_spike_is_skipped_if_asked(on_spike: str, policy: str):
@@ -114,6 +115,7 @@ def test_step_with_a_spike_is_skipped_if_asked(on_spike: str, policy: str):
         assert after.loss_scale["scale"] == before.loss_scale["scale"]
 
 
+@pytest.mark.slow
 def test_step_that_is_not_finite_is_no_spike_and_no_history():
     trial = Trial(spike_sigma=6.0, spike_window=10)
     trial(IMAGES[:1], LABELS[:1])

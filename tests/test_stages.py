@@ -112,6 +112,7 @@ def assert_same_training(workdir: Path, reference: Path) -> None:
     assert ours["accuracy"] == theirs["accuracy"]
 
 
+@pytest.mark.slow
 def test_training_is_that_of_one_device(flat: Path, tmp_path: Path):
     workdir = run(tmp_path, FLAT, 2, 2)
     assert_same_training(workdir, flat)
@@ -151,6 +152,7 @@ def test_run_goes_on_without_stages_and_with_them(flat: Path, tmp_path: Path):
     assert_same_training(workdir, flat)
 
 
+@pytest.mark.slow
 def test_loss_scale_and_muon_are_those_of_one_device(tmp_path: Path):
     """A dynamic scale, and a state of the optimizer that leaves layers out.
 
@@ -179,6 +181,7 @@ def test_narrow_parameters_round_alike_on_all_stages(tmp_path: Path):
     np.testing.assert_allclose(values(two), values(one), rtol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_bad_step_changes_nothing_on_any_stage(tmp_path: Path):
     """The squares of the new weights overflow on the second stage alone.
 
@@ -309,6 +312,7 @@ def _join(head: Head, x: Any, rngs: Any) -> jax.Array:
     return head(jnp.concatenate(features, -1), rngs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "num_stages"),
     [

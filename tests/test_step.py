@@ -56,6 +56,7 @@ def test_step_is_the_hand_written_one():
     assert int(trial.state.step) == 1
 
 
+@pytest.mark.slow
 def test_several_steps_a_call_are_the_single_steps():
     one, many = Trial(dropout=0.2, ema_decay=0.9), Trial(dropout=0.2, ema_decay=0.9)
     losses = [one(IMAGES[i : i + 1], LABELS[i : i + 1])["loss"][0] for i in range(4)]
@@ -168,6 +169,7 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum():
         np.testing.assert_allclose(after.ema_model_state[name]["mean"], 0.9, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_micro", "num_steps"), [(1, 10), (4, 3)])
 def test_averaged_weights_have_their_own_statistics(num_micro: int, num_steps: int):
     """Nearly those of a pass over the data with these weights; the running ones lag."""
@@ -191,6 +193,7 @@ def test_averaged_weights_have_their_own_statistics(num_micro: int, num_steps: i
     assert averaged < 0.05 and running > 0.15, (averaged, running)
 
 
+@pytest.mark.slow
 def test_dropout_is_a_function_of_the_step():
     first, again = Trial(dropout=0.5), Trial(dropout=0.5)
     a = first(IMAGES[:1], LABELS[:1])["loss"]
@@ -201,6 +204,7 @@ def test_dropout_is_a_function_of_the_step():
     assert len(set(losses)) == 3  # The same weights and images, another step.
 
 
+@pytest.mark.slow
 def test_overfits_32_images():
     """The sum of all parts: a model that cannot fit 32 random images is broken."""
     trial = Trial(optimizer=OptimizerConfig(name="adam", learning_rate=3e-3))
@@ -210,7 +214,16 @@ def test_overfits_32_images():
     assert metrics["loss"][-1] < 0.02
 
 
-@pytest.mark.parametrize("policy", ["fp32", "bf16", "fp16", "pure_bf16"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "bf16",
+        *(
+            pytest.param(p, marks=pytest.mark.slow)
+            for p in ("fp32", "fp16", "pure_bf16")
+        ),
+    ],
+)
 def test_every_precision_learns_with_the_dtypes_it_names(policy: str):
     trial = Trial(policy=policy, ema_decay=0.9)
     first = trial(IMAGES[:1], LABELS[:1])["loss"][0]
@@ -270,6 +283,7 @@ def test_small_gradients_of_float16_parameters_count():
     np.testing.assert_allclose(mean_grads(total, 2, state)["a"], 2e-8, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_bfloat16_parameters_move_as_far_as_float32_ones():
     """At this rate most updates are below half of a last bit: to the nearest, lost."""
     small = OptimizerConfig(name="sgd", learning_rate=1e-4, momentum=0.0)
@@ -291,6 +305,7 @@ def flat(params: Any) -> np.ndarray:
     )
 
 
+@pytest.mark.slow
 def test_fp16_overflow_lowers_the_scale_and_is_not_a_bad_step():
     trial = Trial(policy="fp16")
     before = trial.state
@@ -308,6 +323,7 @@ def test_fp16_overflow_lowers_the_scale_and_is_not_a_bad_step():
     assert metrics["bad_steps"][0] > 0
 
 
+@pytest.mark.slow
 def test_lbfgs_lowers_the_loss_of_a_full_batch_every_step():
     trial = Trial(name="cnn4", optimizer=OptimizerConfig(name="lbfgs"))
     losses = [float(trial(IMAGES[:1], LABELS[:1])["loss"][0]) for _ in range(20)]
@@ -351,6 +367,7 @@ def test_eval_step_ignores_dropout_and_padding():
     assert int(once["num_examples"]) == 5
 
 
+@pytest.mark.slow
 def test_run_begins_with_the_weights_it_is_given():
     """Averages start from them, not from those that were created."""
     config = TrainConfig(steps=9, ema_decay=0.9)

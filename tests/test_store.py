@@ -63,12 +63,12 @@ def test_best_loss_is_the_lowest(tmp_path: Path):
         assert left(saved) == [2, 3]
 
 
-def test_of_equal_evaluations_the_first_is_the_best(tmp_path: Path):
+def test_of_equal_evaluations_the_last_is_the_best(tmp_path: Path):
     """As in summary.json."""
     with opened(tmp_path, keep=1) as saved:
-        for step, accuracy in [(1, 0.5), (2, 0.9), (3, 0.9), (4, 0.9)]:
+        for step, accuracy in [(1, 0.5), (2, 0.9), (3, 0.9), (4, 0.5)]:
             saved.save(step, STATE, {}, {"accuracy": accuracy})
-        assert left(saved) == [2, 4]
+        assert left(saved) == [3, 4]
 
 
 @pytest.mark.parametrize("higher", [False, True])

@@ -1,5 +1,6 @@
 """Prepared TFDS sets: what is read, without TensorFlow, and every bad input."""
 
+import json
 import os
 import pickle
 import subprocess
@@ -23,6 +24,7 @@ from tests.helpers.images import (
 )
 
 
+@pytest.mark.slow
 def test_fashion_mnist_is_what_tfds_decodes(fashion_mnist_dir: str):
     import tensorflow_datasets as tfds
 
@@ -42,6 +44,7 @@ def test_fashion_mnist_is_what_tfds_decodes(fashion_mnist_dir: str):
         assert batch["target"][row] == expected["label"]
 
 
+@pytest.mark.slow
 def test_reading_needs_no_tensorflow_and_is_silent(fashion_mnist_dir: str):
     code = (
         "import sys\n"
@@ -201,3 +204,56 @@ def test_sets_without_images_and_labels(tmp_path: Path):
     data = DataConfig(source="tfds:tiny", data_dir=str(tmp_path / "b"), batch_size=1)
     with pytest.raises(UserError, match="'test' of tfds:tiny has no labels"):
         build_setup(Config(data=data, optimizer=OptimizerConfig(learning_rate=0.1)))
+
+
+PAYLOAD = {"type": "tfds_payload.Feature", "content": {}}
+FEATURES = "tensorflow_datasets.core.features"
+TFDS_DICT = f"{FEATURES}.features_dict.FeaturesDict"
+# A feature that names code, as the versions of TFDS write it.
+NAMING_CODE = {
+    "proto": {"pythonClassName": "tfds_payload.Feature"},
+    "proto, other spelling": {"python_class_name": "tfds_payload.Feature"},
+    "legacy": {"type": TFDS_DICT, "content": {"x": PAYLOAD}},
+    "JSON in JSON": {
+        "pythonClassName": TFDS_DICT,
+        "jsonFeature": {"json": " " + json.dumps({"x": PAYLOAD})},
+    },
+    "sequence": {
+        "pythonClassName": f"{FEATURES}.sequence_feature.Sequence",
+        "sequence": {"feature": {"pythonClassName": "tfds_payload.Feature"}},
+    },
+}
+
+
+@pytest.mark.parametrize("file", ["features.json", "dataset_info.json"])
+@pytest.mark.parametrize("form", NAMING_CODE)
+def test_set_that_names_code_is_refused(
+    form: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """TFDS would import the module of a feature that it does not know."""
+    write_tfds(tmp_path, tiny_splits())
+    path = tmp_path / "tiny" / "1.0.0" / file
+    described = json.loads(path.read_text())
+    if file == "features.json":
+        described = NAMING_CODE[form]
+    else:
+        described["features"] = NAMING_CODE[form]
+    path.write_text(json.dumps(described))
+    (tmp_path / "tfds_payload.py").write_text("open('ran', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"names the class tfds_payload\.Feature"):
+        load_images(source="tfds:tiny", data_dir=str(tmp_path))
+    assert not Path("ran").exists()
+
+
+def test_description_of_a_set_is_a_regular_file(tmp_path: Path):
+    write_tfds(tmp_path, tiny_splits())
+    path = tmp_path / "tiny" / "1.0.0" / "features.json"
+    path.write_text("{")
+    with pytest.raises(UserError, match=r"features\.json cannot be read"):
+        load_images(source="tfds:tiny", data_dir=str(tmp_path))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="no regular file"):
+        load_images(source="tfds:tiny", data_dir=str(tmp_path))

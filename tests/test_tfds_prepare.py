@@ -35,12 +35,14 @@ def test_only_tfds_sets_are_prepared(source: str, tmp_path: Path):
         prepare(source, data_dir=tmp_path)
 
 
+@pytest.mark.slow
 def test_prepared_sets_are_left_alone(fashion_mnist_dir: str, without_tensorflow: None):
     path = prepare("tfds:fashion_mnist", data_dir=fashion_mnist_dir)
     assert path.parent == Path(fashion_mnist_dir) / "fashion_mnist"
     assert (path / "dataset_info.json").is_file()
 
 
+@pytest.mark.slow
 def test_the_folder_is_that_of_the_environment(
     fashion_mnist_dir: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -129,6 +131,7 @@ def test_manual_files_stand_for_downloads_in_memory_only(tmp_path: Path):
     assert record.read_bytes() == on_disk
 
 
+@pytest.mark.slow
 def test_tfrecord_is_to_be_prepared_again(fashion_mnist_dir: str, tmp_path: Path):
     prepared = prepare("tfds:fashion_mnist", data_dir=fashion_mnist_dir)
     copy = tmp_path / "fashion_mnist" / prepared.name

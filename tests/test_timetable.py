@@ -48,6 +48,7 @@ def test_length_in_epochs_steps_or_examples(train: TrainConfig, steps: int):
         (OptimizerConfig(warmup_epochs=2), 62),
         (OptimizerConfig(warmup_steps=5), 5),
         (OptimizerConfig(warmup_examples=64), 2),
+        (OptimizerConfig(warmup_fraction=0.05), 16),
     ],
 )
 def test_warmup_in_epochs_steps_or_examples(optimizer: OptimizerConfig, steps: int):
@@ -84,13 +85,13 @@ def test_steps_per_call_of_the_shortest_interval_has_an_effect():
 @pytest.mark.parametrize(
     ("sections", "named"),
     [
-        ({}, "31 step(s) by train.eval_every_epochs and checkpoint.every_epochs;"),
-        ({"logging": LoggingConfig(every_steps=9)}, "9 step(s) by logging.every_steps"),
+        ({}, "31 steps by train.eval_every_epochs and checkpoint.every_epochs;"),
+        ({"logging": LoggingConfig(every_steps=9)}, "9 steps by logging.every_steps"),
         (
             {"checkpoint": CheckpointConfig(every_steps=9)},
-            "9 step(s) by checkpoint.every_steps; use at most 9",
+            "9 steps by checkpoint.every_steps; use at most 9",
         ),
-        ({"train": TrainConfig(examples=64)}, "2 step(s) by train.examples;"),
+        ({"train": TrainConfig(examples=64)}, "2 steps by train.examples;"),
     ],
 )
 def test_steps_per_call_without_effect_is_refused(sections, named: str):

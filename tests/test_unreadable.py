@@ -147,6 +147,7 @@ RUN = recipe(
 )
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_and_tells(tiny: str, tmp_path: Path):
     config = write_recipe(tmp_path / "run.py", RUN)
     results = {}
@@ -171,6 +172,7 @@ def test_a_run_goes_on_and_tells(tiny: str, tmp_path: Path):
     assert len({str(values) for values in results.values()}) == 1
 
 
+@pytest.mark.slow
 def test_a_run_with_too_many_is_refused(
     tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

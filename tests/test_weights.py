@@ -23,9 +23,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.errors import UserError
+from jaxtrain.inference import load
 from jaxtrain.inference.foreign import open_file
 from jaxtrain.inference.model import abstract_weights
 from jaxtrain.models.weights import channels, files
+from jaxtrain.models.weights.identify import shapes_there
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.run.pretrained import Start, replace_weights
 from tests.helpers import tiny
@@ -115,6 +117,7 @@ def settled(workdir: Path) -> dict[str, Any]:
     return json.loads((workdir / "config.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_run_takes_what_comes_with_the_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -182,7 +185,7 @@ def test_grey_images_get_the_sum_over_colours(
     )
     assert own.description.mean == (pytest.approx(0.4),)
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "conv1, made for 3 channel(s), for 1" in shown
+    assert "conv1, made for 3 channels, for 1" in shown
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 4, 5, 6])
@@ -262,7 +265,7 @@ def code(at: Path) -> str:
 
 BAD: dict[str, tuple[Callable[[Path], str], str]] = {
     "no path": (lambda at: f"{at}/none.pth", "none.pth is not there"),
-    "no model": (lambda at: f"{at}", "model.json is not there"),
+    "no model": (lambda at: f"{at}", "give the folder of a run, or of a model"),
     "cut": (lambda at: damaged(at, lambda x: x[:-99]), "no whole file of torch.save"),
     "cut arrays": (
         lambda at: damaged(at, lambda x: x[:-99], "tiny.safetensors"),
@@ -283,7 +286,7 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "mean": (
         lambda at: str(tiny.write_folder(at / "t", cfg_mean=[0.1])),
-        "mean = [0.1], expected 3 number(s)",
+        "mean = [0.1], expected 3 numbers",
     ),
     "size": (
         lambda at: str(tiny.write_folder(at / "t", cfg_input_size=[1, 8, 8])),
@@ -307,6 +310,29 @@ def test_bad_weights_end_with_2(
     words = f"predict --workdir {reference} {tmp_path}/image.png"
     assert main(words.split()) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_file_whose_name_says_another_model_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """The arrays of `resnet18` and of `resnetblur18` have the same names and shapes."""
+    source = next(s for s in SOURCES["resnet18"] if s.library == "timm")
+    shapes = shapes_there(source, "resnet18", 3, 2)
+    path = tmp_path / "resnetblur18.safetensors"
+    from safetensors.numpy import save_file
+
+    save_file({k: np.zeros(x, np.float32) for k, x in shapes.items()}, path)
+    image = tmp_path / "image.png"
+    image.write_bytes(encode(np.zeros((8, 8, 3), np.uint8)))
+    assert main(["predict", "--workdir", str(path), str(image)]) == 2
+    told = capsys.readouterr().err
+    assert "its name says resnetblur18" in told and "rename the file" in told
+    neutral = path.rename(tmp_path / "weights.safetensors")
+    load.find(str(neutral))
+    told = capsys.readouterr().err
+    assert "taken for resnet18" in told and "resnetblur18" in told
+    load.find(str(neutral.rename(tmp_path / "resnet18-mine.safetensors")))
+    assert not capsys.readouterr().err
 
 
 def test_the_extra_is_told(

@@ -17,7 +17,7 @@ import pytest
 from jaxtrain.checkpoints import store
 from jaxtrain.checkpoints.orbax import committed_steps
 from jaxtrain.cli import main
-from jaxtrain.config import Config
+from jaxtrain.config import Config, differences, replace, to_json
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog
@@ -156,6 +156,7 @@ def test_second_run_is_refused_at_every_stage_of_the_first(
     assert LOCK not in names(run)
 
 
+@pytest.mark.slow
 def test_run_without_a_checkpoint_keeps_its_config(undisturbed: Path, tmp_path: Path):
     """It would bind nobody else, were the run over."""
     run = tmp_path / "run"
@@ -203,7 +204,8 @@ def held_at_an_evaluation(
         assert process.returncode == 0, stderr
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
 def test_real_run_ends_as_if_no_other_had_come(
     undisturbed: Path, tmp_path: Path, cli: Cli, count: int
 ):
@@ -389,7 +391,10 @@ def test_fresh_that_a_signal_stops_moves_nothing(
 def test_run_that_a_kill_of_fresh_left_in_parts_is_refused(small_run: Path):
     """Its checkpoints are the last to go: it is not taken for a new run."""
     (small_run / "config.json").unlink()
-    with locked(small_run), pytest.raises(UserError, match=r"config\.json: cannot be"):
+    with (
+        locked(small_run),
+        pytest.raises(UserError, match=r"config\.json is not there"),
+    ):
         open_workdir(small_run, Config(), {}, fresh=False)
     assert set(files(small_run)) >= {"checkpoints/10/commit_success.txt"}
 
@@ -482,3 +487,62 @@ def test_path_without_links_is_left_as_it_is(
     os.symlink("loop", "loop")
     with pytest.raises(UserError, match="--workdir loop"), locked(follow(Path("loop"))):
         pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"optimizer.learning_rate": 0.5},
+            "Go on with its own config (--optimizer.learning-rate None), give --fresh "
+            "to move it aside and start anew, or begin with its weights in another "
+            "--workdir: --model.pretrained {run}",
+        ),
+        (
+            {"data.channels": 3, "precision": "bf16"},
+            "Go on with its own config (--precision fp32 --data.channels None), give ",
+        ),
+        ({"model.width": 0.5}, "start anew, or choose another --workdir"),
+        ({"data.augment.own": ("a.py:f",)}, "Go on with its own config, give --fresh"),
+    ],
+)
+def test_another_config_is_told_with_what_can_be_done(
+    changes: dict[str, Any], told: str, tmp_path: Path
+):
+    workdir, other = tmp_path / "my run", Config()
+    (workdir / "checkpoints" / "3").mkdir(parents=True)
+    (workdir / "config.json").write_text(to_json(Config()))
+    for path, value in changes.items():
+        other = replace(other, path, value)
+    with pytest.raises(UserError) as error:
+        open_workdir(workdir, other, {}, fresh=False)
+    assert told.format(run=f"'{workdir}'") in str(error.value)
+
+
+def test_what_watches_a_run_may_change():
+    other = Config()
+    for path, value in {
+        "train.early_stop_patience": 3,
+        "train.early_stop_metric": "accuracy",
+        "train.eval_every_steps": 7,
+        "checkpoint.every_steps": 9,
+        "logging.every_steps": 11,
+    }.items():
+        other = replace(other, path, value)
+    assert differences(Config(), other) == []
+
+
+def test_name_that_is_not_utf8_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """TensorStore would fail at the first save, and at the first load."""
+    write_recipe(tmp_path / "run.py", recipe())
+    name = tmp_path / "run\udcff"
+    words = ["--config", str(tmp_path / "run.py"), "--workdir", str(name)]
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert "run\\udcff: the name of a folder in it is not UTF-8" in told
+    assert not name.exists()
+    (name / "checkpoints").mkdir(parents=True)
+    assert main(["checkpoint", "--list", "--workdir", str(name)]) == 2
+    assert "is not UTF-8" in capsys.readouterr().err

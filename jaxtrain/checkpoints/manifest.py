@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from jaxtrain.checkpoints.digest import flatten, name
-from jaxtrain.checkpoints.orbax import read_info, reading
+from jaxtrain.checkpoints.orbax import read_info, reading, replace_info
 from jaxtrain.errors import DamagedError, UserError
 
 FORMAT = 2
@@ -34,8 +34,17 @@ def make(
       metrics: of the validation split; None: this step was not evaluated.
     """
     arrays = _describe(state, sums)
-    manifest = {"format": FORMAT, "arrays": arrays, "metrics": metrics, **info}
-    return {**manifest, "checksum": _checksum(manifest)}
+    return _sealed({"format": FORMAT, "arrays": arrays, "metrics": metrics, **info})
+
+
+def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
+    """Replace values of the manifest of a committed step.
+
+    Raises:
+      DamagedError: It cannot be read, or is not what was saved.
+      OSError: It could not be written.
+    """
+    replace_info(directory / str(step), _sealed({**read(directory, step), **changes}))
 
 
 def read(directory: Path, step: int) -> dict[str, Any]:
@@ -125,6 +134,10 @@ def _describe(state: Any, sums: dict[str, int]) -> dict[str, list[str | int]]:
 
 def _kind(x: Any) -> str:
     return f"{jax.numpy.dtype(x.dtype).name}{list(x.shape)}"
+
+
+def _sealed(manifest: dict[str, Any]) -> dict[str, Any]:
+    return {**manifest, "checksum": _checksum(manifest)}
 
 
 def _checksum(info: dict[str, Any]) -> int:

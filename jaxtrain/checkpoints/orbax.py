@@ -28,6 +28,7 @@ from etils import epath
 from orbax.checkpoint import options
 
 from jaxtrain.errors import DamagedError
+from jaxtrain.regular_file import check_folder, read_bytes
 
 # What Orbax writes last into a checkpoint, and its JSON there, with ours in it.
 COMMITTED, METADATA = "commit_success.txt", "_CHECKPOINT_METADATA"
@@ -65,6 +66,8 @@ def remove(folder: Path) -> None:
 
 def remove_uncommitted(directory: Path) -> None:
     """Remove what saves that were cut off have left."""
+    if not directory.is_dir():
+        return  # It was moved, or removed.
     committed = set(committed_steps(directory))
     for path in directory.iterdir():
         if path.name.isdigit() and int(path.name) not in committed:
@@ -145,6 +148,7 @@ def load(folder: Path, abstract_state: Any | None) -> Any:
       Exception: Orbax's own, if the state cannot be read.
     """
     _silence_abandoned_work()
+    check_folder(folder)
     path, handler = epath.Path(folder.absolute() / _STATE), _handler(_alone())
     if abstract_state is None:
         found = handler.metadata(path).tree
@@ -164,7 +168,23 @@ def read_info(folder: Path) -> dict[str, Any]:
     Raises:
       Exception: it is not there, or cannot be read.
     """
-    return dict(json.loads((folder / METADATA).read_bytes())[_INFO])
+    return dict(json.loads(read_bytes(folder / METADATA))[_INFO])
+
+
+def replace_info(folder: Path, info: dict[str, Any]) -> None:
+    """Replace the JSON of a committed checkpoint; a kill leaves the old or the new.
+
+    Raises:
+      OSError: It could not be written.
+    """
+    path = folder / METADATA
+    content = {**json.loads(path.read_bytes()), _INFO: info}
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
 
 
 def _handler(processes: options.MultiprocessingOptions) -> ocp.PyTreeCheckpointHandler:

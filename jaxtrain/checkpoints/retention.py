@@ -40,7 +40,7 @@ class Retention:
         best: Goal | None,
         verify: Callable[[int], Any],
     ):
-        self._directory, self._config, self._best = directory, config, best
+        self.directory, self._config, self._best = directory, config, best
         self._verify = verify
         self._good: int | None = None
         self._wait_until = 0.0
@@ -61,7 +61,7 @@ class Retention:
         Raises:
           DamagedError: it is not what was saved; it was put aside, and none removed.
         """
-        steps = committed_steps(self._directory)
+        steps = committed_steps(self.directory)
         if self._good is not None and steps and steps[-1] != self._good:
             self._read_back(steps[-1])
             self._remove_old()
@@ -77,7 +77,7 @@ class Retention:
             self._verify(step)
         except DamagedError as error:
             if not _unreadable_now(error):
-                quarantine.rename(self._directory, step)
+                quarantine.rename(self.directory, step)
             raise
         self._good, end = step, time.monotonic()
         self._wait_until = end + (end - start) * (1 / READING_SHARE - 1)
@@ -85,7 +85,7 @@ class Retention:
     def _remove_old(self) -> None:
         """Do it after the next save if the disk does not let it now."""
         try:
-            remove_old(self._directory, self._config, self._best, self._good)
+            remove_old(self.directory, self._config, self._best, self._good)
         except OSError as error:
             _log.warning("could not remove old checkpoints: %s", error)
 
@@ -148,11 +148,11 @@ def kept(
 
 
 def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int]:
-    """Order evaluations: higher is better, of equal ones the first, NaN is worst.
+    """Order evaluations: higher is better, of equal ones the last, NaN is worst.
 
     So is one without the metric, as of a version that did not know it.
     """
     value = metrics.get(best.metric)
     if not isinstance(value, int | float) or not math.isfinite(value):
         return -math.inf, 0
-    return (value if best.higher else -value), -step
+    return (value if best.higher else -value), step

@@ -113,6 +113,16 @@ class Saver:
         ) from error
 
 
+def num_copies(config: CheckpointConfig, total_steps: int) -> int:
+    """Return how many checkpoints may lie on the disk at once.
+
+    They are those that are kept, the last one that was read back and one that is being
+    written.
+    """
+    every = config.keep_every_steps
+    return config.keep + config.keep_best + (total_steps // every if every else 0) + 2
+
+
 def check_space(
     folder: Path, abstract_state: Any, config: CheckpointConfig, total_steps: int
 ) -> None:
@@ -127,17 +137,16 @@ def check_space(
     """
     leaves = jax.tree.leaves(abstract_state)
     size = sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
-    every = config.keep_every_steps
-    copies = config.keep + config.keep_best + (total_steps // every if every else 0) + 2
+    copies = num_copies(config, total_steps)
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
     free = shutil.disk_usage(folder).free + sum(p.stat().st_size for p in old)
     if free < copies * size:
         raise UserError(
             f"{folder}: the checkpoints may take {_show(copies * size)}, {copies} of "
             f"{_show(size)} each (checkpoint.keep = {config.keep}, keep_best = "
-            f"{config.keep_best}, keep_every_steps = {every}, one read back and one "
-            f"being written; arrays uncompressed), but {_show(free)} are free there: "
-            "free some space, choose another --workdir, or keep fewer"
+            f"{config.keep_best}, keep_every_steps = {config.keep_every_steps}, one "
+            f"read back and one being written; arrays uncompressed), but {_show(free)} "
+            "are free there: free some space, choose another --workdir, or keep fewer"
         )
 
 

@@ -25,6 +25,7 @@ from jaxtrain.checkpoints.orbax import (
     root_cause,
     start_save,
 )
+from jaxtrain.checkpoints.place import check_name
 from jaxtrain.checkpoints.retention import Retention
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
@@ -45,6 +46,9 @@ class Checkpoints:
       config: how many are kept.
       best: ranks their evaluations; None: none of them is kept as the best.
       read_only: leave the save of a live run alone.
+
+    Raises:
+      UserError: the name of the directory is not UTF-8.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Checkpoints:
         *,
         read_only: bool = False,
     ):
+        check_name(directory)
         self.directory = directory
         self._writes = not read_only and jax.process_index() == 0
         if self._writes:
@@ -273,6 +278,13 @@ class Checkpoints:
         for newer in reversed(self.steps()):
             if newer > step:
                 quarantine.put_aside(self.directory, newer, quarantine.REWOUND)
+
+    def move_to(self, directory: Path) -> None:
+        """Go on in the folder that this one was moved to; no save is under way."""
+        assert self._pending is None
+        self.directory = directory
+        self._retention.directory = directory
+        remove_uncommitted(directory)
 
     def close(self) -> None:
         try:

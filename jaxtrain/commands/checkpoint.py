@@ -6,7 +6,8 @@ from datetime import datetime
 from pathlib import Path
 
 from jaxtrain.config import CheckpointConfig
-from jaxtrain.errors import CheckpointError, DamagedError, UserError
+from jaxtrain.console import printable
+from jaxtrain.errors import CheckpointError, DamagedError, UserError, counted
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--verify --workdir runs/digits"
@@ -16,16 +17,18 @@ EXAMPLE = "--verify --workdir runs/digits"
 class Arguments:
     """Show the checkpoints of a run, or read all of them and compare the digests."""
 
-    # Folder of the run.
+    # Folder of the run; with --verify also that of an exported model.
     workdir: Path
     # Show steps, sizes and metrics.
     list: bool = False
-    # Show them, and whether what they hold is what was saved.
+    # Show whether they, and the files beside them, hold what was saved.
     verify: bool = False
 
 
 def run(arguments: Arguments, signals: StopSignals) -> None:
     """Print a line for each checkpoint: step, size, time, metrics, and if it is good.
+
+    With --verify there is one for each JSON file, too.
 
     Nothing is changed, so that this may be done while the run goes on.
 
@@ -35,34 +38,72 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     """
     if arguments.list == arguments.verify:
         raise UserError("give one of --list and --verify")
-    from jaxtrain.checkpoints.quarantine import DAMAGED
-    from jaxtrain.checkpoints.store import Checkpoints
+    from jaxtrain.config.recipe import is_run
+    from jaxtrain.inference.verify import verify_json, verify_model
     from jaxtrain.parallel import devices
-    from jaxtrain.records.workdir import CHECKPOINTS
 
     devices.start("cpu")
-    folder = arguments.workdir / CHECKPOINTS
+    workdir = arguments.workdir
+    if arguments.verify and workdir.is_dir() and not is_run(workdir):
+        _show_files(workdir, verify_model(workdir))
+        return
+    damaged = _show_steps(workdir, arguments.verify)
+    if arguments.verify:
+        _show_files(workdir, verify_json(workdir))
+    if damaged:
+        raise damaged
+
+
+def _show_steps(workdir: Path, verify: bool) -> CheckpointError | None:
+    """Print the lines of the checkpoints; return an error if some are damaged.
+
+    Raises:
+      UserError: there are no checkpoints.
+    """
+    from jaxtrain.checkpoints.quarantine import DAMAGED
+    from jaxtrain.checkpoints.store import Checkpoints
+    from jaxtrain.records.workdir import CHECKPOINTS
+
+    folder = workdir / CHECKPOINTS
     if not folder.is_dir():
-        raise UserError(f"--workdir {arguments.workdir}: holds no folder {CHECKPOINTS}")
+        raise UserError(f"--workdir {workdir}: holds no folder {CHECKPOINTS}")
     damaged = []
     saved = Checkpoints(folder, CheckpointConfig(), read_only=True)
     with contextlib.closing(saved):
         for step in saved.steps():
             try:
-                info = saved.verify(step) if arguments.verify else saved.info(step)
+                info = saved.verify(step) if verify else saved.info(step)
                 metrics = info["metrics"] or {}
-                state = "good" if arguments.verify else ""
+                state = "good" if verify else ""
             except DamagedError as error:
                 damaged.append(step)
                 metrics, state = {}, f"DAMAGED: {error}"
             print(_line(folder / str(step), metrics, state))
     for path in sorted(folder.glob(f"{DAMAGED}-*")):
         print(_line(path, {}, "put aside as damaged"))
+    if not damaged:
+        return None
+    return CheckpointError(
+        f"{counted(len(damaged), 'damaged checkpoint')} in {folder} "
+        f"({', '.join(map(str, damaged))}); resuming puts them aside and goes on from "
+        "the newest good one"
+    )
+
+
+def _show_files(folder: Path, states: dict[str, str]) -> None:
+    """Print the line of each file.
+
+    Raises:
+      CheckpointError: some are damaged.
+    """
+    from jaxtrain.inference.verify import GOOD, UNKNOWN
+
+    damaged = [name for name, told in states.items() if told not in (GOOD, UNKNOWN)]
+    for name, told in states.items():
+        print(printable(f"{name:>17}  {'DAMAGED: ' * (name in damaged)}{told}"))
     if damaged:
         raise CheckpointError(
-            f"{len(damaged)} checkpoint(s) in {folder} are damaged "
-            f"({', '.join(map(str, damaged))}); resuming puts them aside and goes on "
-            "from the newest good one"
+            f"{counted(len(damaged), 'damaged file')} in {folder}: {', '.join(damaged)}"
         )
 
 
@@ -76,4 +117,4 @@ def _line(path: Path, metrics: dict[str, float], state: str) -> str:
         if isinstance(value, float)
     )
     parts = [f"{path.name:>14}", f"{size / 1e6:9.2f} MB", f"{time:%Y-%m-%d %H:%M}"]
-    return "  ".join(part for part in [*parts, shown, state] if part)
+    return printable("  ".join(part for part in [*parts, shown, state] if part))

@@ -32,9 +32,9 @@ ACTIONS = {
     "check": Action(
         "data_check",
         "run",
-        ("config", "source", "data_dir", "workdir", "out", "write_clean"),
+        ("config", "source", "data_dir", "workdir", "out", "write_clean", "trust"),
     ),
-    "preview": Action("data_preview", "run", ("config", "out")),
+    "preview": Action("data_preview", "run", ("config", "out", "trust")),
     "pack": Action(
         "data_pack",
         "pack",
@@ -86,6 +86,10 @@ class Arguments:
     max_bad_fraction: float | None = None
     # With --pack: a file that lists the images to keep, as data.include.
     include: Path | None = None
+    # With --check or --preview: load the parts of your own (code) that the folder of
+    # --workdir, or of model.pretrained, names: their files are shown, and compared with
+    # the recorded digests.
+    trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
@@ -113,9 +117,11 @@ def _choose(arguments: Arguments) -> Action:
     takes = (*ACTIONS, *action.takes, "overrides")
     for field in dataclasses.fields(arguments):
         value = getattr(arguments, field.name)
-        if field.name not in takes and value is not None:
+        given = value is not None and value is not False
+        if field.name not in takes and given:
             option = field.name.replace("_", "-")
-            raise UserError(f"--{option} {value} has no effect with --{asked[0]}")
+            shown = "" if value is True else f" {value}"
+            raise UserError(f"--{option}{shown} has no effect with --{asked[0]}")
     if "config" not in takes:
         _check_fields(arguments.overrides, asked[0], action.fields)
     return action

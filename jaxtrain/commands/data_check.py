@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from jaxtrain.config import Config, differences
+from jaxtrain.config import Config, check_own, differences
 from jaxtrain.console import Console, printable
 from jaxtrain.errors import UserError
 
@@ -27,12 +27,15 @@ def run(arguments: "Arguments") -> None:
     """
     from jaxtrain.data.doctor.check import JSON, PAGE, check
 
+    if arguments.trust:
+        _trust(arguments)
     config = _config(arguments)
     _check_clean_list(arguments, config)
     predicted = None
     if arguments.workdir is not None:
         from jaxtrain.run.predictions import predict_splits
 
+        check_own(config, "model", "data.source", "task", "train.metrics")
         predicted = predict_splits(config, arguments.workdir)
     out = arguments.out or OUT
     diagnosis = check(
@@ -50,6 +53,20 @@ def run(arguments: "Arguments") -> None:
             for finding in diagnosis.errors
         )
         raise UserError(f"a run on {printable(diagnosis.source)} would fail:\n  {told}")
+
+
+def _trust(arguments: "Arguments") -> None:
+    """Allow the own parts of the run; without one nothing is opened that names any."""
+    from jaxtrain.inference.trust import trust, trust_pretrained
+
+    if arguments.workdir is None:
+        raise UserError(
+            "--trust has no effect without --workdir: what the recipe and the command "
+            "line name is loaded in any case; leave it out"
+        )
+    trust(arguments.workdir)
+    if arguments.overrides.model.pretrained is not None:
+        trust_pretrained(arguments.overrides)
 
 
 def _check_clean_list(arguments: "Arguments", config: Config) -> None:
@@ -80,7 +97,9 @@ def _config(arguments: "Arguments") -> Config:
                 f"--source {source} with {other}: give one of them; --data.source "
                 "replaces that of a recipe"
             )
-        changes: dict[str, Any] = {"source": source}
+        from jaxtrain.data.sources import complete
+
+        changes: dict[str, Any] = {"source": complete(source)}
         if arguments.data_dir is not None:
             changes["data_dir"] = str(arguments.data_dir)
         return dataclasses.replace(

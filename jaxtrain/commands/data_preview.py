@@ -24,7 +24,9 @@ def run(arguments: "Arguments") -> None:
     """
     import jax
 
+    from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.parallel import devices
+    from jaxtrain.records.whole import reported, whole
     from jaxtrain.run.preview import draw_preview
     from jaxtrain.run.settle import settle
     from jaxtrain.run.setup import build_setup
@@ -34,6 +36,8 @@ def run(arguments: "Arguments") -> None:
     out = arguments.out or OUT
     if out.suffix.lower() != ".png":
         raise UserError(f"--out {out}: the picture is a PNG file, such as {OUT}")
+    if arguments.trust:
+        trust_pretrained(arguments.overrides)
     devices.start("auto")
     # What shares the work changes no image, and several may not be able to.
     plain = replace(arguments.overrides, parallel=ParallelConfig())
@@ -42,9 +46,6 @@ def run(arguments: "Arguments") -> None:
         settled.config, devices=jax.devices()[:1], trained=settled.trained
     )
     picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        picture.save(out)
-    except OSError as error:
-        raise UserError(f"--out {out}: {error.strerror or error}") from error
+    with whole("--out", out) as partial, reported("--out", out):
+        picture.save(partial, "PNG")
     print(f"{out} shows training images: above as stored, below as augmented")

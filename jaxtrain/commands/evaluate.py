@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from jaxtrain.config import Config, DataConfig
-from jaxtrain.errors import UserError
+from jaxtrain import own
+from jaxtrain.config import Config, DataConfig, check_own
+from jaxtrain.errors import IncompleteError, UserError
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes.signals import StopSignals
 
@@ -54,6 +55,9 @@ class Arguments:
     ood: str | None = None
     # The file to write; None: evaluation.json in the workdir, written over.
     out: Path | None = None
+    # Load the parts of your own (code) that the folder names: their files are shown,
+    # and compared with the recorded digests.
+    trust: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     # The images, as the run had them unless given.
@@ -68,20 +72,21 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     Raises:
       UserError: the options do not go together, or with the run.
       CheckpointError: the checkpoint is damaged.
+      IncompleteError: the result is printed, and cannot be written.
     """
     attack = _attack(arguments)
     from jaxtrain import load_model
     from jaxtrain.config.recipe import is_run, read_run
     from jaxtrain.evaluation.evaluate import Asked, evaluate
     from jaxtrain.evaluation.subject import config_of
-    from jaxtrain.models.weights.hub import PREFIX
+    from jaxtrain.inference.mistaken import check_is_model
+    from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
-    from jaxtrain.records.workdir import write_json
 
     place = arguments.workdir
-    alone = place.exists() or str(place).startswith(PREFIX)
-    run = is_run(place) or not alone
+    check_is_model(str(place))
+    run = is_run(place)
     if not run:
         _check_of_model(arguments)
     config = read_run(arguments.workdir) if run else Config()
@@ -95,14 +100,42 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
         attack=attack,
         ood=arguments.ood,
     )
+    if arguments.trust:
+        trust(arguments.workdir)
+    check_own(config, "model", "task", "train.metrics")
+    own.check_allowed("data.source", arguments.data.source)
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
     data = arguments.data
     if not run:
         config, data = config_of(model, data)
-    result = evaluate(model, config, data, arguments.workdir, asked)
-    write_json(out, result)
-    show_table("evaluation", {**describe(result), "result": out})
+    result = evaluate(model, config, data, asked)
+    # First, as it may have taken hours, and the disk may be full.
+    show_table("evaluation", describe(result))
+    _write(result, out, arguments.workdir)
+    print(f"{out} has the result")
+
+
+def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
+    """Write a result, and the temperature if one was fitted.
+
+    Raises:
+      IncompleteError: they cannot be written.
+    """
+    from jaxtrain.evaluation import temperature
+    from jaxtrain.records.workdir import write_json
+
+    try:
+        write_json(out, result)
+        if result["temperature"] is not None:
+            temperature.write(workdir, result["temperature"])
+    except OSError as error:
+        left = [out, workdir / TEMPERATURE] if result["temperature"] else [out]
+        raise IncompleteError(
+            f"cannot write {' and '.join(map(str, left))} ({error.strerror or error}); "
+            "what was found is shown above. Free some space, or choose another place "
+            "with --out, and evaluate again"
+        ) from None
 
 
 def _check_of_model(arguments: Arguments) -> None:
@@ -203,6 +236,10 @@ def _epsilon(text: str, norm: str) -> float:
 
 def describe(result: dict[str, Any]) -> dict[str, str]:
     """Return what a person wants to see of an evaluation."""
+    from jaxtrain.tasks.metrics import says_something
+
+    names = result["class_names"]
+    num_classes = None if names is None else len(names)
     data, intervals = result["data"], result["intervals"]["metrics"]
     left_out = (
         f", {data['num_unreadable']} unreadable" if data["num_unreadable"] else ""
@@ -215,7 +252,7 @@ def describe(result: dict[str, Any]) -> dict[str, str]:
     if result["tta"]:
         rows["views"] = result["tta"]
     for name, value in result["metrics"].items():
-        if isinstance(value, float):
+        if isinstance(value, float) and says_something(name, num_classes):
             rows[name] = f"{value:.4f}{_between(intervals.get(name))}"
     rows |= _describe_classes(result)
     rows |= _describe_calibration(result)

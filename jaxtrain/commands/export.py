@@ -40,6 +40,9 @@ class Arguments:
     # Folder of images to check the file on; int8 takes the ranges of numbers from them,
     # too. None: those of the run's data.
     images: Path | None = None
+    # Load the parts of your own (code) that the folder names: their files are shown,
+    # and compared with the recorded digests.
+    trust: bool = False
     # What checks the file; auto: what JAX finds, but never the CPU of a machine with a
     # GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
@@ -59,6 +62,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     from jaxtrain import load_model
     from jaxtrain.export.export import check_out
     from jaxtrain.export.needs import need
+    from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
 
@@ -66,6 +70,8 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     if arguments.format == "onnx":
         need("onnx")
         need("onnxruntime")
+    if arguments.trust:
+        trust(arguments.workdir)
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
     if arguments.format == "safetensors":

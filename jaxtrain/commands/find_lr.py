@@ -32,6 +32,9 @@ class Arguments:
     steps: int = 100
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    # Load the parts of your own (code) that the folder of model.pretrained names: their
+    # files are shown, and compared with the recorded digests.
+    trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
@@ -41,6 +44,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     Raises:
       UserError: the options or the config do not fit.
     """
+    from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
     from jaxtrain.records.whole import reported, whole
@@ -56,6 +60,8 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
         raise UserError(
             f"--steps {arguments.steps}: expected {find_lr.MIN_STEPS} or more"
         )
+    if arguments.trust:
+        trust_pretrained(arguments.overrides)
     out = arguments.out or Path("runs") / arguments.config.stem
     devices.start(arguments.platform, flags=arguments.overrides.parallel.xla_flags)
     # Opened first: where they cannot be written is told before the test takes its time.

@@ -1,57 +1,60 @@
 """`main.py new`."""
 
-import textwrap
-from collections.abc import Iterable
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxtrain.config import DataConfig
-from jaxtrain.console import printable
+from jaxtrain.config import DataConfig, own_references
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
+    from jaxtrain.config import Config
     from jaxtrain.data.survey import Survey
-    from jaxtrain.run.advice import Advice
+    from jaxtrain.performance.estimate import Estimate
 
 EXAMPLE = "--data folder:photos --out configs/photos.py"
-
-CLASSES = {
-    "augment": "AugmentConfig",
-    "checkpoint": "CheckpointConfig",
-    "data": "DataConfig",
-    "model": "ModelConfig",
-    "optimizer": "OptimizerConfig",
-    "train": "TrainConfig",
-}
-WIDTH = 88
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
     """Write a recipe for your own images, after a look at them."""
 
-    # The images, as data.source takes them, such as folder:photos.
+    # The images: a folder with one folder for each class, or as data.source takes them,
+    # such as csv:list.csv.
     data: str
     # The recipe to write, such as configs/photos.py.
     out: Path
+    # Weights to fine-tune, as model.pretrained takes them; None: train from scratch.
+    pretrained: str | None = None
+    # Load the parts of your own (code) that the folder of --pretrained names: their
+    # files are shown, and compared with the recorded digests.
+    trust: bool = False
+    # Whether images may lie outside of the folder, as data.allow_outside.
+    allow_outside: bool = False
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: str | None = None
 
 
 def run(arguments: Arguments, signals: StopSignals) -> None:
-    """Look at the images, write the recipe, and print what was seen.
+    """Look at the images, write the recipe, time some steps, and print all that.
 
     Raises:
-      UserError: the images cannot be read, or the file cannot be written.
+      UserError: the images or the weights cannot be read, or the file cannot be
+        written.
     """
     from jaxtrain.config.recipe import load_config
+    from jaxtrain.data.sources import complete
     from jaxtrain.data.survey import survey
+    from jaxtrain.inference.trust import trust
+    from jaxtrain.performance.estimate import estimate
     from jaxtrain.records.run_log import show_table
-    from jaxtrain.run.advice import advise
+    from jaxtrain.records.whole import reported, whole
+    from jaxtrain.run.advice import advise, find_weights
+    from jaxtrain.run.recipe_text import recipe_text
 
-    out = arguments.out
+    out, source = arguments.out, complete(arguments.data)
     if out.suffix != ".py":
         raise UserError(
             f"--out {out}: a recipe is a Python file, such as {out.stem}.py"
@@ -60,16 +63,38 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
         raise UserError(
             f"--out {out} is there already: give another name, or remove it"
         )
-    found = survey(DataConfig(source=arguments.data, data_dir=arguments.data_dir))
-    advice = advise(found, arguments.data, arguments.data_dir)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(write(advice, found, arguments, out), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--out {out}: {error.strerror}") from error
-    load_config(out)
-    show_table("data", describe(found))
-    print(f"{out} is written; train with\n  python main.py --config {out}")
+    weights = None
+    if arguments.trust:
+        if arguments.pretrained is None:
+            raise UserError("--trust has no effect without --pretrained: leave it out")
+        trust(arguments.pretrained)
+    if arguments.pretrained is not None:
+        weights = find_weights(arguments.pretrained)
+    data = DataConfig(
+        source=source,
+        data_dir=arguments.data_dir,
+        allow_outside=arguments.allow_outside,
+    )
+    found = survey(data)
+    advice = advise(found, data, weights)
+    seen = describe(found)
+    words = "; ".join(f"{name}: {text}" for name, text in seen.items())
+
+    def write(*more: str) -> "Config":
+        told = [f"What was seen: {words}.", *more]
+        with whole("--out", out) as partial, reported("--out", out):
+            partial.write_text(recipe_text(advice, source, out, told), encoding="utf-8")
+        return load_config(out)
+
+    config = write()
+    show_table("data", seen)
+    print(f"{out} is written; timing a few steps of it here")
+    expected = estimate(config)
+    rows = describe_time(expected)
+    if "time" in rows:
+        write(f"Time, estimated: {rows['time']}.")
+    show_table("estimate", rows)
+    print("\n".join(next_commands(out, bool(own_references(config)))))
 
 
 def describe(found: "Survey") -> dict[str, str]:
@@ -87,66 +112,44 @@ def describe(found: "Survey") -> dict[str, str]:
         rows["unreadable"] = (
             f"{found.num_unreadable} of {found.num_unreadable + len(sizes)}"
         )
+    return rows | {remark.title: remark.text for remark in found.remarks}
+
+
+def describe_time(expected: "Estimate | str") -> dict[str, str]:
+    """Return how long the run would take, and what would make it faster."""
+    from jaxtrain.performance.estimate import roughly
+
+    if isinstance(expected, str):
+        return {"not timed": expected}
+    rows = {
+        "time": f"about {roughly(expected.seconds)}, {expected.epochs:g} epochs of "
+        f"{roughly(expected.epoch_seconds)} and {roughly(expected.compile_seconds)} to "
+        f"compile, on {expected.device}"
+    }
+    if expected.faster:
+        rows["faster"] = "\n".join(
+            f"{words}: about {roughly(seconds)}"
+            for words, seconds in expected.faster.items()
+        )
     return rows
 
 
-def write(
-    advice: "list[Advice]", found: "Survey", arguments: Arguments, out: Path
-) -> str:
-    """Return the text of a recipe."""
-    sections: dict[str, list[Advice]] = {}
-    for one in advice:
-        sections.setdefault(one.section, []).append(one)
-    names = sorted(["Config", *(CLASSES[s] for s in sections)])
-    seen = "; ".join(f"{name}: {text}" for name, text in describe(found).items())
-    head = textwrap.fill(f"What was seen: {seen}.", WIDTH)
-    lines = [
-        f'"""{_in_docstring(arguments.data)}, after a look at its images.',
-        "",
-        f"    python main.py --config {_in_docstring(str(out))}",
-        "",
-        *_in_docstring(head).splitlines(),
-        '"""',
-        "",
-        "from jaxtrain.config import (",
-        *(f"    {name}," for name in names),
-        ")",
-        "",
-        "",
-        "def get_config() -> Config:",
-        "    return Config(",
+def next_commands(out: Path, own_parts: bool) -> list[str]:
+    """Return what to do with a recipe, a command a line.
+
+    Args:
+      out: The recipe.
+      own_parts: Whether it names parts of the user's own.
+    """
+    trust = " --trust" if own_parts else ""
+    recipe, workdir = shlex.quote(str(out)), shlex.quote(f"runs/{out.stem}")
+    commands = {
+        f"data --check --config {recipe}": "look all images over",
+        f"--config {recipe}": "train; Ctrl-C saves, and the same command goes on",
+        f"evaluate --workdir {workdir}{trust}": "measure the trained model",
+    }
+    width = max(map(len, commands))
+    return [
+        "next",
+        *(f"  python main.py {c:<{width}}  # {why}" for c, why in commands.items()),
     ]
-    augment = sections.pop("augment", [])
-    for section, fields in sections.items():
-        lines.append(f"        {section}={CLASSES[section]}(")
-        lines += _fields(fields, 12)
-        if section == "data":
-            lines.append("            augment=AugmentConfig(")
-            lines += _fields(augment, 16)
-            lines.append("            ),")
-        lines.append("        ),")
-    return "\n".join([*lines, "    )", ""])
-
-
-def _fields(fields: "Iterable[Advice]", indent: int) -> list[str]:
-    """Return a line for each field, under a comment that says why."""
-    space, lines = " " * indent, []
-    for one in fields:
-        if one.reason:
-            reason = one.reason[0].upper() + one.reason[1:] + "."
-            lines += textwrap.wrap(
-                reason,
-                WIDTH,
-                initial_indent=f"{space}# ",
-                subsequent_indent=f"{space}# ",
-            )
-        value = repr(one.value)
-        if isinstance(one.value, str) and not {'"', "\\"} & set(value):
-            # As ruff and black write it.
-            value = f'"{value[1:-1]}"'
-        lines.append(f"{space}{one.field}={value},")
-    return lines
-
-
-def _in_docstring(text: str) -> str:
-    return printable(text).replace("\\", "\\\\").replace('"', '\\"')

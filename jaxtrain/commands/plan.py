@@ -35,6 +35,9 @@ class Arguments:
     check: bool = False
     # Folder of plan.json; None: runs/<name of the config>.
     out: Path | None = None
+    # Load the parts of your own (code) that the folder of model.pretrained names: their
+    # files are shown, and compared with the recorded digests.
+    trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
@@ -45,12 +48,15 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
       UserError: the target is not known, its compiler is not there, or the run does not
         fit on it, whatever is changed.
     """
+    from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.performance import planning
     from jaxtrain.performance.targets import parse_target
 
     target = parse_target(arguments.target, arguments.nodes)
     if arguments.price is not None and arguments.price < 0:
         raise UserError(f"--price {arguments.price}: expected 0 or more")
+    if arguments.trust:
+        trust_pretrained(arguments.overrides)
     planning.carry_out(
         arguments.overrides,
         target,

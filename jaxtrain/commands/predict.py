@@ -51,6 +51,9 @@ class Arguments:
     features: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
     calibrated: bool = False
+    # Load the parts of your own (code) that the folder names: their files are shown,
+    # and compared with the recorded digests.
+    trust: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
 
@@ -67,9 +70,12 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     from jaxtrain.inference import predict
     from jaxtrain.inference.found import find
     from jaxtrain.inference.load import load_model
+    from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
 
     found = find(arguments.images)
+    if arguments.trust:
+        trust(arguments.workdir)
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
     wanted = _wanted(arguments, model)
@@ -151,7 +157,8 @@ def _sinks(
             path = arguments.features
             opened.append(sinks.features(path, len(names), width, renames))
         if arguments.explain is not None:
-            opened.append(sinks.overlays(arguments.explain, names, renames))
+            classes = model.class_names or ()
+            opened.append(sinks.overlays(arguments.explain, names, classes, renames))
         yield [stack.enter_context(one) for one in opened]
 
 

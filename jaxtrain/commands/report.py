@@ -25,6 +25,9 @@ class Arguments:
     out: Path | None = None
     # Lay these runs beside it, on one page.
     compare: tuple[Path, ...] = ()
+    # Load the parts of your own (code) that the folder names: their files are shown,
+    # and compared with the recorded digests.
+    trust: bool = False
     # What predicts examples; auto: what JAX finds, but never the CPU of a machine with
     # a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
@@ -37,6 +40,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
       UserError: a folder holds no run, the page cannot be written, or options do not
         fit together.
     """
+    from jaxtrain.inference.trust import trust
     from jaxtrain.records.workdir import REPORT, write_bytes
     from jaxtrain.report.history import read_history
 
@@ -45,7 +49,13 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
             f"--platform {arguments.platform} has no effect with --compare, which "
             "predicts nothing: leave it out"
         )
+    if arguments.compare and arguments.trust:
+        raise UserError(
+            "--trust has no effect with --compare, which loads no code: leave it out"
+        )
     history = read_history(arguments.workdir)
+    if arguments.trust:
+        trust(arguments.workdir)
     if arguments.compare:
         name, page = COMPARISON, _comparison(history, arguments.compare)
     else:

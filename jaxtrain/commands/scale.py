@@ -34,6 +34,9 @@ class Arguments:
     out: Path | None = None
     # What to run on; auto: GPUs if there are any, else simulated devices.
     platform: Literal["auto", "cpu", "gpu"] = "auto"
+    # Load the parts of your own (code) that the folder of model.pretrained names: their
+    # files are shown, and compared with the recorded digests.
+    trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
@@ -43,9 +46,12 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     Raises:
       UserError: the config and the devices do not fit.
     """
+    from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.performance import scale
     from jaxtrain.records.workdir import make_folder
 
+    if arguments.trust:
+        trust_pretrained(arguments.overrides)
     counts = scale.parse_counts(arguments.devices)
     config = arguments.overrides
     if arguments.preset is not None:

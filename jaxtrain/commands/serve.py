@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--workdir runs/digits --port 8000"
+# Processes that decode images.
+MAX_DECODERS = 4
 NEEDED = ("starlette", "uvicorn", "python_multipart")
 
 
@@ -31,12 +34,17 @@ class Arguments:
     max_wait_ms: float = 2.0
     # Images that may wait; beyond them a request is answered with 503.
     max_waiting: int = 512
+    # Connections that one address may have open; None: half of --max-waiting.
+    max_per_client: int | None = None
     # Bytes of a request, at most.
     max_bytes: int = 2**24
     # An image of more pixels is refused.
     max_pixels: int = 2**26
     # Seconds that a request may take.
     timeout: float = 30.0
+    # Load the parts of your own (code) that the folder names: their files are shown,
+    # and compared with the recorded digests.
+    trust: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
 
@@ -50,12 +58,16 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     """
     _check(arguments)
     from jaxtrain.inference.load import load_model
+    from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
     from jaxtrain.serving.app import Service
     from jaxtrain.serving.batcher import Limits
+    from jaxtrain.serving.connections import ConnectionLimits, most_connections
     from jaxtrain.serving.server import listen, serve
 
     with listen(arguments.host, arguments.port) as socket:
+        if arguments.trust:
+            trust(arguments.workdir)
         devices.start(arguments.platform)
         model = load_model(arguments.workdir, arguments.checkpoint)
         if model.class_names is None:
@@ -70,11 +82,23 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
         )
         service = Service(
             batches=limits,
+            connections=ConnectionLimits(
+                max_per_client=_max_per_client(arguments), max_open=most_connections()
+            ),
             max_bytes=arguments.max_bytes,
             max_pixels=arguments.max_pixels,
             timeout_seconds=arguments.timeout,
+            num_decoders=min(MAX_DECODERS, len(os.sched_getaffinity(0))),
         )
         serve(model, service, socket)
+
+
+def _max_per_client(arguments: Arguments) -> int:
+    """Return how many connections a client may have.
+
+    A request without its body holds a place: some are left to other clients.
+    """
+    return arguments.max_per_client or max(1, arguments.max_waiting // 2)
 
 
 def _check(arguments: Arguments) -> None:
@@ -85,11 +109,13 @@ def _check(arguments: Arguments) -> None:
                 f"({name} is not installed)"
             )
     counts = ("max_batch", "max_waiting", "max_bytes", "max_pixels", "timeout")
+    counts += ("max_per_client",)
     for name in counts:
+        value = getattr(arguments, name)
         # Nor "not a number", nor infinity.
-        if not 0 < getattr(arguments, name) < math.inf:
+        if value is not None and not 0 < value < math.inf:
             option = "--" + name.replace("_", "-")
-            raise UserError(f"{option} {getattr(arguments, name)}: expected above 0")
+            raise UserError(f"{option} {value}: expected above 0")
     if not 0 <= arguments.max_wait_ms < math.inf:
         raise UserError(f"--max-wait-ms {arguments.max_wait_ms}: expected 0 or more")
     if not 0 <= arguments.port < 2**16:

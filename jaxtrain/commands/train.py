@@ -39,6 +39,9 @@ class Arguments:
     process_id: int | None = None
     # Seconds to wait for the other processes at the start.
     init_timeout: float = 300.0
+    # Load the parts of your own (code) that the folder of model.pretrained names: their
+    # files are shown, and compared with the recorded digests.
+    trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
@@ -50,6 +53,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     """
     _check_rewind(arguments)
     from jaxtrain.checkpoints.orbax import newest_step
+    from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed, faults
     from jaxtrain.records.workdir import CHECKPOINTS, follow
@@ -74,6 +78,8 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
         processes=processes,
         timeouts=timeouts,
     )
+    if arguments.trust:
+        trust_pretrained(arguments.overrides)
     train(
         arguments.overrides,
         workdir,

@@ -11,11 +11,16 @@ from jaxtrain.config.checkpoint import CheckpointConfig
 from jaxtrain.config.data import DataConfig
 from jaxtrain.config.fields import (
     MAY_CHANGE_ON_RESUME,
+    allow_own,
+    changed_paths,
+    check_own,
     differences,
     from_json,
     get,
     own_parts,
+    own_references,
     paths,
+    read_config,
     replace,
     to_json,
 )
@@ -42,11 +47,16 @@ __all__ = [
     "ParallelConfig",
     "Preset",
     "TrainConfig",
+    "allow_own",
+    "changed_paths",
+    "check_own",
     "differences",
     "from_json",
     "get",
     "own_parts",
+    "own_references",
     "paths",
+    "read_config",
     "replace",
     "to_json",
 ]

@@ -1,7 +1,7 @@
 """What every section of the schema is made of: checked, frozen dataclasses."""
 
 from collections.abc import Iterable
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from jaxtrain import own
@@ -53,6 +53,12 @@ def _show_value(value: Any) -> str:
 
 
 def _show(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(_show, get_args(hint)))
+    if hint is NoneType:
+        return "None"
     return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
 
 

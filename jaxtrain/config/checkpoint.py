@@ -17,7 +17,8 @@ class CheckpointConfig(Section):
     every_minutes: float | None = None
     # Newest checkpoints kept.
     keep: int = 3
-    # Best checkpoints kept, by best_metric on the validation split.
+    # Best checkpoints kept, by best_metric on the validation split: the best of them is
+    # the model that is tested and used; 0: the last weights are.
     keep_best: int = 1
     # Keep also the checkpoints whose step is a multiple of this.
     keep_every_steps: int | None = None
@@ -25,7 +26,8 @@ class CheckpointConfig(Section):
     # accuracy.
     best_metric: str | None = None
     # Seconds from the signal to stop until the run is saved, else it ends as it is:
-    # fewer than the system grants (Kubernetes 30); None: as long as it takes.
+    # fewer than the system grants (Kubernetes 30), but at least twice what a step
+    # takes; None: as long as it takes.
     grace_seconds: float | None = 25.0
 
     def validate(self) -> None:

@@ -8,7 +8,7 @@ from jaxtrain.config.base import Options, Section
 from jaxtrain.config.names import row_of
 from jaxtrain.errors import UserError
 
-# The kinds of sources whose files `data.include` can name.
+# The kinds of sources of image files, which `data.include` can name.
 LISTABLE = ("folder:", "csv:")
 # How images are made smaller, unless the config or pretrained weights say.
 CROP_PCT: Final = 0.875
@@ -27,6 +27,9 @@ class DataConfig(Section):
     # A file that lists the images to keep, of a folder: or csv: source: their places
     # below its folder, one a line.
     include: str | None = None
+    # Whether images of a folder: or csv: source may lie outside of its folder: through
+    # links, and by absolute paths or `..` in a table.
+    allow_outside: bool = False
     # Training split, in TFDS syntax, such as train[:90%] or train+test[:100].
     train_split: str = "train"
     # Validation split; None: the set's own, else a held-out fraction of the training
@@ -108,6 +111,11 @@ class DataConfig(Section):
         if self.include is not None and not self.source.startswith(LISTABLE):
             raise UserError(
                 f"include = {self.include!r} has no effect on {self.source}, only on "
+                f"{' and '.join(LISTABLE)} sources"
+            )
+        if self.allow_outside and not self.source.startswith(LISTABLE):
+            raise UserError(
+                f"allow_outside = True has no effect on {self.source}, only on "
                 f"{' and '.join(LISTABLE)} sources"
             )
         in_0_1 = "in 0..1: those of pixel values from 0 to 255, divided by 255"

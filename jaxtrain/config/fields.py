@@ -4,12 +4,15 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from jaxtrain import own
 from jaxtrain.config.parallel import MESH_AXES
 from jaxtrain.config.root import Config
-from jaxtrain.errors import UserError
+from jaxtrain.json_files import typed
+from jaxtrain.json_files.digest import with_digest
+from jaxtrain.json_files.read import parse_object, read_json
 
 T = TypeVar("T")
 
@@ -36,11 +39,15 @@ MAY_CHANGE_ON_RESUME = (
     "train.steps_per_call",
     "train.remat",
     "train.max_bad_steps",
+    "train.eval_every_epochs",
+    "train.eval_every_steps",
+    "train.early_stop_patience",
+    "train.early_stop_metric",
     "train.metrics",
     "train.step_timeout_seconds",
 )
 # What says where the data lie: it may change, too, if they are the same data.
-WHERE_DATA_LIE = ("data.source", "data.include")
+WHERE_DATA_LIE = ("data.source", "data.include", "data.allow_outside")
 
 
 def get(config: Any, path: str) -> Any:
@@ -68,27 +75,68 @@ def paths(section: type = Config, prefix: str = "") -> list[str]:
 
 
 def to_json(config: Config) -> str:
-    """Return a config as JSON text, which `from_json` reads back."""
-    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+    """Return a config as JSON text with a digest, which `from_json` reads back."""
+    return json.dumps(with_digest(dataclasses.asdict(config)), indent=2) + "\n"
 
 
-def from_json(text: str) -> Config:
+def from_json(text: str, where: str = "config") -> Config:
     """Read back what `to_json` wrote.
 
+    Args:
+      text: of a config.
+      where: it was read from, for messages.
+
     Raises:
-      UserError: the text is not JSON, or names a field that is not known.
+      UserError: the text is damaged, is not JSON, or is no config of this version.
     """
-    try:
-        return _from_dict(Config, json.loads(text))
-    except (json.JSONDecodeError, TypeError, AttributeError) as error:
-        raise UserError(f"not a config of this version of jaxtrain: {error}") from None
+    return typed.convert(parse_object(text, where), Config, where)
+
+
+def read_config(path: Path) -> Config | None:
+    """Read a file that holds what `to_json` wrote; None: there is no file.
+
+    Raises:
+      UserError: as `from_json`, or it cannot be read.
+    """
+    return read_json(path, Config)
+
+
+def own_references(section: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """Return the path and the value of each field that names a user's own part.
+
+    Args:
+      section: A config, or a section of one.
+      prefix: What its paths begin with, such as `data.`.
+    """
+    values = [(prefix + path, get(section, path)) for path in paths(type(section))]
+    listed = [(p, v if isinstance(v, tuple) else (v,)) for p, v in values]
+    names = [(path, name) for path, some in listed for name in some]
+    return [(p, n) for p, n in names if isinstance(n, str) and own.is_own(n)]
+
+
+def allow_own(config: Config) -> None:
+    """Let the parts of a config that the user gave be loaded in this process."""
+    own.allow(name for _, name in own_references(config))
+
+
+def check_own(config: Config, *prefixes: str) -> None:
+    """Check that the own parts of a config were allowed, before anything is read.
+
+    Args:
+      config: Of a run.
+      *prefixes: Paths of the fields or sections that will be used; none means all.
+
+    Raises:
+      UntrustedError: One was not.
+    """
+    for path, name in own_references(config):
+        if not prefixes or _within(path, prefixes):
+            own.check_allowed(path, name)
 
 
 def own_parts(config: Config) -> dict[str, str]:
     """Return the digest of each file that has a part of the user's own."""
-    texts = [get(config, path) for path in paths()]
-    names = [n for text in texts for n in (text if isinstance(text, tuple) else [text])]
-    return own.digests(name for name in names if isinstance(name, str))
+    return own.digests(name for _, name in own_references(config))
 
 
 def differences(old: Config, new: Config, *, same_data: bool = False) -> list[str]:
@@ -99,9 +147,17 @@ def differences(old: Config, new: Config, *, same_data: bool = False) -> list[st
       new: the config that it is to go on with.
       same_data: both have the same data, wherever they lie.
     """
-    may_change = MAY_CHANGE_ON_RESUME + WHERE_DATA_LIE * same_data
     return [
         f"{path}: {get(old, path)!r} -> {get(new, path)!r}"
+        for path in changed_paths(old, new, same_data=same_data)
+    ]
+
+
+def changed_paths(old: Config, new: Config, *, same_data: bool = False) -> list[str]:
+    """List the fields of `differences` by their paths alone."""
+    may_change = MAY_CHANGE_ON_RESUME + WHERE_DATA_LIE * same_data
+    return [
+        path
         for path in paths()
         if get(old, path) != get(new, path) and not _within(path, may_change)
     ]
@@ -109,17 +165,3 @@ def differences(old: Config, new: Config, *, same_data: bool = False) -> list[st
 
 def _within(path: str, prefixes: Sequence[str]) -> bool:
     return any(path == p or path.startswith(p + ".") for p in prefixes)
-
-
-def _from_dict(section: type, values: dict[str, Any]) -> Any:
-    """Make a section of the values of its fields; lists become tuples."""
-    hints = get_type_hints(section)
-    arguments = {}
-    for name, value in values.items():
-        hint = hints.get(name)
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            value = _from_dict(hint, value)
-        elif isinstance(value, list):
-            value = tuple(value)
-        arguments[name] = value
-    return section(**arguments)

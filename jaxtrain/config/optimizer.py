@@ -46,6 +46,8 @@ class OptimizerConfig(Section):
     warmup_steps: int | None = None
     # Warm-up in examples.
     warmup_examples: int | None = None
+    # Warm-up as a fraction of the whole run, whatever its length.
+    warmup_fraction: float | None = None
     # First learning rate of the warm-up as a fraction of the peak; default: 0.
     warmup_factor: float | None = None
     # Last learning rate as a fraction of the peak (all schedules but constant and
@@ -92,11 +94,14 @@ class OptimizerConfig(Section):
         self._check("cycles", cycles is None or 1 < cycles <= 100, "2 to 100")
         ok = growth is None or 0.1 <= growth <= 10
         self._check("cycle_growth", ok, "0.1 to 10")
-        warmups = self.warmup_epochs, self.warmup_steps, self.warmup_examples
+        fraction = self.warmup_fraction
+        ok = fraction is None or 0 <= fraction <= 1
+        self._check("warmup_fraction", ok, "0 <= value <= 1")
+        warmups = self.warmup_epochs, self.warmup_steps, self.warmup_examples, fraction
         if self.warmup_factor is not None and not any(warmups):
             raise UserError(
                 f"warmup_factor = {self.warmup_factor} has no effect without a "
-                "warm-up: set optimizer.warmup_epochs too"
+                "warm-up: set optimizer.warmup_fraction too"
             )
         milestones = self.milestones or ()
         self._check(

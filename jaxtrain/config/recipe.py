@@ -14,7 +14,11 @@ from typing import Any, TypeVar, cast
 import tyro
 
 from jaxtrain import config as config_lib
+from jaxtrain import own
 from jaxtrain.config import Config
+from jaxtrain.config.help import answer_help, option_paths
+from jaxtrain.config.overrides import clear_replaced, given_values
+from jaxtrain.config.shorthands import check_shorthands
 from jaxtrain.errors import UserError, hint
 
 Arguments = TypeVar("Arguments")
@@ -25,7 +29,14 @@ CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Fields of `data` that mean something of one source only.
 OF_SOURCE = (
-    *("data_dir", "include", "options", "train_split", "validation_split"),
+    *(
+        "data_dir",
+        "include",
+        "allow_outside",
+        "options",
+        "train_split",
+        "validation_split",
+    ),
     *("test_split", "test_fraction", "allow_overlap"),
 )
 
@@ -56,14 +67,19 @@ def parse(
     path = _config_path(words)
     # Help without --config shows the defaults of the fields.
     config = Config() if path is None else load_config(path)
-    config = _clear_replaced(config, words)
+    config = clear_replaced(config, words)
     fields = dataclasses.fields(cast(Any, kind))
     values = {f.name: tyro.MISSING for f in fields if f.default is dataclasses.MISSING}
     # A command that can do without a recipe has a default for it.
     values |= {"overrides": config} | ({"config": path} if path else {})
-    return tyro.cli(
-        kind, args=words, default=kind(**values), prog=prog, description=description
+    default = kind(**values)
+    words = answer_help(words, default, prog=prog, description=description)
+    check_shorthands(given_values(words), option_paths(default))
+    arguments: Any = tyro.cli(
+        kind, args=words, default=default, prog=prog, description=description
     )
+    config_lib.allow_own(arguments.overrides)
+    return arguments
 
 
 def parse_of_run(
@@ -83,7 +99,7 @@ def parse_of_run(
       UserError: the config of the run cannot be read, or a value is wrong.
     """
     words = [re.sub(r"^--config\.", "--", word) for word in words]
-    given = _values(words)
+    given = given_values(words)
     # Without a run help shows the defaults, and the command tells that there is none.
     data, workdir = config_lib.DataConfig(), Path(given.get("workdir", ""))
     if is_run(workdir) and (workdir / CONFIG).is_file():
@@ -94,13 +110,16 @@ def parse_of_run(
         data = dataclasses.replace(data, source=defaults.source, **changes)
     fields = dataclasses.fields(cast(Any, kind))
     values = {f.name: tyro.MISSING for f in fields if _is_required(f)}
-    return tyro.cli(
-        kind,
-        args=words,
-        default=kind(**{**values, "data": data}),
-        prog=prog,
-        description=description,
+    default = kind(**{**values, "data": data})
+    words = answer_help(words, default, prog=prog, description=description)
+    check_shorthands(given_values(words), option_paths(default))
+    arguments: Any = tyro.cli(
+        kind, args=words, default=default, prog=prog, description=description
     )
+    # What the run's own config names is not allowed by that.
+    named = config_lib.own_references(arguments.data, "data.")
+    own.allow(name for path, name in named if path in given)
+    return arguments
 
 
 def _is_required(field: Any) -> bool:
@@ -122,12 +141,15 @@ def read_run(workdir: Path) -> Config:
     """
     path = workdir / CONFIG
     try:
-        return config_lib.from_json(path.read_text())
-    except (OSError, ValueError) as error:
+        config = config_lib.read_config(path)
+    except UserError as error:
+        raise UserError(f"--workdir {workdir}: {error}") from None
+    if config is None:
         raise UserError(
-            f"--workdir {workdir}: {path} cannot be read ({error}): give the folder of "
-            "a run"
-        ) from None
+            f"--workdir {workdir}: {path} cannot be read (there is no such file): give "
+            "the folder of a run"
+        )
+    return config
 
 
 def load_config(path: Path) -> Config:
@@ -186,43 +208,8 @@ def _is_in(module: ModuleType | None, folder: Path) -> bool:
 
 
 def _config_path(words: list[str]) -> Path | None:
-    path = _values(words).get("config")
+    path = given_values(words).get("config")
     return Path(path) if path else None
-
-
-def _clear_replaced(config: Config, words: list[str]) -> Config:
-    """Unset what an override replaces: `--train.steps` the file's `train.epochs`.
-
-    `None` replaces nothing: it unsets its own field.
-    """
-    given = {path for path, value in _values(words).items() if value != "None"}
-    for group in config_lib.ONE_OF:
-        if given & set(group):
-            old = {path: config_lib.get(config, path) for path in group}
-            named = [path for path, value in old.items() if value is not None]
-            for path in set(named) - given:
-                replacement = next(iter(given & set(group)))
-                config = _swap(config, path, replacement)
-    return config
-
-
-def _values(words: list[str]) -> dict[str, str]:
-    """Return the first word that follows each option; given twice, the last counts."""
-    values = {}
-    for word, following in zip(words, [*words, ""][1:], strict=True):
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            path = name.removeprefix("--").replace("-", "_")
-            values[path] = value if equals else following
-    return values
-
-
-def _swap(config: Config, old: str, new: str) -> Config:
-    """Unset `old` and set `new` to a placeholder: the override follows at once."""
-    section, name = old.split(".")
-    values = {name: None, new.split(".")[1]: 1}
-    changed = dataclasses.replace(getattr(config, section), **values)
-    return dataclasses.replace(config, **{section: changed})
 
 
 def _place(error: BaseException, path: Path) -> str:

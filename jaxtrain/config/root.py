@@ -25,12 +25,13 @@ ONE_OF = (
         "optimizer.warmup_epochs",
         "optimizer.warmup_steps",
         "optimizer.warmup_examples",
+        "optimizer.warmup_fraction",
     ),
 )
 
 SET_BY_FINE_TUNE = (
     *("schedule", "end_factor", "milestones", "step_factor"),
-    *("warmup_epochs", "warmup_steps", "warmup_examples"),
+    *("warmup_epochs", "warmup_steps", "warmup_examples", "warmup_fraction"),
 )
 
 

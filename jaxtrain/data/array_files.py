@@ -3,7 +3,6 @@
 import hashlib
 import math
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Protocol
@@ -15,6 +14,7 @@ from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.stores import ArrayStore, Opened
 from jaxtrain.errors import UserError
+from jaxtrain.regular_file import open_regular
 
 # Part of the machine's memory that a set may take.
 MEMORY_PART = 0.5
@@ -42,13 +42,8 @@ def opened(source: str, path: str) -> Iterator[tuple[BinaryIO, int]]:
       UserError: it cannot be opened, or is damaged.
     """
     try:
-        # A pipe would wait for somebody to write.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise Damaged("it is no regular file")
-            yield file, status.st_size
+        with open_regular(path) as file:
+            yield file, os.fstat(file.fileno()).st_size
     except UserError:
         raise
     except (Damaged, OSError, ValueError) as error:

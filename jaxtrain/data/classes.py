@@ -6,16 +6,19 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.data.image_files import listed
+from jaxtrain.data.problems import Problems
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.errors import UserError
 
 # The names of the splits that people write -> what they are called here.
 SPLITS = {
     "train": "train",
+    "training": "train",
     "validation": "validation",
     "valid": "validation",
     "val": "validation",
     "test": "test",
+    "testing": "test",
 }
 
 
@@ -64,15 +67,16 @@ def check(
         )
     trained = np.zeros(len(class_names), bool)
     trained[_present(splits["train"], labels)] = True
+    problems = Problems(source)
     for split, shards in splits.items():
         lacking = [i for i in _present(shards, labels) if not trained[i]]
         if lacking:
             names = listed(class_names[int(i)] for i in lacking)
-            raise UserError(
-                f"{source}: the {split} split has classes that the training split "
-                f"lacks: {names}; a model cannot learn them: add training images, or "
-                "take them out"
+            problems.add(
+                f"the {split} split has classes that the training split lacks: {names}",
+                "a model cannot learn them: add training images, or take them out",
             )
+    problems.check()
 
 
 def _present(shards: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:

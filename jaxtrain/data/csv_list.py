@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import classes
+from jaxtrain.data import classes, labels
 from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.image_files import (
+    OUTSIDE,
     Folder,
     ImageFileStore,
     Names,
@@ -21,10 +22,13 @@ from jaxtrain.data.image_files import (
     shown,
 )
 from jaxtrain.data.include import Include
+from jaxtrain.data.problems import Problems, UnusableError
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 
 NEEDED, OPTIONAL = ("path", "label"), ("split",)
+# Of columns; the first whose header has those that are needed.
+SEPARATORS = (",", ";", "\t")
 _NUMBER = re.compile(r"0|[1-9][0-9]*")
 
 
@@ -41,24 +45,29 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     """Open images that a table lists: the columns path, label and, if wanted, split.
 
     Raises:
-      UserError: the table cannot be read, or lists what cannot be used.
+      UserError: the table cannot be read, or lists what cannot be used; one message has
+        all of it.
     """
     source = config.source
     if not name:
         raise UserError(f"data.source = {source!r}: expected csv:FILE")
     path = os.path.expanduser(name)
-    folder = Folder(os.path.dirname(path) or ".", source)
-    include = Include(config)
-    rows = [
-        row for row in _rows(source, _text(source, path)) if include.keeps(row.path)
-    ]
+    folder = Folder(
+        os.path.dirname(path) or ".", source, allow_outside=config.allow_outside
+    )
+    include, problems = Include(config), Problems(source)
+    table = _Table(folder, problems, config.allow_outside)
+    rows = [row for row in table.rows(_text(source, path)) if include.keeps(row.path)]
+    _check_paths_differ(rows, problems)
+    sizes = [_size(folder, row, problems) for row in rows]
+    problems.check()
     include.check_all_met()
     if not rows:
         raise UserError(f"{source} lists no image{include.told}")
-    _check_paths_differ(source, rows)
+    labels.check_are_classes(source, [row.label for row in rows])
     class_names = _in_order({row.label for row in rows})
     numbers = {label: i for i, label in enumerate(class_names)}
-    labels = np.array([numbers[row.label] for row in rows], np.int32)
+    label = np.array([numbers[row.label] for row in rows], np.int32)
     split_of = np.array([row.split for row in rows])
     splits = {
         split: [np.flatnonzero(split_of == split)]
@@ -66,12 +75,11 @@ def open_csv(name: str, config: DataConfig) -> Opened:
         if split in split_of
     }
     class_names = [shown(label) for label in class_names]
-    classes.check(source, splits, labels, class_names)
-    sizes = [folder.size(row.path, where=f", line {row.line}") for row in rows]
+    classes.check(source, splits, label, class_names)
     known = (b"%b\0%b\0%b" % (r.path, _bytes(r.label), _bytes(r.split)) for r in rows)
     facts = classes.facts(class_names, digest(known, sizes))
     names = Names.join([row.path for row in rows])
-    return ImageFileStore(folder.root, names, labels, facts), splits
+    return ImageFileStore(folder.root, names, label, facts), splits
 
 
 def _text(source: str, path: str) -> str:
@@ -82,25 +90,69 @@ def _text(source: str, path: str) -> str:
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
 
-def _rows(source: str, text: str) -> Iterator[Row]:
-    """Yield the rows of a table that has a header.
+class _Table:
+    """Reads the rows of a table that has a header; what is wrong goes to `problems`."""
 
-    Raises:
-      UserError: a row cannot be read, which the message names by its line.
-    """
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = [column.strip() for column in next(reader, [])]
-        _check_header(source, header)
-        for fields in filter(None, reader):
-            if len(fields) != len(header):
-                raise ValueError(f"{len(fields)} fields, but {len(header)} columns")
-            values = dict(zip(header, fields, strict=True))
-            yield _row(reader.line_num, values)
-    except (csv.Error, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{source}, line {reader.line_num}: {error}") from None
+    def __init__(self, folder: Folder, problems: Problems, allow_outside: bool):
+        self._folder, self._problems = folder, problems
+        self._allow_outside = allow_outside
+
+    def rows(self, text: str) -> Iterator[Row]:
+        """Yield the rows that can be used.
+
+        Raises:
+          UserError: the header is no header of such a table.
+        """
+        reader = csv.reader(
+            io.StringIO(text, newline=""), strict=True, delimiter=_separator(text)
+        )
+        try:
+            header = [column.strip() for column in next(reader, [])]
+            _check_header(self._folder.source, header)
+            for fields in filter(None, reader):
+                where = f"line {reader.line_num}"
+                if len(fields) != len(header):
+                    told = f"{len(fields)} fields, but {len(header)} columns"
+                    self._problems.add(told, "give each row a field a column", where)
+                    continue
+                values = dict(zip(header, fields, strict=True))
+                try:
+                    yield self._row(reader.line_num, values)
+                except UnusableError as error:
+                    self._problems.take(error, where)
+        except csv.Error as error:
+            where = f"line {reader.line_num}"
+            self._problems.add(str(error), "the table ends there: mend it", where)
+
+    def _row(self, line: int, values: dict[str, str]) -> Row:
+        path, label = values["path"], values["label"].strip()
+        if not path or not label:
+            empty = "label" if path else "path"
+            raise UnusableError(f"the {empty} is empty", "fill it in")
+        place = self._folder.relative(os.path.normpath(os.fsencode(path)))
+        if place == b".":
+            raise UnusableError(f"{shown(path)} leads out: it is no file", "name one")
+        leaves = place.startswith((b"/", b"../")) or place == b".."
+        if leaves and not self._allow_outside:
+            raise UnusableError(
+                f"{shown(path)} leads out of the folder of the table", OUTSIDE
+            )
+        text = values.get("split", "train").strip()
+        split = SPLITS.get(text.lower())
+        if split is None:
+            known = ", ".join(dict.fromkeys(SPLITS.values()))
+            raise UnusableError(f"there is no split {shown(text)!r}", f"give {known}")
+        return Row(line, place, label, split)
+
+
+def _separator(text: str) -> str:
+    """Return what separates the columns, by the header; Excel's may be `;`."""
+    header = text.partition("\n")[0]
+    for separator in SEPARATORS:
+        columns = {column.strip().strip('"') for column in header.split(separator)}
+        if columns.issuperset(NEEDED):
+            return separator
+    return SEPARATORS[0]
 
 
 def _check_header(source: str, header: list[str]) -> None:
@@ -114,34 +166,24 @@ def _check_header(source: str, header: list[str]) -> None:
         )
 
 
-def _row(line: int, values: dict[str, str]) -> Row:
-    path, label = values["path"], values["label"].strip()
-    if not path or not label:
-        raise ValueError(f"the {'label' if path else 'path'} is empty")
-    place = os.path.normpath(os.fsencode(path))
-    if place.startswith((b"/", b"../")) or place in (b"..", b"."):
-        raise ValueError(
-            f"{shown(path)} leads out of the folder of the table: give a place in it"
-        )
-    text = values.get("split", "train").strip()
-    split = SPLITS.get(text.lower())
-    if split is None:
-        raise ValueError(f"there is no split {shown(text)!r}: expected {_known()}")
-    return Row(line, place, label, split)
+def _size(folder: Folder, row: Row, problems: Problems) -> int:
+    """Return the size of the file of a row; 0 if it is a problem."""
+    try:
+        return folder.size(row.path)
+    except UnusableError as error:
+        problems.take(error, f"line {row.line}")
+        return 0
 
 
-def _known() -> str:
-    return ", ".join(dict.fromkeys(SPLITS.values()))
-
-
-def _check_paths_differ(source: str, rows: list[Row]) -> None:
+def _check_paths_differ(rows: list[Row], problems: Problems) -> None:
     lines: dict[bytes, int] = {}
     for row in rows:
         first = lines.setdefault(row.path, row.line)
         if first != row.line:
-            raise UserError(
-                f"{source}, line {row.line}: {shown(row.path)} is in line {first} "
-                "already: list each image once"
+            problems.add(
+                f"{shown(row.path)} is in line {first} already",
+                "list each image once",
+                f"line {row.line}",
             )
 
 

@@ -4,10 +4,11 @@ Nothing is downloaded, no code of a data set is run, and no image is decoded by 
 library.
 """
 
+import contextlib
 import hashlib
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ from jaxtrain.errors import UserError
 INSTALL = "pip install -e '.[hf]'"
 # Read at once, to look at the sizes of images.
 ROWS = 1000
+# Keeps the libraries of Hugging Face off the network.
+OFFLINE = "HF_HUB_OFFLINE"
 # Files that `save_to_disk` writes.
 SAVED = ("dataset_dict.json", "state.json")
 
@@ -74,7 +77,8 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     if not name:
         raise UserError(f"data.source = {source!r}: expected hf:NAME_OR_DIR")
     library = _library(source)
-    found = _load(library, source, name)
+    with _offline():
+        found = _load(library, source, name)
     found = found if isinstance(found, dict) else {"train": found}
     found = {SPLITS.get(n, n): rows for n, rows in found.items() if len(rows)}
     if not found:
@@ -101,25 +105,50 @@ def open_hf(name: str, config: DataConfig) -> Opened:
 
 
 def _library(source: str) -> Any:
-    """Import `datasets`, which then stays off the network.
+    """Import `datasets`.
 
     Raises:
       UserError: it is not installed.
     """
-    # Read when it is imported; data workers take over the environment.
-    os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         import datasets as library
-        import huggingface_hub
-        from datasets import config
     except ImportError as error:
         raise UserError(
             f"{source} needs the library datasets ({error}): {INSTALL}"
         ) from None
-    # Somebody may have imported it before.
-    config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
-    library.disable_progress_bars()
     return library
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    """Keep the library off the network, and silent; the process goes on as before.
+
+    The library has read the variable when it was imported; its own processes read it
+    again.
+    """
+    import datasets
+    from datasets import config
+    from huggingface_hub import constants
+
+    places: tuple[Any, ...] = (config, constants)
+    before = [place.HF_HUB_OFFLINE for place in places]
+    variable = os.environ.get(OFFLINE)
+    silent = datasets.are_progress_bars_disabled()
+    os.environ[OFFLINE] = "1"
+    for place in places:
+        place.HF_HUB_OFFLINE = True
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        for place, value in zip(places, before, strict=True):
+            place.HF_HUB_OFFLINE = value
+        if variable is None:
+            del os.environ[OFFLINE]
+        else:
+            os.environ[OFFLINE] = variable
+        if not silent:
+            datasets.enable_progress_bars()
 
 
 def _load(library: Any, source: str, name: str) -> Any:

@@ -4,7 +4,6 @@ Files are data that anybody may have written: only regular ones are opened, and 
 that lies outside of the folder.
 """
 
-import errno
 import hashlib
 import os
 import stat
@@ -16,12 +15,19 @@ import numpy as np
 
 from jaxtrain.console import printable
 from jaxtrain.data.files import StoredFile
+from jaxtrain.data.problems import NUM_NAMED, UnusableError
+from jaxtrain.data.stores import Remark
 from jaxtrain.errors import UserError
+from jaxtrain.regular_file import read_bytes
 
 # More than a file of the largest image that `data.max_pixels` allows can have.
 MAX_FILE_BYTES = 2**30
-# As many are named where many are wrong.
-NUM_NAMED = 5
+# What to do about files beyond the folder of a set.
+OUTSIDE = (
+    "only files in the folder are read: copy it, name a folder that holds all, or, if "
+    "you trust what put it there, set data.allow_outside to True (--allow-outside of "
+    "new)"
+)
 
 
 def shown(name: bytes | str) -> str:
@@ -63,12 +69,17 @@ class Names:
 
 @dataclass(frozen=True)
 class ImageFileStore:
-    """Image files below `root`, and the number of the class of each."""
+    """Image files below `root`, and the number of the class of each.
+
+    Attributes:
+      remarks: what its user should know of how it was found.
+    """
 
     root: str
     names: Names
     labels: np.ndarray
     facts: Mapping[str, Any]
+    remarks: tuple[Remark, ...] = ()
 
     # They differ in size; those that are grey are read as colour.
     image_shape = (None, None, 3)
@@ -92,18 +103,20 @@ def digest(names: Iterable[bytes], sizes: Iterable[int]) -> str:
 
 
 class Folder:
-    """A folder that files are taken from, and nothing beyond it.
+    """A folder that files are taken from, and nothing beyond it unless allowed.
 
     Args:
       root: the folder; a link stands for what it leads to.
       source: as messages call the set.
+      allow_outside: whether links may lead out of it.
 
     Raises:
-      UserError: it is no folder that can be read.
+      UserError: it is no folder.
     """
 
-    def __init__(self, root: str, source: str):
+    def __init__(self, root: str, source: str, *, allow_outside: bool = False):
         self.source, self.root = source, root
+        self._allow_outside = allow_outside
         self._real = os.path.realpath(os.fsencode(root))
         self._real_folders: dict[bytes, bytes] = {}
         if not os.path.isdir(self._real):
@@ -111,72 +124,82 @@ class Folder:
             raise UserError(f"{source}: {shown(root)} {what}, seen from {os.getcwd()}")
 
     def entries(self, name: bytes) -> list[os.DirEntry[bytes]]:
-        """Return what a folder holds, hidden things left out, in the order of names.
+        """Return what a folder holds, in the order of names.
 
         Raises:
-          UserError: it cannot be read.
+          UnusableError: it cannot be read.
         """
         path = os.path.join(self._real, name) if name else self._real
         try:
             with os.scandir(path) as found:
-                kept = [entry for entry in found if not entry.name.startswith(b".")]
+                return sorted(found, key=lambda entry: entry.name)
         except OSError as error:
-            raise UserError(
-                f"{self.source}: cannot read the folder {shown(path)} "
-                f"({error.strerror})"
+            raise UnusableError(
+                f"cannot read the folder {shown(path)} ({error.strerror})",
+                "give yourself the right to read it",
             ) from None
-        return sorted(kept, key=lambda entry: entry.name)
 
-    def size(
-        self, name: bytes, entry: os.DirEntry[bytes] | None = None, where: str = ""
-    ) -> int:
+    def size(self, name: bytes, entry: os.DirEntry[bytes] | None = None) -> int:
         """Return the size of a file in bytes.
 
         Args:
           name: its place in the folder.
           entry: of that name, if it was listed.
-          where: for messages, where the name was found.
 
         Raises:
-          UserError: it lies elsewhere, is not there, or is no regular file.
+          UnusableError: it lies elsewhere, is not there, or is no regular file.
         """
         if entry is None or entry.is_symlink():
-            self._check_inside(name, where)
+            self._check_inside(name)
         path = os.path.join(self._real, name)
         try:
             status = os.stat(path) if entry is None else entry.stat()
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{self.source}{where}: {shown(name)}: {reason}") from None
+            raise _missing(name, error) from None
         if not stat.S_ISREG(status.st_mode):
-            raise UserError(f"{self.source}{where}: {shown(name)} is no regular file")
+            raise UnusableError(
+                f"{shown(name)} is no regular file", "take it out of the set"
+            )
         return status.st_size
 
     def is_folder(self, name: bytes, entry: os.DirEntry[bytes]) -> bool:
-        """Tell whether an entry is a folder.
+        """Whether an entry is a folder.
 
         Raises:
-          UserError: it is one that lies elsewhere.
+          UnusableError: it is one that lies elsewhere.
         """
         try:
             found = entry.is_dir()
         except OSError as error:  # A link to itself.
-            raise UserError(f"{self.source}: {shown(name)}: {error.strerror}") from None
+            raise _missing(name, error) from None
         if found and entry.is_symlink():
             self._check_inside(name)
         return found
 
-    def _check_inside(self, name: bytes, where: str = "") -> None:
+    def identity(self, name: bytes) -> tuple[int, int]:
+        """Return what tells a folder from all others, by whatever path it is met."""
+        status = os.stat(os.path.join(self._real, name))
+        return status.st_dev, status.st_ino
+
+    def relative(self, path: bytes) -> bytes:
+        """Return an absolute path as seen from the folder, if it lies in it."""
+        for root in (os.path.abspath(os.fsencode(self.root)), self._real):
+            inside = path.removeprefix(os.path.join(root, b""))
+            if inside != path:
+                return inside
+        return path
+
+    def _check_inside(self, name: bytes) -> None:
+        if self._allow_outside:
+            return
         try:
             real = self._follow(name)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{self.source}{where}: {shown(name)}: {reason}") from None
+            raise _missing(name, error) from None
         if not real.startswith(os.path.join(self._real, b"")):
-            raise UserError(
-                f"{self.source}{where}: {shown(name)} leads to {shown(real)}, outside "
-                f"of {shown(self.root)}: only files in there are read; copy it, or "
-                "name a folder that holds both"
+            raise UnusableError(
+                f"{shown(name)} leads to {shown(real)}, outside of {shown(self.root)}",
+                OUTSIDE,
             )
 
     def _follow(self, name: bytes) -> bytes:
@@ -191,24 +214,15 @@ class Folder:
         return path
 
 
+def _missing(name: bytes, error: Exception) -> UnusableError:
+    reason = getattr(error, "strerror", None) or error
+    return UnusableError(f"{shown(name)}: {reason}", "mend it, or take it out")
+
+
 def read_file(path: bytes) -> bytes | OSError:
     """Return what a file holds, or why it cannot be read."""
     try:
-        # A pipe would wait for somebody to write.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb", buffering=0) as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return OSError(errno.EINVAL, "it is no regular file")
-            if status.st_size > MAX_FILE_BYTES:
-                told = f"its {status.st_size} bytes are more than {MAX_FILE_BYTES}"
-                return OSError(errno.EFBIG, told)
-            # No more than there is: the memory is taken before it is read.
-            parts, left = [], status.st_size + 1
-            while left > 0 and (part := file.read(left)):
-                parts.append(part)
-                left -= len(part)
-            return b"".join(parts)
+        return read_bytes(path, MAX_FILE_BYTES)
     except OSError as error:
         # Pickled with the batch; only the reason is asked for.
         return OSError(error.errno, error.strerror)

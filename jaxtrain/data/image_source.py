@@ -11,7 +11,7 @@ import numpy as np
 from jaxtrain.data import canvas, files, images, memory
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.images import FIT, Box, Fit
-from jaxtrain.data.stores import Images, Store
+from jaxtrain.data.stores import Images, Remark, Store, remarks_of
 from jaxtrain.errors import UserError
 
 # Second half of the key that chooses what takes the place of an unreadable image.
@@ -56,6 +56,11 @@ class ImageSource:
     @property
     def facts(self) -> Mapping[str, Any]:
         return self.store.facts
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What the store says of how it was found."""
+        return remarks_of(self.store)
 
     @property
     def has_files(self) -> bool:

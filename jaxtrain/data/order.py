@@ -46,8 +46,9 @@ class DataOrder:
         The last `num_examples % batch_size` of each epoch's order are left out.
         """
         epoch, place = self.epoch(step), step % self._steps
-        order = epoch_order(self.seed, epoch, self.num_examples)
-        if self.groups is not None:
+        if self.groups is None:
+            order = epoch_order(self.seed, epoch, self.num_examples)
+        else:
             order = self._balanced(epoch)
         size = self.batch_size // self.repeats
         return np.repeat(order[place * size : (place + 1) * size], self.repeats)
@@ -83,7 +84,8 @@ class DataOrder:
         # Several threads ask, and hold on to what they got.
         order = self._cache.get(epoch)
         if order is None:
-            order = self._make_balanced(epoch)
+            make = self._make_balanced if self.repeats == 1 else self._make_repeated
+            order = make(epoch)
             self._cache.clear()
             self._cache[epoch] = order
         return order
@@ -111,9 +113,30 @@ class DataOrder:
             first = epoch * len(taken)
             cycle, place = np.divmod(first + np.arange(len(taken)), len(members))
             for number in np.unique(cycle):
-                draws = np.random.Philox(
-                    key=[self.seed, BALANCE_STREAM + group], counter=[0, 0, 0, number]
-                ).random_raw(len(members))
                 mine = cycle == number
-                order[taken[mine]] = members[np.argsort(draws)][place[mine]]
+                order[taken[mine]] = self._shuffled(group, number)[place[mine]]
         return order
+
+    def _make_repeated(self, epoch: int) -> np.ndarray:
+        """Return the balanced examples of an epoch, each of which is then repeated.
+
+        Only these are drawn: of a longer order, cut off, groups and examples would be
+        left out at random. The draws of all epochs are numbered; the groups take turns,
+        and so do the examples of a group, in one order. So any number of draws in a row
+        has every group, and of a group every example, equally often (within one).
+        """
+        num = self._steps * (self.batch_size // self.repeats)
+        turn, group = np.divmod(epoch * num + np.arange(num), len(self._members))
+        places = epoch_order(self.seed, epoch, num)
+        order = np.empty_like(places)
+        for number, members in enumerate(self._members):
+            mine = group == number
+            some = self._shuffled(number, 0)[turn[mine] % len(members)]
+            order[places[mine]] = some
+        return order
+
+    def _shuffled(self, group: int, cycle: int) -> np.ndarray:
+        """Return the examples of a group in the order of one of their cycles."""
+        key, members = [self.seed, BALANCE_STREAM + group], self._members[group]
+        draws = np.random.Philox(key=key, counter=[0, 0, 0, cycle])
+        return members[np.argsort(draws.random_raw(len(members)))]

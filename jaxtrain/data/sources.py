@@ -20,6 +20,7 @@ from jaxtrain.data import images
 from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
+from jaxtrain.data.guess import guess_source
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import ImageSource, Unreadable
@@ -228,6 +229,11 @@ def open_store(config: DataConfig) -> Opened:
         return _open_own(config)
     kind, _, name = config.source.partition(":")
     if kind not in SOURCES:
+        meant = guess_source(config.source)
+        if meant is not None:
+            raise UserError(
+                f"data.source = {config.source!r} has no kind: write {meant}"
+            )
         forms = ", ".join(row.form for row in SOURCES.values())
         raise UserError(
             f"data.source = {config.source!r}: expected {forms} or {own.FORMS}"
@@ -235,6 +241,12 @@ def open_store(config: DataConfig) -> Opened:
         )
     check_no_options("data", config.source, config.options)
     return SOURCES[kind].open(name, config)
+
+
+def complete(text: str) -> str:
+    """Return a source in full: a path alone stands for a folder or a file of images."""
+    known = text.partition(":")[0] in SOURCES or own.is_own(text)
+    return text if known else guess_source(text) or text
 
 
 def _open_own(config: DataConfig) -> Opened:

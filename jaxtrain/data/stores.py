@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -17,11 +17,26 @@ from jaxtrain.errors import UserError
 Images = np.ndarray | Sequence[np.ndarray] | Sequence[StoredFile]
 
 
+class Remark(NamedTuple):
+    """What a user should know of how a set was found, such as files passed over.
+
+    Attributes:
+      title: a few words, such as `passed over`.
+      text: the rest of the sentence.
+      serious: whether images are left out, or may be labelled otherwise than meant.
+    """
+
+    title: str
+    text: str
+    serious: bool
+
+
 class Store(Protocol):
     """A set as stored; height and width are None where images differ in size.
 
     A store whose images lie in memory, or are mapped there, may say so, `in_memory`:
-    one thread then copies them faster than several.
+    one thread then copies them faster than several. One that has passed over files may
+    have `remarks`, as `remarks_of` returns them.
 
     What its targets mean, and which facts there are to know of them, such as
     `num_classes` and `class_names`, is between the store and the task.
@@ -42,6 +57,11 @@ class Store(Protocol):
         The targets are an array (n, ...), or a pytree of them.
         """
         ...
+
+
+def remarks_of(store: Store) -> tuple[Remark, ...]:
+    """Return what a store says of how it was found; most have nothing to say."""
+    return getattr(store, "remarks", ())
 
 
 # A set: a store of all its examples, and which of them each split has.

@@ -11,7 +11,7 @@ from jaxtrain.data import files
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.sources import open_store
-from jaxtrain.data.stores import Store
+from jaxtrain.data.stores import Remark, Store, remarks_of
 from jaxtrain.errors import UserError
 
 # Images whose headers are read, and those of them that are decoded.
@@ -32,6 +32,7 @@ class Survey:
       colour: whether any of those shows colours.
       num_unreadable: of those looked at.
       num_classes: as the set tells it; None: it does not.
+      remarks: what the set says of how it was found.
     """
 
     counts: Mapping[str, int]
@@ -41,6 +42,7 @@ class Survey:
     colour: bool
     num_unreadable: int
     num_classes: int | None
+    remarks: tuple[Remark, ...] = ()
 
 
 def survey(config: DataConfig) -> Survey:
@@ -84,6 +86,7 @@ def survey(config: DataConfig) -> Survey:
         colour=num_colour > 0,
         num_unreadable=num_unreadable,
         num_classes=store.facts.get("num_classes"),
+        remarks=remarks_of(store),
     )
 
 

@@ -5,8 +5,9 @@ TensorFlow is needed and nothing downloaded. `tfds_prepare.py` prepares them.
 """
 
 import contextlib
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +15,17 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
+from jaxtrain.data.image_files import shown
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.regular_file import read_text
 
 # Read at any place, as the global shuffle needs; TFDS's default, tfrecord, is not.
 FILE_FORMAT = "array_record"
 INSTALL = "pip install -e '.[tfds-prepare]'"
+# Files that describe a set, and under what keys its versions name classes.
+DESCRIPTIONS = ("features.json", "dataset_info.json")
+CLASS_KEYS = ("pythonClassName", "python_class_name", "type")
 CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 LABEL_CHUNK = 8192
@@ -141,16 +147,61 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
     """Return TFDS's builder of a set as it is prepared, or None if it is not.
 
     Raises:
-      UserError: the name is not known.
+      UserError: the name is not known, or the set names code.
     """
     from tensorflow_datasets.core import read_only_builder
+    from tensorflow_datasets.core.utils import error_utils
 
-    folder = data_folder(data_dir)
-    # Raised if the name cannot be parsed, or there are no such files.
-    with contextlib.suppress(ValueError):
-        return read_only_builder.builder_from_files(name, data_dir=folder)
-    _check_known(name)
-    return None
+    folder, found = data_folder(data_dir), None
+    # Raised if the name cannot be parsed. It collects hints only within a context.
+    with (
+        contextlib.suppress(ValueError),
+        error_utils.reraise_with_context(ValueError),
+    ):
+        found = read_only_builder._find_builder_dir(name, data_dir=folder)
+    if found is None:
+        _check_known(name)
+        return None
+    for file in DESCRIPTIONS:
+        _check_features(f"tfds:{name}", os.path.join(found, file))
+    return read_only_builder.builder_from_directory(found)
+
+
+def _check_features(source: str, path: str) -> None:
+    """Check that a set is described by classes of TFDS alone: it would import others.
+
+    Raises:
+      UserError: it is not, or its description cannot be read.
+    """
+    try:
+        classes = list(_classes(json.loads(read_text(path))))
+    except FileNotFoundError:
+        return  # What is missing is told by what needs it.
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"{source}: {path} cannot be read ({error}): prepare the set again"
+        ) from None
+    for name in classes:
+        if "." in name and not name.startswith("tensorflow_datasets."):
+            raise UserError(
+                f"{source}: {path} names the class {shown(name)}, which is code of "
+                "the data set: only features of TFDS itself are read"
+            )
+
+
+def _classes(described: Any) -> Iterator[str]:
+    """Yield the classes that a description names, in any depth, also in nested JSON."""
+    if isinstance(described, str) and described.lstrip()[:1] in ("{", "[", '"'):
+        with contextlib.suppress(ValueError):
+            yield from _classes(json.loads(described))
+    elif isinstance(described, list):
+        for value in described:
+            yield from _classes(value)
+    elif isinstance(described, dict):
+        for key, value in described.items():
+            if key in CLASS_KEYS and isinstance(value, str):
+                yield value
+            yield from _classes(value)
 
 
 def check_format(name: str, builder: Any) -> None:

@@ -1,7 +1,6 @@
 """An evaluation: all that is told of what was asked for, as one dict."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -34,17 +33,15 @@ def evaluate(
     model: TrainedModel,
     config: Config,
     data: DataConfig,
-    workdir: Path,
     asked: Asked,
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Evaluate a model; the temperature that is fitted is written into `workdir`.
+    """Evaluate a model; nothing is written.
 
     Args:
       model: of the run.
       config: of the run.
       data: the images, the run's or others.
-      workdir: of the run.
       asked: what is wanted.
       tell: takes lines on what takes long.
 
@@ -72,7 +69,6 @@ def evaluate(
     if classes:
         result["calibration"] = calibration.calibration(found.kept["scores"])
     if fitted is not None:
-        temperature.write(workdir, fitted)
         after = calibration.calibration(found.kept["divided"])
         result["temperature"] = {**vars(fitted), "calibration": after}
     if other is not None:

@@ -1,15 +1,15 @@
 """Errors on corrupted images, and what they come to."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS, Corruption
 from jaxtrain.evaluation.corruptions.levels import SEVERITIES, levels
+from jaxtrain.json_files.read import read_json
 
 # Mean errors of AlexNet on ImageNet-C, over the severities, in the order of
 # `CORRUPTIONS`: what the authors divide by (github.com/hendrycks/robustness).
@@ -47,22 +47,39 @@ def measure(
     }
 
 
+class CorruptionErrors(TypedDict):
+    """The errors at each severity by corruption, and the table of severities."""
+
+    errors: dict[str, list[float]]
+    table: str
+
+
+class BaselineFile(TypedDict):
+    """What is needed of another evaluation."""
+
+    corruptions: CorruptionErrors
+
+
 def read_baseline(path: Path, table: str) -> dict[str, float]:
     """Return the mean error of each corruption of another evaluation.
 
     Raises:
       UserError: it has none, or of images of another size.
     """
+    make = "make one with main.py evaluate --corruptions --out FILE"
     try:
-        found = json.loads(path.read_text())["corruptions"]
-        errors = {n: float(np.mean(found["errors"][n])) for n in CORRUPTIONS}
-        other = found["table"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        values = read_json(path, BaselineFile, advice=make)
+    except UserError as error:
         raise UserError(
-            f"--baseline {path}: no evaluation with corruptions can be read there "
-            f"({type(error).__name__}: {error}): make one with main.py evaluate "
-            "--corruptions --out FILE"
+            f"--baseline: no evaluation with corruptions can be read: {error}"
         ) from None
+    if values is None:
+        raise UserError(f"--baseline {path} is not there: {make}")
+    found, other = values["corruptions"]["errors"], values["corruptions"]["table"]
+    lacking = [name for name in CORRUPTIONS if not found.get(name)]
+    if lacking:
+        raise UserError(f"--baseline {path} has no errors of {lacking[0]}: {make}")
+    errors = {name: float(np.mean(found[name])) for name in CORRUPTIONS}
     if other != table:
         raise UserError(
             f"--baseline {path} has the severities of {other}, and these images get "

@@ -6,13 +6,15 @@ stays, and so does the accuracy.
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxtrain.inference.temperature import TEMPERATURE
-from jaxtrain.records.workdir import write_json
+from jaxtrain.records.workdir import write_digested
 
 # Of 1 / temperature. A split without a mistake would have it infinite.
 BOUNDS = (1e-3, 1e3)
@@ -93,6 +95,12 @@ def _derivatives(
     return nll, slope, curvature
 
 
-def write(workdir: Path, found: Temperature) -> None:
-    """Remember a temperature in the folder of its run."""
-    write_json(workdir / TEMPERATURE, dataclasses.asdict(found))
+def write(workdir: Path, found: Mapping[str, Any]) -> None:
+    """Remember a temperature in the folder of its run.
+
+    Args:
+      workdir: of the run.
+      found: the fields of `Temperature`, and possibly others.
+    """
+    names = [field.name for field in dataclasses.fields(Temperature)]
+    write_digested(workdir / TEMPERATURE, {name: found[name] for name in names})

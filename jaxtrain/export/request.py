@@ -33,6 +33,11 @@ class Request:
     preprocessing: bool = False
     calibration: np.ndarray | None = None
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether the outputs are classes, of which the likeliest counts."""
+        return self.model.class_names is not None
+
     def program(self, *, round_kernels: bool = False) -> Program:
         """Return the function that the file holds (see `make_program`)."""
         return make_program(

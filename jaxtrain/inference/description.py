@@ -2,21 +2,27 @@
 
 import dataclasses
 import functools
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jaxtrain
 from jaxtrain.config import ModelConfig
-from jaxtrain.data.images import Fit
+from jaxtrain.data.images import FILTERS, Fit
 from jaxtrain.errors import UserError
+from jaxtrain.json_files import typed
+from jaxtrain.json_files.read import read_object
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.training import precision
 
 # In the folder of a run.
 MODEL = "model.json"
+# What to do about a damaged one.
+ANEW = (
+    "restore it from a copy, or train further with more train.epochs, which writes it "
+    "anew"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +87,8 @@ class Description:
           where: they were read from, for messages.
 
         Raises:
-          UserError: they are those of another version, or of something else.
+          UserError: they are those of another version, or of something else, or are of
+            no model that there can be.
         """
         names = {f.name for f in dataclasses.fields(cls)}
         if not isinstance(values, dict) or values.keys() != names:
@@ -93,13 +100,36 @@ class Description:
                 f"(written by {version or 'something else'}; differs in {differing}): "
                 "use the version that wrote it, or export the model again"
             )
-        try:
-            kept = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
-            }
-            return cls(**{**kept, "model": ModelConfig(**values["model"])})
-        except (TypeError, UserError) as error:
-            raise UserError(f"{where}: not a model of this version: {error}") from None
+        about = typed.convert(values, cls, where)
+        about._check(where)
+        return about
+
+    def _check(self, where: str) -> None:
+        """Check what types do not tell.
+
+        Raises:
+          UserError: a value is out of range, or does not fit the others.
+        """
+        channels, names = self.image_shape[2], self.class_names
+        expected = {
+            "image_shape": (min(self.image_shape) > 0, "sizes above 0"),
+            "num_outputs": (self.num_outputs > 0, "1 or more"),
+            "class_names": (
+                names is None or len(names) == self.num_outputs,
+                f"{self.num_outputs} names, one for each output",
+            ),
+            "mean": (len(self.mean) == channels, f"{channels}, one a channel"),
+            "std": (
+                len(self.std) == channels and min(self.std) > 0,
+                f"{channels} above 0, one a channel",
+            ),
+            "crop_pct": (0 < self.crop_pct <= 1, "above 0, up to 1"),
+            "interpolation": (self.interpolation in FILTERS, " or ".join(FILTERS)),
+        }
+        for name, (good, what) in expected.items():
+            if not good:
+                value = getattr(self, name)
+                raise UserError(f"{where}: {name} = {value!r}, expected {what}")
 
 
 def read(workdir: Path) -> Description:
@@ -109,13 +139,10 @@ def read(workdir: Path) -> Description:
       UserError: there is none, or none that this version reads.
     """
     path = workdir / MODEL
-    try:
-        values = json.loads(path.read_text())
-    except FileNotFoundError:
+    values = read_object(path, advice=ANEW)
+    if values is None:
         raise UserError(
             f"{path} is not there: give the folder of a run; one of an earlier version "
             "gets the file when it is trained further, with more train.epochs"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}): restore it") from None
+        )
     return Description.from_dict(values, str(path))

@@ -8,25 +8,49 @@ import functools
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from safetensors.numpy import save
 
+from jaxtrain import own
 from jaxtrain.checkpoints.digest import flatten
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.trained import Trained, ours
+from jaxtrain.json_files import typed
 from jaxtrain.models.weights import files, sources
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.models.weights.sources import Source
 from jaxtrain.records.whole import reported, whole
-from jaxtrain.records.workdir import write_json
+from jaxtrain.records.workdir import write_digested
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-# The key of what timm does not know in its JSON.
-OURS = "jaxtrain"
+# The key of what timm does not know in its JSON, and of the digests in it of the files
+# with parts of the user's own.
+OURS, OWN_PARTS = "jaxtrain", "own_parts"
+
+
+class Origin(TypedDict):
+    """Where an exported model comes from.
+
+    Attributes:
+      step: Step of its checkpoint; missing or None means that it was imported.
+      run: Digest of the run's config; missing or None likewise.
+      weights: Digest of the weights: see `digest`.
+    """
+
+    step: NotRequired[int | None]
+    run: NotRequired[str | None]
+    weights: str
+
+
+class Exported(TypedDict):
+    """What `config.json` holds under `OURS`; `model` is read by `Description`."""
+
+    model: dict[str, Any]
+    origin: Origin
 
 
 def write(model: TrainedModel, folder: Path) -> None:
@@ -38,7 +62,7 @@ def write(model: TrainedModel, folder: Path) -> None:
     weights = to_named(model)
     with whole("--out", folder, folder=True) as partial, reported("--out", folder):
         (partial / WEIGHTS).write_bytes(save(weights, metadata={"format": "pt"}))
-        write_json(partial / CONFIG, _config(model, weights))
+        write_digested(partial / CONFIG, _config(model, weights))
 
 
 def open_folder(folder: Path, config: Mapping[str, Any]) -> Trained:
@@ -48,17 +72,14 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Trained:
       UserError: it was written by another version, or is damaged.
     """
     place = str(folder / CONFIG)
-    own = config[OURS]
-    if not isinstance(own, dict) or not isinstance(own.get("origin"), dict):
-        raise UserError(
-            f"{place}: {OURS} is no description of a model: export it again"
-        )
-    about, origin = Description.from_dict(own.get("model"), place), own["origin"]
+    described = typed.convert(config[OURS], Exported, f"{place}: {OURS}")
+    origin = described["origin"]
+    about = Description.from_dict(described["model"], place)
     path, theirs = folder / WEIGHTS, _timm(about)
     stored = files.read(path)
 
     def read() -> Mapping[str, np.ndarray]:
-        if digest(stored) != origin.get("weights"):
+        if digest(stored) != origin["weights"]:
             raise UserError(f"{path} is not what {place} was written with")
         return stored
 
@@ -69,7 +90,7 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Trained:
         digest=functools.cache(lambda: files.digest(path)),
         read=read,
         names=theirs.names if theirs else OWN,
-        origin=origin,
+        origin={"step": None, "run": None, **origin},
     )
 
 
@@ -129,4 +150,6 @@ def _config(model: TrainedModel, weights: Mapping[str, np.ndarray]) -> dict[str,
         "model_args": arguments,
     }
     origin = {**model.origin, "weights": digest(weights)}
-    return {**config, OURS: {"model": about.to_dict(), "origin": origin}}
+    parts = own.digests([about.model.name, about.task])
+    described = {"model": about.to_dict(), "origin": origin, OWN_PARTS: parts}
+    return {**config, OURS: described}

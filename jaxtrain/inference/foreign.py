@@ -1,7 +1,6 @@
 """Weights of other libraries: a folder in timm's form, or a file alone."""
 
 import functools
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,12 @@ import numpy as np
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.config.recipe import WEIGHTS
+from jaxtrain.console import tell
 from jaxtrain.data.images import FILTERS
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained
+from jaxtrain.json_files.read import read_object
 from jaxtrain.models.weights import files
 from jaxtrain.models.weights.channels import statistics
 from jaxtrain.models.weights.identify import Identified, identify
@@ -83,7 +84,19 @@ def open_file(path: Path, wanted: ModelConfig | None) -> Trained:
     found = identify(
         _shapes(stored), str(path), library=library, hint=path.name, wanted=wanted
     )
+    if found.alternatives:
+        _warn(path, found.source.architecture, found.alternatives)
     return _trained(path, stored, found, {}, None, str(path))
+
+
+@functools.cache
+def _warn(path: Path, taken: str, others: tuple[str, ...]) -> None:
+    """Tell once that names and shapes of arrays leave other architectures open."""
+    tell(
+        f"warning: {path} is taken for {taken}; arrays of the same names and shapes "
+        f"have {', '.join(others)}, which compute something else. A name of the file "
+        f"that begins with {taken} ends this warning"
+    )
 
 
 def _shapes(stored: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
@@ -118,7 +131,7 @@ def _describe(
     if not _are(size, int) or len(size) != 3 or size[0] != found.channels:
         raise UserError(
             f"{where}: input_size = {size!r}, expected [channels, height, width], and "
-            f"the weights are of {found.channels} channel(s)"
+            f"the weights are of {counted(found.channels, 'channel')}"
         )
     if not source.takes((size[1], size[2], size[0])):
         raise UserError(
@@ -131,7 +144,8 @@ def _describe(
     std = _numbers(about, "std", std, found.channels, where)
     (crop_pct,) = _numbers(about, "crop_pct", (source.crop_pct,), 1, where)
     interpolation = about.get("interpolation") or source.interpolation
-    if interpolation not in FILTERS or about.get("crop_mode") not in (None, "center"):
+    known = isinstance(interpolation, str) and interpolation in FILTERS
+    if not known or about.get("crop_mode") not in (None, "center"):
         raise UserError(
             f"{where}: images are prepared with interpolation = {interpolation!r} and "
             f"crop_mode = {about.get('crop_mode')!r}, which would have to be "
@@ -162,7 +176,9 @@ def _numbers(
         return default
     values = value if isinstance(value, list) else [value]
     if not _are(values, (int, float)) or len(values) != num:
-        raise UserError(f"{where}: {key} = {value!r}, expected {num} number(s)")
+        raise UserError(
+            f"{where}: {key} = {value!r}, expected {counted(num, 'number')}"
+        )
     if not all(0 <= x <= 1 for x in values) or (key != "mean" and 0 in values):
         raise UserError(f"{where}: {key} = {value!r}, expected numbers in 0..1")
     return tuple(map(float, values))
@@ -178,12 +194,9 @@ def read_config(path: Path) -> dict[str, Any]:
     """Return the config.json of a model.
 
     Raises:
-      UserError: it cannot be read.
+      UserError: it is not there, cannot be read, or is damaged.
     """
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read ({error}): restore it") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{path} cannot be read: it is no JSON object")
+    config = read_object(path)
+    if config is None:
+        raise UserError(f"{path} is not there: give the folder of a model, with it")
     return config

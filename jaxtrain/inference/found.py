@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from jaxtrain.data.folder import ENDINGS
+from jaxtrain.data.formats import is_image, readable_endings
 from jaxtrain.data.image_files import Names, shown
 from jaxtrain.errors import UserError
 
@@ -81,7 +81,7 @@ def _of_word(word: str) -> list[bytes]:
 def _of_folder(path: bytes) -> list[bytes]:
     found = _images_below(path)
     if not found:
-        known = " ".join(ending.decode() for ending in ENDINGS)
+        known = " ".join(readable_endings())
         raise UserError(f"{shown(path)} holds no image: no file ends with {known}")
     return found
 
@@ -93,7 +93,7 @@ def _images_below(path: bytes) -> list[bytes]:
         found += [
             os.path.join(folder, name)
             for name in names
-            if not name.startswith(b".") and name.lower().endswith(ENDINGS)
+            if not name.startswith(b".") and is_image(name)
         ]
     return sorted(found)
 

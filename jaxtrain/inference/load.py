@@ -11,24 +11,31 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from jaxtrain import own
+from jaxtrain.checkpoints.best import best_step
 from jaxtrain.checkpoints.digest import flatten
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, ModelConfig
 from jaxtrain.config.recipe import WEIGHTS, is_run
 from jaxtrain.errors import DamagedError, UserError
-from jaxtrain.inference import description, folder, foreign, trained
+from jaxtrain.inference import description, folder, foreign, mistaken, trained
+from jaxtrain.inference import trust as trust_lib
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.models.weights import hub
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG
+from jaxtrain.regular_file import read_bytes
 
 T = TypeVar("T")
 
 
 def load_model(
-    path: str | os.PathLike[str], checkpoint: str | int = "best"
+    path: str | os.PathLike[str],
+    checkpoint: str | int = "best",
+    *,
+    trust: bool = False,
 ) -> TrainedModel:
     """Load the model that a run has trained, that was exported, or of other libraries.
 
@@ -39,12 +46,17 @@ def load_model(
         a file of weights of timm or torchvision, .safetensors or .pth; hf:OWNER/REPO.
       checkpoint: of a run: the `best` by its validation, the `latest`, or that of a
         step. Of a run that ranks none, the best is the latest.
+      trust: Whether to run the code of parts of your own that the folder names, after
+        their files were shown and compared with the recorded digests.
 
     Raises:
       UserError: there is no model that this version reads, or no such checkpoint.
       CheckpointError: the checkpoint is damaged.
     """
     text = os.fspath(path)
+    mistaken.check_is_model(text)
+    if trust:
+        trust_lib.trust(text)
     if is_run(Path(text)):
         return _newest(Path(text), checkpoint, _load_step)
     if checkpoint != "best":
@@ -68,16 +80,12 @@ def find(text: str, wanted: ModelConfig | None = None) -> Trained:
     """
     if text.startswith(hub.PREFIX):
         return _find_folder(hub.fetch(text, WEIGHTS))
+    mistaken.check_is_model(text)
     place = Path(text)
-    if is_run(Path(text)):
+    if is_run(place):
         return _newest(place, "best", _find_step)
     if place.is_dir():
         return _find_folder(place)
-    if not place.is_file():
-        raise UserError(
-            f"{place} is not there: give the folder of a run or of a model, a file of "
-            f"weights, or {hub.PREFIX}OWNER/REPO"
-        )
     # It tells more than the file alone.
     beside = place.parent / foreign.CONFIG
     if place.name in WEIGHTS and beside.is_file():
@@ -95,6 +103,7 @@ def _find_folder(place: Path, weights: tuple[str, ...] = WEIGHTS) -> Trained:
 @contextlib.contextmanager
 def _opened(workdir: Path) -> Iterator[tuple[Description, Checkpoints]]:
     about = description.read(workdir)
+    own.check_allowed("model.name", about.model.name)
     saved = Checkpoints(workdir / CHECKPOINTS, CheckpointConfig(), read_only=True)
     with contextlib.closing(saved):
         yield about, saved
@@ -159,8 +168,22 @@ def _load_step(about: Description, saved: Checkpoints, step: int) -> TrainedMode
 
 
 def _origin(saved: Checkpoints, step: int) -> dict[str, Any]:
-    config = saved.directory.parent / CONFIG
-    return {"step": step, "run": hashlib.sha256(config.read_bytes()).hexdigest()}
+    return {"step": step, "run": run_digest(saved.directory.parent)}
+
+
+def run_digest(workdir: Path) -> str:
+    """Return the SHA-256 of the config of a run, by which its models name it.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    path = workdir / CONFIG
+    try:
+        return hashlib.sha256(read_bytes(path)).hexdigest()
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}): restore it from a copy"
+        ) from None
 
 
 def _choose_step(saved: Checkpoints, steps: list[int], checkpoint: str | int) -> int:
@@ -171,8 +194,7 @@ def _choose_step(saved: Checkpoints, steps: list[int], checkpoint: str | int) ->
             "train on it again"
         )
     if checkpoint == "best":
-        best = (saved.info(steps[-1])["progress"]["best"] or {}).get("step")
-        return best if best in steps else steps[-1]
+        return best_step(saved.info(steps[-1]), steps)
     if checkpoint == "latest":
         return steps[-1]
     for step in steps:

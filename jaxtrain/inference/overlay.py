@@ -6,15 +6,18 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import colormaps
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from jaxtrain.data.image_files import Names
 from jaxtrain.inference.found import common_folder
+from jaxtrain.pages.font import fitted, font
 
 # Pixels of the shorter side, at least.
 SIDE = 224
 # How much of the colour of the map there is where it is largest.
 STRENGTH = 0.6
+# In pixels.
+CAPTION_HEIGHT, CAPTION_SIZE, CAPTION_MARGIN = 24, 14, 4
 
 
 class Overlays:
@@ -29,13 +32,16 @@ class Overlays:
         self._folder, self._names = os.fsencode(folder), names
         self._common = common_folder(names)
 
-    def write(self, index: int, pixels: np.ndarray, heat: np.ndarray) -> None:
+    def write(
+        self, index: int, pixels: np.ndarray, heat: np.ndarray, caption: str
+    ) -> None:
         """Write the picture of an image.
 
         Args:
           index: of the image.
           pixels: as the model saw it, uint8 (H, W, C).
           heat: its map (rows, columns).
+          caption: What the map explains, below the picture.
 
         Raises:
           OSError: it cannot be written.
@@ -44,15 +50,16 @@ class Overlays:
         path = os.path.join(self._folder, os.path.relpath(image, self._common))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         # Pillow's own 6 takes 11 ms, not 3, for files that are a sixth smaller.
-        draw(pixels, heat).save(os.fsdecode(path + b".png"), compress_level=1)
+        draw(pixels, heat, caption).save(os.fsdecode(path + b".png"), compress_level=1)
 
 
-def draw(pixels: np.ndarray, heat: np.ndarray) -> Image.Image:
+def draw(pixels: np.ndarray, heat: np.ndarray, caption: str = "") -> Image.Image:
     """Colour an image by a map: as it is where the map is 0, red where it is largest.
 
     Args:
       pixels: uint8 (H, W, C).
       heat: (rows, columns), 0 or more.
+      caption: Below the picture, in one line; empty: there is none.
     """
     picture = Image.fromarray(np.broadcast_to(pixels[..., :3], (*pixels.shape[:2], 3)))
     factor = max(1, -(-SIDE // min(picture.size)))
@@ -63,7 +70,20 @@ def draw(pixels: np.ndarray, heat: np.ndarray) -> Image.Image:
     part = np.asarray(smooth)[..., None]
     colours = _colours()[(255 * part[..., 0]).astype(np.uint8)]
     image = np.asarray(picture.resize(size, Image.Resampling.NEAREST), np.float32)
-    return Image.fromarray((image + STRENGTH * part * (colours - image)).astype("u1"))
+    coloured = (image + STRENGTH * part * (colours - image)).astype("u1")
+    return _with_caption(Image.fromarray(coloured), caption)
+
+
+def _with_caption(picture: Image.Image, caption: str) -> Image.Image:
+    if not caption:
+        return picture
+    width, height = picture.size
+    whole = Image.new("RGB", (width, height + CAPTION_HEIGHT), "white")
+    whole.paste(picture)
+    words = fitted(caption, width - 2 * CAPTION_MARGIN, CAPTION_SIZE)
+    place = CAPTION_MARGIN, height + CAPTION_MARGIN
+    ImageDraw.Draw(whole).text(place, words, "black", font(CAPTION_SIZE))
+    return whole
 
 
 @functools.cache

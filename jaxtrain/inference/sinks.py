@@ -4,7 +4,7 @@ They get their names when `renames` ends, which all of them share.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,10 @@ def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[S
 
 
 @contextlib.contextmanager
-def overlays(path: Path, names: Names, renames: ExitStack) -> Iterator[Sink]:
-    """Write pictures into the folder of `--explain`."""
+def overlays(
+    path: Path, names: Names, class_names: Sequence[str], renames: ExitStack
+) -> Iterator[Sink]:
+    """Write pictures into the folder of `--explain`, with class and probability."""
     partial = renames.enter_context(whole("--explain", path, folder=True))
     drawn = Overlays(partial, names)
 
@@ -61,7 +63,10 @@ def overlays(path: Path, names: Names, renames: ExitStack) -> Iterator[Sink]:
         with reported("--explain", path):
             for i, heat in enumerate(batch.found["map"]):
                 if batch.errors[i] is None:
-                    drawn.write(batch.start + i, batch.pixels[i], heat)
+                    number, prob = batch.found["index"][i, 0], batch.found["prob"][i, 0]
+                    # The probability first: a long name is cut.
+                    caption = f"{100 * prob:.1f}% {class_names[number]}"
+                    drawn.write(batch.start + i, batch.pixels[i], heat, caption)
 
     yield write
 

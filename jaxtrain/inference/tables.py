@@ -4,9 +4,10 @@ import csv
 import importlib.util
 import json
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 from jaxtrain.errors import UserError
+from jaxtrain.inference.cells import to_cell
 from jaxtrain.records.workdir import finite
 
 # Of a row group of Parquet: enough to be read fast.
@@ -30,33 +31,25 @@ class Table(Protocol):
 
 
 class CsvTable:
-    """Comma-separated values under their names, UTF-8; None is nothing."""
+    """Comma-separated values under their names, UTF-8; None is nothing.
+
+    Texts are written so that no spreadsheet computes them (see `cells`).
+    """
 
     def __init__(self, path: Path, columns: Columns):
         self._file = path.open("w", encoding="utf-8", newline="")
-        rows = csv.DictWriter(_Lines(self._file), columns, lineterminator="\r\n")
+        rows = csv.DictWriter(self._file, columns, lineterminator="\n")
         rows.writeheader()
         self._rows = rows
 
     def write(self, rows: list[Row]) -> None:
-        self._rows.writerows(rows)
+        self._rows.writerows(
+            {k: to_cell(v) if isinstance(v, str) else v for k, v in row.items()}
+            for row in rows
+        )
 
     def close(self) -> None:
         self._file.close()
-
-
-class _Lines:
-    """Ends lines with a line feed alone.
-
-    The module csv quotes a carriage return only if its own lines end with one, while
-    every reader takes it for the end of a line.
-    """
-
-    def __init__(self, file: TextIO):
-        self._file = file
-
-    def write(self, line: str) -> None:
-        self._file.write(line.removesuffix("\r\n") + "\n")
 
 
 class LinesTable:

@@ -1,14 +1,27 @@
 """The temperature that an evaluation has fitted to a run's logits."""
 
-import json
-import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.read import read_json
 
 # In the folder of a run.
 TEMPERATURE = "temperature.json"
+
+
+class FittedTemperature(TypedDict):
+    """What `predict` needs of the file.
+
+    Attributes:
+      temperature: Divisor of the logits.
+      step: Step of the checkpoint whose logits it was fitted to.
+      tta: Views whose mean it was fitted to; None means plain images.
+    """
+
+    temperature: float
+    step: NotRequired[int | None]
+    tta: NotRequired[str | None]
 
 
 def read(workdir: Path, origin: dict[str, Any]) -> float:
@@ -23,19 +36,19 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     """
     path = workdir / TEMPERATURE
     fit = f"python main.py evaluate --workdir {workdir} --calibrate"
+    anew = f"make it anew with {fit}"
     try:
-        values = json.loads(path.read_text())
-        temperature = float(values["temperature"])
-        if not (temperature > 0 and math.isfinite(temperature)):
-            raise ValueError(f"temperature = {temperature} is not above 0")
-    except FileNotFoundError:
+        values = read_json(path, FittedTemperature, advice=anew)
+    except UserError as error:
+        raise UserError(f"--calibrated: {error}") from None
+    if values is None:
+        raise UserError(f"--calibrated: {path} is not there: make it with {fit}")
+    temperature = values["temperature"]
+    if temperature <= 0:
         raise UserError(
-            f"--calibrated: {path} is not there: make it with {fit}"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"--calibrated: {path} cannot be read ({error!r}): make it anew with {fit}"
-        ) from None
+            f"--calibrated: {path}: temperature = {temperature}, expected a number "
+            f"above 0: {anew}"
+        )
     step = values.get("step")
     if step is not None and step != origin["step"]:
         raise UserError(
@@ -43,10 +56,10 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
             f"this is that of step {origin['step']}: give --checkpoint {step}, or "
             f"{fit} --checkpoint {origin['step']}"
         )
-    if values.get("tta") is not None:
+    views = values.get("tta")
+    if views is not None:
         raise UserError(
             f"--calibrated: {path} was fitted to the mean of several views "
-            f"({values['tta']}), and predict shows the model one: make it anew with "
-            f"{fit}"
+            f"({views}), and predict shows the model one: make it anew with {fit}"
         )
     return temperature

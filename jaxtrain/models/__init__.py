@@ -135,6 +135,7 @@ def build(
     _check_image_shape(image_shape, name, model.min_size)
     layers = Layers(policy=policy, rngs=rngs, norm_groups=norm_groups)
     made = model(image_shape, num_outputs, layers=layers, **options)
+    _check_attributes(made)
     _check_image_shape(image_shape, name, made.min_size)
     return made
 
@@ -163,6 +164,16 @@ def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
                 f"{option!r}"
             )
     return {**given, **config.options}
+
+
+def _check_attributes(model: Model) -> None:
+    """Raise UserError if a layer hides a method, such as `train`."""
+    for name, layer in vars(model).items():
+        if isinstance(layer, nnx.Module) and hasattr(type(model), name):
+            raise UserError(
+                f"model {type(model).__name__}: the layer {name!r} hides what every "
+                "model has by that name: give the layer a name of its own, in add_piece"
+            )
 
 
 def _check_image_shape(image_shape: tuple[int, int, int], name: str, size: int) -> None:

@@ -9,6 +9,7 @@ import jax
 from flax import nnx
 
 from jaxtrain.config.train import Remat
+from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import apply_beside
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.remat import Part, join
@@ -66,9 +67,18 @@ class Model(nnx.Module):
           apply: a plain function, or the method of a class such as `Head.__call__`. It
             looks up no other layers: a pipeline stage holds only those of its pieces.
           **layers: by the names that they have in checkpoints.
+
+        Raises:
+          UserError: A name is that of another layer, or of a part of `Model`.
         """
         for name, layer in layers.items():
-            assert not hasattr(self, name), f"{name} is taken"
+            if hasattr(self, name):
+                taken = any(name in piece.names for piece in self.pieces)
+                other = "another layer" if taken else "an attribute of every model"
+                raise UserError(
+                    f"model {type(self).__name__}: add_piece is given a layer "
+                    f"{name!r}, which is the name of {other}: give it a name of its own"
+                )
             setattr(self, name, layer)
         self.pieces = (*self.pieces, Piece(tuple(layers), apply))
 

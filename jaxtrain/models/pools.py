@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 
 from jaxtrain.dtypes import wide
-from jaxtrain.models.window_max import Windows, window_max
+from jaxtrain.models.window_max import Windows, block_max, window_max
 
 # Rows and columns added on each side: as many on all four, those above and below and
 # those left and right, or as many as leave 1 / stride of the image, where an odd one is
@@ -69,17 +69,15 @@ def max_pool(x: jax.Array, *, keep_rest: bool = False) -> jax.Array:
 
     An odd last row or column is left out, or has windows of its own (`keep_rest`).
 
-    Equals `nnx.max_pool(x, (2, 2), (2, 2))`, but that equal maxima share the gradient.
-    The gradient of nnx.max_pool is a select-and-scatter: without it a whole training
-    step was measured 1.7 to 2 times as fast on CPU.
+    Equals `nnx.max_pool(x, (2, 2), (2, 2))`, gradient included. The gradient of
+    nnx.max_pool is a select-and-scatter: without it a whole training step was measured
+    1.7 to 2 times as fast on CPU.
     """
     if keep_rest and (x.shape[1] % 2 or x.shape[2] % 2):
         rest: Any = ((0, 0), (0, x.shape[1] % 2), (0, x.shape[2] % 2), (0, 0))
         x = jnp.pad(x, rest, constant_values=-jnp.inf)
-    batch, height, width, channels = x.shape
-    height, width = height // 2, width // 2
-    x = x[:, : 2 * height, : 2 * width]
-    return x.reshape(batch, height, 2, width, 2, channels).max((2, 4))
+    height, width = x.shape[1] // 2, x.shape[2] // 2
+    return block_max(x[:, : 2 * height, : 2 * width])
 
 
 def max_pool_3x3(

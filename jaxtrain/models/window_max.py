@@ -8,6 +8,7 @@ from the windows around it, together with whatever reads the gradient
 """
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,14 +83,7 @@ def _forward(windows: Windows, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     lowest = jnp.array(-jnp.inf, x.dtype)
     rows, columns = ((*around, 0) for around in windows.around)
     padded = lax.pad(x, lowest, [(0, 0, 0), rows, columns, (0, 0, 0)])
-    first, *others = windows.places()
-    y = windows.gather(padded, first)
-    winner = jnp.zeros(y.shape, jnp.int8)
-    for index, place in enumerate(others, 1):
-        value = windows.gather(padded, place)
-        winner = jnp.where(y >= value, winner, jnp.int8(index))
-        y = jnp.maximum(y, value)
-    return y, winner
+    return _largest(windows.gather(padded, place) for place in windows.places())
 
 
 def _backward(windows: Windows, winner: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
@@ -103,3 +97,57 @@ def _backward(windows: Windows, winner: jax.Array, dy: jax.Array) -> tuple[jax.A
 
 
 window_max.defvjp(_forward, _backward)
+
+
+@jax.custom_vjp
+def block_max(x: jax.Array) -> jax.Array:
+    """Take the maximum of each 2x2 block; of equal values the first has the gradient.
+
+    The gradient that JAX finds of `max` compares the maxima with `x`, which a compiler
+    may compute anew for it, in a kernel that rounds otherwise: then no value equals the
+    maximum, and the gradient is lost or not finite. So XLA:CPU does at
+    `--xla_backend_optimization_level=0` (docs/decisions.md).
+
+    Args:
+      x: (batch, rows, columns, channels), of even numbers of rows and columns.
+    """
+    return _blocks(x).max((2, 4))
+
+
+def _blocks(x: jax.Array) -> jax.Array:
+    """Return (batch, rows / 2, 2, columns / 2, 2, channels)."""
+    batch, rows, columns, channels = x.shape
+    return x.reshape(batch, rows // 2, 2, columns // 2, 2, channels)
+
+
+def _block_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    blocks = _blocks(x)
+    return _largest(blocks[:, :, i, :, j] for i in (0, 1) for j in (0, 1))
+
+
+def _block_backward(winner: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    batch, rows, columns, channels = dy.shape
+    place = jnp.arange(4, dtype=jnp.int8).reshape(2, 1, 2, 1)
+    winner, dy = (a[:, :, None, :, None] for a in (winner, dy))
+    dx = jnp.where(winner == place, dy, 0)
+    return (dx.reshape(batch, 2 * rows, 2 * columns, channels),)
+
+
+block_max.defvjp(_block_forward, _block_backward)
+
+
+def _largest(values: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Return the largest of several arrays, and the number of the first that has it.
+
+    Args:
+      values: Arrays of one shape, at most 127.
+
+    Returns:
+      The elementwise maximum, and int8 indices into `values`, both of that shape.
+    """
+    y, *others = values
+    winner = jnp.zeros(y.shape, jnp.int8)
+    for index, value in enumerate(others, 1):
+        winner = jnp.where(y >= value, winner, jnp.int8(index))
+        y = jnp.maximum(y, value)
+    return y, winner

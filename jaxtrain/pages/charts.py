@@ -12,7 +12,7 @@ from jaxtrain.pages.page import text
 from jaxtrain.pages.scales import Scale, make_scale, short
 
 WIDTH, HEIGHT = 360, 210
-LEFT, RIGHT, TOP, BOTTOM = 44, 8, 8, 22
+LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 22
 # Of a line; of more points the lowest and the highest of each stretch are drawn.
 MAX_POINTS = 400
 # Of a line that has no more points each is drawn, and told where the mouse is.

@@ -5,6 +5,7 @@ What comes from data or from a user, such as names of files and classes, goes th
 """
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from jaxtrain.console import printable
@@ -37,6 +38,11 @@ def text(value: object) -> str:
     return html.escape(printable(str(value)))
 
 
+def breakable(value: object) -> str:
+    """Return a name, plain text, whose lines break after its signs, not in a word."""
+    return "<wbr>".join(map(text, re.split(r"(?<=[/_.:-])(?=[^/_.:-])", str(value))))
+
+
 def facts(pairs: Mapping[str, object]) -> str:
     """Return names and values, plain text both, as a card."""
     items = (
@@ -67,6 +73,8 @@ def table(
     head: Sequence[object],
     rows: Iterable[Sequence[str]],
     numbers: Iterable[int] = (),
+    *,
+    pinned: bool = False,
 ) -> str:
     """Return a table that is scrolled by itself where it is too wide.
 
@@ -74,7 +82,9 @@ def table(
       head: plain text.
       rows: cells, HTML.
       numbers: the columns whose cells are numbers.
+      pinned: Whether the first column stays where it is when the others are scrolled.
     """
+    frame = "wide pinned" if pinned else "wide"
     kinds = [' class="number"' if i in set(numbers) else "" for i in range(len(head))]
     top = "".join(
         f"<th{k}>{text(name)}</th>" for k, name in zip(kinds, head, strict=True)
@@ -86,7 +96,7 @@ def table(
         for row in rows
     )
     return (
-        f'<div class="wide"><table><thead><tr>{top}</tr></thead>'
+        f'<div class="{frame}"><table><thead><tr>{top}</tr></thead>'
         f"<tbody>{lines}</tbody></table></div>"
     )
 
@@ -98,7 +108,12 @@ def bar(share: float) -> str:
 
 
 def figure(
-    picture: str | None, lines: Sequence[str], *, tiny: bool, kind: str = ""
+    picture: str | None,
+    lines: Sequence[str],
+    *,
+    tiny: bool,
+    kind: str = "",
+    zoom: bool = False,
 ) -> str:
     """Return a picture with its caption.
 
@@ -106,10 +121,16 @@ def figure(
       picture: its address, of our own making; None: there is none.
       lines: of the caption, HTML.
       tiny: show its pixels, larger than they are.
-      kind: a class of the style; empty: none.
+      kind: classes of the style; empty: none.
+      zoom: Whether a click shows the picture as large as the window, another one as it
+        was.
     """
     mark = ' class="tiny"' if tiny else ""
     frame = f'<img alt="" src="{picture}"{mark}>' if picture else "no picture"
+    if picture and zoom:
+        # Without a script: the style looks whether it is checked.
+        box = '<input type="checkbox" aria-label="enlarge">'
+        frame = f'<label class="zoom">{box}{frame}</label>'
     told = f' class="{kind}"' if kind else ""
     return (
         f'<figure{told}><div class="frame">{frame}</div>'

@@ -71,6 +71,17 @@ figcaption {
   font-size: .76rem; line-height: 1.35; margin-top: .35rem; overflow-wrap: anywhere;
 }
 figcaption b { font-weight: 600; }
+figure.large { width: 11.5rem; }
+figure.large .frame { height: 11.5rem; }
+figure.large img { width: 100%; height: 100%; object-fit: contain; }
+.zoom { display: contents; cursor: zoom-in; }
+.zoom input { position: absolute; opacity: 0; pointer-events: none; }
+.zoom input:focus-visible + img { outline: 3px solid var(--note); }
+figure .zoom input:checked + img {
+  position: fixed; inset: 0; z-index: 2; width: 100vw; height: 100vh;
+  max-width: none; max-height: none; object-fit: contain; padding: 3vmin;
+  background: var(--back); cursor: zoom-out;
+}
 table {
   border-collapse: collapse; width: 100%; margin-top: .9rem;
   font-variant-numeric: tabular-nums;
@@ -87,8 +98,22 @@ td.bars { width: 40%; }
   display: block; height: .65rem; border-radius: .2rem; background: var(--note);
   opacity: .75;
 }
-.wide { overflow-x: auto; }
+.wide {
+  overflow-x: auto; scrollbar-width: thin;
+  background:
+    linear-gradient(to right, var(--card) 30%, transparent) left / 3rem 100% local,
+    linear-gradient(to left, var(--card) 30%, transparent) right / 3rem 100% local,
+    linear-gradient(to right, var(--line), transparent) left / .8rem 100% scroll,
+    linear-gradient(to left, var(--line), transparent) right / .8rem 100% scroll,
+    var(--card);
+  background-repeat: no-repeat;
+}
 .wide th, .wide td { overflow-wrap: normal; }
+.wide th { white-space: nowrap; }
+.pinned th:first-child, .pinned td:first-child {
+  position: sticky; left: 0; background: var(--card);
+  min-width: 9rem; max-width: 15rem;
+}
 .wide td { max-width: 22rem; overflow-wrap: break-word; }
 h3 { font-size: .9rem; line-height: 1.35; margin: 0; font-weight: 600; }
 pre {
@@ -118,7 +143,6 @@ nav { margin: 1.25rem 0 0; display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; }
   display: flex; flex-wrap: wrap; gap: .1rem .9rem; font-size: .8rem;
   color: var(--soft); overflow-wrap: anywhere;
 }
-.swatch { white-space: nowrap; }
 .legend i, .swatch i {
   display: inline-block; width: .8rem; height: .2rem; border-radius: .1rem;
   background: var(--c); vertical-align: middle; margin-right: .35rem;

@@ -8,9 +8,10 @@ from typing import Literal
 
 import jax
 import pynvml
+from jax._src import xla_bridge
 
-from jaxtrain.errors import UserError
-from jaxtrain.parallel.xla_flags import xla_flags
+from jaxtrain.errors import UserError, counted
+from jaxtrain.parallel.xla_flags import set_xla_flags
 from jaxtrain.processes import distributed
 from jaxtrain.processes.distributed import Processes, Timeouts
 
@@ -29,7 +30,8 @@ def start(
 ) -> None:
     """Choose the platform, set XLA up and connect this process with the others.
 
-    Must come before JAX makes its first array.
+    Must come before JAX makes its first array; after that it checks that nothing else
+    is wanted.
 
     Args:
       platform: what to run on.
@@ -38,14 +40,13 @@ def start(
       timeouts: how long to wait for the other processes.
 
     Raises:
-      UserError: the platform is missing, JAX fell back to the CPU of a machine that
-        has an NVIDIA GPU, or not all processes came.
+      UserError: the platform is missing, JAX has started with other flags, it fell
+        back to the CPU of a machine that has an NVIDIA GPU, or not all processes came.
     """
     if platform != "auto":
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
-    value = xla_flags(flags, _expected(), os.environ)
-    if value:
-        os.environ["XLA_FLAGS"] = value
+    started = xla_bridge.backends_are_initialized()
+    set_xla_flags(flags, _expected(), os.environ, started=started)
     _enable_compilation_cache()
     if _expected() == "cpu":
         _keep_freed_memory()
@@ -62,8 +63,8 @@ def start(
     gpus = nvidia_gpus() if backend == "cpu" and not _chosen() else []
     if gpus:
         raise UserError(
-            f"this machine has {len(gpus)} NVIDIA GPU(s) ({gpus[0]}), but JAX has no "
-            "CUDA support and would train on the CPU. Install it with "
+            f"this machine has {counted(len(gpus), 'NVIDIA GPU')} ({gpus[0]}), but JAX "
+            "has no CUDA support and would train on the CPU. Install it with "
             "pip install -e '.[cuda12]' (or cuda13), or choose the CPU with "
             "--platform cpu"
         )

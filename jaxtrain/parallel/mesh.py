@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from jaxtrain.config import MESH_AXES, ParallelConfig, Preset
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 
 # The axes that a batch is split over.
 BATCH_AXES = ("data", "fsdp")
@@ -52,7 +52,8 @@ def make_stage_meshes(
         fits = [str(n) for n in range(1, len(devices) + 1) if len(devices) % n == 0]
         raise UserError(
             f"parallel.pipeline_stages = {num_stages} does not divide the "
-            f"{len(devices)} device(s) that JAX sees: {' or '.join(fits)} would fit"
+            f"{counted(len(devices), 'device')} that JAX sees: "
+            f"{' or '.join(fits)} would fit"
         )
     return [
         make_mesh(config, devices[i : i + size]) for i in range(0, len(devices), size)
@@ -99,7 +100,7 @@ def axis_sizes(config: ParallelConfig, num_devices: int) -> dict[str, int]:
         seen = "that JAX sees" if config.pipeline_stages == 1 else "of a stage"
         raise UserError(
             f"{shown or 'a mesh of one device'} (preset {config.preset}) does not fit "
-            f"the {num_devices} device(s) {seen}: the sizes must multiply to "
+            f"the {counted(num_devices, 'device')} {seen}: the sizes must multiply to "
             f"{num_devices}, and one of them may be -1, the rest"
         )
     sizes = {

@@ -1,6 +1,11 @@
 """Named sets of XLA flags for several GPUs (`parallel.xla_flags`)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
+
+from jaxtrain.errors import UserError
+
+# Values of XLA_FLAGS that this process has set -> what the user had set before.
+_before: dict[str, str] = {}
 
 # Flags of the GPU compiler, by the name of the set; jaxlib refuses to start with one
 # that it does not know.
@@ -20,6 +25,36 @@ PRESETS: dict[str, dict[str, str]] = {
         "xla_gpu_reduce_scatter_combine_threshold_bytes": str(16 * 2**20),
     },
 }
+
+
+def set_xla_flags(
+    preset: str, platform: str, environ: MutableMapping[str, str], *, started: bool
+) -> None:
+    """Set XLA_FLAGS for a run, in place of those of a run before in this process.
+
+    Args:
+      preset: A name of `PRESETS`.
+      platform: That JAX is going to run on.
+      environ: The environment.
+      started: Whether JAX has started its backend, which reads XLA_FLAGS once.
+
+    Raises:
+      UserError: The backend has started with other flags.
+    """
+    current = environ.get("XLA_FLAGS", "").strip()
+    own = _before.get(current, current)
+    value = xla_flags(preset, platform, {"XLA_FLAGS": own})
+    if value == current:
+        return
+    if started:
+        raise UserError(
+            f"parallel.xla_flags = {preset!r} needs XLA_FLAGS = {value!r}, but JAX has "
+            f"started in this process with {current!r}, and reads them only then: "
+            "start a new process (in a notebook: restart the kernel), or give "
+            "parallel.xla_flags as in the run before"
+        )
+    environ["XLA_FLAGS"] = value
+    _before[value] = own
 
 
 def xla_flags(preset: str, platform: str, environ: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from jaxtrain.config import Config
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel.mesh import BATCH_AXES, axis_sizes
 from jaxtrain.performance.plan import Plan
 from jaxtrain.performance.planner import Planner
@@ -31,9 +31,10 @@ def largest_batch(planner: Planner, config: Config) -> Plan:
     largest = planner.num_examples // unit
     if largest == 0:
         raise UserError(
-            f"--batch max: a batch for {num_devices} device(s) has a multiple of "
-            f"{unit} examples, and the training split has {planner.num_examples}: use "
-            "fewer devices, or a smaller parallel.batch_norm or train.accumulate_steps"
+            f"--batch max: a batch for {counted(num_devices, 'device')} has a "
+            f"multiple of {unit} examples, and the training split has "
+            f"{planner.num_examples}: use fewer devices, or a "
+            "smaller parallel.batch_norm or train.accumulate_steps"
         )
 
     def attempt(num_units: int) -> Plan | None:

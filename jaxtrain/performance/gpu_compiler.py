@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import jax
 
+from jaxtrain import own
 from jaxtrain.errors import UserError
 from jaxtrain.performance.targets import Target
 
@@ -117,10 +118,11 @@ def call(function: Callable[[Any], Any], job: Any, target: Target) -> Any:
         or the process was killed.
     """
     python = find() if target.gpu is not None else Path(sys.executable)
+    asked = pickle.dumps((own.decided(), function, job))
     result = subprocess.run(
         # -P: no module of the current folder stands for one of a library.
         [str(python), "-P", "-c", f"from {__name__} import answer; answer()"],
-        input=pickle.dumps((jax.__version__, pickle.dumps((function, job)))),
+        input=pickle.dumps((jax.__version__, asked)),
         capture_output=True,
         env=environment(target),
         check=False,
@@ -147,7 +149,8 @@ def answer() -> None:
                 f"{sys.executable} has JAX {jax.__version__}, and this is JAX "
                 f"{version}, which may compile another program: {FIX}"
             )
-        function, job = pickle.loads(asked)
+        decided, function, job = pickle.loads(asked)
+        own.hand_over(decided)
         reply = ("value", function(job))
     except UserError as error:
         reply = ("error", str(error))

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 
 from jaxtrain import config as config_lib
-from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.console import tell
 from jaxtrain.parallel.devices import cache_folder
@@ -78,7 +77,7 @@ def _path(config: Config, target: Target, shapes: Any) -> Path | None:
     the user's own import.
     """
     folder = cache_folder("plans")
-    if folder is None or target.name == HERE or _has_own_parts(config):
+    if folder is None or target.name == HERE or config_lib.own_references(config):
         return None
     compiler: Any = os.sysconf("SC_PHYS_PAGES")
     if target.gpu is not None:
@@ -92,12 +91,6 @@ def _path(config: Config, target: Target, shapes: Any) -> Path | None:
     parts = [text, str(target), str(compiler), variables, repr(shapes)]
     digest = hashlib.sha256(repr([*parts, jax.__version__, _package()]).encode())
     return folder / f"{digest.hexdigest()}.json"
-
-
-def _has_own_parts(config: Config) -> bool:
-    values = [config_lib.get(config, path) for path in config_lib.paths()]
-    names = [n for v in values for n in (v if isinstance(v, tuple) else [v])]
-    return any(isinstance(name, str) and own.is_own(name) for name in names)
 
 
 @cache

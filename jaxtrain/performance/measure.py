@@ -17,7 +17,7 @@ from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.preprocess import IMAGE_SIZE, told_size
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.performance import collectives
 from jaxtrain.run.programs import make_programs
@@ -76,7 +76,8 @@ def measure(config: Config, platform: devices.Platform, *, timed: bool) -> Measu
             raise
         raise UserError(
             f"data.batch_size = {config.data.batch_size} needs more memory than "
-            f"{jax.device_count()} device(s) have: use a smaller one, or more devices"
+            f"{counted(jax.device_count(), 'device')} can hold: use a smaller one, "
+            "or more devices"
         ) from None
 
 

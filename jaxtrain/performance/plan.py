@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 
+from jaxtrain.checkpoints.saver import num_copies
 from jaxtrain.config import Config
 from jaxtrain.performance.bounds import Bound
 from jaxtrain.performance.facts import Facts
@@ -64,9 +65,13 @@ class Plan:
 
     @property
     def disk_bytes(self) -> int:
-        """Of the checkpoints that are kept, and one that is being written."""
-        save = self.config.checkpoint
-        return (save.keep + save.keep_best + 1) * self.facts.checkpoint_bytes
+        """What the run demands on the disk of its checkpoints: see `check_space`."""
+        return self.num_copies * self.facts.checkpoint_bytes
+
+    @property
+    def num_copies(self) -> int:
+        """Checkpoints that may lie on the disk at once."""
+        return num_copies(self.config.checkpoint, self.timetable.total_steps)
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
         """Return what plan.json holds; `price` is that of a device and an hour."""

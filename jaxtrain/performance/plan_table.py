@@ -1,9 +1,11 @@
 """A plan as a person reads it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rich.table import Table
 
+from jaxtrain.checkpoints.saver import num_copies
 from jaxtrain.console import Console
 from jaxtrain.data.loader import PUT_AHEAD
 from jaxtrain.performance.bounds import (
@@ -163,9 +165,11 @@ def _assumptions(plan: Plan) -> Mapping[str, str]:
 
 def _describe_host(plan: Plan) -> dict[str, str]:
     save = plan.config.checkpoint
+    more = plan.num_copies - num_copies(replace(save, keep_every_steps=None), 0)
+    every = f"{more} of every {save.keep_every_steps} steps, " if more else ""
     rows = {
         "disk": f"{_decimal(plan.disk_bytes)}: {save.keep} newest checkpoints, "
-        f"{save.keep_best} best, one being written, "
+        f"{save.keep_best} best, {every}one read back, one being written, "
         f"{_decimal(plan.facts.checkpoint_bytes)} each"
     }
     speed = plan.images_per_second

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.data.placeholder import stand_in
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel.devices import nvidia_gpus
 from jaxtrain.performance import gpu_scale
 from jaxtrain.performance.measure import Measurement, measure
@@ -64,8 +65,8 @@ def scale(
     gpus = [] if platform == "cpu" or target else _visible_gpus()
     if gpus and max(counts) > len(gpus):
         raise UserError(
-            f"--devices {max(counts)}: there are {len(gpus)} GPU(s); --platform cpu "
-            "simulates any number of devices"
+            f"--devices {max(counts)}: this machine has {counted(len(gpus), 'GPU')}; "
+            "--platform cpu simulates any number of devices"
         )
     simulated = not (gpus or target) and platform != "gpu"
     data = stand_in(config.data)
@@ -110,8 +111,8 @@ def _measure(
             return pool.submit(measure, config, platform, timed=timed).result()
         except BrokenProcessPool:
             raise UserError(
-                f"the process for {count} device(s) was killed, perhaps for want of "
-                "memory: try a smaller data.batch_size"
+                f"the process for {counted(count, 'device')} was killed, perhaps "
+                "for want of memory: try a smaller data.batch_size"
             ) from None
 
 
@@ -172,7 +173,7 @@ def describe(m: Measurement) -> str:
         speed = f"{m.images_per_second:,.0f} images/s, "
     found = ", ".join(f"{c['count']} {kind}" for kind, c in m.collectives.items())
     return (
-        f"{m.devices} device(s): {speed}state {_mb(m.state_bytes)}, peak "
+        f"{counted(m.devices, 'device')}: {speed}state {_mb(m.state_bytes)}, peak "
         f"{_mb(m.peak_bytes)}, {found or 'no collectives'}, {_mb(m.wire_bytes)} sent "
         f"(minimum {_mb(m.minimum_bytes)}) a device"
     )
@@ -204,7 +205,9 @@ def _new_process(
     os.environ.update(env)
     context = multiprocessing.get_context("spawn")
     try:
-        with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        with concurrent.futures.ProcessPoolExecutor(
+            1, context, initializer=own.hand_over, initargs=(own.decided(),)
+        ) as pool:
             yield pool
     finally:
         os.environ.clear()

@@ -10,8 +10,10 @@ import jax
 from jax._src.clusters import OmpiCluster, SlurmCluster
 
 from jaxtrain.config import MAX_SECONDS
-from jaxtrain.errors import UserError
-from jaxtrain.processes import peers, relay, rendezvous
+from jaxtrain.console import tell
+from jaxtrain.errors import StartAgainError, UserError
+from jaxtrain.processes import gloo, peers, relay, rendezvous, run_token
+from jaxtrain.processes.address import split
 
 # JAX's heartbeat, which ends a process by SIGABRT, is so much slower than ours.
 JAX_PATIENCE = 60.0
@@ -35,7 +37,7 @@ class Processes:
     local_device_ids: list[int] | None = None
 
     def __post_init__(self) -> None:
-        rendezvous.split(self.coordinator)
+        split(self.coordinator)
         if self.num < 1:
             raise UserError(f"--num-processes {self.num}: expected 1 or more")
         if not 0 <= self.index < self.num:
@@ -138,43 +140,57 @@ def start(processes: Processes | None, timeouts: Timeouts) -> None:
       timeouts: how long to wait for the others.
 
     Raises:
-      UserError: they did not come in time.
+      UserError: they did not come in time, or do not fit together.
+      StartAgainError: process 0 ended meanwhile.
     """
     if processes is None or processes.num == 1:
         return
     address, index = processes.coordinator, processes.index
-    bound, connections = rendezvous.meet(address, processes.num, index, timeouts.start)
-    link = peers.connect(index, connections, timeouts.heartbeat)
-    if index > 0:
-        address = relay.start(*rendezvous.split(address))
-    _call_directly(rendezvous.split(address)[0])
+    token = run_token.from_environment()
+    if token is None and index == 0:
+        tell(
+            f"warning: {run_token.VARIABLE} is not set: the processes are not "
+            f"authenticated, and whoever reaches {address} can take part in the run. "
+            f"Give all processes the same, such as of {run_token.HOW_TO_MAKE}"
+        )
+    met = rendezvous.meet(address, processes.num, index, timeouts.start, token)
+    host = gloo.own_host(met["peers"].values())
+    link = peers.connect(index, met["peers"], timeouts.heartbeat)
+    with relay.private_path() as path:
+        if index == 0:
+            relay.serve(path, met["jax"].values())
+        elif relay.is_ready(met["jax"][0]):
+            relay.start(path, met["jax"][0])
+        else:
+            link.explain()
+            raise StartAgainError("process 0 ended while JAX connected the processes")
+        _connect_jax(processes, f"unix:{path}", timeouts)
+    gloo.listen_at(host)
+    atexit.register(_finish, link, timeouts.shutdown)
+
+
+def _connect_jax(processes: Processes, service: str, timeouts: Timeouts) -> None:
+    """Start JAX's part, once process 0 listens at `service` or a relay leads there."""
     # It takes SIGTERM for itself; `Peers` agrees on the place to stop.
     jax.config.update("jax_enable_preemption_service", False)
+    # Of proxies, which do not concern a Unix socket.
+    jax.config.update("jax_check_proxy_envs", False)
     jax.distributed.initialize(
-        address,
+        service,
         processes.num,
-        index,
+        processes.index,
         processes.local_device_ids,
         cluster_detection_method="deactivate",
-        coordinator_bind_address=bound,
+        coordinator_bind_address=service,
         heartbeat_timeout_seconds=math.ceil(timeouts.heartbeat + JAX_PATIENCE),
         shutdown_timeout_seconds=math.ceil(timeouts.shutdown),
     )
-    atexit.register(_finish, link, timeouts.shutdown)
 
 
 def _finish(link: peers.Peers, seconds: float) -> None:
     """Wait at the end of Python for the other processes, then shut JAX's part down."""
     link.farewell(seconds)
     jax.distributed.shutdown()
-
-
-def _call_directly(host: str) -> None:
-    """Keep gRPC from calling the coordinator through a proxy, which would hang."""
-    name = "no_grpc_proxy"
-    others = os.environ.get(name) or os.environ.get("no_proxy")
-    os.environ[name] = f"{others},{host}" if others else host
-    jax.config.update("jax_check_proxy_envs", False)
 
 
 def _number(*names: str) -> int | None:

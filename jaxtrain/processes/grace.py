@@ -29,12 +29,17 @@ class Grace:
 
     Args:
       signals: that count; others are left alone.
+
+    Attributes:
+      call_seconds: What a call of the training step takes, as measured by the loop: a
+        run saves only once the device has finished the one under way.
     """
 
     def __init__(self, signals: Collection[int]):
         self._signals = signals
         self._seconds: float | None = None
         self._newest: Callable[[], int] | None = None
+        self.call_seconds = 0.0
 
     def limit(self, seconds: float | None, newest: Callable[[], int]) -> None:
         """Set how long a run may take to stop.
@@ -44,6 +49,16 @@ class Grace:
           newest: returns the last step that was saved; it may hang, as its disk does.
         """
         self._seconds, self._newest = seconds, newest
+
+    def allowed(self) -> float:
+        """Return the seconds from the first signal to the end.
+
+        Where a call takes more than half of the limit, it is twice a call: one may be
+        under way, and to save may take as long again.
+        """
+        if self._seconds is None:
+            return math.inf
+        return max(self._seconds, 2 * self.call_seconds)
 
     def start(self) -> None:
         """Start to wait for signals, in the main thread, which alone may."""
@@ -63,13 +78,16 @@ class Grace:
         with self._read:
             first = self._next()
             since = time.monotonic()
-            until = since + (math.inf if self._seconds is None else self._seconds)
+            seconds = self.allowed()
+            until = since + seconds
             again = first
             while again and time.monotonic() - since < REPEAT_SECONDS:
                 again = self._next(until)
         if again is None:
             code = 128 + (signal.SIGINT if first == signal.SIGINT else signal.SIGTERM)
             reason = f"within checkpoint.grace_seconds = {self._seconds:g}"
+            if seconds != self._seconds:
+                reason = f"within {seconds:.0f} s, twice what a step takes"
             self._leave(code, f"not saved {reason}")
         elif again:
             self._leave(1, "not saved, as a second signal came")

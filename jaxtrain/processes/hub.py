@@ -11,10 +11,13 @@ import time
 from collections import deque
 from typing import Any
 
-from jaxtrain.processes.links import Links
+from jaxtrain.processes.links import JUNK, Links
+from jaxtrain.processes.messages import TO_HUB, MessageError
 
 # For all processes to close their connections at the end.
 ANSWER_SECONDS = 2.0
+# Values of a process that wait for those of the others; each waits for one.
+MAX_WAITING = 16
 
 
 class Hub:
@@ -27,7 +30,7 @@ class Hub:
 
     def __init__(self, connections: dict[int, socket.socket], heartbeat: float):
         self._num = len(connections)
-        self._links = Links(connections, heartbeat)
+        self._links = Links(connections, TO_HUB, heartbeat)
         self._signum: int | None = None
         self._asked: dict[int, int] = {}
         self._values: list[deque[Any]] = [deque() for _ in connections]
@@ -43,19 +46,27 @@ class Hub:
     def _run(self) -> None:
         while len(self._links) and time.monotonic() < self._until:
             for index, message in self._links.poll():
-                self._handle(index, **message)
+                try:
+                    self._handle(index, **message)
+                except MessageError as error:
+                    self._links.close(index)
+                    self._say_last("lost", process=index, how=f"{JUNK} ({error})")
 
     def _handle(self, index: int, kind: str, **values: Any) -> None:
         if kind == "signal" and self._signum is None:
             self._signum = values["signum"]
             self._links.send("ask")
         elif kind == "asked":
+            if self._signum is None or index in self._asked:
+                raise MessageError("an answer to nothing")
             self._asked[index] = values["times"]
             if len(self._asked) == self._num:
                 # The place that the furthest comes to next: none has passed it.
                 at = 1 + max(self._asked.values())
                 self._links.send("stop", at=at, signum=self._signum)
         elif kind == "gather":
+            if len(self._values[index]) >= MAX_WAITING:
+                raise MessageError("more values than it waits for")
             self._values[index].append(values["value"])
             if all(self._values):
                 gathered = [told.popleft() for told in self._values]

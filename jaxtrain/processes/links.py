@@ -1,21 +1,26 @@
-"""Connections between processes that stay open: lines of JSON, and heartbeats.
+"""Connections between processes that stay open: messages, and heartbeats.
 
 When a process is killed, the system closes its connections, and the other end notices
 at once. A process that is suspended, or whose machine is gone, sends no heartbeats.
 """
 
 import contextlib
-import json
 import selectors
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from jaxtrain.processes import messages
+from jaxtrain.processes.messages import Fields, MessageError
 
 # Longest pause between two beats, and wait for a line to be taken.
 BEAT_SECONDS = 1.0
 SEND_SECONDS = 5.0
+# What is told of a process that sends what is no message.
+JUNK = "sent what no process of a run sends"
 
 
 @dataclass
@@ -24,7 +29,7 @@ class _Link:
 
     socket: socket.socket
     heard: float = field(default_factory=time.monotonic)
-    rest: bytes = b""
+    rest: bytearray = field(default_factory=bytearray)
 
 
 class Links:
@@ -34,10 +39,17 @@ class Links:
 
     Args:
       connections: to be kept from now on.
+      kinds: The messages that the other ends may send.
       heartbeat: seconds of silence after which a process counts as lost.
     """
 
-    def __init__(self, connections: dict[int, socket.socket], heartbeat: float):
+    def __init__(
+        self,
+        connections: dict[int, socket.socket],
+        kinds: Mapping[str, Fields],
+        heartbeat: float,
+    ):
+        self._kinds = kinds
         self._links = {i: _Link(c) for i, c in connections.items()}
         self._heartbeat = heartbeat
         self._pause = min(BEAT_SECONDS, heartbeat / 4)
@@ -53,13 +65,13 @@ class Links:
 
     def send(self, kind: str, /, to: int | None = None, **values: Any) -> None:
         """Send a message to one process; None: to all."""
-        line = json.dumps({"kind": kind, **values}) + "\n"
+        line = messages.encode({"kind": kind, **values})
         with self._lock:
             for index, link in self._links.items():
                 if to in (None, index):
                     # If the other end has closed, `poll` will find out.
                     with contextlib.suppress(OSError):
-                        link.socket.sendall(line.encode())
+                        link.socket.sendall(line)
 
     def close(self, index: int) -> None:
         with self._lock:
@@ -72,8 +84,8 @@ class Links:
         """Wait for messages, up to the next beat.
 
         Returns:
-          From whom, and what it sent; or {"kind": "lost", "how": words}, after which
-          that connection is closed.
+          From whom, and what it sent, which was checked; or {"kind": "lost", "how":
+          words}, after which that connection is closed.
         """
         now = time.monotonic()
         if now - self._beaten >= self._pause:
@@ -104,9 +116,19 @@ class Links:
         if not data:
             return [self._lose(index, "ended without a word")]
         link.heard = time.monotonic()
-        *lines, link.rest = (link.rest + data).split(b"\n")
-        messages = [json.loads(line) for line in lines]
-        return [message for message in messages if message["kind"] != "beat"]
+        link.rest += data
+        if b"\n" not in data:
+            if len(link.rest) <= messages.MAX_BYTES:
+                return []
+            return [self._lose(index, f"{JUNK} (longer than {messages.MAX_BYTES})")]
+        *lines, link.rest = link.rest.split(b"\n")
+        found: list[dict[str, Any]] = []
+        try:
+            for line in lines:
+                found.append(messages.parse(bytes(line), self._kinds))
+        except MessageError as error:
+            found.append(self._lose(index, f"{JUNK} ({error})"))
+        return [message for message in found if message["kind"] != "beat"]
 
     def _lose(self, index: int, how: str) -> dict[str, Any]:
         self.close(index)

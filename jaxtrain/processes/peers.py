@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 from jaxtrain.console import tell
 from jaxtrain.errors import START_AGAIN
 from jaxtrain.processes.hub import ANSWER_SECONDS, Hub
-from jaxtrain.processes.links import Links
+from jaxtrain.processes.links import JUNK, Links
+from jaxtrain.processes.messages import FROM_HUB, MessageError
 
 # Seconds for a process to end by itself, once another has told that it does.
 GRACE = 3.0
@@ -45,9 +46,11 @@ class Peers:
             mine, its = socket.socketpair()
             self._hub = Hub({0: its, **connections}, heartbeat)
             connections = {0: mine}
-        self._links = Links(connections, heartbeat)
+        self._links = Links(connections, FROM_HUB, heartbeat)
         self._lock = threading.Lock()
         self._asked = 0
+        # Whether the place to stop is being agreed on.
+        self._asking = False
         self._stop_at = math.inf
         self._signum: int | None = None
         self._told = False
@@ -127,13 +130,21 @@ class Peers:
     def _watch(self) -> None:
         while len(self._links):
             for _, message in self._links.poll():
-                self._handle(**message)
+                try:
+                    self._handle(**message)
+                except MessageError as error:
+                    self._handle("lost", how=f"{JUNK} ({error})")
 
     def _handle(self, kind: str, **values: Any) -> None:
         if kind == "ask":
+            if self._asking:
+                raise MessageError("a question asked twice")
+            self._asking = True
             self._lock.acquire()  # Until the place to stop is known, nobody goes on.
             self._links.send("asked", times=self._asked)
         elif kind == "stop":
+            if not self._asking or self._stop_at < math.inf:
+                raise MessageError("a place to stop that was not asked for")
             self._stop_at, self._signum = values["at"], values["signum"]
             self._lock.release()
         elif kind == "gathered":

@@ -1,54 +1,103 @@
-"""A relay between JAX and its coordinator in process 0, which may vanish.
+"""How JAX's clients reach JAX's coordination service, which knows no authentication.
 
-JAX's client aborts its process (SIGABRT) from C++ as soon as the connection to the
-coordinator breaks, and Python cannot prevent that. So JAX talks to a relay in its own
-process, which keeps JAX's connection open when the one to the coordinator breaks.
-`peers` then ends the process in order, long before JAX's own heartbeat runs out.
+The service, in process 0, and the relays, in the others, listen at Unix sockets in
+folders that only this user may enter, and only until JAX has connected: no other
+program can reach them. What JAX sends goes over the connections that the processes made
+when they met, where each had to show the token of the run.
+
+JAX's client aborts its process (SIGABRT) from C++ as soon as its connection breaks, and
+Python cannot prevent that. A relay keeps it open when process 0 vanishes: `peers` then
+ends the process in order, long before JAX's own heartbeat runs out.
 """
 
 import contextlib
 import socket
+import tempfile
 import threading
 import time
+from collections.abc import Iterable, Iterator
 
 RETRY_SECONDS = 0.05
+# What process 0 sends once JAX's service is behind a connection.
+READY = b"\n"
+# The path of a Unix socket has at most 107 bytes.
+MAX_FOLDER = 70
 
 
-def start(host: str, port: int) -> str:
-    """Relay connections to the coordinator, for as long as the process lives.
+@contextlib.contextmanager
+def private_path() -> Iterator[str]:
+    """Make a path for a Unix socket, in a new folder that only this user may enter."""
+    long = len(tempfile.gettempdir()) > MAX_FOLDER
+    with tempfile.TemporaryDirectory(
+        prefix="jaxtrain-", dir="/tmp" if long else None, ignore_cleanup_errors=True
+    ) as folder:
+        yield f"{folder}/jax"
+
+
+def serve(path: str, connections: Iterable[socket.socket]) -> None:
+    """Pass on, in process 0, what comes from the other processes to JAX's service.
 
     Args:
-      host: where the coordinator listens, now or soon.
-      port: likewise.
-
-    Returns:
-      The address, of loopback, to connect to in its place.
+      path: Where the service listens, now or soon.
+      connections: To each of the other processes.
     """
-    listener = socket.create_server(("127.0.0.1", 0))
-    threading.Thread(target=_serve, args=(listener, (host, port)), daemon=True).start()
-    return f"127.0.0.1:{listener.getsockname()[1]}"
+    for connection in connections:
+        threading.Thread(target=_serve, args=(path, connection), daemon=True).start()
 
 
-def _serve(listener: socket.socket, address: tuple[str, int]) -> None:
+def _serve(path: str, connection: socket.socket) -> None:
     while True:
-        near = listener.accept()[0]
-        threading.Thread(target=_connect, args=(near, address), daemon=True).start()
-
-
-def _connect(near: socket.socket, address: tuple[str, int]) -> None:
-    while True:
+        service = socket.socket(socket.AF_UNIX)
         try:
-            far = socket.create_connection(address)
+            service.connect(path)
             break
         except OSError:
+            service.close()
             time.sleep(RETRY_SECONDS)  # It does not listen yet.
+    with contextlib.suppress(OSError):
+        connection.sendall(READY)
+    _relay(connection, service)
+
+
+def is_ready(connection: socket.socket) -> bool:
+    """Whether JAX's service is behind the connection to process 0, once that is known.
+
+    JAX gives a connection up after seconds without an answer, so it must not begin one
+    before. False: process 0 has ended.
+    """
+    try:
+        return connection.recv(len(READY)) == READY
+    except OSError:
+        return False
+
+
+def start(path: str, connection: socket.socket) -> None:
+    """Pass on what JAX's client, which connects once, sends to process 0.
+
+    Args:
+      path: Where to listen for it.
+      connection: To process 0.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(1)
+    threading.Thread(target=_wait, args=(listener, connection), daemon=True).start()
+
+
+def _wait(listener: socket.socket, connection: socket.socket) -> None:
+    with listener:
+        client = listener.accept()[0]
+    _relay(client, connection)
+
+
+def _relay(near: socket.socket, far: socket.socket) -> None:
+    """Pass bytes on both ways; keep the near end open when the far one breaks."""
     with near, far:
         threading.Thread(target=_pass_on, args=(far, near), daemon=True).start()
         _pass_on(near, far)
         with contextlib.suppress(OSError):
             far.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
-            # The coordinator is gone: keep JAX's side open all the same.
             while near.recv(65536):
                 pass
 

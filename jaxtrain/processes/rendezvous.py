@@ -1,31 +1,39 @@
 """Where the processes of a run meet before JAX connects them.
 
 JAX ends a process that waits in vain for the others by SIGABRT, and does not say for
-whom it waited. So process 0 first listens at the coordinator's address itself, the
-others tell it their numbers, and when all are there it lets them go on to JAX. The
-connections are kept, for `peers`.
+whom it waited. So process 0 listens at the coordinator's address, the others call it
+(see `greeting`), and when all are there it lets them go on. Each makes two connections,
+one for `peers` and one for JAX, and they are kept: nobody listens there afterwards.
 """
 
 import contextlib
-import errno
-import ipaddress
-import json
 import socket
 import time
+from collections.abc import Iterable
 
+from jaxtrain.console import tell
 from jaxtrain.errors import UserError
+from jaxtrain.processes import greeting
+from jaxtrain.processes.address import RETRY_SECONDS, listen, split, unknown
+from jaxtrain.processes.greeting import PATIENCE, PURPOSES, Call, Refusal
+from jaxtrain.processes.messages import MessageError
+from jaxtrain.processes.reception import Reception
 
-# What process 0 answers, one line: go on, or why the run cannot begin.
-GO, REFUSED = "jaxtrain: go", "jaxtrain: refused: "
+# For a refusal that was sent before another connection was closed.
+REFUSAL_SECONDS = 1.0
 
-# Longest wait for one connection, or for what a connection says.
-PATIENCE = 5.0
-RETRY_SECONDS = 0.2
+# The connections of a process for each purpose: of process 0 to each of the others, by
+# their numbers; of another to process 0.
+Connections = dict[str, dict[int, socket.socket]]
 
 
 def meet(
-    address: str, num_processes: int, index: int, timeout: float
-) -> tuple[str, dict[int, socket.socket]]:
+    address: str,
+    num_processes: int,
+    index: int,
+    timeout: float,
+    token: bytes | None = None,
+) -> Connections:
     """Wait until all processes are at `address`.
 
     Args:
@@ -33,11 +41,11 @@ def meet(
       num_processes: of the run.
       index: this process's number.
       timeout: seconds.
+      token: Of the run, which all processes prove to hold; None: they are not
+        authenticated.
 
     Returns:
-      The address that the coordinator should listen at: that of HOST, or all addresses
-      of the machine where HOST is none of them. And the connections: of process 0 to
-      each of the others, by their numbers; of another to process 0.
+      The connections between process 0 and the others.
 
     Raises:
       UserError: not all came in time, or two do not fit together.
@@ -45,177 +53,149 @@ def meet(
     host, port = split(address)
     deadline = time.monotonic() + timeout
     if index == 0:
-        listener, bound = _listen(host, port, deadline)
-        with listener:
-            return bound, _gather(listener, address, num_processes, deadline, timeout)
-    return address, {0: _join(address, num_processes, index, deadline, timeout)}
-
-
-def split(address: str) -> tuple[str, int]:
-    """Split HOST:PORT, or [IPV6]:PORT.
-
-    Raises:
-      UserError: it is neither.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise UserError(
-            f"--coordinator {address}: expected HOST:PORT, such as node1:12345"
-        )
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _listen(host: str, port: int, deadline: float) -> tuple[socket.socket, str]:
-    """Listen at the host's address alone, if it is one of this machine."""
-    ip, family = _resolve(host, port, deadline)
-    # Some machines give their own name a loopback address, which no other can reach.
-    named = host in (ip, "localhost")
-    if named or not ipaddress.ip_address(ip).is_loopback:
-        try:
-            shown = f"[{ip}]" if family == socket.AF_INET6 else ip
-            return socket.create_server((ip, port), family=family), f"{shown}:{port}"
-        except OSError as error:
-            # A forwarded address, as of a service in front of this machine.
-            if error.errno != errno.EADDRNOTAVAIL or named:
-                raise _cannot_listen(host, port, error) from None
-    try:
-        if socket.has_dualstack_ipv6():
-            family = socket.AF_INET6
-            listener = socket.create_server(
-                ("", port), family=family, dualstack_ipv6=True
-            )
-            return listener, f"[::]:{port}"
-        return socket.create_server(("", port)), f"0.0.0.0:{port}"
-    except OSError as error:
-        raise _cannot_listen(host, port, error) from None
-
-
-def _resolve(host: str, port: int, deadline: float) -> tuple[str, int]:
-    """Look the host up, again and again: its name may appear later than the process."""
-    while True:
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            return str(found[4][0]), found[0]
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise _cannot_listen(host, port, error) from None
-            time.sleep(RETRY_SECONDS)
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> UserError:
-    return UserError(
-        f"process 0 cannot listen at the coordinator's address {host}:{port} "
-        f"({error.strerror}): --coordinator must name the machine of process 0 and a "
-        "free port of it"
-    )
+        with listen(host, port, deadline) as listener:
+            return _gather(listener, address, num_processes, token, deadline, timeout)
+    return _join(address, num_processes, index, token, deadline, timeout)
 
 
 def _gather(
-    listener: socket.socket, address: str, num: int, deadline: float, timeout: float
-) -> dict[int, socket.socket]:
+    listener: socket.socket,
+    address: str,
+    num: int,
+    token: bytes | None,
+    deadline: float,
+    timeout: float,
+) -> Connections:
     """Wait for processes 1 to `num - 1`, and tell them how that went."""
-    here: dict[int, socket.socket] = {}
-    try:
-        while len(here) < num - 1:
-            try:
-                listener.settimeout(max(0.001, deadline - time.monotonic()))
-                connection = listener.accept()[0]
-            except TimeoutError:
-                missing = sorted({*range(1, num)} - {*here})
-                raise _missing(missing, num, address, timeout) from None
-            for gone in [i for i, c in here.items() if _gone(c)]:
-                here.pop(gone).close()
-            index = _greet(connection, num)
-            if index is None:
-                connection.close()
-            elif index in here:
-                here[-1] = connection  # It is told, too.
-                raise UserError(f"two processes were started as --process-id {index}")
-            else:
-                here[index] = connection
-    except UserError as error:
-        for connection in here.values():
-            with connection:
-                _say(connection, f"{REFUSED}{error}")
-        raise
-    for connection in here.values():
-        _say(connection, GO)
-    return here
+    here: dict[tuple[str, int], Call] = {}
+    refused: dict[int, str] = {}
+    expected = [(purpose, index) for purpose in PURPOSES for index in range(1, num)]
+    with Reception(listener, token, len(expected)) as reception:
+        try:
+            while not _complete(here, len(expected)):
+                found = reception.next(deadline)
+                if found is None:
+                    _drop_gone(here, list(here))
+                    missing = sorted({i for p, i in expected if (p, i) not in here})
+                    raise _missing(missing, num, address, timeout, refused)
+                if isinstance(found, Refusal):
+                    _turn_away(found, num, token, refused)
+                else:
+                    _admit(found, num, here)
+        except UserError as error:
+            for call in here.values():
+                call.refuse(str(error))
+            raise
+    for call in here.values():
+        call.go()
+    return {
+        purpose: {i: here[purpose, i].connection for i in range(1, num)}
+        for purpose in PURPOSES
+    }
 
 
-def _say(connection: socket.socket, line: str) -> None:
-    with contextlib.suppress(OSError):
-        connection.sendall(f"{line}\n".encode())
+def _admit(call: Call, num: int, here: dict[tuple[str, int], Call]) -> None:
+    """Add a call to those that are here, in place of one that has ended.
+
+    Raises:
+      UserError: it does not fit to this process or to the other calls.
+    """
+    index, problem = call.process, ""
+    key = (call.purpose, index)
+    _drop_gone(here, [key])
+    if call.of != num:
+        problem = (
+            f"process {index} was started with --num-processes {call.of}, process 0 "
+            f"with {num}"
+        )
+    elif not 0 < index < num:
+        problem = f"process {index} is not one of {num}"
+    elif key in here:
+        problem = f"two processes were started as --process-id {index}"
+    if problem:
+        call.refuse(problem)
+        raise UserError(problem)
+    here[key] = call
 
 
-def _missing(missing: list[int], num: int, address: str, timeout: float) -> UserError:
+def _complete(here: dict[tuple[str, int], Call], expected: int) -> bool:
+    """Whether all calls are here; those that have ended meanwhile are dropped."""
+    if len(here) == expected:
+        _drop_gone(here, list(here))
+    return len(here) == expected
+
+
+def _drop_gone(
+    here: dict[tuple[str, int], Call], keys: Iterable[tuple[str, int]]
+) -> None:
+    for key in keys:
+        if key in here and here[key].gone():
+            here.pop(key).connection.close()
+
+
+def _turn_away(
+    refusal: Refusal, num: int, token: bytes | None, refused: dict[int, str]
+) -> None:
+    """Tell, once for each number, who was refused for want of the token.
+
+    Raises:
+      UserError: the caller has a token and process 0 has not.
+    """
+    if token is None:
+        raise UserError(refusal.reason)
+    # It may be anybody: what it says ends nothing here.
+    if 0 < refusal.process < num and refusal.process not in refused:
+        refused[refusal.process] = refusal.reason
+        tell(f"warning: refused a caller at the coordinator's port: {refusal.reason}")
+
+
+def _missing(
+    missing: list[int], num: int, address: str, timeout: float, refused: dict[int, str]
+) -> UserError:
     shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+    reasons = [refused[index] for index in missing if index in refused]
     return UserError(
         f"process 0 waited {timeout:g} s (--init-timeout) at {address} for process "
-        f"{shown}: {num - len(missing)} of {num} processes came. Were all started, "
-        "with this --coordinator and --num-processes, and can they reach that address?"
+        f"{shown}: {num - len(missing)} of {num} processes came. "
+        + (
+            f"Refused: {reasons[0]}"
+            if reasons
+            else "Were all started, with this --coordinator and --num-processes, and "
+            "can they reach that address?"
+        )
     )
 
 
-def _greet(connection: socket.socket, num: int) -> int | None:
-    """Return the number of the process that connected; None: it is none of ours."""
-    try:
-        connection.settimeout(PATIENCE)
-        words = json.loads(_read_line(connection))
-        index, its_num = int(words["process"]), int(words["of"])
-        connection.settimeout(None)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    problem = None
-    if its_num != num:
-        problem = f"was started with --num-processes {its_num}, process 0 with {num}"
-    elif not 0 < index < num:
-        problem = f"is not one of {num}"
-    if problem:
-        with connection:
-            _say(connection, f"{REFUSED}process {index} {problem}")
-        raise UserError(f"process {index} {problem}")
-    return index
-
-
-def _gone(connection: socket.socket) -> bool:
-    """Tell whether the process at the other end has ended."""
-    try:
-        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-
-
 def _join(
-    address: str, num: int, index: int, deadline: float, timeout: float
-) -> socket.socket:
-    """Tell process 0 that this one is here, and wait for its answer."""
+    address: str,
+    num: int,
+    index: int,
+    token: bytes | None,
+    deadline: float,
+    timeout: float,
+) -> Connections:
+    """Call process 0 again and again, until it lets this one go on."""
     host, port = split(address)
     problem = "nothing answers there"
-    while (left := deadline - time.monotonic()) > 0:
+    while time.monotonic() < deadline:
         try:
-            connection = socket.create_connection((host, port), min(left, PATIENCE))
             with contextlib.ExitStack() as stack:
-                stack.enter_context(connection)
-                words = json.dumps({"process": index, "of": num})
-                connection.sendall(f"{words}\n".encode())
+                calls = _call(stack, (host, port), num, index, token, deadline)
                 problem = "process 0 is there, but not all the others"
-                # Process 0 knows better who is missing: let it give up first.
-                connection.settimeout(deadline - time.monotonic() + PATIENCE)
-                reply = _read_line(connection)
-                if reply == GO:
-                    stack.pop_all()
-                    return connection
+                for call in calls:
+                    # Process 0 knows better who is missing: let it give up first.
+                    call.wait_for_go(deadline + PATIENCE)
+                stack.pop_all()
+                return {call.purpose: {0: call.connection} for call in calls}
+        except MessageError:
+            problem = "something else answers there, or process 0 ended"
         except TimeoutError:
             continue
+        except socket.gaierror as error:
+            if time.monotonic() + RETRY_SECONDS > deadline:
+                raise unknown(host, error) from None
         except OSError as error:
             problem = error.strerror or str(error)
-        else:
-            if reply.startswith(REFUSED):
-                raise UserError(reply.removeprefix(REFUSED))
-            problem = "something else answers there, or process 0 ended"
         time.sleep(RETRY_SECONDS)
     raise UserError(
         f"process {index} of {num} waited {timeout:g} s (--init-timeout) for process 0 "
@@ -224,15 +204,26 @@ def _join(
     )
 
 
-def _read_line(connection: socket.socket) -> str:
-    """Read up to the end of a line, of the connection, or of any line of ours.
-
-    What comes after the line is left there.
-    """
-    data = b""
-    while not data.endswith(b"\n") and len(data) < 4096:
-        more = connection.recv(1)
-        if not more:
-            break
-        data += more
-    return data.decode(errors="replace").rstrip("\n")
+def _call(
+    stack: contextlib.ExitStack,
+    at: tuple[str, int],
+    num: int,
+    index: int,
+    token: bytes | None,
+    deadline: float,
+) -> list[Call]:
+    """Greet process 0 once for each purpose, by connections that the stack closes."""
+    calls: list[Call] = []
+    try:
+        for purpose in PURPOSES:
+            until = min(deadline, time.monotonic() + PATIENCE)
+            left = max(0.001, until - time.monotonic())
+            connection = stack.enter_context(socket.create_connection(at, left))
+            calls.append(greeting.call(connection, index, num, purpose, token, until))
+    except (OSError, MessageError):
+        # Process 0 tells a caller why it refuses, then ends with its other connections.
+        for call in calls:
+            with contextlib.suppress(OSError, MessageError):
+                call.wait_for_go(time.monotonic() + REFUSAL_SECONDS)
+        raise
+    return calls

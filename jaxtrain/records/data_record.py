@@ -1,12 +1,28 @@
 """What a run learns from, remembered in its folder: are the data still the same."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from jaxtrain.errors import UserError
 
 # Examples of what has changed that a message names.
 NUM_NAMED = 5
+
+
+class DataRecord(TypedDict):
+    """What `data.json` holds.
+
+    Attributes:
+      num_examples: Number of examples by split.
+      num_classes: Number of classes, or None if the targets are no classes.
+      class_names: Names by number, or None if there are none.
+      digest: Digest of the files' names or contents, or None if it is not known.
+    """
+
+    num_examples: dict[str, int]
+    num_classes: int | None
+    class_names: list[str] | None
+    digest: str | None
 
 
 def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

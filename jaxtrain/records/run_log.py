@@ -1,29 +1,34 @@
-"""What a run tells: lines or a progress bar, metrics.jsonl, TensorBoard, W&B."""
+"""Where the records of a run go: the screen, metrics.jsonl, TensorBoard, W&B."""
 
+import contextlib
 import importlib.util
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from jaxtrain.config import LoggingConfig
 from jaxtrain.console import Console, printable
 from jaxtrain.errors import UserError
 from jaxtrain.records.appended import Appended
-from jaxtrain.records.progress_bar import make_bar
+from jaxtrain.records.metrics_file import keep_until
+from jaxtrain.records.screen import Screen
 from jaxtrain.records.tensorboard import EventFile
-from jaxtrain.records.workdir import METRICS, TENSORBOARD, finite, write_text
+from jaxtrain.records.workdir import METRICS, TENSORBOARD, finite
 from jaxtrain.tasks.base import Task, Values
-from jaxtrain.tasks.metrics import formatted, scalars
+from jaxtrain.tasks.metrics import scalars
 
 # Metrics of a step that are 0 or 1, and the names of their counts.
 COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
+# The metric that is the axis of W&B's charts.
+AXIS = "step"
 
 
 class Writer(Protocol):
@@ -71,24 +76,52 @@ class RunLog:
     ):
         self._epoch = epoch
         self._writers: list[Writer] = []
+        self._screen: Screen | None = None
         if jax.process_index() == 0:
             # It may fail: before others take the screen, or open files.
             if config.wandb_project:
                 self._writers.append(_Wandb(workdir, config.wandb_project))
-            screen = _Screen(step, total_steps, ("loss", *task.shown))
-            self._writers += [_Lines(workdir, step), screen]
+            self._writers.append(_Lines(workdir, step))
             if config.tensorboard:
                 self._writers.append(_TensorBoard(workdir, step, task.pictures))
+            self._screen = Screen(step, total_steps, epoch, ("loss", *task.shown))
 
     def write(self, kind: str, step: int, **values: Any) -> None:
-        """Record values of `kind` train, eval or event at a step."""
+        """Record values of `kind` train, eval or event at a step, and show them."""
+        self.record(kind, step, **values)
+        if self._screen is not None:
+            self._screen.write(kind, step, values)
+
+    def record(self, kind: str, step: int, **values: Any) -> None:
+        """Do what `write` does, but for the screen, where it is told otherwise."""
         epoch = self._epoch(step)
         for writer in self._writers:
             writer.write(kind, step, {"epoch": epoch, **values})
 
+    def done(self, step: int) -> None:
+        """Show that the device has done so many steps; cheap, as each call does so."""
+        if self._screen is not None:
+            self._screen.done(step)
+
+    def trained(self, loss: float | None) -> None:
+        """Take the mean loss of the steps since the last evaluation, for its line."""
+        if self._screen is not None:
+            self._screen.trained(loss)
+
+    @contextlib.contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Show that the run does something else than training."""
+        if self._screen is not None:
+            self._screen.doing(what)
+        yield
+        if self._screen is not None:
+            self._screen.doing(None)
+
     def close(self) -> None:
         for writer in self._writers:
             writer.close()
+        if self._screen is not None:
+            self._screen.close()
 
 
 class Interval:
@@ -112,6 +145,17 @@ class Interval:
                 self._values.setdefault(name, []).extend(map(float, values))
         self._on_device = []
         return self._values
+
+    def losses(self) -> tuple[float, int]:
+        """Return the sum of the losses of the steps that were taken, and their number.
+
+        Losses that are not finite do not count.
+        """
+        values = self.values()
+        losses = np.asarray(values.get("loss", []), np.float64)
+        taken = np.asarray(values.get("skipped", []), np.float64) == 0
+        losses = losses[taken & np.isfinite(losses)]
+        return float(losses.sum()), losses.size
 
     def summary(self) -> dict[str, float]:
         """Return the means, the last of what is set, and counts of steps.
@@ -138,7 +182,8 @@ def show_table(title: str, rows: dict[str, Any]) -> None:
     if jax.process_index() == 0:
         table = Table(title=title, title_justify="left", show_header=False)
         for name, value in rows.items():
-            table.add_row(name, str(value))
+            # Names of classes may look like rich's markup: a Text has none.
+            table.add_row(Text(printable(name)), Text(printable(str(value))))
         Console().print(table)
 
 
@@ -148,9 +193,7 @@ class _Lines:
     def __init__(self, workdir: Path, step: int):
         path = workdir / METRICS
         if path.exists():
-            # The lines after the checkpoint are about to be written again.
-            kept = [line for line in path.read_text().splitlines() if _keep(line, step)]
-            write_text(path, "".join(line + "\n" for line in kept))
+            keep_until(path, step)
         self._file = Appended(path)
 
     def write(self, kind: str, step: int, values: Values) -> None:
@@ -160,13 +203,6 @@ class _Lines:
 
     def close(self) -> None:
         self._file.close()
-
-
-def _keep(line: str, step: int) -> bool:
-    try:
-        return json.loads(line)["step"] <= step
-    except (ValueError, KeyError, TypeError):
-        return False  # Cut off by a kill.
 
 
 class _TensorBoard:
@@ -200,6 +236,12 @@ def _scalars(kind: str, values: Values) -> dict[str, float]:
 
 
 class _Wandb:
+    """A run of W&B, whose charts have our step as their axis.
+
+    W&B's own step, which counts its records, may only rise: it drops a record of an
+    earlier one, as after a rewind or a kill.
+    """
+
     def __init__(self, workdir: Path, project: str):
         import wandb  # pyright: ignore[reportMissingImports]
 
@@ -215,6 +257,8 @@ class _Wandb:
                 dir=workdir,
                 resume="allow",
             )
+            self._run.define_metric(AXIS)
+            self._run.define_metric("*", step_metric=AXIS)
         except Exception as error:  # Of many kinds, such as that nobody is logged in.
             raise UserError(
                 f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
@@ -222,57 +266,7 @@ class _Wandb:
             ) from error
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        self._run.log(_scalars(kind, values), step=step)
+        self._run.log({AXIS: step, **_scalars(kind, values)})
 
     def close(self) -> None:
         self._run.finish()
-
-
-class _Screen:
-    """A progress bar where there is room for one, else lines; with `shown` metrics."""
-
-    def __init__(self, step: int, total_steps: int, shown: Sequence[str]):
-        self._shown = shown
-        self._start, self._total = step, total_steps
-        self._began = time.perf_counter()
-        self._console = Console()
-        self._bar = make_bar(self._console, step, total_steps)
-
-    def write(self, kind: str, step: int, values: Values) -> None:
-        text = f"epoch {values['epoch']:.2f}  step {step}/{self._total}"
-        if kind == "event":
-            details = "  ".join(
-                f"{k} {v}"
-                for k, v in values.items()
-                if k != "epoch" and not isinstance(v, list)
-            )
-            self._print(f"{text}  {details}")
-            return
-        shown = [f"{n} {text}" for n, text in formatted(values, self._shown).items()]
-        if kind == "eval":
-            self._print(f"{text}  {values['split']}: " + "  ".join(shown))
-            return
-        shown.append(f"{values['examples_per_second']:.0f} images/s")
-        if values.get("skipped_steps"):
-            shown.append(f"{values['skipped_steps']} skipped")
-        if self._bar is None:
-            self._print("  ".join([text, *shown, f"{self._left(step)} left"]))
-        else:
-            told = "  ".join([f"epoch {values['epoch']:.1f}", *shown])
-            self._bar.update(step, told)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def _print(self, line: str) -> None:
-        self._console.print(
-            printable(line), highlight=False, markup=False, soft_wrap=True
-        )
-
-    def _left(self, step: int) -> str:
-        done = max(1, step - self._start)
-        rate = (time.perf_counter() - self._began) / done
-        minutes, seconds = divmod(round(rate * (self._total - step)), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}:{seconds:02}"

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +27,9 @@ def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
     """
     with reported(option, path):
         _check(option, path, folder)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        partial = path.with_name(f".{path.name}.{_here()}-{os.getpid()}.partial")
         path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
         if folder:
             partial.mkdir()
         else:
@@ -37,11 +39,43 @@ def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
         with reported(option, path):
             os.replace(partial, path)
     except BaseException:  # A signal, too.
-        if folder:
-            shutil.rmtree(partial, ignore_errors=True)
-        else:
-            partial.unlink(missing_ok=True)
+        _remove(partial)
         raise
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed processes of this user on this machine have left of a path."""
+    start, end = f".{path.name}.{_here()}-", ".partial"
+    with contextlib.suppress(OSError):
+        for left in list(path.parent.iterdir()):
+            if not (left.name.startswith(start) and left.name.endswith(end)):
+                continue
+            number = left.name.removeprefix(start).removesuffix(end)
+            ours = left.lstat().st_uid == os.geteuid()
+            if number.isdecimal() and ours and not _is_alive(int(number)):
+                _remove(left)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _remove(partial: Path) -> None:
+    if partial.is_dir() and not partial.is_symlink():
+        shutil.rmtree(partial, ignore_errors=True)
+    else:
+        partial.unlink(missing_ok=True)
+
+
+def _here() -> str:
+    """Return the name of this machine: each has process numbers of its own."""
+    return socket.gethostname().replace("/", "-")
 
 
 @contextlib.contextmanager

@@ -7,42 +7,68 @@ import json
 import math
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import jax
 
 from jaxtrain import config as config_lib
+from jaxtrain.checkpoints.place import check_name
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.digest import with_digest
+from jaxtrain.json_files.read import read_json
 from jaxtrain.records import data_record
+from jaxtrain.records.data_record import DataRecord
+from jaxtrain.records.held_folder import HeldFolder
 
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 REPORT = "report.html"
 # What the run learns from: see `data_record`.
 DATA = "data.json"
+# Digests of the files with parts of the user's own, as the run was last begun.
+OWN_PARTS = "own_parts.json"
+# For a step gone back to by hand, the steps whose data are left out.
+SKIPS = "skips.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+# What to do about a damaged one.
+WITHOUT_DATA = (
+    "move it away to go on without comparing the data with those that the run began "
+    "with"
+)
 # There while a run holds the folder, and after one that was killed.
 LOCK = ".lock"
 # Of file systems that lock no files.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
+# Fields whose old values a message gives as options.
+MAX_OPTIONS = 3
 # Tries to lock a folder whose lock others remove in the same moment.
 MAX_TRIES = 100
 # A list of plain values in indented JSON. A line break is never part of a text there.
 _ROWS = re.compile(r'\[\n\s+([^\[\]{}"]*?)\n\s+\]')
 
 
+class RunEnd(TypedDict):
+    """What tells from summary.json whether a run has finished."""
+
+    step: int
+    stopped_early: bool
+    evals_without_improvement: NotRequired[int]
+
+
 def follow(workdir: Path) -> Path:
     """Return the folder that a link leads to: the link may change under a run.
 
     Raises:
-      UserError: it leads nowhere.
+      UserError: it leads nowhere, or its name is not UTF-8.
     """
     folder = Path(os.path.realpath(workdir))
+    check_name(folder)
     for link in workdir.absolute().parents:
         if link.is_symlink() and not link.exists():
             raise UserError(
@@ -58,26 +84,33 @@ def follow(workdir: Path) -> Path:
 
 
 @contextlib.contextmanager
-def locked(workdir: Path) -> Iterator[None]:
+def locked(workdir: Path) -> Iterator[HeldFolder | None]:
     """Hold the folder for one run at a time; process 0 does so for all.
 
     It is made if it is not there, and removed again if nothing is put into it.
+
+    Returns:
+      The folder; None in other processes than the first.
 
     Raises:
       UserError: another run holds it, or it cannot be written.
     """
     if jax.process_index() != 0:
-        yield
+        yield None
         return
     made = [p for p in (workdir, *workdir.parents) if not os.path.lexists(p)]
     path = workdir / LOCK
     descriptor = _lock(path)
+    held = HeldFolder(workdir)
     try:
-        yield
+        yield held
     finally:
         with contextlib.suppress(OSError):
-            if _leads_to(path, descriptor):
-                path.unlink()
+            # Also if the folder was moved.
+            lock = os.stat(LOCK, dir_fd=held.descriptor)
+            if os.path.samestat(lock, os.fstat(descriptor)):
+                os.unlink(LOCK, dir_fd=held.descriptor)
+        held.close()
         os.close(descriptor)
         with contextlib.suppress(OSError):
             for folder in made:
@@ -161,25 +194,52 @@ def open_workdir(
         # After a run without a checkpoint, one of any config may begin.
         if any(step.name.isdigit() for step in checkpoints.iterdir()):
             _check_same(workdir, _read_config(path), config, data)
-        with (workdir / METRICS).open("a"):
-            pass  # Writable?
+        # Writable? A pipe would wait for somebody to read.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+        os.close(os.open(workdir / METRICS, flags, 0o666))
         write_text(path, config_lib.to_json(config))
-        write_json(workdir / DATA, data)
+        write_digested(workdir / DATA, data)
+        _write_own_parts(workdir / OWN_PARTS, config)
     except OSError as error:
         raise _cannot_write(workdir, error) from None
 
 
-def read_summary(workdir: Path, total_steps: int) -> dict[str, Any] | None:
-    """Return the summary if the run has reached `total_steps` or stopped early."""
+def _write_own_parts(path: Path, config: Config) -> None:
+    parts = config_lib.own_parts(config)
+    if parts or path.exists():
+        write_digested(path, parts)
+
+
+def read_own_parts(workdir: Path) -> dict[str, str]:
+    """Return the recorded digests of own parts, by file; older runs have none.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    advice = "run the training command again, which writes it"
+    return read_json(workdir / OWN_PARTS, dict[str, str], advice=advice) or {}
+
+
+def read_summary(
+    workdir: Path, total_steps: int, patience: int | None
+) -> dict[str, Any] | None:
+    """Return the summary if the run is finished.
+
+    Args:
+      workdir: Folder of the run.
+      total_steps: Steps of the run.
+      patience: `train.early_stop_patience`; with more of it, or None, a run that
+        stopped early may go on.
+    """
     path = workdir / SUMMARY
-    if not path.exists():
+    summary = read_json(path, RunEnd, advice="move it away to go on")
+    if summary is None:
         return None
-    try:
-        summary = json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}): move it away to go on") from None
-    finished = summary["stopped_early"] or summary["step"] >= total_steps
-    return summary if finished else None
+    stopped, waited = summary["stopped_early"], summary.get("evals_without_improvement")
+    if stopped and waited is not None:
+        stopped = patience is not None and waited >= patience
+    finished = stopped or summary["step"] >= total_steps
+    return dict(summary) if finished else None
 
 
 def make_folder(out: Path) -> None:
@@ -195,6 +255,11 @@ def make_folder(out: Path) -> None:
         writable = False
     if not writable:
         raise UserError(f"--out {out}: cannot write there; choose another folder")
+
+
+def write_digested(path: Path, values: dict[str, Any]) -> None:
+    """Write a JSON file with a digest, which `json_files.read` looks at."""
+    write_json(path, with_digest(finite(values)))
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
@@ -214,8 +279,12 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Do what `write_text` does."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except BaseException:  # A signal, too. What is left would fill a full disk.
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def finite(value: Any) -> Any:
@@ -231,12 +300,16 @@ def finite(value: Any) -> Any:
 
 def _read_config(path: Path) -> Config:
     try:
-        return config_lib.from_json(path.read_text())
-    except (UserError, ValueError, FileNotFoundError) as error:
+        config = config_lib.read_config(path)
+        reason = f"{path} is not there"
+    except UserError as error:
+        config, reason = None, str(error)
+    if config is None:
         raise UserError(
-            f"{path}: cannot be read ({error}), so the checkpoints beside it cannot be "
-            "continued: restore it, choose another --workdir, or give --fresh"
-        ) from None
+            f"{reason}. Without it the checkpoints beside it cannot be continued: "
+            "restore it, choose another --workdir, or give --fresh"
+        )
+    return config
 
 
 def _check_same(workdir: Path, old: Config, new: Config, data: dict[str, Any]) -> None:
@@ -245,9 +318,10 @@ def _check_same(workdir: Path, old: Config, new: Config, data: dict[str, Any]) -
     Raises:
       UserError: it does not.
     """
-    saved = _read_data(workdir / DATA)
+    saved = read_json(workdir / DATA, DataRecord, advice=WITHOUT_DATA)
     moved = saved is not None and data_record.may_have_moved(saved, data)
-    other, own = "another config", "its own config"
+    fields = config_lib.changed_paths(old, new, same_data=moved)
+    other, own = "another config", "its own config" + _options(old, fields)
     changed = config_lib.differences(old, new, same_data=moved)
     if not changed and saved is not None:
         other, own = "other data", "the data that it began with"
@@ -256,30 +330,30 @@ def _check_same(workdir: Path, old: Config, new: Config, data: dict[str, Any]) -
         raise UserError(
             f"{workdir} holds a run of {other}:\n  "
             + "\n  ".join(changed)
-            + f"\nResume it with {own}, choose another --workdir, or give "
-            "--fresh to move it aside and start anew"
+            + f"\nGo on with {own}, give --fresh to move it aside and start anew, or "
+            + _elsewhere(workdir, fields)
         )
 
 
-def _read_data(path: Path) -> dict[str, Any] | None:
-    """Return what is remembered of the data; older runs did not write it.
+def _options(config: Config, fields: list[str]) -> str:
+    """Return the options that set a few fields to what a config says."""
+    options = []
+    for path in fields:
+        value = config_lib.get(config, path)
+        if isinstance(value, dict) or value == ():
+            return ""  # No single option says so.
+        values = value if isinstance(value, tuple) else (value,)
+        name = f"--{path.replace('_', '-')}"
+        options += [name, *(shlex.quote(str(v)) for v in values)]
+    return f" ({' '.join(options)})" if 0 < len(fields) <= MAX_OPTIONS else ""
 
-    Raises:
-      UserError: it is damaged.
-    """
-    try:
-        data = json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        data = error
-    known = {"num_examples", "num_classes", "class_names", "digest"}
-    if not isinstance(data, dict) or not known <= data.keys():
-        raise UserError(
-            f"{path} is damaged: move it away to go on without comparing the data with "
-            "those that the run began with"
-        )
-    return data
+
+def _elsewhere(workdir: Path, fields: list[str]) -> str:
+    """Say how another run begins, with the weights of this one if they fit."""
+    if any(path.startswith(("model.", "task")) for path in fields):
+        return "choose another --workdir"
+    weights = f"--model.pretrained {shlex.quote(str(workdir))}"
+    return f"begin with its weights in another --workdir: {weights}"
 
 
 def _move_aside(workdir: Path) -> Path:

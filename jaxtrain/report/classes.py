@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from jaxtrain.pages.page import bar, section, table, text
+from jaxtrain.json_files import typed
+from jaxtrain.pages.page import bar, breakable, section, table
 from jaxtrain.report.numbers import share
 
 # Of more classes than this only so many of the worst and of the best are shown.
@@ -19,13 +20,15 @@ def classes(values: dict[str, Any], names: Sequence[str], split: str) -> str:
       names: of the classes.
       split: that was evaluated.
     """
-    recall, precision = values.get("recall"), values.get("precision")
-    if not (isinstance(recall, list) and isinstance(precision, list)):
+    # A user's own metrics may have these names, and other values.
+    recall = typed.fitting(values.get("recall"), list[float | None])
+    precision = typed.fitting(values.get("precision"), list[float | None])
+    if recall is None or precision is None:
         return ""
     if not len(recall) == len(precision) == len(names):
         return ""
-    matrix = values.get("confusion_matrix")
-    counts = [sum(row) for row in matrix] if matrix else [None] * len(names)
+    matrix = counts(values, names)
+    nums = [None] * len(names) if matrix is None else [sum(row) for row in matrix]
     order = sorted(range(len(names)), key=lambda i: (recall[i] is None, recall[i], i))
     many = len(names) > MAX_CLASSES
     if many:
@@ -33,8 +36,8 @@ def classes(values: dict[str, Any], names: Sequence[str], split: str) -> str:
         order = rated[:NUM_WORST] + rated[NUM_WORST:][-NUM_BEST:]
     rows = [
         [
-            text(names[i]),
-            "-" if counts[i] is None else f"{counts[i]:,}",
+            breakable(names[i]),
+            "-" if nums[i] is None else f"{nums[i]:,}",
             share(recall[i]),
             share(precision[i]),
             share(_f1(recall[i], precision[i])),
@@ -52,10 +55,22 @@ def classes(values: dict[str, Any], names: Sequence[str], split: str) -> str:
     return section("Classes", table(head, rows, numbers=(1, 2, 3, 4)), note=note)
 
 
+def counts(values: dict[str, Any], names: Sequence[str]) -> list[list[int]] | None:
+    """Return the confusion matrix of an evaluation; None if it has none.
+
+    Args:
+      values: of the evaluation.
+      names: of the classes.
+    """
+    matrix = typed.fitting(values.get("confusion_matrix"), list[list[int]])
+    sizes = [len(row) for row in matrix or ()]
+    return matrix if sizes == [len(names)] * len(names) else None
+
+
 def _f1(recall: float | None, precision: float | None) -> float | None:
     """Return the harmonic mean; 0 without a hit, None for a class without examples."""
     if recall is None:
         return None
-    if not recall or not precision:
+    if not recall or not precision or recall + precision <= 0:
         return 0.0
     return 2 * recall * precision / (recall + precision)

@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxtrain.config import get, paths
 from jaxtrain.pages.charts import NUM_COLOURS, Series, line_chart
-from jaxtrain.pages.page import note, render, section, table, text
+from jaxtrain.pages.page import breakable, note, render, section, table, text
 from jaxtrain.report.curves import (
     MAX_CHARTS,
     drop_zero_counts,
@@ -28,7 +28,7 @@ def make_comparison(histories: Sequence[History]) -> bytes:
     """Return the page; the first run is the one that the others are laid beside."""
     names = _names(histories)
     legend = "".join(
-        f'<span class="k{i % NUM_COLOURS}"><i></i>{text(name)}</span>'
+        f'<span class="k{i % NUM_COLOURS}"><i></i>{breakable(name)}</span>'
         for i, name in enumerate(names)
     )
     body = [
@@ -61,10 +61,12 @@ def _results(histories: Sequence[History], names: Sequence[str]) -> str:
         }
     )
     found = [_cells(history, metrics) for history in histories]
-    winners = {name: _winner(name, histories) for name in metrics}
+    apart = _other_data(histories, names)
+    winners = {} if apart else {name: _winner(name, histories) for name in metrics}
     rows = []
     for i, (name, cells) in enumerate(zip(names, found, strict=True)):
-        swatch = f'<span class="swatch k{i % NUM_COLOURS}"><i></i>{text(name)}</span>'
+        colour = f"swatch k{i % NUM_COLOURS}"
+        swatch = f'<span class="{colour}"><i></i>{breakable(name)}</span>'
         for metric, winner in winners.items():
             if winner == i:
                 column = f"test {title(metric)}"
@@ -72,23 +74,65 @@ def _results(histories: Sequence[History], names: Sequence[str]) -> str:
         rows.append([swatch, *cells.values()])
     head = ["run", *found[0]]
     told = "The best of a column stands out, where it is known what is better."
-    return section("Results", table(head, rows, range(2, len(head))), note=told)
+    results = table(head, rows, range(2, len(head)), pinned=True)
+    return section("Results", results, note=apart or told)
+
+
+def _other_data(histories: Sequence[History], names: Sequence[str]) -> str:
+    """Say which runs were tested on other data than the first; nothing if none was."""
+    first = _test_data(histories[0])
+    others = [
+        name
+        for name, history in zip(names, histories, strict=True)
+        if _test_data(history) != first
+    ]
+    if not others:
+        return ""
+    return (
+        f"Tested on other data than {names[0]}, or it is not known on which: "
+        f"{', '.join(others)}. Their numbers cannot be compared, and none is marked "
+        "as the best."
+    )
+
+
+def _test_data(history: History) -> Any:
+    """Return what tells the test split of a run from others; None: not known."""
+    data = history.data
+    sizes = data.get("num_examples")
+    if not history.test or not isinstance(sizes, dict):
+        return None
+    # A set that has no digest is what its source says.
+    which = data.get("digest") or data.get("source")
+    return which, sizes.get("test"), data.get("class_names"), data.get("num_classes")
 
 
 def _cells(history: History, metrics: Sequence[str]) -> dict[str, str]:
     """Return what a row says of a run: name of the column -> cell, HTML."""
     level, _ = verdict(history)
     epochs = [line["epoch"] for line in history.lines if "epoch" in line]
+    best = history.best
+    metric = best.get("metric")
     values = {
         "ended": "yes" if level == "good" else f"no, step {shown(history.step)}",
         **{f"test {title(n)}": shown(history.test.get(n)) for n in metrics},
-        "best validation": shown(history.best.get("value")),
+        "tested step": shown(history.tested_step) if history.test else "-",
+        "best validation": "-"
+        if metric is None
+        else f"{shown(best.get('value'))} {title(str(metric))}",
+        "test data": _describe_test_data(history),
         "epochs": shown(epochs[-1] if epochs else None),
         "trained for": duration(train_seconds(history)),
         "images per second": shown(history.summary.get("examples_per_second")),
         "parameters": shown(history.summary.get("num_params")),
     }
     return {name: text(value) for name, value in values.items()}
+
+
+def _describe_test_data(history: History) -> str:
+    sizes = history.data.get("num_examples")
+    num = sizes.get("test") if isinstance(sizes, dict) else None
+    source = str(history.data.get("source", "-"))
+    return source if num is None else f"{source}, {shown(num)} images"
 
 
 def _winner(metric: str, histories: Sequence[History]) -> int | None:
@@ -148,7 +192,7 @@ def _differences(histories: Sequence[History], names: Sequence[str]) -> str:
     if not rows:
         return section("Configs", note("They do not differ."))
     told = f"Fields that differ: {len(rows)}."
-    return section("Configs", table(["field", *names], rows), note=told)
+    return section("Configs", table(["field", *names], rows, pinned=True), note=told)
 
 
 def _missing(histories: Sequence[History], names: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from jaxtrain.errors import counted
 from jaxtrain.pages.charts import Series, line_chart
 from jaxtrain.pages.page import note, section
 from jaxtrain.report.history import Curves, History
@@ -78,7 +79,9 @@ def _notes(history: History, found: Curves) -> list[str]:
         )
     bad = sum(line.get("loss", 0) is None for line in history.lines)
     if bad:
-        notes.append(f"The loss of {bad} line(s) is no number: gaps in the curve.")
+        notes.append(
+            f"The loss of {counted(bad, 'line')} is no number: gaps in the curve."
+        )
     return notes
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from jaxtrain.pages.page import figure, note, section, text
+from jaxtrain.pages.page import breakable, figure, note, section, text
 from jaxtrain.report.examples import SURE, UNSURE, WORST, Examples, Pair, Shown
 from jaxtrain.report.numbers import share
 
@@ -25,6 +25,7 @@ def predictions(examples: Examples) -> str:
     else:
         which = f"Looked at: all {looked:,} images of the {found.split} split"
     which += f", with the model of step {found.step:,}: {wrong:,} wrong."
+    which += " A click enlarges a picture."
     parts = []
     for group, (title, told) in TITLES.items():
         shown = examples.shown.get(group, [])
@@ -42,20 +43,21 @@ def predictions(examples: Examples) -> str:
 def _figure(one: Shown) -> str:
     right = one.true == one.predicted
     lines = [
-        f"<b>{text(one.predicted)}</b> {share(one.confidence)}",
-        f'<span class="soft">{text(one.name)}</span>',
+        f"<b>{breakable(one.predicted)}</b> {share(one.confidence)}",
+        f'<span class="soft">{breakable(one.name)}</span>',
     ]
     if not right:
-        truth = f"is {text(one.true)}, {share(one.true_probability)}"
+        truth = f"is {breakable(one.true)}, {share(one.true_probability)}"
         lines.insert(1, truth)
-    return figure(one.picture, lines, tiny=one.tiny, kind="" if right else "wrong")
+    kind = "large" if right else "large wrong"
+    return figure(one.picture, lines, tiny=one.tiny, kind=kind, zoom=True)
 
 
 def augmented(pairs: Sequence[Pair]) -> str:
     """Return training images, as stored and as a step has augmented them."""
     drawn = "".join(
         '<div class="pair">'
-        + figure(pair.before, [text(pair.label)], tiny=pair.tiny)
+        + figure(pair.before, [breakable(pair.label)], tiny=pair.tiny)
         + figure(pair.after, ["as trained on"], tiny=pair.tiny)
         + "</div>"
         for pair in pairs

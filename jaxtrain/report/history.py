@@ -1,7 +1,6 @@
 """What the folder of a run tells of it; what is missing is told, and no error."""
 
 import contextlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +10,21 @@ from jaxtrain import config as config_lib
 from jaxtrain.checkpoints import manifest
 from jaxtrain.checkpoints.orbax import committed_steps
 from jaxtrain.config import Config
-from jaxtrain.errors import CheckpointError, UserError
+from jaxtrain.config.recipe import is_run
+from jaxtrain.errors import CheckpointError, UserError, counted
+from jaxtrain.inference import mistaken
 from jaxtrain.inference.description import MODEL
+from jaxtrain.json_files.read import read_json
 from jaxtrain.pages.charts import Point
+from jaxtrain.records.metrics_file import parse_line
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG, DATA, METRICS, SUMMARY
+from jaxtrain.regular_file import MAX_TABLE_BYTES, read_text
+from jaxtrain.report.files import DataFile, ModelFile, SummaryFile
+from jaxtrain.tasks.metrics import says_something
 
 # Of a line of metrics.jsonl: what is no metric.
 PLACE = {"kind", "step", "epoch", "time", "split", "event", "num_examples"}
+PLACE |= {"model_step"}
 
 # Metric -> train, validation or test -> points by step.
 Curves = dict[str, dict[str, list[Point]]]
@@ -64,8 +71,26 @@ class History:
 
     @property
     def test(self) -> dict[str, Any]:
-        """The metrics of the test split, at the end of the run."""
+        """The metrics of the test split, at the end of the run, that say something."""
         values = self.summary.get("eval")
+        if not isinstance(values, dict):
+            return {}
+        shown = says_something
+        return {k: v for k, v in values.items() if shown(k, self.num_classes)}
+
+    @property
+    def tested_step(self) -> int:
+        """The step whose weights `test` is of; older runs tested their last ones."""
+        return _number(self._weights("model").get("step")) or self.step
+
+    @property
+    def last_validation(self) -> dict[str, Any]:
+        """The metrics of the last weights on the validation split; {}: not known."""
+        values = self._weights("last").get("validation")
+        return values if isinstance(values, dict) else {}
+
+    def _weights(self, name: str) -> dict[str, Any]:
+        values = self.summary.get(name)
         return values if isinstance(values, dict) else {}
 
     @property
@@ -85,6 +110,12 @@ class History:
         """The names of the classes; None: there are none."""
         return self.model.get("class_names") or self.summary.get("class_names")
 
+    @property
+    def num_classes(self) -> int | None:
+        """The number of the classes; None: there are none."""
+        names = self.class_names
+        return None if names is None else len(names)
+
     def events(self) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["kind"] == "event"]
 
@@ -96,9 +127,13 @@ class History:
                 continue
             part = "train" if line["kind"] == "train" else str(line.get("split"))
             for name, value in line.items():
+                if not says_something(name, self.num_classes):
+                    continue
                 if name not in PLACE and _is_number_or_none(value):
                     points = found.setdefault(name, {}).setdefault(part, [])
-                    points.append((line["step"], value))
+                    # The final test may be of earlier weights than the last.
+                    step = _number(line.get("model_step")) or line["step"]
+                    points.append((step, value))
         return found
 
 
@@ -108,19 +143,23 @@ def read_history(workdir: Path) -> History:
     Raises:
       UserError: there is nothing of a run.
     """
-    if not any((workdir / name).is_file() for name in (CONFIG, METRICS, SUMMARY)):
+    has_any = any((workdir / name).is_file() for name in (CONFIG, METRICS, SUMMARY))
+    if not has_any or not is_run(workdir):
+        found = mistaken.what_is(workdir)
+        what = found.what if found else "a model without a run"
+        it_is = f"; it is {what}" if workdir.exists() else ""
         raise UserError(
-            f"--workdir {workdir}: holds neither {CONFIG} nor {METRICS}: give the "
-            "folder of a run"
+            f"--workdir {workdir}: holds neither {CONFIG} nor {METRICS} of a run"
+            f"{it_is}: {mistaken.RUN}, as a report is about one"
         )
     missing: list[str] = []
     return History(
         workdir=workdir,
         config=_read_config(workdir / CONFIG, missing),
         lines=_read_lines(workdir / METRICS, missing),
-        summary=_read_json(workdir / SUMMARY, missing),
-        data=_read_json(workdir / DATA, missing),
-        model=_read_json(workdir / MODEL, missing),
+        summary=_read(workdir / SUMMARY, SummaryFile, missing),
+        data=_read(workdir / DATA, DataFile, missing),
+        model=_read(workdir / MODEL, ModelFile, missing),
         checkpoint=_read_checkpoint(workdir / CHECKPOINTS, missing),
         missing=missing,
     )
@@ -128,45 +167,38 @@ def read_history(workdir: Path) -> History:
 
 def _read_config(path: Path, missing: list[str]) -> Config | None:
     try:
-        return config_lib.from_json(path.read_text())
-    except (OSError, ValueError) as error:
-        missing.append(f"{path.name} cannot be read: {_reason(error)}")
+        config = config_lib.read_config(path)
+    except UserError as error:
+        missing.append(_reason(error, path))
         return None
+    if config is None:
+        missing.append(f"{path.name} cannot be read: there is no such file")
+    return config
 
 
 def _read_lines(path: Path, missing: list[str]) -> list[dict[str, Any]]:
     try:
-        texts = path.read_text(errors="replace").splitlines()
+        texts = read_text(path, MAX_TABLE_BYTES, errors="replace").splitlines()
     except OSError as error:
         missing.append(f"{path.name} cannot be read: {_reason(error)}")
         return []
-    lines = []
+    lines: list[dict[str, Any]] = []
     for text in texts:
-        with contextlib.suppress(ValueError):
-            line = json.loads(text)
-            if _is_line(line):
-                lines.append(line)
+        with contextlib.suppress(UserError):
+            lines.append({**parse_line(text, path.name)})
     if len(lines) < len(texts):
-        missing.append(f"{len(texts) - len(lines)} damaged line(s) of {path.name}")
+        missing.append(
+            f"{counted(len(texts) - len(lines), 'damaged line')} of {path.name}"
+        )
     return lines
 
 
-def _is_line(line: Any) -> bool:
-    return isinstance(line, dict) and "kind" in line and type(line.get("step")) is int
-
-
-def _read_json(path: Path, missing: list[str]) -> dict[str, Any]:
+def _read(path: Path, kind: type[Any], missing: list[str]) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text())
-    except FileNotFoundError:
+        return dict(read_json(path, kind) or {})
+    except UserError as error:
+        missing.append(_reason(error, path))
         return {}
-    except (OSError, ValueError) as error:
-        missing.append(f"{path.name} cannot be read: {_reason(error)}")
-        return {}
-    if not isinstance(values, dict):
-        missing.append(f"{path.name} is damaged: it holds no names")
-        return {}
-    return values
 
 
 def _read_checkpoint(folder: Path, missing: list[str]) -> dict[str, Any]:
@@ -180,9 +212,12 @@ def _read_checkpoint(folder: Path, missing: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _reason(error: Exception) -> str:
-    told = error.strerror if isinstance(error, OSError) else None
-    return " ".join((told or str(error)).split())
+def _reason(error: Exception, path: Path | None = None) -> str:
+    """Return a message in one line; a page that is passed on names no folders."""
+    told = (isinstance(error, OSError) and error.strerror) or str(error)
+    return " ".join(
+        (told if path is None else told.replace(str(path), path.name)).split()
+    )
 
 
 def _is_number_or_none(value: Any) -> bool:

@@ -1,18 +1,20 @@
 """The confusion matrix as a picture, and what is confused most."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from jaxtrain.pages.page import bar, section, table, text
+from jaxtrain.pages.font import fitted, font
+from jaxtrain.pages.page import bar, breakable, section, table, text
 from jaxtrain.report.numbers import share
 
 # Matrices up to this size have their counts written into the cells.
 MAX_WRITTEN = 20
 MAX_PAIRS = 12
-CELL, MARGIN = 26, 74
-# Letters of a name that fit beside the matrix.
-MAX_LETTERS = 11
+CELL = 26
+# Pixels of a name that fit beside the matrix.
+MAX_NAME = 130
 # Steps of the shades of a matrix without counts.
 SHADES = 6
 
@@ -38,8 +40,8 @@ def confusion(counts: np.ndarray, names: Sequence[str], split: str) -> str:
 
 def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> str:
     """Draw a matrix with names and counts."""
-    letters = max(len(_short(name)) for name in names)
-    margin = max(24, 12 + round(letters * (MARGIN - 12) / MAX_LETTERS))
+    words = [fitted(name, MAX_NAME) for name in names]
+    margin = max(24, 12 + math.ceil(max(map(font().getlength, words))))
     side = margin + CELL * len(names)
     cells = []
     for (row, column), count in np.ndenumerate(counts):
@@ -51,9 +53,8 @@ def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> str
                 f'<text class="{strong}" x="{x + CELL / 2}" y="{y + CELL / 2 + 4}" '
                 f'text-anchor="middle">{_count(int(count))}</text>'
             )
-    for i, name in enumerate(names):
+    for i, word in enumerate(map(text, words)):
         place = margin + i * CELL + CELL / 2
-        word = text(_short(name))
         cells.append(
             f'<text x="{margin - 6}" y="{place + 4}" text-anchor="end">{word}</text>'
             f'<text transform="translate({place + 4} {margin - 6}) rotate(-90)">'
@@ -126,17 +127,19 @@ def _pairs(counts: np.ndarray, sums: np.ndarray, names: Sequence[str]) -> str:
     ]
     most = max((count / num for _, _, count, num in pairs), default=1)
     rows = [
-        [text(true), text(other), f"{n:,}", share(n / num), bar(n / num / most)]
+        [
+            breakable(true),
+            breakable(other),
+            f"{n:,}",
+            share(n / num),
+            bar(n / num / most),
+        ]
         for true, other, n, num in pairs
     ]
     if not rows:
         return '<p class="soft">No example is taken for another class.</p>'
     head = ["true class", "taken for", "images", "of the class", ""]
     return table(head, rows, numbers=(2, 3))
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= MAX_LETTERS else name[: MAX_LETTERS - 1] + "…"
 
 
 def _count(count: int) -> str:

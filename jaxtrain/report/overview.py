@@ -26,8 +26,9 @@ def verdict(history: History) -> tuple[str, str]:
     step = f"{history.step:,}"
     if history.finished:
         if history.summary.get("stopped_early"):
-            return "good", f"Stopped early at step {step}, as it got no better."
-        return "good", f"Finished at step {step}."
+            told = f"Stopped early at step {step}, as it got no better."
+            return "good", told + _tested(history)
+        return "good", f"Finished at step {step}.{_tested(history)}"
     last = history.events()[-1:] or [{}]
     event = str(last[0].get("event", ""))
     if event.startswith("stopped"):
@@ -38,6 +39,16 @@ def verdict(history: History) -> tuple[str, str]:
     if history.summary:
         told += f"; the summary is of step {shown(history.summary.get('step'))}"
     return "warning", told + "."
+
+
+def _tested(history: History) -> str:
+    """Say of which weights the results are, unless they are of the last."""
+    if history.tested_step == history.step:
+        return ""
+    return (
+        f" The results are of the checkpoint of step {history.tested_step:,}, the best "
+        "on the validation split: evaluate, predict, export and serve take it, too."
+    )
 
 
 def _subject(history: History) -> str:
@@ -68,6 +79,10 @@ def _tiles(history: History) -> list[str]:
         where = f"best validation {title(str(best.get('metric')))}, step "
         where += shown(best.get("step"))
         tiles.append(_tile(shown(best.get("value")), where))
+        last = history.last_validation.get(str(best.get("metric")))
+        if history.finished and last is not None and best.get("step") != history.step:
+            told = f"validation {title(str(best.get('metric')))} of the last weights, "
+            tiles.append(_tile(shown(last), f"{told}step {history.step:,}"))
     if not history.test:
         tiles += _last(history)
     epochs = [line["epoch"] for line in history.lines if "epoch" in line]

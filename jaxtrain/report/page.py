@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxtrain.pages.page import note, render, section
 from jaxtrain.report import gallery, origin
-from jaxtrain.report.classes import classes
+from jaxtrain.report.classes import classes, counts
 from jaxtrain.report.curves import curves
 from jaxtrain.report.examples import Examples
 from jaxtrain.report.history import History
@@ -50,8 +50,8 @@ def _results(history: History) -> str:
     if names is None or not test:
         return ""
     parts = []
-    matrix = test.get("confusion_matrix")
-    if isinstance(matrix, list) and len(matrix) == len(names):
+    matrix = counts(test, names)
+    if matrix is not None:
         parts.append(confusion(np.array(matrix), names, "test"))
     parts.append(classes(test, names, "test"))
     return "\n".join(parts)

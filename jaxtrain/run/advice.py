@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from jaxtrain import own
+from jaxtrain.config import DataConfig
 from jaxtrain.data.survey import Survey
 from jaxtrain.errors import UserError
+from jaxtrain.inference import load
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 # Up to this size images are small: a small network, shifts of a few pixels.
@@ -27,6 +30,7 @@ BATCH_SIZES = (8, 16, 32, 64, 128, 256)
 LARGEST_BATCH = 128
 TOTAL_STEPS = 4000
 EPOCHS = (20, 100)
+FINE_TUNE_STEPS, FINE_TUNE_EPOCHS = 500, (10, 30)
 # Larger than the smallest class by this factor, the largest one would rule.
 UNBALANCED = 3
 FEWEST_EXAMPLES, FEW_EXAMPLES = 10, 1000
@@ -45,36 +49,72 @@ class Advice:
     reason: str
 
 
-def advise(found: Survey, source: str, data_dir: str | None) -> list[Advice]:
+@dataclass(frozen=True)
+class Weights:
+    """Trained weights that a recipe begins with.
+
+    Attributes:
+      pretrained: `model.pretrained`.
+      model: `model.name`.
+      size: Height and width of the images that they were trained for.
+      channels: Of these.
+    """
+
+    pretrained: str
+    model: str
+    size: int
+    channels: int
+
+
+def find_weights(pretrained: str) -> Weights:
+    """Return what weights are of.
+
+    Raises:
+      UntrustedError: they are of a model of the user's own, which was not allowed.
+      UserError: there are none that this version reads.
+    """
+    about = load.find(pretrained).about
+    # The recipe will name it, and what a recipe names is loaded.
+    own.check_allowed("model.name", about.model.name)
+    height, _, channels = about.image_shape
+    return Weights(pretrained, about.model.name, height, channels)
+
+
+def advise(
+    found: Survey, data: DataConfig, weights: Weights | None = None
+) -> list[Advice]:
     """Return the fields of a recipe, in the order of its sections.
 
     Args:
       found: what the data are like.
-      source: `data.source`.
-      data_dir: `data.data_dir`.
+      data: Their source, and what it needs to be opened.
+      weights: to fine-tune; None: the model is trained from scratch.
 
     Raises:
       UserError: there are too few images.
     """
     num_train = found.counts["train"]
-    size = _image_size(found, num_train)
+    size = weights.size if weights else _image_size(found, num_train)
     held_out = _splits(found, num_train)
     for one in held_out:
         num_train -= math.ceil(one.value * num_train)
     batch_size = _batch_size(num_train, size)
-    epochs = _epochs(num_train // batch_size)
-    advice = [Advice("data", "source", source, "")]
-    if data_dir is not None:
-        advice.append(Advice("data", "data_dir", data_dir, ""))
+    steps_per_epoch = num_train // batch_size
+    advice = [Advice("data", "source", data.source, "")]
+    if data.data_dir is not None:
+        advice.append(Advice("data", "data_dir", data.data_dir, ""))
+    if data.allow_outside:
+        reason = "links, or paths of a table, may lead out of its folder"
+        advice.append(Advice("data", "allow_outside", True, reason))
     return [
         *advice,
         *held_out,
-        *_images(found, size),
+        *(_images_of(weights) if weights else _images(found, size)),
         *_batches(found, batch_size, num_train),
         *_augmentation(found, size),
-        *_model(num_train, size),
-        *_optimizer(batch_size, epochs),
-        *_length(found, num_train, batch_size, epochs),
+        *(_fine_tuning(weights, batch_size) if weights else _model(num_train, size)),
+        *([] if weights else _optimizer(batch_size)),
+        *_length(found, steps_per_epoch, fine_tune=weights is not None),
     ]
 
 
@@ -118,6 +158,15 @@ def _images(found: Survey, size: int) -> list[Advice]:
     return [
         Advice("data", "image_size", size, reason),
         Advice("data", "channels", channels, shown),
+    ]
+
+
+def _images_of(weights: Weights) -> list[Advice]:
+    reason = "as the weights know them; smaller ones take less time"
+    channels = "grey images are made colour" if weights.channels == 3 else ""
+    return [
+        Advice("data", "image_size", weights.size, reason),
+        Advice("data", "channels", weights.channels, channels),
     ]
 
 
@@ -174,27 +223,42 @@ def _model(num_train: int, size: int) -> list[Advice]:
     return [Advice("model", "name", "resnet18", reason)]
 
 
-def _epochs(steps_per_epoch: int) -> int:
-    low, high = EPOCHS
-    return min(high, max(low, math.ceil(TOTAL_STEPS / steps_per_epoch)))
+def _epochs(steps_per_epoch: int, *, fine_tune: bool) -> int:
+    low, high = FINE_TUNE_EPOCHS if fine_tune else EPOCHS
+    steps = FINE_TUNE_STEPS if fine_tune else TOTAL_STEPS
+    return min(high, max(low, math.ceil(steps / steps_per_epoch)))
 
 
-def _optimizer(batch_size: int, epochs: int) -> list[Advice]:
+def _fine_tuning(weights: Weights, batch_size: int) -> list[Advice]:
+    """Return the model and the optimizer of fastai's `fine_tune`, 2e-3 for 64."""
+    rate = float(f"{2e-3 * math.sqrt(batch_size / 64):.1g}")
+    return [
+        Advice("model", "name", weights.model, "the model of the weights"),
+        Advice("model", "pretrained", weights.pretrained, ""),
+        Advice("optimizer", "name", "adamw", "forgiving"),
+        Advice("optimizer", "learning_rate", rate, "of the last layer; earlier: less"),
+        Advice("optimizer", "weight_decay", 0.01, "not of biases and norms"),
+    ]
+
+
+def _optimizer(batch_size: int) -> list[Advice]:
     rate = float(f"{2e-3 * math.sqrt(batch_size / 256):.1g}")
     return [
         Advice("optimizer", "name", "adamw", "forgiving from scratch"),
         Advice("optimizer", "learning_rate", rate, "grows with the root of the batch"),
         Advice("optimizer", "weight_decay", 0.05, "not of biases and norms"),
         Advice("optimizer", "schedule", "cosine", "down to 0 at the end"),
-        Advice("optimizer", "warmup_epochs", max(1, epochs // 20), "first steps small"),
+        Advice("optimizer", "warmup_fraction", 0.05, "first steps small"),
     ]
 
 
-def _length(
-    found: Survey, num_train: int, batch_size: int, epochs: int
-) -> list[Advice]:
-    steps = num_train // batch_size * epochs
-    advice = [Advice("train", "epochs", epochs, f"about {steps:,} steps")]
+def _length(found: Survey, steps_per_epoch: int, *, fine_tune: bool) -> list[Advice]:
+    epochs = _epochs(steps_per_epoch, fine_tune=fine_tune)
+    told = f"about {steps_per_epoch * epochs:,} steps"
+    advice = [Advice("train", "epochs", epochs, told)]
+    if fine_tune:
+        reason = "the new last layer alone for an epoch, then all layers"
+        advice.append(Advice("train", "fine_tune", True, reason))
     if len(found.class_counts) >= MANY_CLASSES:
         reason = "many classes: against being too sure"
         advice.append(Advice("train", "label_smoothing", 0.1, reason))

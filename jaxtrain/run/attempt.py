@@ -12,6 +12,7 @@ from jaxtrain.processes import peers
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
+from jaxtrain.records.held_folder import HeldFolder
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.run.pretrained import Start
 from jaxtrain.run.programs import Programs
@@ -25,6 +26,8 @@ from jaxtrain.training.state import TrainState
 class Job:
     """What there is to carry out, whatever state it starts from.
 
+    The folder is the workdir, held open by process 0; None in the others.
+
     The versions, and the digests of files with parts of the user's own, are those that
     were loaded: what is there may change meanwhile.
     """
@@ -33,6 +36,7 @@ class Job:
     start: Start | None
     programs: Programs
     workdir: Path
+    folder: HeldFolder | None
     versions: dict[str, str]
     own_parts: dict[str, str]
     saved: Checkpoints
@@ -93,6 +97,6 @@ class Attempt:
 
     def tell(self, message: str) -> None:
         """Tell of trouble that the run goes on with."""
-        self.log.write("event", self.step, event=message)
+        self.log.record("event", self.step, event=message)
         if jax.process_index() == 0:
             tell(f"warning: {message}")

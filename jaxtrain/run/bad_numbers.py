@@ -108,5 +108,5 @@ class BadNumbers:
             "Try, in another --workdir or with --fresh, a lower "
             "optimizer.learning_rate, optimizer.clip_norm or a longer warm-up"
         )
-        self._log.write("event", step + 1, event=f"stopped at {message}")
+        self._log.record("event", step + 1, event=f"stopped at {message}")
         raise BadNumbersError(message)

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.sources import Source, Splits
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
@@ -168,8 +168,8 @@ def check_statistics(config: Config, channels: int) -> None:
         values = getattr(config.data, name)
         if values is not None and len(values) != channels:
             raise UserError(
-                f"data.{name} = {values} has {len(values)} value(s), the images have "
-                f"{channels} channel(s)"
+                f"data.{name} = {values} has {counted(len(values), 'value')}, the "
+                f"images have {counted(channels, 'channel')}"
             )
 
 

@@ -3,6 +3,7 @@
 from jaxtrain.data.loader import Dataset
 from jaxtrain.processes import peers
 from jaxtrain.run.attempt import Attempt
+from jaxtrain.run.tested import Tested, load_tested
 from jaxtrain.tasks.base import Values
 from jaxtrain.training.evaluate import evaluate
 
@@ -30,7 +31,7 @@ class Evaluations:
         attempt, step = self._attempt, self._attempt.step
         dataset = attempt.job.programs.validation_set
         assert dataset is not None
-        metrics = self._pass_over(dataset)
+        metrics = self._pass_over(dataset, "validation")
         if metrics is None:
             return False
         attempt.log.write("eval", step, split="validation", **metrics)
@@ -48,18 +49,27 @@ class Evaluations:
             attempt.log.write("event", step, event=event)
         return improved and self._config.checkpoint.keep_best > 0
 
-    def test(self) -> Values | None:
-        """Evaluate on the test split; None if a signal came."""
-        return self._pass_over(self._attempt.job.programs.test_set)
+    def test(self) -> tuple[Tested, Values] | None:
+        """Evaluate the best checkpoint on the test split; None if a signal came.
 
-    def _pass_over(self, dataset: Dataset) -> Values | None:
+        Its state replaces that of the attempt.
+        """
+        attempt = self._attempt
+        if attempt.job.signals.requested():
+            return None
+        tested = load_tested(attempt)
+        values = self._pass_over(attempt.job.programs.test_set, "test")
+        return None if values is None else (tested, values)
+
+    def _pass_over(self, dataset: Dataset, split: str) -> Values | None:
         attempt, setup = self._attempt, self._attempt.job.setup
 
         def should_stop() -> bool:
             attempt.watchdog.beat()
             return attempt.job.signals.requested()
 
-        with attempt.clock.paused():
+        doing = f"evaluating on the {split} split"
+        with attempt.clock.paused(), attempt.log.doing(doing):
             values = evaluate(
                 attempt.job.programs.eval,
                 attempt.job.programs.zero_sums,

@@ -7,14 +7,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtrain.config import ParallelConfig
+from jaxtrain.config import ParallelConfig, check_own
 from jaxtrain.data.files import StoredFile
+from jaxtrain.data.image_files import ImageFileStore
 from jaxtrain.data.image_files import shown as shown_name
 from jaxtrain.data.image_source import ImageSource
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.sources import Source
-from jaxtrain.errors import CheckpointError, UserError
-from jaxtrain.pages.pictures import TINY, to_address
+from jaxtrain.errors import CheckpointError, UntrustedError, UserError
+from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.report.examples import Examples, Pair, Predictions, Shown
 from jaxtrain.report.history import History
 from jaxtrain.run.preview import first_images
@@ -34,6 +35,7 @@ def examples_of(history: History) -> Examples:
     config = history.config
     if config is None:
         return Examples(notes=["Examples: the config cannot be read."])
+    check_own(config)
     try:
         # What shares the work changes no image, and several may not be able to.
         plain = replace(config, parallel=ParallelConfig())
@@ -61,6 +63,8 @@ def collect_examples(
         # No part of a report is worth the others.
         try:
             return None if limits.should_stop() else function(*args)
+        except UntrustedError:
+            raise
         except Exception as error:
             failed.append(_told(what, error))
             return None
@@ -105,7 +109,7 @@ def _choose_split(
         notes.append("Predictions: there is no checkpoint that can be read.")
         return None
     if history.finished and step == history.step:
-        return "test", step
+        return "test", history.tested_step
     if setup.splits.validation is not None:
         return "validation", step
     notes.append(
@@ -127,7 +131,7 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
     names = _names(source, index)
     shown = {
         place: Shown(
-            picture=None if int(index[n]) in bad else to_address(images[n]),
+            picture=None if int(index[n]) in bad else to_address(images[n], LARGE_SIDE),
             name=names[n],
             true=task.label(found.label[place]),
             predicted=task.label(found.predicted[place]),
@@ -142,6 +146,9 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 
 def _names(source: Source, index: np.ndarray) -> list[str]:
     """Return the names of files, or the numbers of examples where there are none."""
+    if isinstance(source, ImageSource) and isinstance(source.store, ImageFileStore):
+        # As seen from the folder of the set.
+        return [shown_name(source.store.names[i]) for i in source.indices[index]]
     if isinstance(source, ImageSource):
         stored, _ = source.store.read(source.indices[index])
         files = [one for one in stored if isinstance(one, StoredFile)]

@@ -9,6 +9,8 @@ from typing import Any
 
 import jax
 
+from jaxtrain.training.calls_ahead import calls_ahead
+
 NOT_YET = math.inf
 
 
@@ -47,6 +49,10 @@ class InFlight:
         self._calls = collections.deque[Call]()
         # When the last call that is known to be done was.
         self.finished = seconds()
+        # Completed steps after it, as far as we have seen.
+        self.done_step: int | None = None
+        # What a step took, among those that were seen done last.
+        self._step_seconds: float | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -67,14 +73,33 @@ class InFlight:
         for call in done:
             steps += call.num_steps
             call.finished = self.finished = last + (now - last) * steps / num_steps
+        if done:
+            self._step_seconds = (now - last) / num_steps
+            self.done_step = done[-1].stop
+
+    def most(self) -> int:
+        """Return the number of calls that may be in flight, by what they take."""
+        if self._step_seconds is None or not self._calls:
+            return calls_ahead(None)
+        return calls_ahead(self.call_seconds())
+
+    def call_seconds(self) -> float:
+        """Return what the last call takes by the measure; 0 until there is one."""
+        if self._step_seconds is None or not self._calls:
+            return 0.0
+        return self._step_seconds * self._calls[-1].num_steps
+
+    def wait(self, most: int) -> None:
+        """Wait until the device has finished all but the last `most` calls."""
+        for call in list(self._calls)[: max(0, len(self._calls) - most)]:
+            if call.finished == NOT_YET:
+                # To wait in device_get takes a tenth of the CPU from the step itself.
+                call.metrics["bad_steps"].block_until_ready()
+                self.look()
 
     def pop(self) -> Call:
         """Wait for the oldest call, and return it."""
-        oldest = self._calls[0]
-        if oldest.finished == NOT_YET:
-            # To wait in device_get takes a tenth of the CPU from the step itself.
-            oldest.metrics["bad_steps"].block_until_ready()
-            self.look()
+        self.wait(len(self._calls) - 1)
         return self._calls.popleft()
 
 

@@ -12,12 +12,12 @@ from jaxtrain.data import loader
 from jaxtrain.errors import CheckpointError, Interrupted
 from jaxtrain.parallel import sharding
 from jaxtrain.records import workdir as workdir_lib
+from jaxtrain.run import moved
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.evaluations import Evaluations
 from jaxtrain.run.reports import Reports
 from jaxtrain.run.saves import Saves
 from jaxtrain.run.summary import summarize
-from jaxtrain.training.evaluate import MAX_IN_FLIGHT
 
 
 class Run:
@@ -49,7 +49,9 @@ class Run:
             improved = False
             if self.evaluations.due():
                 self.reports.settle(0)
+                attempt.log.trained(self.reports.mean_loss())
                 improved = self.evaluations.validate()
+                self.saves.amend()
             if (improved and not self.saves.done()) or self.saves.due():
                 self.saves.save()
             if self._ended():
@@ -64,12 +66,12 @@ class Run:
             attempt.state, attempt.step = state, start + num_steps
             hooks.after_call(attempt.step, metrics)
             self.reports.add(start, metrics)
-            self.reports.settle(MAX_IN_FLIGHT)
+            self.reports.keep_near()
             attempt.watchdog.beat()
             self.saves.saver.look()
 
     def finish(self) -> dict[str, Any]:
-        """Test the trained model and write the summary, unless the run stopped before.
+        """Test the best checkpoint and write the summary, if the run has ended.
 
         Raises:
           Interrupted: a signal came.
@@ -80,15 +82,20 @@ class Run:
                 "event", attempt.step, event="stopped, as asked", saved=True
             )
             return {"step": attempt.step}
-        test = self.evaluations.test() if self._complete() else None
-        if test is None:
+        skipped_steps = int(attempt.state.bad_steps["total"])
+        found = self.evaluations.test() if self._complete() else None
+        if found is None:
             assert signals.signum is not None
-            message = f"stopped at step {attempt.step}, saved; the same command goes on"
+            message = f"step {attempt.step} is saved; the same command goes on"
             raise Interrupted(signals.signum, message)
+        tested, test = found
         self.reports.rest()
-        attempt.log.write("eval", attempt.step, split="test", **test)
+        attempt.log.write(
+            "eval", attempt.step, split="test", model_step=tested.step, **test
+        )
         attempt.clock.update()
-        summary = summarize(attempt, test)
+        summary = summarize(attempt, tested, test, skipped_steps)
+        moved.check(self.job)
         if jax.process_index() == 0:
             _write(self.job.workdir / workdir_lib.SUMMARY, summary)
         return summary
@@ -118,7 +125,7 @@ class Run:
 
 def _write(path: Path, summary: dict[str, Any]) -> None:
     try:
-        workdir_lib.write_json(path, summary)
+        workdir_lib.write_digested(path, summary)
     except OSError as error:
         raise CheckpointError(
             f"could not write {path} ({error.strerror}): the model is saved; the same "

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.config import ModelConfig
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.channels import convert
@@ -80,7 +80,7 @@ def plan_start(setup: Setup, trained: Trained) -> Start:
     if heads:
         rows["new heads"] = f"not in the weights: {_layers(heads)}"
     if first:
-        layer = f"{_layers(first)}, made for {about.image_shape[2]} channel(s)"
+        layer = f"{_layers(first)}, made for {counted(about.image_shape[2], 'channel')}"
         rows["converted"] = f"{layer}, for {channels}"
     return Start(trained, frozenset(classes | heads), frozenset(first), rows)
 

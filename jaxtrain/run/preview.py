@@ -9,18 +9,16 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from jaxtrain import keys
-from jaxtrain.console import printable
 from jaxtrain.data import loader, sources
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.order import DataOrder
+from jaxtrain.pages.font import fitted, font
 from jaxtrain.run.programs import make_preprocesses
 from jaxtrain.run.setup import Setup
 
 # Side of an image in the picture, in pixels, at least: small ones are enlarged.
 SIDE = 96
 GAP, TEXT_HEIGHT = 8, 16
-# Pixels that a letter of Pillow's own font takes.
-LETTER = 6
 
 
 def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
@@ -44,9 +42,7 @@ def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
     for row, (before, after, labels) in enumerate(rows):
         for column, label in enumerate(labels):
             left, top = GAP + column * width, GAP + row * height
-            # The font knows the letters of Latin-1.
-            text = printable(label)[: side // LETTER].encode("latin-1", "replace")
-            draw.text((left, top), text.decode("latin-1"), fill="black")
+            draw.text((left, top), fitted(label, side), fill="black", font=font())
             top += TEXT_HEIGHT
             picture.paste(_enlarged(before[column], side), (left, top))
             picture.paste(_enlarged(after[column], side), (left, top + side + GAP // 2))

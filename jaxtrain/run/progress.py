@@ -17,6 +17,7 @@ class Progress:
     eval_metrics: dict[str, float] | None = None
     best: dict[str, Any] | None = None
     early_stop_best: float | None = None
+    early_stop_metric: str | None = None
     evals_without_improvement: int = 0
     stopped_early: bool = False
     # Steps whose data were left out: the data are so far ahead of the steps.
@@ -33,6 +34,12 @@ class Progress:
         """Return which batch of the data order comes after `step` steps."""
         return step + self.data_offset
 
+    def reconsider(self, patience: int | None) -> None:
+        """Let a run that stopped early go on if it has more patience now."""
+        waited = self.evals_without_improvement
+        if patience is None or waited < patience:
+            self.stopped_early = False
+
     def record(
         self,
         step: int,
@@ -45,6 +52,8 @@ class Progress:
     ) -> bool:
         """Take an evaluation; set `stopped_early`; return whether it is the best.
 
+        Of equal evaluations the last is the best, which has had more training.
+
         Args:
           step: completed steps.
           epoch: that they are.
@@ -55,6 +64,10 @@ class Progress:
         """
         self.evaluated_step, self.eval_metrics = step, scalars(metrics)
         if patience is not None:
+            if self.early_stop_metric not in (None, watched.metric):
+                # It was changed: its best is still to come.
+                self.early_stop_best, self.evals_without_improvement = None, 0
+            self.early_stop_metric = watched.metric
             if watched.improves(metrics[watched.metric], self.early_stop_best):
                 self.early_stop_best = metrics[watched.metric]
                 self.evals_without_improvement = 0
@@ -64,7 +77,8 @@ class Progress:
         name, value = best.metric, metrics[best.metric]
         known = self.best is not None and self.best["metric"] == name
         old = self.best["value"] if self.best and known else None
-        if not best.improves(value, old):
+        tied = old is not None and value == old
+        if not (tied or best.improves(value, old)):
             return False
         self.best = {"step": step, "epoch": epoch, "metric": name, "value": value}
         return True

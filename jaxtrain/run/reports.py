@@ -4,10 +4,12 @@ import collections
 import contextlib
 from typing import Any
 
+from jaxtrain.processes import peers
 from jaxtrain.records.run_log import Interval
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.bad_numbers import BadNumbers
 from jaxtrain.run.in_flight import InFlight
+from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT
 
 
 class Reports:
@@ -20,6 +22,8 @@ class Reports:
         # Full intervals whose line is still to be written, and their last steps.
         self._due = collections.deque[tuple[int, Interval]]()
         self._in_flight = InFlight(attempt.clock.step_seconds)
+        # Sum and number of the losses that were told, and those up to `mean_loss`.
+        self._told, self._counted = (0.0, 0), self._interval.losses()
         self._bad_numbers = BadNumbers(
             config.train,
             job.programs.order,
@@ -36,6 +40,23 @@ class Reports:
             self._due.append((self._attempt.step, self._interval))
             self._interval = Interval()
 
+    def keep_near(self) -> None:
+        """Wait until few calls are in flight; tell what those before them did.
+
+        Each process measures for itself what a call takes. So several of them only wait
+        by it, and look at the same calls after the same step: a spike must lead all of
+        them back from the same place.
+
+        Raises:
+          BadNumbersError: the limit of bad steps in a row is reached.
+          LossSpike: there is one to go back for.
+        """
+        self._in_flight.look()
+        most = self._in_flight.most()
+        self._attempt.job.signals.grace.call_seconds = self._in_flight.call_seconds()
+        self._in_flight.wait(most)
+        self.settle(most if peers.current() is None else MAX_IN_FLIGHT)
+
     def settle(self, in_flight: int) -> None:
         """Wait until at most so many calls are in flight; tell what the others did.
 
@@ -51,6 +72,8 @@ class Reports:
         while len(self._in_flight) > in_flight:
             finished.append(self._in_flight.pop())
             self._attempt.watchdog.step_done()
+        if self._in_flight.done_step is not None:
+            self._attempt.log.done(self._in_flight.done_step)
         # Where the device has nothing left to do, telling is no part of training.
         clock = self._attempt.clock
         with contextlib.nullcontext() if self._in_flight else clock.paused():
@@ -58,6 +81,17 @@ class Reports:
                 while self._due and self._due[0][0] <= call.stop:
                     self._report(*self._due.popleft(), call.finished)
                 self._bad_numbers.look(call.start, call.metrics)
+
+    def mean_loss(self) -> float | None:
+        """Return the mean loss of the steps since the last time that this was called.
+
+        The steps must be settled. None if no step was taken.
+        """
+        with self._attempt.clock.paused():
+            losses = _add(self._told, self._interval.losses())
+        (before, num_before), self._counted = self._counted, losses
+        total, num = losses
+        return (total - before) / (num - num_before) if num > num_before else None
 
     def rest(self) -> None:
         """Tell of the last steps, which fill no interval."""
@@ -74,3 +108,8 @@ class Reports:
         self._attempt.log.write(
             "train", step, **interval.summary(), examples_per_second=speed
         )
+        self._told = _add(self._told, interval.losses())
+
+
+def _add(one: tuple[float, int], other: tuple[float, int]) -> tuple[float, int]:
+    return one[0] + other[0], one[1] + other[1]

@@ -6,7 +6,6 @@ trained, Chowdhery et al. 2022, arXiv:2204.02311, section 5.1).
 """
 
 import collections
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import jax
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.errors import BadNumbersError, UserError
+from jaxtrain.json_files.read import read_json
 from jaxtrain.processes import peers
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.run.bad_numbers import LossSpike
@@ -23,8 +23,6 @@ from jaxtrain.run.timetable import Timetable
 
 # Times that loss spikes lead back to one checkpoint, before the run gives up.
 MAX_REWINDS = 3
-# In the workdir: for a step gone back to by hand, the steps whose data are left out.
-SKIPS = "skips.json"
 
 
 class Rewinds:
@@ -56,7 +54,7 @@ class Rewinds:
             skips[step] = skip_steps
         if skips != self._skips() and jax.process_index() == 0:
             named = {str(s): n for s, n in skips.items()}
-            workdir_lib.write_json(self._workdir / SKIPS, named)
+            workdir_lib.write_digested(self._workdir / workdir_lib.SKIPS, named)
         self._move_aside(step, steps[-1])
         self._event = {
             "event": "rewound, as asked",
@@ -108,15 +106,15 @@ class Rewinds:
         return event and {**event, "data_offset": progress.data_offset}
 
     def _skips(self) -> dict[int, int]:
-        path = self._workdir / SKIPS
-        if not path.exists():
-            return {}
-        try:
-            return {
-                int(step): int(n) for step, n in json.loads(path.read_text()).items()
-            }
-        except (ValueError, AttributeError) as error:
-            raise UserError(f"{path} is damaged ({error}): restore it") from None
+        path = self._workdir / workdir_lib.SKIPS
+        found = read_json(path, dict[str, int]) or {}
+        for step, num in found.items():
+            if not step.isdecimal() or num < 0:
+                raise UserError(
+                    f"{path}: {step}: {num}: expected a step, and a number of steps "
+                    "whose data are left out: restore it from a copy"
+                )
+        return {int(step): num for step, num in found.items()}
 
     def _move_aside(self, step: int, newest: int) -> None:
         """Rename newer checkpoints and the summary; keep a copy of the metrics."""

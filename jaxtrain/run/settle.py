@@ -23,6 +23,7 @@ from jaxtrain.models.weights.channels import statistics
 from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import CHECKPOINTS
+from jaxtrain.regular_file import read_text
 
 # Of the section `data`.
 PREPARED = ("crop_pct", "interpolation", "mean", "std")
@@ -204,7 +205,7 @@ def _begun(workdir: Path) -> Config | None:
     text, folder = None, workdir / CHECKPOINTS
     try:
         if any(step.name.isdigit() for step in folder.iterdir()):
-            text = (workdir / CONFIG).read_text()
+            text = read_text(workdir / CONFIG)
     except (OSError, UnicodeDecodeError):
         pass  # What is wrong with the folder is told where it is opened.
     text = peers.gather(text)[0]

@@ -9,13 +9,16 @@ import jax
 import jax.numpy as jnp
 
 import jaxtrain
+from jaxtrain.errors import counted
 from jaxtrain.inference.description import Description
 from jaxtrain.parallel import sharding
+from jaxtrain.records.remaining import short_duration
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.features import plan
 from jaxtrain.run.phases import schedule_name
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.setup import Setup
+from jaxtrain.run.tested import Tested
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import formatted
 from jaxtrain.training.state import num_params
@@ -83,6 +86,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         + setup.task.describe(),
         "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
         f"{len(splits.test):,} test",
+        **_describe_remarks(setup),
         "batch": f"{timetable.batch_size} a step",
         "steps": f"{steps:,} in {timetable.epoch(steps):g} epochs of "
         f"{timetable.steps_per_epoch:,}",
@@ -90,12 +94,18 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         **_describe_frozen(setup),
         "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{jax.device_count()} x {device.device_kind}, "
-        f"{jax.process_count()} process(es)",
+        f"{counted(jax.process_count(), 'process', 'processes')}",
         **_describe_sums(setup),
         **_describe_split(setup),
         **_describe_stages(setup),
         "workdir": workdir,
     }
+
+
+def _describe_remarks(setup: Setup) -> dict[str, str]:
+    """Tell what was passed over when the data were opened."""
+    remarks = getattr(setup.splits.train, "remarks", ())
+    return {remark.title: remark.text for remark in remarks}
 
 
 def _describe_frozen(setup: Setup) -> dict[str, str]:
@@ -139,12 +149,13 @@ def _describe_stages(setup: Setup) -> dict[str, str]:
     stages, idle_share = setup.stages.stages, setup.stages.timeline.idle_share
     flops = sum(stage.flops for stage in stages)
     rows = {
-        f"stage {i}": f"{stage.layout.mesh.size} device(s), {stage.flops / flops:.1%} "
-        f"of the FLOPs: {stage.names[0]} to {stage.names[-1]}"
+        f"stage {i}": f"{counted(stage.layout.mesh.size, 'device')}, "
+        f"{stage.flops / flops:.1%} of the FLOPs: {stage.names[0]} to {stage.names[-1]}"
         for i, stage in enumerate(stages, start=1)
     }
     micro = setup.config.train.accumulate_steps
-    shown = f"{len(stages)} stages, {micro} micro-batch(es), {idle_share:.1%} idle"
+    batches = counted(micro, "micro-batch", "micro-batches")
+    shown = f"{len(stages)} stages, {batches}, {idle_share:.1%} idle"
     return {"pipeline": shown, **rows}
 
 
@@ -157,14 +168,44 @@ def describe_result(
     return {
         **{f"test {name}": text for name, text in shown.items()},
         "examples": test["num_examples"],
+        **_describe_weights(setup.best.metric, summary),
+        "time": f"{short_duration(summary['train_seconds'])}, and "
+        f"{short_duration(summary['compile_seconds'])} to compile",
         "workdir": workdir,
     }
 
 
-def summarize(attempt: Attempt, test: Values) -> dict[str, Any]:
-    """Return the contents of summary.json; `test` are the metrics of the test split."""
-    setup, state, step = attempt.job.setup, attempt.state, attempt.step
-    progress = attempt.progress
+def _describe_weights(metric: str, summary: dict[str, Any]) -> dict[str, str]:
+    """Name the weights that were tested, and the last and the best if others."""
+    model, last, best = summary["model"], summary["last"], summary["best"]
+
+    def told(weights: dict[str, Any]) -> str:
+        value = formatted(weights["validation"] or {}, (metric,)).get(metric)
+        shown = "not validated" if value is None else f"validation {metric} {value}"
+        return f"step {weights['step']:,}, {shown}"
+
+    rows = {"tested weights": told(model)}
+    if last["step"] != model["step"]:
+        rows["last weights"] = told(last)
+    if best is not None and best["step"] != model["step"]:
+        gone = {**best, "validation": {metric: best["value"]}}
+        rows["best weights"] = f"{told(gone)}, not kept"
+    return rows
+
+
+def summarize(
+    attempt: Attempt, tested: Tested, test: Values, skipped_steps: int
+) -> dict[str, Any]:
+    """Return the contents of summary.json.
+
+    Args:
+      attempt: At its end.
+      tested: The checkpoint that was tested.
+      test: Its metrics of the test split.
+      skipped_steps: Number of bad steps of the whole run.
+    """
+    setup, step, progress = attempt.job.setup, attempt.step, attempt.progress
+    evaluated = progress.evaluated_step == step
     pipeline = {}
     if setup.stages is not None:
         pipeline["pipeline_idle_share"] = setup.stages.timeline.idle_share
@@ -173,14 +214,17 @@ def summarize(attempt: Attempt, test: Values) -> dict[str, Any]:
         "step": step,
         "epoch": setup.timetable.epoch(step),
         "eval": test,
+        "model": _weights(setup, tested.step, tested.validation),
+        "last": _weights(setup, step, progress.eval_metrics if evaluated else None),
         "best": progress.best,
         "stopped_early": progress.stopped_early,
-        "skipped_steps": int(state.bad_steps["total"]),
+        "evals_without_improvement": progress.evals_without_improvement,
+        "skipped_steps": skipped_steps,
         "data_offset": progress.data_offset,
         "train_seconds": progress.train_seconds,
         "compile_seconds": attempt.job.programs.compile_seconds(),
         "examples_per_second": examples / progress.step_seconds,
-        "num_params": num_params(state.params),
+        "num_params": num_params(setup.abstract_state.params),
         "device_kind": jax.devices()[0].device_kind,
         "num_devices": jax.device_count(),
         "num_processes": jax.process_count(),
@@ -189,3 +233,10 @@ def summarize(attempt: Attempt, test: Values) -> dict[str, Any]:
         **pipeline,
         "versions": attempt.job.versions,
     }
+
+
+def _weights(
+    setup: Setup, step: int, validation: dict[str, Any] | None
+) -> dict[str, Any]:
+    epoch = setup.timetable.epoch(step)
+    return {"step": step, "epoch": epoch, "validation": validation}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jaxtrain.config import MAX_COUNT, ONE_OF, Config, get
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.training.optimizers import LINE_SEARCH
 
 LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
@@ -104,6 +104,8 @@ def make_timetable(
     total = max(1, steps(train.epochs, train.steps, train.examples) or 0)
     opt = config.optimizer
     warmup = steps(opt.warmup_epochs, opt.warmup_steps, opt.warmup_examples)
+    if opt.warmup_fraction is not None:
+        warmup = round(opt.warmup_fraction * total)
     eval_every = steps(train.eval_every_epochs, train.eval_every_steps)
     if eval_every is None:
         eval_every = per_epoch
@@ -205,8 +207,8 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     raise UserError(
         f"train.steps_per_call = {size} has no effect: a call goes up to the next line "
         "of metrics, evaluation, checkpoint or the end of the run, never more than "
-        f"{largest} step(s) by {' and '.join(shortest)}; use at most {largest}, or "
-        "make that longer"
+        f"{counted(largest, 'step')} by {' and '.join(shortest)}; use at most "
+        f"{largest}, or make that longer"
     )
 
 

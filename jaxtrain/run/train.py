@@ -18,9 +18,10 @@ from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records import data_record, run_log
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog, show_table
+from jaxtrain.run import moved
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
-from jaxtrain.run.closing import write_report
+from jaxtrain.run.closing import show_next, write_report
 from jaxtrain.run.extended import describe_changed, describe_jump
 from jaxtrain.run.features import with_features
 from jaxtrain.run.loop import Run
@@ -65,6 +66,7 @@ def train(
       UserError: config, data, devices or workdir do not fit.
       BadNumbersError: too many non-finite steps in a row.
       CheckpointError: a checkpoint could not be saved or read.
+      MovedError: the workdir was moved meanwhile; the state is saved there.
       StartAgainError: data workers were lost; the last checkpoint is there.
       Interrupted: a signal came; the state is saved.
     """
@@ -75,7 +77,7 @@ def train(
     settled = settle(config, None if fresh else workdir)
     setup = build_setup(settled.config, trained=settled.trained)
     start = None if settled.trained is None else plan_start(setup, settled.trained)
-    with workdir_lib.locked(workdir):
+    with workdir_lib.locked(workdir) as held:
         finished = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished
@@ -93,12 +95,13 @@ def train(
             programs = make_programs(setup)
             if jax.process_index() == 0:
                 about = describe_model(setup, programs)
-                workdir_lib.write_json(workdir / MODEL, about.to_dict())
+                workdir_lib.write_digested(workdir / MODEL, about.to_dict())
             job = Job(
                 setup=setup,
                 start=start,
                 programs=programs,
                 workdir=workdir,
+                folder=held,
                 versions=versions(),
                 own_parts=own_parts(setup.config),
                 saved=saved,
@@ -111,6 +114,7 @@ def train(
             show_table("result", describe_result(setup, summary, workdir))
             if config.logging.report:
                 write_report(job)
+            show_next(workdir, config)
         return summary
 
 
@@ -130,13 +134,16 @@ def _open(
             workdir, config, data, fresh=fresh, resume_step=resume_step
         )
         if resume_step is None:
-            summary = workdir_lib.read_summary(workdir, total_steps)
+            summary = workdir_lib.read_summary(
+                workdir, total_steps, config.train.early_stop_patience
+            )
         if summary is None:
             folder = workdir / workdir_lib.CHECKPOINTS
             check_space(folder, setup.abstract_state, config.checkpoint, total_steps)
         else:
             where = f"see {workdir_lib.SUMMARY} there"
             print(f"{workdir} holds a finished run: {where}")
+            show_next(workdir, config)
     return peers.gather(summary)[0]
 
 
@@ -152,6 +159,7 @@ def _carry_out(job: Job) -> dict[str, Any]:
 
 def _attempt(job: Job) -> dict[str, Any]:
     setup = job.setup
+    moved.check(job)
     state, progress, info, begun = restore_or_create(job)
     programs = with_features(setup, job.programs, state)
     job = replace(job, programs=programs)
@@ -204,6 +212,8 @@ def restore_or_create(
     restored = job.saved.restore_newest(as_dict(job.setup.abstract_state))
     if restored is not None:
         fields, info = restored
-        return TrainState(**fields), Progress(**info["progress"]), info, None
+        progress = Progress(**info["progress"])
+        progress.reconsider(job.setup.config.train.early_stop_patience)
+        return TrainState(**fields), progress, info, None
     weights, begun = first_weights(job.setup, job.programs, job.start)
     return job.programs.begin(weights), Progress(), None, begun

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,16 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from jaxtrain.data.files import UnreadableError
+from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.serving.batcher import Batcher, FullError, Limits
+from jaxtrain.serving.connections import ConnectionLimits
+from jaxtrain.serving.decoders import DecoderPool, DecoderProgram
 from jaxtrain.serving.page import PAGE
 
-# Threads that decode; images of a request at most.
-DECODERS, MAX_IMAGES = 4, 64
+# Images of a request at most.
+MAX_IMAGES = 64
 # Seconds after which a client that found the server full may try again.
 RETRY_SECONDS = "1"
 
@@ -33,15 +36,22 @@ class Service:
 
     Attributes:
       batches: how images are put together.
+      connections: What a client may hold.
       max_bytes: of a request.
       max_pixels: of an image.
       timeout_seconds: for a request, from its first byte to its answer.
+      num_decoders: Number of processes that decode images.
+      decode_seconds: CPU time that the decoding of an image may take.
     """
 
     batches: Limits
+    connections: ConnectionLimits
     max_bytes: int
     max_pixels: int
     timeout_seconds: float
+    num_decoders: int
+    # 64 million pixels of noise take 1 to 4 seconds, whatever the format.
+    decode_seconds: float = 10.0
 
 
 class RefusedError(Exception):
@@ -61,13 +71,13 @@ def make_app(model: TrainedModel, service: Service) -> Starlette:
     names = model.class_names
     assert names is not None
     batcher = Batcher(lambda pixels: _run(model, pixels), service.batches)
-    decoders = ThreadPoolExecutor(DECODERS, "decode")
+    decoders = _decoders(model.description, service)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with batcher.running():
-            yield
-        decoders.shutdown()
+        with decoders.running():
+            async with batcher.running():
+                yield
 
     async def predict(request: Request) -> Response:
         try:
@@ -99,15 +109,8 @@ def make_app(model: TrainedModel, service: Service) -> Starlette:
         return {"predictions": shown}
 
     async def decode(name: str, data: bytes) -> np.ndarray:
-        about = model.description
-        loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(
-                decoders,
-                lambda: to_pixels(
-                    data, about.image_shape, about.fit, service.max_pixels
-                ),
-            )
+            return await decoders.decode(data)
         except UnreadableError as error:
             raise RefusedError(400, f"{name} is unreadable: {error}") from None
 
@@ -134,6 +137,16 @@ def make_app(model: TrainedModel, service: Service) -> Starlette:
     return Starlette(routes=routes, lifespan=lifespan)
 
 
+def _decoders(about: Description, service: Service) -> DecoderPool:
+    decode = functools.partial(
+        to_pixels, shape=about.image_shape, fit=about.fit, max_pixels=service.max_pixels
+    )
+    program = DecoderProgram(
+        decode=decode, shape=about.image_shape, cpu_seconds=service.decode_seconds
+    )
+    return DecoderPool(program, service.num_decoders)
+
+
 def _run(model: TrainedModel, pixels: np.ndarray) -> np.ndarray:
     return np.asarray(model.run(pixels, "probabilities"))[: len(pixels)]
 
@@ -155,8 +168,9 @@ async def _body(request: Request, max_bytes: int) -> bytes:
 
 async def _images(request: Request, body: bytes) -> list[tuple[str, bytes]]:
     """Return the images of a request with their names, in their order."""
-    kind = request.headers.get("content-type", "")
-    if not kind.startswith("multipart/form-data"):
+    kind, _, _ = request.headers.get("content-type", "").partition(";")
+    # Media types are case-insensitive (RFC 9110, 8.3.1).
+    if kind.strip().lower() != "multipart/form-data":
         if not body:
             raise RefusedError(400, "the request is empty: send the bytes of an image")
         return [("image", body)]

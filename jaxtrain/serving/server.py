@@ -1,6 +1,7 @@
 """The server's process: its socket, the compiled programs, and how it ends."""
 
 import socket
+from typing import Any
 
 import numpy as np
 import uvicorn
@@ -8,6 +9,7 @@ import uvicorn
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.serving.app import Service, make_app
+from jaxtrain.serving.connections import Connections
 
 # Connections that the system keeps waiting.
 BACKLOG = 1024
@@ -42,17 +44,27 @@ def serve(model: TrainedModel, service: Service, opened: socket.socket) -> None:
     print(
         f"serving {model.description.model.name} at http://{shown}:{port}", flush=True
     )
-    config = uvicorn.Config(
-        make_app(model, service),
-        log_level="warning",
-        timeout_graceful_shutdown=max(1, round(service.timeout_seconds)),
-        timeout_keep_alive=5,
-    )
     try:
-        uvicorn.Server(config).run(sockets=[opened])
+        make_server(model, service).run(sockets=[opened])
     except Interrupted as stopped:
         told = "the requests that were under way are answered"
         raise Interrupted(stopped.signum, told) from None
+
+
+def make_server(model: TrainedModel, service: Service) -> uvicorn.Server:
+    """Return the server, which answers once it is run."""
+    # A class to uvicorn, which it calls for each connection.
+    protocol: Any = Connections(service.connections).protocol
+    config = uvicorn.Config(
+        make_app(model, service),
+        http=protocol,
+        ws="none",
+        # It warns of each request that is not HTTP.
+        log_level="error",
+        timeout_graceful_shutdown=max(1, round(service.timeout_seconds)),
+        timeout_keep_alive=5,
+    )
+    return uvicorn.Server(config)
 
 
 def _compile(model: TrainedModel, max_batch: int) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 
 
 def relative_weights(
@@ -26,7 +26,7 @@ def relative_weights(
         values = np.array(weights, float)
     if len(values) != len(counts):
         raise UserError(
-            f"train.class_weights = {weights!r}: {len(values)} weight(s) for "
+            f"train.class_weights = {weights!r}: {counted(len(values), 'weight')} for "
             f"{len(counts)} classes"
         )
     mean = (values * counts).sum() / counts.sum()

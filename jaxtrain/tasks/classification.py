@@ -115,6 +115,11 @@ class Classification(Task):
 
         A threshold looks at what the classes of two mixed examples come to, smoothed.
         """
+        weighs, joint = self._weights is not None, self._threshold is not None
+        if isinstance(target, Mixed) and weighs and not joint:
+            # Each class by its own weight, as in the cross entropy. Without weights the
+            # loss of the mean target is the same, and computed once.
+            return _shared(target, lambda label: self._binary_loss(outputs, label))
         targets = self._probabilities(target)
         if self._threshold is not None:
             targets = targets > self._threshold
@@ -128,7 +133,10 @@ class Classification(Task):
         return (1 - self._smoothing) * true + self._smoothing / self.num_outputs
 
     def _weighed(self, loss: jax.Array, target: jax.Array | Mixed) -> jax.Array:
-        """Multiply the loss of each example by the weight of its class, or classes."""
+        """Multiply the loss of each example by the weight of its class.
+
+        A mixed one, whose classes have one loss together, has their mean by shares.
+        """
         if self._weights is None:
             return loss
         weights = jnp.asarray(self._weights, loss.dtype)

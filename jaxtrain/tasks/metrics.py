@@ -7,6 +7,8 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+TOP5 = "top5_accuracy"
+
 
 def mean(total: np.ndarray, num_examples: int) -> float:
     """Divide a sum by the number of examples."""
@@ -53,6 +55,11 @@ def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]
         for name in names
         if isinstance(values.get(name), int | float)
     }
+
+
+def says_something(name: str, num_classes: int | None) -> bool:
+    """Whether a metric is worth showing: of five classes, all are among the top 5."""
+    return name != TOP5 or num_classes is None or num_classes > 5
 
 
 def scalars(values: dict[str, Any]) -> dict[str, Any]:

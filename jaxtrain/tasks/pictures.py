@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
+from jaxtrain.pages.font import fitted, font
+
 # Pixels: of a whole matrix, at least, and of a name beside it.
 SIDE, MARGIN = 480, 60
 # Cells smaller than this hold no number.
@@ -45,10 +47,12 @@ def _write(
 ) -> None:
     """Write the counts, and the names of rows (left) and columns (above)."""
     places = [MARGIN + i * cell + cell // 2 for i in range(len(names))]
-    draw.text((4, 4), "true: rows\nfound: columns", fill="black")
+    draw.font = font()
+    draw.text((4, 4), "true: rows\nfound: columns", fill="black", font=font(9))
     for name, place in zip(names, places, strict=True):
-        draw.text((MARGIN - 4, place), name[:9], fill="black", anchor="rm")
-        draw.text((place, MARGIN - 4), name[: cell // 6], fill="black", anchor="mb")
+        left, above = fitted(name, MARGIN - 6), fitted(name, cell - 4)
+        draw.text((MARGIN - 4, place), left, fill="black", anchor="rm")
+        draw.text((place, MARGIN - 4), above, fill="black", anchor="mb")
     for (row, column), count in np.ndenumerate(counts):
         fill = "white" if share[row, column] > 0.5 else "black"
         draw.text((places[column], places[row]), str(count), fill=fill, anchor="mm")

@@ -11,10 +11,8 @@ from jaxtrain.data import loader
 from jaxtrain.data.loader import Dataset
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
+from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.state import TrainState
-
-# Calls that the device may be behind: enough to keep it busy, few enough to stop soon.
-MAX_IN_FLIGHT = 8
 
 EvalStep = Callable[[Any, Any, Any, Any, Any], Any]
 
@@ -35,16 +33,16 @@ def evaluate(
     """
     batch_size = eval_batch_size(config)
     sums = jax.device_put(zero_sums, sharding.replicated(mesh))
+    pace = Pace()
     batches_on_host = loader.eval_batches(config, dataset, mesh, batch_size)
-    for i, batch in enumerate(batches_on_host, start=1):
+    for batch in batches_on_host:
         if should_stop():
             return None
         local = jax.tree.map(lambda rows: rows[None], batch)
         batches = sharding.put_batch(mesh, local, batch_size)
         params, model_state = state.eval_params, state.eval_model_state
         sums = eval_step(params, model_state, sums, dataset.on_device, batches)
-        if i % MAX_IN_FLIGHT == 0:
-            jax.block_until_ready(sums)
+        pace.sent(sums)
     return task.values(jax.device_get(sums))
 
 

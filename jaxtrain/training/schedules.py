@@ -44,7 +44,8 @@ def make_schedule(
     if warmup_steps >= total_steps:
         raise UserError(
             f"a warm-up of {warmup_steps} steps leaves nothing of a run of "
-            f"{total_steps} steps: shorten optimizer.warmup_* or lengthen the run"
+            f"{total_steps} steps: lengthen the run, or give the warm-up as a fraction "
+            "of it, such as --optimizer.warmup-fraction 0.1"
         )
     peak = config.learning_rate
     if peak is None:

@@ -1,16 +1,15 @@
 """A page in a real browser, without a screen."""
 
 import html.parser
-import os
 import shutil
 import subprocess
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
-import pytest
 from PIL import Image
 
+from tests.helpers.needs import missing
 from tests.helpers.waiting import PATIENCE
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -37,13 +36,10 @@ for (const width of widths) {
 
 
 def find_browser() -> str:
-    """Return the browser; without one the test is skipped, or fails where it must."""
+    """Return the path of a browser."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
-        message = "no chromium: install Debian's package of that name"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+        missing("no chromium: install Debian's package of that name")
     return found
 
 

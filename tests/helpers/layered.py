@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxtrain import keys
+from jaxtrain import keys, own
 from jaxtrain.config import (
     CheckpointConfig,
     Config,
@@ -62,6 +62,7 @@ def _block(dense: Any, norm: Any, drop: Any, x: jax.Array, rngs: Any) -> jax.Arr
 
 
 MODEL = "tests.helpers.layered:Layered"
+own.allow([MODEL])
 # Steps of an epoch.
 EPOCH = 3
 

@@ -138,4 +138,4 @@ def run_two(folder: Path, *words: object, **env: Any) -> Result:
 
 
 def stopped_steps(stderr: str) -> list[int]:
-    return [int(step) for step in re.findall(r"stopped at step (\d+), saved", stderr)]
+    return [int(step) for step in re.findall(r"stopped: step (\d+) is saved", stderr)]

@@ -17,7 +17,10 @@ def read_lines(workdir: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 
 def read_summary(workdir: Path) -> dict[str, Any]:
-    return json.loads((workdir / "summary.json").read_text())
+    """Read summary.json without its digest, as `train` returns it."""
+    summary = json.loads((workdir / "summary.json").read_text())
+    del summary["sha256"]
+    return summary
 
 
 def arrays(workdir: Path, step: int) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import googlenet, inception_v3
 from jaxtrain.models.activations import hard_swish, silu
@@ -165,6 +166,7 @@ SHORT = {
         name="tests.helpers.shallow:ShortConvNeXt", options={"width": 0.125}
     ),
 }
+own.allow(config.name for config in SHORT.values())
 # Name -> height and width in pixels that suffice for all its layers; default: 32.
 SIZES: dict[str, int] = {
     "vgg": 64,

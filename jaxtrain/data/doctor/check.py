@@ -60,7 +60,8 @@ def check(
     scanned = _scan(store, splits, rules, config.data.source)
     same = duplicates.exact(scanned)
     classes = count(scanned, store.facts)
-    found = _find(scanned, config, sized, same, classes)
+    found = checks.check_remarks(store)
+    found += _find(scanned, config, sized, same, classes)
     noise: dict[str, float] = {}
     if classes is not None and predicted is not None:
         doubtful, noise = check_labels(scanned, classes, splits, predicted)

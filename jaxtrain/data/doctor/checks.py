@@ -7,6 +7,7 @@ from jaxtrain.data import defects
 from jaxtrain.data.doctor.duplicates import MIN_CONTRAST
 from jaxtrain.data.doctor.finding import Finding, Level, of_rows
 from jaxtrain.data.doctor.scan import Scan
+from jaxtrain.data.stores import Store, remarks_of
 
 # Times the usual width over height, or its inverse, from which on it is unusual.
 ODD_ASPECT = 3.0
@@ -28,6 +29,18 @@ def check_files(scan: Scan, config: DataConfig) -> list[Finding]:
     others = ", ".join(mode for mode in scan.modes if mode != usual)
     title = f"{{}} stored as {others}, and not as {usual} like most"
     return found + of_rows("modes", "note", title, [*scan.odd_modes], scan.odd_modes)
+
+
+def check_remarks(store: Store) -> list[Finding]:
+    """Tell what was passed over when the set was opened."""
+    return [
+        Finding(
+            kind=remark.title.replace(" ", "_"),
+            level="warning" if remark.serious else "note",
+            title=f"{remark.title}: {remark.text}",
+        )
+        for remark in remarks_of(store)
+    ]
 
 
 def check_sizes(scan: Scan, config: DataConfig, *, sized: bool) -> list[Finding]:

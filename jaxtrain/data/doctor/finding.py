@@ -15,6 +15,10 @@ ADVICE = {
     "unreadable": "In training others of their classes take their places, evaluations "
     "leave them out: fetch them again, or take them out. More than "
     "data.max_bad_fraction of a split end a run.",
+    "passed_over": "A run does not see them. Convert images of formats that are not "
+    "read, move those that lie in no class into one, and leave the rest.",
+    "nested": "The class of an image is the folder that its split begins with, however "
+    "deep it lies: if the inner folders are the classes, list them in a csv: file.",
     "extension": "They are read by what they hold; rename them, so that nothing else "
     "trips over them.",
     "animated": "Only the first picture is used: save the one that is meant.",

@@ -9,23 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
-from jaxtrain.data import files, images
-from jaxtrain.data.files import FORMATS, ImageFile, StoredFile, UnreadableError
+from jaxtrain.data import files, formats, images
+from jaxtrain.data.files import ImageFile, StoredFile, UnreadableError
 
-# Endings of names -> formats, of those that are read. Others tell nothing.
-EXTENSIONS = {
-    ".png": "PNG",
-    ".apng": "PNG",
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".jpe": "JPEG",
-    ".jfif": "JPEG",
-    ".bmp": "BMP",
-    ".gif": "GIF",
-    ".webp": "WEBP",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-}
 # Side of the grey image that what is nearly the same is found by.
 SMALL = 32
 # Values of pixels, and their squares, in 0..1.
@@ -131,8 +117,9 @@ def _describe(
 def _remarks(name: str, file: ImageFile) -> list[str]:
     """Name what is unusual about a file that can be read."""
     found = []
+    # Other endings tell nothing.
     ending = os.path.splitext(name)[1].lower()
-    if EXTENSIONS.get(ending, file.format) != file.format:
+    if formats.ENDINGS.get(ending, file.format) != file.format:
         found.append("extension")
     if file.orientation != 1:
         found.append("rotated")
@@ -140,7 +127,7 @@ def _remarks(name: str, file: ImageFile) -> list[str]:
         # The pixels are good: what else is wrong with the file does not matter.
         with (
             contextlib.suppress(Exception),
-            Image.open(io.BytesIO(file.data), formats=FORMATS) as image,
+            Image.open(io.BytesIO(file.data), formats=(file.format,)) as image,
         ):
             if image.has_transparency_data:
                 found.append("alpha")

@@ -7,7 +7,7 @@ from jaxtrain.data.doctor.checks import describe_sizes
 from jaxtrain.data.doctor.diagnosis import Diagnosis
 from jaxtrain.data.doctor.finding import Finding, count_images
 from jaxtrain.data.doctor.scan import SPLITS
-from jaxtrain.pages.page import bar, facts, figure, render, text
+from jaxtrain.pages.page import bar, breakable, facts, figure, render, text
 from jaxtrain.pages.pictures import TINY
 
 # Shown of a finding; data_report.json has all.
@@ -26,7 +26,7 @@ def make_page(diagnosis: Diagnosis) -> bytes:
     )
     body = [
         "<header><h1>Data report</h1>",
-        f'<div class="soft"><code>{text(diagnosis.source)}</code></div>',
+        f'<div class="soft"><code>{breakable(diagnosis.source)}</code></div>',
         _verdict(diagnosis),
         "</header>",
         _facts(diagnosis),
@@ -136,7 +136,10 @@ def _figure(
     label = diagnosis.label(row)
     where = diagnosis.split(row) + ("" if label is None else f", {label}")
     name = scan.names[row].removeprefix(scan.folder)
-    lines = [f"<b>{text(name)}</b>", f'<span class="soft">{text(where)}</span>']
+    lines = [
+        f"<b>{breakable(name)}</b>",
+        f'<span class="soft">{breakable(where)}</span>',
+    ]
     detail = finding.details.get(row)
     if detail is not None:
         lines.append(text(detail))
@@ -158,9 +161,8 @@ def _classes(diagnosis: Diagnosis) -> str:
             for split in splits
         )
         share = int(classes.in_training[i]) / most
-        lines.append(
-            f'<tr><td>{text(name)}</td>{counts}<td class="bars">{bar(share)}</td></tr>'
-        )
+        shown = f'<td>{breakable(name)}</td>{counts}<td class="bars">{bar(share)}</td>'
+        lines.append(f"<tr>{shown}</tr>")
     hidden = len(classes.names) - len(lines)
     more = f'<p class="soft">{hidden} more in data_report.json</p>' if hidden else ""
     return (

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.errors import UserError
+from jaxtrain.regular_file import read_bytes
 
 INDEX = "index.json"
 FORMAT, VERSION = "jaxtrain packed data", 1
@@ -98,9 +99,7 @@ def read_index(folder: Path) -> Index:
     """
     path = folder / INDEX
     try:
-        if path.stat().st_size > MAX_INDEX_BYTES:
-            raise ValueError(f"more than {MAX_INDEX_BYTES} bytes")
-        index = _parse(json.loads(path.read_bytes()))
+        index = _parse(json.loads(read_bytes(path, MAX_INDEX_BYTES)))
     except FileNotFoundError:
         raise UserError(
             f"{folder} holds no packed data: there is no {INDEX}. Pack with\n  "

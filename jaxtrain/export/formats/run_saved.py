@@ -4,6 +4,7 @@ Needs jax, numpy and safetensors. From Python: `run(images)`, as model.json has 
 """
 
 import functools
+import hashlib
 import json
 import pathlib
 import sys
@@ -19,10 +20,24 @@ HERE = pathlib.Path(__file__).parent
 @functools.cache
 def load():
     """Return the program, its weights in order, and what is known of both."""
-    about = json.loads((HERE / "model.json").read_text())
+    about = read_about()
     weights = load_file(HERE / "weights.safetensors")
     program = export.deserialize(bytearray((HERE / "program.stablehlo").read_bytes()))
     return jax.jit(program.call), [weights[n] for n in about["weights"]], about
+
+
+def read_about():
+    """Return what model.json holds, compared with its digest."""
+    about = json.loads((HERE / "model.json").read_text())
+    if "sha256" in about:
+        written = about.pop("sha256")
+        text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+        if hashlib.sha256(text.encode()).hexdigest() != written:
+            raise ValueError(
+                f"{HERE / 'model.json'} is not what was written: copy it again or, if "
+                "you changed it on purpose, remove its field 'sha256'"
+            )
+    return about
 
 
 def run(images):

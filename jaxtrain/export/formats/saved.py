@@ -5,7 +5,6 @@ put in the place of these.
 """
 
 import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from safetensors.numpy import save
 from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.export.formats import run_saved, stablehlo
 from jaxtrain.export.request import Request, Runner
+from jaxtrain.records.workdir import write_digested
 
 PROGRAM, WEIGHTS = "program.stablehlo", "weights.safetensors"
 ABOUT, SCRIPT = "model.json", "run.py"
@@ -47,7 +47,7 @@ def write(request: Request, path: Path) -> None:
     (path / PROGRAM).write_bytes(bytes(exported(shapes, images).serialize()))
     (path / WEIGHTS).write_bytes(save(named))
     about = {**request.about(), "weights": list(named)}
-    (path / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+    write_digested(path / ABOUT, about)
     (path / SCRIPT).write_text(Path(run_saved.__file__).read_text())
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.models.weights import pth
 from jaxtrain.models.weights.pickled import shown
+from jaxtrain.regular_file import open_regular
 
 SAFETENSORS, TORCH = (".safetensors",), (".pth", ".pt", ".bin")
 # The length of the header, before it; and what the header may take.
@@ -48,12 +49,14 @@ def read(path: Path) -> dict[str, np.ndarray]:
         known = ", ".join((*SAFETENSORS, *TORCH))
         raise UserError(f"{path}: expected a file of weights, {known}")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         return _read_safetensors(view)
     except UserError:
         raise
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is no whole safetensors file: {error}") from None
 
 
@@ -64,7 +67,7 @@ def digest(path: Path) -> str:
       UserError: it cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None

@@ -1,9 +1,8 @@
 """Which model of another library a file has the weights of, by its names and shapes."""
 
 import functools
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.weights import alike
 from jaxtrain.models.weights.compare import Differences, Shapes, compare
 from jaxtrain.models.weights.names import Names, OwnNames
 from jaxtrain.models.weights.sources import (
@@ -41,6 +41,8 @@ class Identified:
       channels: of the images.
       num_outputs: of the classifier.
       differences: what does not fit after all; empty of one that does.
+      alternatives: Architectures with the same arrays that compute something else,
+        where neither a file's name nor a config.json told them apart.
     """
 
     model: ModelConfig
@@ -48,6 +50,7 @@ class Identified:
     channels: int
     num_outputs: int
     differences: Differences
+    alternatives: tuple[str, ...] = ()
 
 
 def identify(
@@ -70,17 +73,11 @@ def identify(
       wanted: our model that it is likely of.
 
     Raises:
-      UserError: it is none of those that we have, or may be either of two.
+      UserError: it is none of those that we have, may be either of two, or its name
+        says that it is of another architecture.
     """
     if architecture is not None:
-        rows = list(of_architecture(architecture.partition(".")[0]))
-        if not rows:
-            known = {s.architecture for sources in SOURCES.values() for s in sources}
-            raise UserError(
-                f"{where}: architecture = {architecture!r} is none of the models whose "
-                f"weights are read{nearest(architecture, known)}; `python main.py "
-                "models` lists them"
-            )
+        rows = _rows_of(architecture.partition(".")[0], where)
     else:
         rows = [(name, row) for name, rows in SOURCES.items() for row in rows]
     rows = [row for row in rows if _has_ends(stored, row[1])]
@@ -88,9 +85,11 @@ def identify(
     for name, source in _in_order(rows, stored, library, hint, wanted):
         found = _try(stored, name, source)
         if not found.differences:
-            if architecture is None and not _num_told(source, hint):
-                return _only(stored, found, where, wanted)
-            return found
+            if architecture is not None:
+                return found
+            if not _num_told(source, hint):
+                found = _only(stored, found, where, wanted)
+            return _checked(found, where, alike.named_by(hint))
         if best is None or len(found.differences) < len(best.differences):
             best = found
     if best is None:
@@ -102,6 +101,62 @@ def identify(
         f"{where} does not fit {best.source.architecture}, the nearest model that is "
         f"known (model.name = {best.model.name!r}): {best.differences}"
     )
+
+
+def _rows_of(architecture: str, where: str) -> list[Row]:
+    """Return the models that an architecture of a config.json can be.
+
+    Raises:
+      UserError: it is none that we have.
+    """
+    rows = list(of_architecture(architecture))
+    if rows:
+        return rows
+    other = alike.sharing_arrays(architecture)
+    if other is not None:
+        raise UserError(
+            f"{where}: architecture = {architecture!r} has arrays of the same names "
+            f"and shapes as {other.architecture}, but computes something else, which "
+            f"jaxtrain does not have; if the weights really are of "
+            f"{other.architecture}, change it in that file"
+        )
+    raise UserError(
+        f"{where}: architecture = {architecture!r} is none of the models whose "
+        f"weights are read{nearest(architecture, _ours())}; `python main.py models` "
+        "lists them"
+    )
+
+
+def _checked(found: Identified, where: str, named: str | None) -> Identified:
+    """Compare the model of a file with the architecture that its name begins with.
+
+    Raises:
+      UserError: they differ.
+    """
+    source, options = found.source, lasting_options(found.model)
+    if named is None:
+        others = tuple(sorted(alike.other_function(source) - _ours()))
+        return replace(found, alternatives=others)
+    for other in SOURCES[found.model.name]:
+        equal = lasting_options(model_of(other, found.model.name)) == options
+        if equal and named in {other.architecture, *alike.same_function(other)}:
+            return found
+    reason = "whose arrays have other names or shapes"
+    if named in alike.other_function(source):
+        reason = "whose arrays have the same names and shapes, but which computes "
+        reason += "something else and is no model of jaxtrain"
+    raise UserError(
+        f"{where} has the arrays of {source.architecture} (model.name = "
+        f"{found.model.name!r}), but its name says {named}, {reason}: if it really has "
+        f"weights of {source.architecture}, rename the file so that it begins with "
+        f"{source.architecture}"
+    )
+
+
+@functools.cache
+def _ours() -> frozenset[str]:
+    """Return the architectures of other libraries that we have."""
+    return frozenset(s.architecture for rows in SOURCES.values() for s in rows)
 
 
 def _in_order(
@@ -131,7 +186,7 @@ def _num_told(source: Source, hint: str) -> int:
     Such as resnet50-0676ba61.pth, efficientnet_b0_rwightman-7f5810bc.pth or
     resnet50.a1_in1k.safetensors.
     """
-    named = re.match(rf"{re.escape(source.architecture)}(?![0-9A-Za-z])", hint)
+    named = alike.begins_with(hint, source.architecture)
     return len(source.architecture) if named else 0
 
 
@@ -144,11 +199,11 @@ def _only(
       UserError: another model has arrays alike and computes something else.
     """
     name = found.model.name
-    alike = [_try(stored, name, s) for s in SOURCES[name] if _has_ends(stored, s)]
-    alike = [one for one in alike if not one.differences]
+    fitting = [_try(stored, name, s) for s in SOURCES[name] if _has_ends(stored, s)]
+    fitting = [one for one in fitting if not one.differences]
     if wanted is not None:
-        alike = [one for one in alike if _agree(one.model, wanted)] or alike
-    functions = {str(one.model): one for one in reversed(alike)}
+        fitting = [one for one in fitting if _agree(one.model, wanted)] or fitting
+    functions = {str(one.model): one for one in reversed(fitting)}
     if len(functions) > 1:
         known = " and of ".join(
             sorted(x.source.architecture for x in functions.values())
@@ -158,7 +213,7 @@ def _only(
             "not what they compute: let the name of the file begin with the one that "
             "it is, or give a folder in timm's form, with its config.json"
         )
-    return found if str(found.model) in functions else alike[0]
+    return found if str(found.model) in functions else fitting[0]
 
 
 def _agree(model: ModelConfig, wanted: ModelConfig) -> bool:

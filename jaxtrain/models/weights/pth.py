@@ -22,6 +22,7 @@ import numpy as np
 
 from jaxtrain.errors import UserError
 from jaxtrain.models.weights.pickled import Name, Pickle, PickleError, shown
+from jaxtrain.regular_file import open_regular
 
 # Of the pickle in a file, which names the tensors; their values lie beside it.
 MAX_PICKLE_BYTES = 2**24
@@ -82,7 +83,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
       UserError: the file is damaged, or holds something else than tensors.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         read_format = _read_zip if view[:4] == ZIP else _read_legacy
         value, storages = read_format(path, view)

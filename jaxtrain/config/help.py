@@ -1,0 +1,200 @@
+"""The help of commands that take a recipe: what people set, a section, or everything.
+
+`--help` shows what people set, a line each; `--help SECTION` all fields of a section of
+the config; `--help-all` every field. The meanings are the comments above the fields.
+"""
+
+import dataclasses
+import inspect
+import itertools
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, NoReturn, get_type_hints
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from jaxtrain.config.base import Section
+from jaxtrain.errors import UserError, hint
+
+SHORT, ALL = ("-h", "--help"), "--help-all"
+# Fields of the config that are set most often, for the short help.
+COMMON = (
+    *("data.source", "data.batch_size", "data.image_size", "data.validation_fraction"),
+    *("data.augment.horizontal_flip", "data.augment.trivialaugment"),
+    *("model.name", "model.pretrained"),
+    *("optimizer.name", "optimizer.learning_rate", "optimizer.weight_decay"),
+    *("optimizer.schedule", "optimizer.warmup_epochs"),
+    *("train.epochs", "train.fine_tune", "train.label_smoothing"),
+    *("train.early_stop_patience", "precision", "seed"),
+    *("checkpoint.every_epochs", "logging.every_steps"),
+)
+# Options that the short help leaves out, beside a whole recipe.
+RARE = ("coordinator", "num_processes", "process_id", "init_timeout", "skip_steps")
+
+
+def answer_help(
+    words: list[str], default: Any, *, prog: str, description: str | None
+) -> list[str]:
+    """Show the help that is asked for, except everything, which tyro shows.
+
+    Args:
+      words: The command line.
+      default: The dataclass of a command, with the values of the recipe.
+      prog: The command, as a user writes it.
+      description: What it does.
+
+    Returns:
+      The words, with `--help` in the place of `--help-all`.
+
+    Raises:
+      SystemExit: Help was shown.
+      UserError: There is no such section or field.
+    """
+    if ALL in words:
+        return ["--help" if word == ALL else word for word in words]
+    place = next((i for i, word in enumerate(words) if word in SHORT), None)
+    if place is None:
+        return words
+    after = words[place + 1 :]
+    topics = list(itertools.takewhile(lambda word: not word.startswith("-"), after))
+    sections = sections_of(default)
+    if topics:
+        _show_topics(topics, sections, prog)
+    _show_short(default, sections, prog, description)
+    raise SystemExit(0)
+
+
+def meanings(section: type) -> dict[str, str]:
+    """Return the comment above each field of a dataclass, on one line."""
+    found, comment = {}, list[str]()
+    for line in inspect.getsource(section).splitlines():
+        field = re.match(r"    (\w+)\s*:", line)
+        if line.startswith("    # "):
+            comment.append(line.strip("# "))
+        elif field:
+            found[field[1]], comment = " ".join(comment), []
+        else:
+            comment = []
+    return found
+
+
+def option_paths(default: Any) -> set[str]:
+    """Return all options of a command, with those of the config it takes."""
+    fields = {
+        f"{path}.{name}" if path else name
+        for path, section in sections_of(default).items()
+        for name in vars(section)
+    }
+    return fields | set(vars(default))
+
+
+def sections_of(default: Any) -> dict[str, Any]:
+    """Return the sections of the config of a command, by path; the root's is ''."""
+
+    def walk(path: str, section: Any) -> Iterable[tuple[str, Any]]:
+        yield path, section
+        for name, value in vars(section).items():
+            if isinstance(value, Section):
+                yield from walk(f"{path}.{name}" if path else name, value)
+
+    # What holds a whole recipe has no prefix on the command line.
+    roots = {
+        "" if name == "overrides" else name: value
+        for name, value in vars(default).items()
+        if isinstance(value, Section)
+    }
+    return dict(itertools.chain(*itertools.starmap(walk, roots.items())))
+
+
+def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoReturn:
+    """Show all fields of some sections, or some fields alone."""
+    found = [_find_topic(topic, sections) for topic in topics]
+    names = [f"topic{i}" for i in range(len(found))]
+    kinds = [kind for kind, _ in found]
+    shown = dataclasses.make_dataclass("Shown", list(zip(names, kinds, strict=True)))
+    tyro.cli(
+        shown,
+        args=["--help"],
+        default=shown(*(value for _, value in found)),
+        prog=prog,
+        description=f"What the config says of {', '.join(topics)}.",
+        config=(tyro.conf.FlagConversionOff,),
+    )
+    raise AssertionError("tyro ends with help")
+
+
+def _find_topic(topic: str, sections: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the annotated type of a section or a field, and its value."""
+    path = topic.replace("-", "_")
+    if path in filter(None, sections):
+        named = tyro.conf.arg(name=path)
+        return Annotated[type(sections[path]), named], sections[path]
+    above, _, name = path.rpartition(".")
+    section = type(sections.get(above))
+    if name not in getattr(section, "__dataclass_fields__", {}):
+        known = [*filter(None, sections)]
+        raise UserError(f"--help {topic}: no such section; {hint(topic, known)}")
+    named = tyro.conf.arg(name=path, help=meanings(section)[name])
+    kind = get_type_hints(section, include_extras=True)[name]
+    return Annotated[kind, named], getattr(sections[above], name)
+
+
+def _show_short(
+    default: Any, sections: dict[str, Any], prog: str, description: str | None
+) -> None:
+    print(f"usage: {prog} [OPTIONS] [--section.field VALUE ...]\n\n{description}\n")
+    whole = "" in sections
+    own = [
+        (name, value)
+        for name, value in vars(default).items()
+        if not isinstance(value, Section) and not (whole and name in RARE)
+    ]
+    texts = meanings(type(default))
+    rows = [(n, v, _brief(texts[n]) if whole else texts[n]) for n, v in own]
+    _print_table("options", rows)
+    rows = [
+        (
+            path,
+            getattr(sections[above], name),
+            _brief(meanings(type(sections[above]))[name]),
+        )
+        for path in COMMON
+        for above, _, name in [path.rpartition(".")]
+        if above in sections
+    ]
+    _print_table("\nof the config, what is set most often", rows)
+    names = ", ".join(filter(None, sections))
+    print(f"\n--help SECTION shows all of one: {names}\n--help-all shows everything")
+
+
+def _brief(text: str) -> str:
+    """Return the first clause of the meaning of a field, and what None says."""
+    unset = re.search(r"; (None: [^;.]*)|\b(None: [^;.]*)", text)
+    # A single word before a colon says what the field is about, not what it means.
+    first = re.match(r"(?:\w+:)?[^;:]*?(?=[;:]|\. |\.?$)", text)
+    assert first is not None
+    told = f"; {unset[1] or unset[2]}" if unset else ""
+    return first[0] + told
+
+
+def _print_table(title: str, rows: list[tuple[str, Any, str]]) -> None:
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", max_width=18)
+    table.add_column(ratio=1)
+    for path, value, text in rows:
+        table.add_row(f"  --{path.replace('_', '-')}", _shown(value), text)
+    console = Console(highlight=False, markup=False)
+    with console.capture() as capture:
+        console.print(table)
+    print(f"{title}:", *map(str.rstrip, capture.get().splitlines()), sep="\n")
+
+
+def _shown(value: Any) -> str:
+    if value is tyro.MISSING:
+        return "(required)"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,1 @@
+"""JSON files that are read back: typed values, under a digest."""

@@ -1,0 +1,243 @@
+"""How long a run would take on this machine: a few of its own steps, timed."""
+
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain import own
+from jaxtrain.config import Config
+from jaxtrain.config import replace as change
+from jaxtrain.data import loader
+from jaxtrain.data.sources import Source
+from jaxtrain.errors import UserError
+from jaxtrain.parallel import devices
+from jaxtrain.performance.measure import abstract_inputs, compile_step
+from jaxtrain.processes.signals import ignore
+from jaxtrain.run.settle import settle
+from jaxtrain.run.setup import Setup, build_setup
+
+# After so long the estimate is given up: compiling has no other bound.
+LIMIT_SECONDS = 60.0
+# Of steps, and of reading images.
+TIMED_SECONDS = 2.0
+# Examples of a timed step for each device of a CPU, where an example takes as long as
+# in larger batches, to 5 % (docs/decisions.md).
+CPU_BATCH = 8
+# Images that are read to time that.
+NUM_READ = 32
+# Runs that take longer are worth a word on what would make them faster.
+LONG_SECONDS = 600.0
+# Images are not made smaller than this.
+SMALLEST_SIZE = 48
+# What takes less than this part of the time is faster.
+FASTER_PART = 0.9
+# Forward pass alone, as part of a training step.
+EVALUATION_PART = 1 / 3
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would take on this machine.
+
+    Attributes:
+      device: Number and kind of the devices.
+      step_seconds: Of a training step, its images included.
+      epoch_seconds: Of all steps of an epoch, and its evaluation.
+      epochs: Length of the run.
+      compile_seconds: To compile the step, before the first one.
+      faster: Changes, as words of the command line -> seconds of the changed run.
+    """
+
+    device: str
+    step_seconds: float
+    epoch_seconds: float
+    epochs: float
+    compile_seconds: float
+    faster: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return self.compile_seconds + self.epochs * self.epoch_seconds
+
+
+def roughly(seconds: float) -> str:
+    """Return a time as people say it: 8 s, 12 min, 1 h 30 min, 3 days."""
+    if seconds < 1:
+        return "less than 1 s"
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        hours, rest = divmod(10 * round(minutes / 10), 60)
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    hours = round(minutes / 60)
+    return f"{hours} h" if hours < 72 else f"{hours / 24:.0f} days"
+
+
+def changes(config: Config) -> dict[str, Config]:
+    """Return changes that may make a run faster, as words of the command line."""
+    found: dict[str, Config] = {}
+    if config.model.pretrained is None:
+        found["--model.width 0.5"] = change(config, "model.width", 0.5)
+    size = config.data.image_size or 0
+    for part in (1 / 2, 3 / 4):
+        smaller = int(size * part) // 16 * 16
+        if smaller >= SMALLEST_SIZE:
+            words = f"--data.image-size {smaller}"
+            found[words] = change(config, "data.image_size", smaller)
+    return found
+
+
+def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate | str:
+    """Return what a run would take here, or in words why that is not known.
+
+    A process of its own measures: it can be ended, and leaves the devices free.
+
+    Args:
+      config: Of the run, of a length in epochs.
+      limit_seconds: After which it is given up, or what would be faster is.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(
+        target=_answer, args=(theirs, config, own.decided()), daemon=True
+    )
+    process.start()
+    theirs.close()
+    found: Estimate | str | None = None
+    try:
+        for answer in _answers(ours, limit_seconds):
+            if not isinstance(found, Estimate):
+                found = answer
+            else:
+                found = replace(found, faster={**found.faster, **answer})
+    except EOFError:
+        told = "the process that timed a step was ended, perhaps for want of memory"
+        found = found or told
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+    return found or f"a step was not compiled and timed within {limit_seconds:g} s"
+
+
+def _answers(connection: Connection, limit_seconds: float) -> Iterator[Any]:
+    """Yield what the other process sends, until it says so or the time is up."""
+    end = time.monotonic() + limit_seconds
+    while connection.poll(max(0.0, end - time.monotonic())):
+        answer = connection.recv()
+        if answer is None:
+            return
+        yield answer
+
+
+def _answer(
+    connection: Connection, config: Config, decided: dict[own.Key, str | None]
+) -> None:
+    """Measure, in a process of its own, and send what was found."""
+    own.hand_over(decided)
+    ignore()  # The process that started this one ends it.
+    try:
+        devices.start("auto")
+        found = measure_here(config)
+        connection.send(found)
+        if found.seconds >= LONG_SECONDS:
+            _try_changes(connection, config, found)
+    except (UserError, jax.errors.JaxRuntimeError) as error:
+        connection.send(str(error).partition("\n")[0])
+    connection.send(None)
+
+
+def _try_changes(connection: Connection, config: Config, found: Estimate) -> None:
+    """Send the seconds of changed runs that are faster.
+
+    They are measured, too: XLA takes longer for some small images than for larger ones.
+    """
+    fewer = max(1, round(found.epochs / 3))
+    connection.send({f"--train.epochs {fewer}": replace(found, epochs=fewer).seconds})
+    for words, changed in changes(config).items():
+        try:
+            seconds = measure_here(changed).seconds
+        except UserError:
+            continue  # Not every model takes every size.
+        if seconds < FASTER_PART * found.seconds:
+            connection.send({words: seconds})
+
+
+def measure_here(config: Config) -> Estimate:
+    """Time steps and the reading of images, in this process.
+
+    Raises:
+      UserError: config, data and devices do not fit.
+    """
+    assert config.train.epochs is not None
+    on_cpu, batch_size = jax.default_backend() == "cpu", config.data.batch_size
+    if on_cpu:
+        batch_size = min(batch_size, CPU_BATCH * jax.device_count())
+    timed = replace(config, data=replace(config.data, batch_size=batch_size))
+    settled = settle(timed)
+    setup = build_setup(settled.config, trained=settled.trained)
+    start = time.perf_counter()
+    program = compile_step(setup)
+    compile_seconds = time.perf_counter() - start
+    image_seconds = _time_steps(setup, program) / batch_size
+    read_seconds = 0.0
+    if not loader.should_cache(setup.config.data, setup.splits):
+        read_seconds = _time_reading(setup.splits.train)
+    # A CPU does both; a GPU's images are read meanwhile.
+    both = (image_seconds, read_seconds)
+    seconds = sum(both) if on_cpu else max(both)
+    num_train = setup.timetable.num_examples
+    num_validation = len(setup.splits.validation) if setup.splits.validation else 0
+    return Estimate(
+        device=f"{jax.device_count()} x {jax.devices()[0].device_kind}, "
+        f"{len(os.sched_getaffinity(0))} CPU cores",
+        step_seconds=seconds * config.data.batch_size,
+        epoch_seconds=seconds * (num_train + EVALUATION_PART * num_validation),
+        epochs=config.train.epochs,
+        compile_seconds=compile_seconds,
+    )
+
+
+def _time_steps(setup: Setup, program: jax.stages.Compiled) -> float:
+    """Return the median of the seconds of a step; at least two are timed."""
+
+    def zeros(tree: Any) -> Any:
+        # The values change no time, and need no other program to be compiled.
+        return jax.tree.map(
+            lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding), tree
+        )
+
+    state, key = zeros(setup.abstract_state), jax.random.key(0)
+    data, batches = map(zeros, abstract_inputs(setup))
+    seconds: list[float] = []
+    while len(seconds) < 3 or sum(seconds) < TIMED_SECONDS:
+        start = time.perf_counter()
+        state, _ = program(state, key, data, batches)
+        jax.block_until_ready(state)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:])
+
+
+def _time_reading(source: Source) -> float:
+    """Return the seconds that reading an image takes, by all cores."""
+    num = min(NUM_READ, len(source))
+    indices = np.arange(num) * len(source) // num
+    start, done = time.perf_counter(), 0
+    for index in indices:
+        source.read(np.array([index]), unreadable=[])
+        done += 1
+        if time.perf_counter() - start > TIMED_SECONDS:
+            break
+    elapsed = time.perf_counter() - start
+    return elapsed / done / len(os.sched_getaffinity(0))

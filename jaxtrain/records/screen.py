@@ -1,0 +1,139 @@
+"""What a run shows on the screen: a progress bar or lines, and lines that stay."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console as RichConsole
+
+from jaxtrain.console import Console, printable
+from jaxtrain.records.progress_bar import BarState, make_bar
+from jaxtrain.records.remaining import Remaining, duration, short_duration
+from jaxtrain.tasks.base import Values
+from jaxtrain.tasks.metrics import formatted
+
+# Without a bar, a line tells how far the run is after this time without another one.
+QUIET_SECONDS = 60.0
+BEGINNING = "compiling, first step"
+
+
+class Screen:
+    """A progress bar where there is room for one, else lines.
+
+    The loop only notes here what is done: on a terminal a thread draws it.
+
+    Args:
+      step: Completed steps at the start.
+      total_steps: Steps of the run.
+      epoch: Returns the epochs that so many steps are.
+      shown: Metrics to show.
+      console: The output; None: standard output.
+      seconds: The clock.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        total_steps: int,
+        epoch: Callable[[int], float],
+        shown: Sequence[str],
+        *,
+        console: RichConsole | None = None,
+        seconds: Callable[[], float] = time.perf_counter,
+    ):
+        self._total_steps, self._epoch, self._shown = total_steps, epoch, shown
+        self._seconds, self._began = seconds, seconds()
+        self._remaining = Remaining(step, total_steps, seconds)
+        # The latest metrics; what is done beside training, and since when.
+        self._metrics = ""
+        self._doing: str | None = BEGINNING
+        self._doing_since = self._line_at = self._began
+        self._train_loss: float | None = None
+        self._console = Console() if console is None else console
+        self._bar = make_bar(self._console, self._look)
+
+    def write(self, kind: str, step: int, values: Values) -> None:
+        """Show a record: see `RunLog.write`."""
+        if kind == "event":
+            self._line(step, _describe_event(values))
+        elif kind == "eval":
+            self._line(step, self._describe_evaluation(step, values))
+        else:
+            self._metrics = self._describe_steps(values)
+            if self._bar is None:
+                self._line(step, f"{self._metrics}  {self._left()}")
+
+    def done(self, step: int) -> None:
+        """Note that the device has done so many steps."""
+        if step <= self._remaining.step:
+            return
+        first = not self._remaining.begun
+        self._remaining.done(step)
+        if first:
+            self.doing(None)
+        if self._bar is not None:
+            self._bar.refresh()
+        elif not first and self._seconds() - self._line_at >= QUIET_SECONDS:
+            self._line(step, self._left())
+
+    def doing(self, what: str | None) -> None:
+        """Tell what the run does beside training; None: it trains."""
+        self._doing, self._doing_since = what, self._seconds()
+
+    def trained(self, loss: float | None) -> None:
+        """Take the mean loss of the steps since the last evaluation, for its line."""
+        self._train_loss = loss
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def _look(self) -> BarState:
+        step, doing = self._remaining.step, self._doing
+        text = f"epoch {self._epoch(step):.1f}  {self._metrics}"
+        if doing is not None:
+            text = f"{doing} {duration(self._seconds() - self._doing_since)}"
+        so_far = duration(self._seconds() - self._began)
+        times = f"{so_far} so far  {self._left()}"
+        return BarState(
+            step=step, total_steps=self._total_steps, text=text, times=times
+        )
+
+    def _describe_steps(self, values: Values) -> str:
+        shown = [f"{n} {text}" for n, text in formatted(values, self._shown).items()]
+        shown.append(f"{values['examples_per_second']:.0f} images/s")
+        if values.get("skipped_steps"):
+            shown.append(f"{values['skipped_steps']} skipped")
+        return "  ".join(shown)
+
+    def _describe_evaluation(self, step: int, values: Values) -> str:
+        metrics = formatted(values, self._shown).items()
+        model_step = values.get("model_step", step)
+        of = "" if model_step == step else f" (weights of step {model_step})"
+        shown = [f"{values['split']}{of}:", *(f"{n} {text}" for n, text in metrics)]
+        if self._train_loss is not None:
+            shown.insert(0, f"train: loss {self._train_loss:.4f} ")
+            self._train_loss = None
+        one, epochs = self._remaining.step_seconds(), self._epoch(step)
+        if one is not None and epochs and values["split"] == "validation":
+            shown.append(f" {short_duration(one * step / epochs)} an epoch")
+        return " ".join(shown)
+
+    def _left(self) -> str:
+        return f"{duration(self._remaining.left())} left"
+
+    def _line(self, step: int, text: str) -> None:
+        self._line_at = self._seconds()
+        where = f"epoch {self._epoch(step):.2f}  step {step}/{self._total_steps}"
+        self._console.print(
+            printable(f"{where}  {text}"), highlight=False, markup=False, soft_wrap=True
+        )
+
+
+def _describe_event(values: Values) -> str:
+    details = {
+        name: value
+        for name, value in values.items()
+        if name not in ("epoch", "event") and not isinstance(value, list)
+    }
+    shown = [k if v is True else f"{k} {v}" for k, v in details.items()]
+    return "  ".join([str(values["event"]), *shown])

@@ -1,0 +1,91 @@
+"""Reads files that somebody else may have written: regular ones alone, of bounded size.
+
+Opening a named pipe waits until another process writes to it, and a device may never
+end. What is opened here is a regular file, or an OSError at once.
+"""
+
+import errno
+import io
+import os
+import stat
+
+AnyPath = str | bytes | os.PathLike[str]
+
+# Largest JSON file of a run or of a model: a million names of classes fit into it.
+MAX_BYTES = 2**26
+# Largest table of metrics, metrics.jsonl: some million lines.
+MAX_TABLE_BYTES = 2**30
+
+
+def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedReader:
+    """Open a regular file for reading; links are followed.
+
+    Args:
+      path: Path of the file.
+      max_bytes: Largest size in bytes; None sets no limit.
+
+    Raises:
+      OSError: It cannot be opened, is a directory, a pipe, a socket or a device, or is
+        larger than `max_bytes`.
+    """
+    # Without O_NONBLOCK a pipe would wait for somebody to write.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", path)
+        if max_bytes is not None and status.st_size > max_bytes:
+            told = f"its {status.st_size} bytes are more than {max_bytes}"
+            raise OSError(errno.EFBIG, told, path)
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: AnyPath, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+      OSError: See `open_regular`.
+    """
+    with open_regular(path, max_bytes) as file:
+        # No more than its size: the memory is allocated before it is read.
+        parts, left = [], os.fstat(file.fileno()).st_size + 1
+        while left > 0 and (part := os.read(file.fileno(), left)):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+
+def read_text(
+    path: AnyPath, max_bytes: int = MAX_BYTES, *, errors: str = "strict"
+) -> str:
+    """Return the content of a regular file as text in UTF-8.
+
+    Raises:
+      OSError: See `open_regular`.
+      UnicodeDecodeError: It is not UTF-8, and `errors` is "strict".
+    """
+    return read_bytes(path, max_bytes).decode(errors=errors)
+
+
+def check_folder(folder: AnyPath) -> None:
+    """Check that a folder holds regular files and folders alone, at all depths.
+
+    For libraries that open files themselves.
+
+    Raises:
+      OSError: It holds something else, or cannot be listed.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                check_folder(entry.path)
+            elif entry.is_symlink() and not os.path.exists(entry.path):
+                continue  # A link to nothing is told when it is opened.
+            elif not entry.is_file():
+                raise OSError(errno.EINVAL, "it is no regular file", entry.path)

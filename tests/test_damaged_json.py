@@ -1,0 +1,389 @@
+"""Damage to the JSON files of a run and of an exported model: found, told, or without
+effect; never a traceback, and never another prediction."""
+
+import copy
+import json
+import random
+import runpy
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxtrain.checkpoints.store import Checkpoints
+from jaxtrain.cli import main
+from jaxtrain.config import Config, LoggingConfig, ModelConfig
+from jaxtrain.config.recipe import read_run
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation.temperature import Temperature
+from jaxtrain.evaluation.temperature import write as write_temperature
+from jaxtrain.export.formats import run_saved
+from jaxtrain.inference import description, folder, load, temperature
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.model import abstract_weights, make_model
+from jaxtrain.models.weights.sources import SOURCES
+from jaxtrain.records.run_log import RunLog
+from jaxtrain.records.workdir import open_workdir, read_summary, write_digested
+from jaxtrain.report.compare import make_comparison
+from jaxtrain.report.examples import Examples
+from jaxtrain.report.history import read_history
+from jaxtrain.report.page import make_page
+from jaxtrain.run.progress import Progress
+from jaxtrain.run.rewind import Rewinds
+from jaxtrain.tasks.base import Task
+from tests.helpers import tiny
+from tests.helpers.edited import edit
+from tests.helpers.recipes import recipe, write_recipe
+
+DATA = {
+    "source": "digits",
+    "num_examples": {"train": 20, "test": 9},
+    "num_classes": 3,
+    "class_names": ["a", "b", "c"],
+    "digest": "0" * 64,
+}
+ABOUT = Description(
+    task="classification",
+    model=ModelConfig(name="lenet"),
+    precision="fp32",
+    image_shape=(28, 28, 1),
+    num_outputs=3,
+    class_names=("a", "b", "c"),
+    mean=(0.25,),
+    std=(0.5,),
+    crop_pct=0.875,
+    interpolation="bilinear",
+)
+SUMMARY = {
+    "step": 8,
+    "epoch": 2.0,
+    "eval": {
+        "loss": 0.5,
+        "accuracy": 0.75,
+        "num_examples": 9,
+        "recall": [1.0, None, 0.5],
+        "precision": [0.5, 0.25, 1.0],
+        "confusion_matrix": [[3, 0, 0], [1, 1, 1], [0, 0, 3]],
+    },
+    "best": {"step": 4, "epoch": 1.0, "metric": "accuracy", "value": 0.75},
+    "stopped_early": False,
+    "train_seconds": 12.5,
+    "compile_seconds": 1.5,
+    "examples_per_second": 100.5,
+    "num_params": 1000,
+    "device_kind": "cpu",
+    "num_devices": 1,
+    "num_processes": 1,
+    "class_names": ["a", "b", "c"],
+    "versions": {"jax": "0.10.2"},
+}
+LINES = [
+    {"kind": "train", "step": 4, "time": 1.7e9, "epoch": 1.0, "loss": 0.5},
+    {"kind": "eval", "step": 4, "time": 1.7e9, "epoch": 1.0, "split": "test"},
+    {"kind": "event", "step": 5, "time": 1.7e9, "epoch": 1.2, "event": "resumed"},
+    {"kind": "train", "step": 8, "time": 1.7e9, "epoch": 2.0, "loss": None},
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder `run` as a run leaves it, and `model`, as it is exported."""
+    root = tmp_path_factory.mktemp("damaged")
+    run = root / "run"
+    run.mkdir()
+    open_workdir(run, Config(), DATA, fresh=False)
+    (run / "checkpoints" / "8").mkdir()
+    write_digested(run / "model.json", ABOUT.to_dict())
+    write_digested(run / "summary.json", SUMMARY)
+    write_digested(run / "skips.json", {"4": 2})
+    fitted = Temperature(
+        temperature=1.5,
+        step=8,
+        run="0" * 64,
+        split="validation",
+        num_examples=9,
+        tta=None,
+        nll_before=1.0,
+        nll_after=0.5,
+    )
+    write_temperature(run, vars(fitted))
+    text = "".join(json.dumps(line) + "\n" for line in LINES)
+    (run / "metrics.jsonl").write_text(text)
+    draws = np.random.default_rng(0)
+    params, model_state = jax.tree.map(
+        lambda x: draws.normal(0, 0.1, x.shape).astype(x.dtype), abstract_weights(ABOUT)
+    )
+    folder.write(
+        make_model(ABOUT, params, model_state, {"step": 8}, "here"), root / "model"
+    )
+    yield root
+    shutil.rmtree(root)
+
+
+def skips(root: Path) -> int:
+    progress = Progress()
+    saved = cast(Checkpoints, None)
+    Rewinds(root / "run", saved, cast(Any, None)).apply(4, progress)
+    return progress.data_offset
+
+
+def read_exported(root: Path) -> Any:
+    found = load.find(str(root / "model"))
+    return found.about, found.origin, sorted(found.read())
+
+
+def summary(root: Path) -> Any:
+    found = read_summary(root / "run", 8, None) or {}
+    # A damaged name of the digest is a field that nobody reads.
+    return {name: found.get(name) for name in SUMMARY}
+
+
+def compare_data(root: Path) -> Any:
+    return open_workdir(root / "run", Config(), DATA, fresh=False)
+
+
+EXPORT = ["--format", "safetensors", "--out", "model"]
+
+# What reads each file, and returns what depends on it.
+READERS: dict[str, Callable[[Path], Any]] = {
+    "run/config.json": lambda root: read_run(root / "run"),
+    "run/data.json": compare_data,
+    "run/model.json": lambda root: description.read(root / "run"),
+    "run/summary.json": summary,
+    "run/skips.json": skips,
+    "run/temperature.json": lambda root: temperature.read(root / "run", {"step": 8}),
+    "model/config.json": read_exported,
+}
+
+
+def flip(draw: random.Random, content: bytes) -> bytes:
+    """Flip a bit."""
+    place = draw.randrange(len(content))
+    damaged = bytearray(content)
+    damaged[place] ^= 1 << draw.randrange(8)
+    return bytes(damaged)
+
+
+def change(draw: random.Random, content: bytes) -> bytes:
+    """Put another value somewhere, or remove a field, and remove the digest."""
+    values = json.loads(content)
+    values.pop("sha256", None)
+    places = list(walk(values))
+    section, key = draw.choice(places)
+    others = [None, True, 3, -1, 10**30, 0.5, "text", "", [], [1, "a"], {}, {"a": 1}]
+    if draw.random() < 0.3:
+        del section[key]
+    else:
+        section[key] = copy.deepcopy(draw.choice(others))
+    return json.dumps(values).encode()
+
+
+def walk(values: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every place in nested values: where it is, and its key there."""
+    keys = list(values) if isinstance(values, dict) else range(len(values))
+    for key in keys:
+        yield values, key
+        if isinstance(values[key], dict | list):
+            yield from walk(values[key])
+
+
+def copied(whole: Path, tmp_path: Path) -> Path:
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("times", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_flipped_bit_is_found_or_changes_nothing(
+    name: str, times: int, whole: Path, tmp_path: Path
+):
+    root, draw = copied(whole, tmp_path), random.Random(0)
+    path, read = root / name, READERS[name]
+    content, expected, found = path.read_bytes(), read(root), 0
+    for _ in range(times):
+        path.write_bytes(flip(draw, content))
+        try:
+            assert read(root) == expected
+        except UserError as error:
+            assert name in str(error) and len(str(error)) < 1500
+            found += 1
+        # What reads it may have written it anew.
+        shutil.copytree(whole, root, dirs_exist_ok=True)
+    assert found > times / 2
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("times", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_other_values_without_a_digest_are_told_or_taken(
+    name: str, times: int, whole: Path, tmp_path: Path
+):
+    root, draw = copied(whole, tmp_path), random.Random(0)
+    path, read = root / name, READERS[name]
+    content, found = path.read_bytes(), 0
+    for _ in range(times):
+        path.write_bytes(change(draw, content))
+        try:
+            read(root)
+        except UserError as error:
+            assert name in str(error) or root.name in str(error)
+            assert len(str(error)) < 1500
+            found += 1
+        shutil.copytree(whole, root, dirs_exist_ok=True)
+    assert found
+
+
+@pytest.mark.parametrize("times", [12, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_report_leaves_out_what_is_damaged(times: int, whole: Path, tmp_path: Path):
+    root, draw = copied(whole, tmp_path), random.Random(0)
+    run = root / "run"
+    names = [name for name in READERS if name.startswith("run/")]
+    for i in range(times):
+        path = root / draw.choice([*names[:4], "run/metrics.jsonl"])
+        lines = path.read_bytes().splitlines(keepends=True)
+        if path.suffix == ".jsonl" and i % 2:
+            chosen = draw.randrange(len(lines))
+            lines[chosen] = change(draw, lines[chosen]) + b"\n"
+            path.write_bytes(b"".join(lines))
+        else:
+            path.write_bytes((change if i % 2 else flip)(draw, b"".join(lines)))
+        history = read_history(run)
+        assert b"<h1>run</h1>" in make_page(history, Examples())
+        make_comparison([history, read_history(whole / "run")])
+        shutil.copytree(whole, root, dirs_exist_ok=True)
+
+
+def log(run: Path, step: int) -> RunLog:
+    config = LoggingConfig(tensorboard=False)
+    task = cast(Task, type("NoTask", (), {"shown": ()}))
+    return RunLog(run, config, step=step, total_steps=8, epoch=float, task=task)
+
+
+def test_damaged_lines_are_set_aside_once(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    run = copied(whole, tmp_path) / "run"
+    path, aside = run / "metrics.jsonl", run / "metrics.damaged.jsonl"
+    good = path.read_bytes().splitlines()
+    broken = [b'{"kind": "train", "step": 4, "lo\xf3s": 1}', b'{"kind": "train"}']
+    cut_off = b'{"kind": "train", "st'
+    path.write_bytes(b"\n".join([good[0], *broken, *good[1:], cut_off]))
+    log(run, 5).close()
+    told = capsys.readouterr().err
+    assert "lines 2, 3, 7, moved to metrics.damaged.jsonl" in told
+    assert aside.read_bytes().splitlines() == [*broken, cut_off]
+    # Without the line of step 8, which comes again.
+    assert path.read_bytes().splitlines() == good[:3]
+    log(run, 5).close()
+    assert "damaged" not in capsys.readouterr().err
+    assert len(aside.read_bytes().splitlines()) == 3
+
+
+@pytest.mark.parametrize("times", [40, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_config_of_others_with_other_values_is_told_or_taken(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(SOURCES, "convnet", (tiny.source("timm"),))
+    path = tiny.write_folder(tmp_path / "tiny", label_names=[*"abcde"]) / "config.json"
+    content, draw, found = path.read_bytes(), random.Random(1), 0
+    values = json.loads(content)
+    for i in range(times):
+        values["pretrained_cfg"]["interpolation"] = {} if i == 0 else "bilinear"
+        path.write_bytes(change(draw, json.dumps(values).encode()))
+        try:
+            load.find(str(path.parent)).read()
+        except UserError as error:
+            assert len(str(error)) < 1500
+            found += 1
+    assert found
+
+
+def test_verify_tells_of_each_file(
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(copied(whole, tmp_path))
+
+    def verify(folder: str) -> tuple[int, dict[str, str]]:
+        code = main(["checkpoint", "--verify", "--workdir", folder])
+        lines = capsys.readouterr().out.splitlines()
+        return code, dict(line.split(maxsplit=1) for line in lines)
+
+    run = ["config.json", "data.json", "model.json", "summary.json", "skips.json"]
+    assert verify("run") == (0, dict.fromkeys([*run, "temperature.json"], "good"))
+    exported = dict.fromkeys(["config.json", "model.safetensors"], "good")
+    assert verify("model") == (0, exported)
+    edit(Path("run/model.json"))
+    code, told = verify("run")
+    assert code == 0 and "has no digest" in told["model.json"]
+    for folder_, name in (("run", "model.json"), ("model", "config.json")):
+        path = whole / folder_ / name
+        text = path.read_text()
+        Path(folder_, name).write_text(text.replace("0.5", "0.7"))
+        code, told = verify(folder_)
+        assert code == 1 and "DAMAGED" in told[name] and "sha256" in told[name]
+    shutil.copy(whole / "model" / "config.json", "model")
+    weights = Path("model/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    code, told = verify("model")
+    assert code == 1 and "DAMAGED" in told["model.safetensors"]
+
+
+def test_the_script_of_an_export_compares_the_digest(tmp_path: Path):
+    shutil.copy(run_saved.__file__, tmp_path / "run.py")
+    write_digested(tmp_path / "model.json", {"mean": (0.5,), "class_names": ["é"]})
+    read = runpy.run_path(str(tmp_path / "run.py"))["read_about"]
+    assert read() == {"mean": [0.5], "class_names": ["é"]}
+    text = (tmp_path / "model.json").read_text()
+    (tmp_path / "model.json").write_text(text.replace("0.5", "0.4"))
+    with pytest.raises(ValueError, match="is not what was written"):
+        read()
+    edit(tmp_path / "model.json", mean=[0.25])
+    assert read()["mean"] == [0.25]
+
+
+@pytest.mark.slow
+def test_every_command_ends_with_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """A real run, damaged in all of its JSON files, under all commands that read it."""
+    monkeypatch.chdir(tmp_path)
+    write_recipe(tmp_path / "recipe.py", recipe(train="TrainConfig(steps=8)"))
+    start = ["--config", "recipe.py", "--workdir", "run"]
+    assert main([*start, "--train.stop-after-steps", "6"]) == 0
+    assert main(["evaluate", "--workdir", "run", "--calibrate"]) == 0
+    assert main(["export", "--workdir", "run", *EXPORT]) == 0
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save("image.png")
+    commands = {
+        "resume": [*start, "--train.stop-after-steps", "7"],
+        "predict": ["predict", "--workdir", "run", "--calibrated", "image.png"],
+        "predict model": ["predict", "--workdir", "model", "image.png"],
+        "report": ["report", "--workdir", "run"],
+        "verify": ["checkpoint", "--verify", "--workdir", "run"],
+        "verify model": ["checkpoint", "--verify", "--workdir", "model"],
+        "evaluate": ["evaluate", "--workdir", "run"],
+    }
+    for name in ("run", "model"):
+        shutil.copytree(name, f"{name}.whole")
+    files = [*Path("run").glob("*.json"), Path("model/config.json")]
+    files.append(Path("run/metrics.jsonl"))
+    draw = random.Random(0)
+    for turn in range(2):
+        for path in files:
+            content = path.read_bytes()
+            one = change if turn % 2 and path.suffix == ".json" else flip
+            for words in commands.values():
+                path.write_bytes(one(draw, content))
+                capsys.readouterr()
+                code = main(words)
+                told = capsys.readouterr().err
+                assert code in (0, 1, 2) and (told.count("error:") == 1) == (code > 0)
+                for name in ("run", "model"):
+                    shutil.rmtree(name)
+                    shutil.copytree(f"{name}.whole", name)

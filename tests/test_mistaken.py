@@ -1,0 +1,108 @@
+"""What is given for a trained model and is none: one message says what it is."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jaxtrain.cli import main
+from jaxtrain.errors import UserError
+from jaxtrain.inference.load import load_model
+from tests.helpers import tiny
+from tests.helpers.images import grey, write_folder
+
+
+def touch(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    return path
+
+
+def image(at: Path) -> Path:
+    path = at / "cat.JPG"
+    path.write_bytes(grey(3))
+    return path
+
+
+def images(at: Path, name: str) -> Path:
+    write_folder(at / "photos", {name: 3})
+    return at / "photos"
+
+
+def runs(at: Path) -> Path:
+    for name in ("b", "a", "c"):
+        touch(at / "runs" / name / "config.json")
+    return at / "runs"
+
+
+def part_of_run(at: Path, name: str) -> Path:
+    touch(at / "run" / "config.json")
+    touch(at / "run" / "metrics.jsonl")
+    touch(at / "run" / "checkpoints" / "60" / "manifest.json")
+    return at / "run" / name
+
+
+def weights(at: Path) -> Path:
+    tiny.write_folder(at / "given")
+    (at / "given" / "config.json").unlink()
+    (at / "given" / "model.safetensors").rename(at / "given" / "resnet18.safetensors")
+    return at / "given"
+
+
+MISTAKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "ONNX": (lambda at: touch(at / "x.onnx"), "x.onnx is an ONNX file: ONNX Runtime"),
+    "StableHLO": (
+        lambda at: touch(at / "x.stablehlo"),
+        "x.stablehlo is a StableHLO program: jax.export runs it",
+    ),
+    "saved": (
+        lambda at: touch(at / "x" / "program.stablehlo").parent,
+        "x is a model exported with --format saved: its own script runs it, python ",
+    ),
+    "image": (image, "cat.JPG is an image: give the folder of a run"),
+    "images": (lambda at: images(at, "x.png"), "photos is a folder of images: give"),
+    "classes": (lambda at: images(at, "a/x.png"), "photos is a folder of images: give"),
+    "recipe": (
+        lambda at: touch(at / "digits.py"),
+        "digits.py is a recipe: give the folder of a run that has trained it",
+    ),
+    "text": (lambda at: touch(at / "x.txt"), "expected a file of weights, .safetens"),
+    "runs": (runs, "is a folder of runs or models: give one of them: "),
+    "checkpoints": (lambda at: part_of_run(at, "checkpoints"), "is a part of a run: "),
+    "step": (lambda at: part_of_run(at, "checkpoints/60"), "is a part of a run: give "),
+    "weights": (weights, "is no run: give the file of weights: "),
+    "empty": (lambda at: touch(at / "x" / ".y").parent, "a folder without a run"),
+    "nothing": (lambda at: at / "none", "none is not there: give the folder of a run"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_it_is_told_what_it_is(name: str, tmp_path: Path):
+    make, message = MISTAKEN[name]
+    with pytest.raises(UserError) as told:
+        load_model(make(tmp_path))
+    assert message in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+COMMANDS = ("predict cat.JPG", "evaluate", "serve --port 0", "report")
+COMMANDS += ("export --format onnx --out none.onnx",)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["ONNX", "images", "saved"])
+def test_every_command_tells_it(
+    command: str,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    place = MISTAKEN[name][0](tmp_path)
+    what = MISTAKEN[name][1].partition(" is ")[2].partition(":")[0]
+    image(tmp_path)
+    first, *words = command.split()
+    assert main([first, "--workdir", str(place), *words]) == 2
+    out, err = capsys.readouterr()
+    assert err.count("error: ") == 1 and what in err and "Traceback" not in out + err

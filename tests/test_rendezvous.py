@@ -1,0 +1,376 @@
+"""How the processes of a run meet, whoever else calls at the coordinator's port."""
+
+import contextlib
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jaxtrain.errors import UserError
+from jaxtrain.processes import address as address_lib
+from jaxtrain.processes import greeting, reception, rendezvous, run_token
+from jaxtrain.processes.gloo import own_host
+from jaxtrain.processes.greeting import PURPOSES, Call
+from jaxtrain.processes.reception import Reception
+
+TOKEN = b"a token of this run"
+NEVER = 300.0
+HELLO = {"process": 1, "of": 2, "purpose": "peers", "nonce": "0" * 32, "token": False}
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def meet_at(
+    address: str, num: int, index: int, timeout: float, token: bytes | None = None
+) -> str:
+    """Meet, hang up, and return the address of this process that the others see."""
+    met = rendezvous.meet(address, num, index, timeout, token)
+    assert tuple(met) == PURPOSES
+    for connections in met.values():
+        assert sorted(connections) == (list(range(1, num)) if index == 0 else [0])
+    host = own_host(met["peers"].values())
+    for connections in met.values():
+        for connection in connections.values():
+            assert connection.gettimeout() is None
+            connection.close()
+    return f"{host}:{address.rpartition(':')[2]}"
+
+
+class Meeting:
+    """Processes that meet in threads of their own; each comes to an outcome."""
+
+    def __init__(self, timeout: float = NEVER):
+        self.address, self.timeout = free_address(), timeout
+        self.outcomes: list[str] = []
+        self._threads: list[threading.Thread] = []
+
+    def add(self, index: int, num: int, token: bytes | None = None) -> None:
+        place = len(self.outcomes)
+        self.outcomes.append("")
+
+        def run() -> None:
+            try:
+                came = meet_at(self.address, num, index, self.timeout, token)
+            except UserError as error:
+                came = str(error)
+            self.outcomes[place] = came.replace(self.address, "ADDRESS")
+
+        self._threads.append(threading.Thread(target=run))
+        self._threads[-1].start()
+
+    def connect(self) -> socket.socket:
+        """Connect to process 0, once it listens."""
+        while True:
+            try:
+                return socket.create_connection(address_lib.split(self.address))
+            except ConnectionRefusedError:
+                assert self._threads[0].is_alive()
+                self._threads[0].join(0.02)
+
+    def end(self) -> list[str]:
+        for thread in self._threads:
+            thread.join()
+        return self.outcomes
+
+
+def meet(
+    *processes: tuple[int, int], timeout: float = NEVER, token: bytes | None = None
+) -> list[str]:
+    """Let processes meet, (number, of how many) each; return what each came to."""
+    meeting = Meeting(timeout)
+    for index, num in processes:
+        meeting.add(index, num, token)
+    return meeting.end()
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_processes_meet_at_the_address_alone(token: bytes | None):
+    """Loopback stays loopback: the run is open to nobody else."""
+    assert meet((0, 3), (1, 3), (2, 3), token=token) == ["ADDRESS"] * 3
+
+
+def test_many_processes_meet():
+    assert meet(*((index, 40) for index in range(40)), token=TOKEN) == ["ADDRESS"] * 40
+
+
+def test_process_0_listens_at_the_address_alone():
+    host, port = address_lib.split(free_address())
+    with address_lib.listen(host, port, 0.0) as listener:
+        assert listener.getsockname() == (host, port)
+
+
+EndWait = Callable[[Meeting], None]
+
+
+@pytest.fixture
+def end_wait(monkeypatch: pytest.MonkeyPatch) -> EndWait:
+    """Let the wait of process 0 be over at once, however long it was to be."""
+    passed = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
+    monkeypatch.setattr(reception, "time", clock)
+
+    def end(meeting: Meeting) -> None:
+        passed[0] = NEVER
+        # Process 0 looks at the clock when something happens.
+        meeting.connect().close()
+
+    return end
+
+
+@pytest.fixture
+def admitted(monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[Call]":
+    """The calls that process 0 has admitted to the run."""
+    calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+    admit = rendezvous._admit
+
+    def tell(call: Call, *args: Any) -> None:
+        admit(call, *args)
+        calls.put(call)
+
+    monkeypatch.setattr(rendezvous, "_admit", tell)
+    return calls
+
+
+def test_missing_process_is_named_to_all(
+    end_wait: EndWait, admitted: "queue.SimpleQueue[Call]"
+):
+    meeting = Meeting()
+    for index in (0, 2):
+        meeting.add(index, 4)
+    for _ in PURPOSES:
+        admitted.get(timeout=NEVER)
+    end_wait(meeting)
+    for outcome in meeting.end():
+        assert "for process 1, 3: 2 of 4 processes came" in outcome
+
+
+def test_processes_that_do_not_fit_together_are_told():
+    for outcome in meet((0, 3), (1, 2)):
+        assert "process 1 was started with --num-processes 2, process 0 with 3" in (
+            outcome
+        )
+    for outcome in meet((0, 4), (1, 4), (1, 4)):
+        assert "two processes were started as --process-id 1" in outcome
+
+
+JUNK = [
+    b"",
+    b"GET / HTTP/1.0\r\n\r\n\n",
+    b'{"process": 1}\n',
+    b"[]\n",
+    b'{"process": 1e999, "of": 2}\n',
+    b'{"process": Infinity, "of": 2}\n',
+    b"[" * 4000 + b"\n",
+    b"x" * 10_000,
+    *(
+        json.dumps({**HELLO, **change}).encode() + b"\n"
+        for change in ({"process": 1e300}, {"of": None}, {"process": 10**30})
+    ),
+    # A hello that is right, and no proof after it.
+    json.dumps(HELLO).encode() + b'\n{"go": "' + b"0" * 64 + b'"}\n',
+]
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_callers_that_are_none_of_ours_are_passed_over(token: bytes | None):
+    meeting = Meeting()
+    meeting.add(0, 2, token)
+    for words in JUNK:
+        with meeting.connect() as connection, contextlib.suppress(OSError):
+            connection.sendall(words)
+    meeting.add(1, 2, token)
+    assert meeting.end() == ["ADDRESS"] * 2
+
+
+def test_silent_callers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch):
+    """They are greeted side by side: the others meet while these are waited for."""
+    # One after the other, each would take longer than the others wait.
+    monkeypatch.setattr(greeting, "PATIENCE", 10 * NEVER)
+    meeting = Meeting()
+    meeting.add(0, 2, TOKEN)
+    with contextlib.ExitStack() as stack:
+        for words in (b"", b"", b"{", b'{"process": '):
+            stack.enter_context(meeting.connect()).sendall(words)
+        meeting.add(1, 2, TOKEN)
+        assert meeting.end() == ["ADDRESS"] * 2
+
+
+def test_silent_callers_do_not_put_off_the_end_of_the_wait():
+    meeting = Meeting(timeout=0.5)
+    meeting.add(0, 2, TOKEN)
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(meeting.connect())
+        (outcome,) = meeting.end()
+    assert "waited 0.5 s (--init-timeout) at ADDRESS for process 1" in outcome
+
+
+def test_more_strangers_than_are_greeted(monkeypatch: pytest.MonkeyPatch):
+    """Those that have been silent the longest make room."""
+    monkeypatch.setattr(reception, "MAX_STRANGERS", 3)
+    meeting = Meeting()
+    meeting.add(0, 2, TOKEN)
+    with contextlib.ExitStack() as stack:
+        strangers = [stack.enter_context(meeting.connect()) for _ in range(12)]
+        # Two more connections are expected, of process 1: five are greeted at once.
+        for stranger in strangers[:7]:
+            stranger.settimeout(NEVER)
+            assert stranger.recv(1) == b""
+        meeting.add(1, 2, TOKEN)
+        assert meeting.end() == ["ADDRESS"] * 2
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[str]":
+    """What process 0 tells while it waits."""
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    monkeypatch.setattr(rendezvous, "tell", told.put)
+    return told
+
+
+@pytest.mark.parametrize("other", [None, b"a token of another run"])
+def test_callers_without_the_token_end_nothing(
+    other: bytes | None, warnings: "queue.SimpleQueue[str]"
+):
+    """Whatever they claim to be; they are told, and so is who sees process 0."""
+    meeting = Meeting()
+    meeting.add(0, 2, TOKEN)
+    strangers = Meeting()
+    strangers.address = meeting.address
+    meeting.connect().close()
+    for index, num in ((1, 2), (1, 3), (7, 9), (1, 2)):
+        strangers.add(index, num, other)
+    told = strangers.end()
+    assert all(run_token.VARIABLE in outcome for outcome in told)
+    warned = warnings.get(timeout=NEVER)
+    assert warned.startswith("warning: refused a caller at the coordinator's port: ")
+    assert run_token.VARIABLE in warned
+    meeting.add(1, 2, TOKEN)
+    assert meeting.end() == ["ADDRESS"] * 2
+    assert warnings.empty()
+
+
+def test_missing_token_of_a_process_is_named_at_the_end_of_the_wait(
+    end_wait: EndWait, warnings: "queue.SimpleQueue[str]"
+):
+    meeting = Meeting()
+    meeting.add(0, 2, TOKEN)
+    meeting.add(1, 2, None)
+    warnings.get(timeout=NEVER)
+    end_wait(meeting)
+    zero, one = meeting.end()
+    assert "for process 1: 1 of 2 processes came. Refused: process 0 has" in zero
+    assert "process 1 has not: give all processes of the run the same" in one
+
+
+def test_missing_token_of_process_0_ends_both():
+    meeting = Meeting()
+    meeting.add(0, 2, None)
+    meeting.add(1, 2, TOKEN)
+    for outcome in meeting.end():
+        assert "process 1 has JAXTRAIN_RUN_TOKEN in its environment and process 0 " in (
+            outcome
+        )
+
+
+def test_process_that_has_ended_is_missing_at_the_end_of_the_wait(
+    end_wait: EndWait, admitted: "queue.SimpleQueue[Call]"
+):
+    meeting = Meeting()
+    meeting.add(0, 3, TOKEN)
+    until = time.monotonic() + NEVER
+    for purpose in PURPOSES:
+        call = greeting.call(meeting.connect(), 1, 3, purpose, TOKEN, until)
+        admitted.get(timeout=NEVER)
+        call.connection.close()
+    end_wait(meeting)
+    assert "for process 1, 2: 1 of 3 processes came" in meeting.end()[0]
+
+
+@pytest.mark.parametrize("purposes", [PURPOSES[:1], PURPOSES])
+def test_process_that_ended_while_it_waited_may_come_again(purposes: tuple[str, ...]):
+    meeting = Meeting()
+    meeting.add(0, 3, TOKEN)
+    calls: list[Call] = []
+    for purpose in purposes:
+        until = time.monotonic() + NEVER
+        connection = meeting.connect()
+        calls.append(greeting.call(connection, 1, 3, purpose, TOKEN, until))
+    for call in calls:
+        call.connection.close()
+    for index in (1, 2):
+        meeting.add(index, 3, TOKEN)
+    assert meeting.end() == ["ADDRESS"] * 3
+
+
+def test_nobody_listens_once_the_processes_have_met():
+    meeting = Meeting()
+    meeting.add(0, 2, TOKEN)
+    meeting.add(1, 2, TOKEN)
+    assert meeting.end() == ["ADDRESS"] * 2
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address_lib.split(meeting.address))
+
+
+def test_address_in_use_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(UserError, match=f"127.0.0.1:{port} .*in use.*free port"):
+            rendezvous.meet(f"127.0.0.1:{port}", 2, 0, 1)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_host_of_the_coordinator_that_does_not_resolve_is_named(
+    index: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Once the wait is over: its name may appear later than the process."""
+
+    def fail(host: str, *args: object, **kwargs: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    named = r"host no-such-node does not resolve .*Name or service.*or /etc/hosts"
+    with pytest.raises(UserError, match=named):
+        rendezvous.meet("no-such-node:12345", 2, index, 0.3, TOKEN)
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def test_reception_closes_what_it_did_not_hand_out(listener: socket.socket):
+    """Greeted or not: the other ends see that nobody listens to them any more."""
+    at = listener.getsockname()
+    with Reception(listener, TOKEN, 2) as open_:
+        silent = socket.create_connection(at)
+        greeted = [socket.create_connection(at) for _ in range(2)]
+        until = time.monotonic() + NEVER
+
+        def call_both() -> None:
+            # The reception may be closed before the second is greeted.
+            with contextlib.suppress(OSError, EOFError, RuntimeError, ValueError):
+                for one in greeted:
+                    greeting.call(one, 1, 2, "peers", TOKEN, until)
+
+        thread = threading.Thread(target=call_both)
+        thread.start()
+        first = open_.next(until)
+        assert isinstance(first, Call)
+    listener.close()  # What was not accepted yet ends with it.
+    thread.join()
+    first.connection.close()
+    for one in (silent, *greeted):
+        with one, contextlib.suppress(ConnectionResetError):
+            one.settimeout(NEVER)
+            assert one.recv(1) == b""

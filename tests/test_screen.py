@@ -1,0 +1,138 @@
+"""What a run shows while it trains: the bar, the time left, and the lines that stay."""
+
+import io
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+import pytest
+import rich.console
+
+from jaxtrain.records.remaining import Remaining, duration
+from jaxtrain.records.run_log import Interval
+from jaxtrain.records.screen import QUIET_SECONDS, Screen
+from tests.helpers.waiting import wait_until
+
+
+class Shown:
+    """A screen of 100 steps in 10 epochs, its output, and its clock."""
+
+    def __init__(self, *, terminal: bool, step: int = 0):
+        self.now, self.output = 0.0, io.StringIO()
+        console = rich.console.Console(
+            file=self.output, force_terminal=terminal, width=100, color_system=None
+        )
+        self.screen = Screen(
+            step,
+            100,
+            lambda step: step / 10,
+            ("loss", "accuracy"),
+            console=console,
+            seconds=lambda: self.now,
+        )
+
+    def steps(self, start: int, stop: int, seconds: float) -> None:
+        for step in range(start + 1, stop + 1):
+            self.now += seconds
+            self.screen.done(step)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.output.getvalue().splitlines()
+
+
+@pytest.fixture
+def bar() -> Iterator[Shown]:
+    shown = Shown(terminal=True)
+    yield shown
+    shown.screen.close()
+
+
+def test_the_bar_moves_while_the_loop_waits(bar: Shown):
+    wait_until(lambda: "compiling, first step 0:00:00" in bar.output.getvalue())
+    bar.now = 83.0
+    wait_until(lambda: "compiling, first step 0:01:23" in bar.output.getvalue())
+
+
+def test_the_bar_shows_each_step_and_the_time_left(bar: Shown):
+    """Though no line of metrics came, and each step takes longer than half a minute."""
+    bar.steps(0, 3, seconds=40.0)
+    wait_until(lambda: " 3/100 " in bar.output.getvalue())
+    wait_until(lambda: "1:04:40 left" in bar.output.getvalue())
+    bar.now += 30.0
+    wait_until(lambda: "1:04:10 left" in bar.output.getvalue())
+
+
+@pytest.mark.parametrize("start", [0, 60])
+def test_train_and_validation_loss_stay_side_by_side(start: int):
+    """Of a run that was resumed, too."""
+    shown = Shown(terminal=False, step=start)
+    shown.now += 30.0  # To compile is no part of an epoch.
+    shown.steps(start, start + 10, seconds=2.0)
+    shown.screen.trained(0.51234)
+    values = {"split": "validation", "loss": 0.7, "accuracy": 0.75, "confusion": [[1]]}
+    shown.screen.write("eval", start + 10, values)
+    step = start + 10
+    assert shown.lines == [
+        f"epoch {step / 10:.2f}  step {step}/100  train: loss 0.5123  "
+        "validation: loss 0.7000 accuracy 0.7500  20.0 s an epoch"
+    ]
+
+
+def test_without_a_terminal_a_slow_run_tells_how_far_it_is():
+    shown = Shown(terminal=False)
+    shown.steps(0, 5, seconds=1.0)
+    assert shown.lines == []
+    shown.steps(5, 8, seconds=QUIET_SECONDS / 2)
+    assert [line.split("  ")[:2] for line in shown.lines] == [
+        ["epoch 0.70", "step 7/100"]
+    ]
+    assert shown.lines[0].endswith(" left")
+
+
+def test_events_are_told_without_the_word():
+    shown = Shown(terminal=False)
+    shown.screen.write("event", 20, {"event": "resumed"})
+    shown.screen.write(
+        "event", 30, {"event": "bad step", "loss": "nan", "examples": []}
+    )
+    assert shown.lines == [
+        "epoch 2.00  step 20/100  resumed",
+        "epoch 3.00  step 30/100  bad step  loss nan",
+    ]
+
+
+def test_time_left_follows_the_steps():
+    now = 0.0
+    remaining = Remaining(20, 1000, lambda: now)
+    assert (remaining.left(), remaining.begun) == (None, False)
+    now = 300.0  # Compilation.
+    remaining.done(21)
+    assert (remaining.left(), remaining.begun) == (None, True)
+    for step in range(22, 501):
+        now += 1.0
+        remaining.done(step)
+    assert remaining.left() == pytest.approx(500)
+    for step in range(501, 801):  # Four times slower from here on.
+        now += 4.0
+        remaining.done(step)
+    assert remaining.left() == pytest.approx(800, rel=0.1)
+    now += 1.0
+    assert remaining.left() == pytest.approx(799, rel=0.1)
+    before = remaining.left()
+    now += 1000.0  # A step that hangs is no progress.
+    assert before is not None
+    assert remaining.left() == pytest.approx(before - 3, abs=0.5)
+
+
+def test_durations():
+    assert duration(None) == "-:--:--"
+    assert [duration(s) for s in (0.4, 59.6, 3723)] == ["0:00:00", "0:01:00", "1:02:03"]
+
+
+def test_losses_of_an_interval_leave_out_the_skipped():
+    values = {"loss": [1.0, 2.0, float("nan"), 9.0], "skipped": [0.0, 0.0, 0.0, 1.0]}
+    assert Interval(values).losses() == (3.0, 2)
+    interval = Interval()
+    assert interval.losses() == (0.0, 0)
+    interval.add({"loss": jnp.float32([0.5]), "skipped": jnp.float32([0])})
+    assert interval.losses() == (0.5, 1)

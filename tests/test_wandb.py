@@ -1,0 +1,73 @@
+"""What Weights & Biases gets, of a module that takes its place: it is not installed."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jaxtrain.config import LoggingConfig
+from jaxtrain.records.run_log import RunLog
+
+
+class FakeRun:
+    """A run, which drops records of a step before its last, as W&B does."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.axes: dict[str, str | None] = {}
+        self.rows: list[dict[str, Any]] = []
+
+    def define_metric(self, name: str, step_metric: str | None = None) -> None:
+        self.axes[name] = step_metric
+
+    def log(self, values: dict[str, Any], step: int | None = None) -> None:
+        step = self.step + 1 if step is None else step
+        if step >= self.step:
+            self.step = step
+            self.rows.append(values)
+
+    def finish(self) -> None:
+        pass
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeRun]:
+    """The runs that were begun, by their ids."""
+    found: dict[str, FakeRun] = {}
+
+    def init(*, id: str, **options: Any) -> FakeRun:
+        assert options["resume"] == "allow"
+        return found.setdefault(id, FakeRun())
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    return found
+
+
+def write(workdir: Path, first: int, steps: range) -> None:
+    """Write lines as an attempt does that goes on from step `first`."""
+    log = RunLog(
+        workdir,
+        LoggingConfig(wandb_project="p", tensorboard=False),
+        step=first,
+        total_steps=12,
+        epoch=lambda step: step / 4,
+        task=SimpleNamespace(shown=(), pictures=None),  # pyright: ignore
+    )
+    for step in steps:
+        log.record("train", step, loss=1 / step)
+    log.record("eval", steps[-1], split="validation", loss=0.5)
+    log.close()
+
+
+def test_no_record_is_lost_after_a_rewind(tmp_path: Path, runs: dict[str, FakeRun]):
+    write(tmp_path, 0, range(2, 9, 2))
+    write(tmp_path, 4, range(6, 13, 2))
+    (run,) = runs.values()
+    # W&B's own step counts the records; the charts have ours as their axis.
+    assert run.axes == {"step": None, "*": "step"}
+    assert run.step == len(run.rows) == 10
+    assert [row["step"] for row in run.rows] == [2, 4, 6, 8, 8, 6, 8, 10, 12, 12]
+    assert run.rows[0] == {"step": 2, "train/epoch": 0.5, "train/loss": 0.5}
+    assert run.rows[-1] == {"step": 12, "validation/epoch": 3, "validation/loss": 0.5}

@@ -1,0 +1,137 @@
+"""Files that a user asked for: whole or not at all, after kills and on full disks."""
+
+import errno
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jaxtrain
+from jaxtrain.cli import main
+from jaxtrain.config import Config, to_json
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation import evaluate as evaluation
+from jaxtrain.records import whole as whole_lib
+from jaxtrain.records import workdir
+from jaxtrain.records.whole import reported, whole
+from jaxtrain.run import preview
+
+RESULT: dict[str, Any] = {
+    "data": {"source": "x", "split": "test", "num_examples": 9, "num_unreadable": 0},
+    "intervals": {"metrics": {"accuracy": [0.5, 0.75]}},
+    "run": {"step": 8},
+    "tta": None,
+    "metrics": {"accuracy": 0.625},
+    "class_names": None,
+    "calibration": None,
+    "out_of_distribution": None,
+    "adversarial": None,
+    "corruptions": None,
+    "temperature": None,
+}
+
+
+def full(*args: Any, **options: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def left_by_a_kill(path: Path, *, folder: bool = False) -> Path:
+    """Make what a process has left that was killed while it wrote a path."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with pytest.raises(RuntimeError), whole("--out", path, folder=folder) as partial:
+        raise RuntimeError
+    left = partial.with_name(partial.name.replace(str(os.getpid()), str(ended.pid)))
+    left.mkdir() if folder else left.touch()
+    if folder:
+        (left / "x").touch()
+    return left
+
+
+def write(path: Path, *, folder: bool = False) -> None:
+    with whole("--out", path, folder=folder) as partial:
+        (partial / "x" if folder else partial).write_text("new")
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_a_killed_process_has_left_is_removed(folder: bool, tmp_path: Path):
+    path = tmp_path / "out"
+    left = left_by_a_kill(path, folder=folder)
+    assert list(tmp_path.iterdir()) == [left]
+    # Of a process that lives, of another machine, of a user's own, and of another file.
+    alive = f".out.{socket.gethostname()}-{os.getppid()}.partial"
+    others = {alive, ".out.elsewhere-1.partial", ".out.mine.partial", "my.partial"}
+    for name in others:
+        (tmp_path / name).touch()
+    write(path, folder=folder)
+    assert {p.name for p in tmp_path.iterdir()} == {"out", *others}
+
+
+def test_what_another_user_has_left_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    left = left_by_a_kill(tmp_path / "out")
+    monkeypatch.setattr(whole_lib.os, "geteuid", lambda: 12345)
+    write(tmp_path / "out")
+    assert left.exists()
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "out.txt"
+    with (
+        pytest.raises(UserError, match="No space left"),
+        whole("--out", path),
+        reported("--out", path),
+    ):
+        full()
+    monkeypatch.setattr(workdir.os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        workdir.write_text(path, "text")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_evaluation_is_shown_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text(to_json(Config()))
+    monkeypatch.setattr(jaxtrain, "load_model", lambda *args: None)
+    monkeypatch.setattr(evaluation, "evaluate", lambda *args: RESULT)
+    words = ["evaluate", "--workdir", str(run)]
+    assert main(words) == 0
+    assert f"{run / 'evaluation.json'} has the result" in capsys.readouterr().out
+    monkeypatch.setattr(workdir.os, "replace", full)
+    (run / "evaluation.json").unlink()
+    assert main(words) == 1
+    told = capsys.readouterr()
+    assert "0.6250  (0.5000 to 0.7500)" in told.out and "has the result" not in told.out
+    assert (
+        told.err.count("error:") == 1 and "evaluation.json (No space left" in told.err
+    )
+    assert {p.name for p in run.iterdir()} == {"config.json"}
+
+
+@pytest.mark.slow
+def test_a_preview_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.py").write_text(
+        "from jaxtrain.config import *\n\n\ndef get_config():\n"
+        "    return Config(optimizer=OptimizerConfig(learning_rate=0.1))\n"
+    )
+
+    class Picture:
+        def save(self, path: Path, format: str) -> None:
+            path.write_bytes(b"a part")
+            full()
+
+    monkeypatch.setattr(preview, "draw_preview", lambda *args: Picture())
+    assert main(["data", "--preview", "--config", "recipe.py"]) == 2
+    told = capsys.readouterr().err
+    assert "--out preview.png: cannot write there (No space" in told
+    assert [p.name for p in tmp_path.iterdir()] == ["recipe.py"]
