@@ -297,7 +297,11 @@ def test_process_that_has_ended_is_missing_at_the_end_of_the_wait(
 
 
 @pytest.mark.parametrize("purposes", [PURPOSES[:1], PURPOSES])
-def test_process_that_ended_while_it_waited_may_come_again(purposes: tuple[str, ...]):
+def test_process_that_ended_while_it_waited_may_come_again(
+    purposes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+):
+    """Also where process 0 sees the new calls before the end of the old ones."""
+    monkeypatch.setattr(rendezvous, "ENDED_SECONDS", NEVER)
     meeting = Meeting()
     meeting.add(0, 3, TOKEN)
     calls: list[Call] = []
@@ -305,10 +309,10 @@ def test_process_that_ended_while_it_waited_may_come_again(purposes: tuple[str, 
         until = time.monotonic() + NEVER
         connection = meeting.connect()
         calls.append(greeting.call(connection, 1, 3, purpose, TOKEN, until))
-    for call in calls:
-        call.connection.close()
     for index in (1, 2):
         meeting.add(index, 3, TOKEN)
+    for call in calls:
+        call.connection.close()
     assert meeting.end() == ["ADDRESS"] * 3
 
 

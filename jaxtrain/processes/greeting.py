@@ -98,12 +98,12 @@ class Call:
         with self.connection:
             _try_to_say(self.connection, {"refused": reason[:MAX_REASON]})
 
-    def gone(self) -> bool:
-        """Whether the process at the other end has ended."""
-        self.connection.settimeout(0)
+    def gone(self, seconds: float) -> bool:
+        """Whether the process at the other end has ended, or does within `seconds`."""
+        self.connection.settimeout(seconds)
         try:
             return not self.connection.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
+        except (BlockingIOError, TimeoutError):
             return False
         except OSError:
             return True

@@ -19,8 +19,9 @@ from jaxtrain.processes.greeting import PATIENCE, PURPOSES, Call, Refusal
 from jaxtrain.processes.messages import MessageError
 from jaxtrain.processes.reception import Reception
 
-# For a refusal that was sent before another connection was closed.
-REFUSAL_SECONDS = 1.0
+# What is sent by one connection may come later than the end of another that was ended
+# after it: of a process that calls again, its first calls may still seem to be there.
+ENDED_SECONDS = 2.0
 
 # The connections of a process for each purpose: of process 0 to each of the others, by
 # their numbers; of another to process 0.
@@ -102,7 +103,7 @@ def _admit(call: Call, num: int, here: dict[tuple[str, int], Call]) -> None:
     """
     index, problem = call.process, ""
     key = (call.purpose, index)
-    _drop_gone(here, [key])
+    _drop_gone(here, [key], ENDED_SECONDS)
     if call.of != num:
         problem = (
             f"process {index} was started with --num-processes {call.of}, process 0 "
@@ -126,10 +127,12 @@ def _complete(here: dict[tuple[str, int], Call], expected: int) -> bool:
 
 
 def _drop_gone(
-    here: dict[tuple[str, int], Call], keys: Iterable[tuple[str, int]]
+    here: dict[tuple[str, int], Call],
+    keys: Iterable[tuple[str, int]],
+    seconds: float = 0.0,
 ) -> None:
     for key in keys:
-        if key in here and here[key].gone():
+        if key in here and here[key].gone(seconds):
             here.pop(key).connection.close()
 
 
@@ -221,9 +224,10 @@ def _call(
             connection = stack.enter_context(socket.create_connection(at, left))
             calls.append(greeting.call(connection, index, num, purpose, token, until))
     except (OSError, MessageError):
-        # Process 0 tells a caller why it refuses, then ends with its other connections.
+        # Process 0 tells a caller why it refuses, then ends with its other connections;
+        # the reason may come after those have ended.
         for call in calls:
             with contextlib.suppress(OSError, MessageError):
-                call.wait_for_go(time.monotonic() + REFUSAL_SECONDS)
+                call.wait_for_go(time.monotonic() + PATIENCE)
         raise
     return calls
