@@ -261,6 +261,26 @@ def test_parsing_does_not_wait_for_jax():
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--config {} --data.batch-siz 3", "main.py --help-all shows all options"),
+        ("--config {} --train.epochs x", "main.py --help SECTION those of one section"),
+        ("--train.epochs 3", "data, data.augment, model, optimizer, parallel, "),
+        ("evaluate --workdir x --split y --foo", "evaluate --help-all shows all"),
+    ],
+)
+def test_a_wrong_option_points_to_the_help_that_has_them_all(
+    words: str, expected: str, capsys: pytest.CaptureFixture[str]
+):
+    """`--help` alone is short."""
+    with pytest.raises(SystemExit, match="2"):
+        main(words.format(DIGITS).split())
+    told = capsys.readouterr().err
+    assert told.count("--help ") == told.count("--help SECTION") == 1
+    assert expected in told.splitlines()[-1]
+
+
 def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):
     assert main(["compute"]) == 2
     assert f"'compute': there is {', '.join(COMMANDS)}\n" in capsys.readouterr().err

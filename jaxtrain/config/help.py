@@ -66,6 +66,15 @@ def answer_help(
     raise SystemExit(0)
 
 
+def point_to_help(default: Any, prog: str) -> str:
+    """Return where the options of a command are shown, to end an error message."""
+    names = ", ".join(filter(None, sections_of(default)))
+    return (
+        f"{prog} {ALL} shows all options; {prog} --help SECTION those of one section: "
+        f"{names}"
+    )
+
+
 def meanings(section: type) -> dict[str, str]:
     """Return the comment above each field of a dataclass, on one line."""
     found, comment = {}, list[str]()

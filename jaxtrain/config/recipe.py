@@ -16,9 +16,10 @@ import tyro
 from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config
-from jaxtrain.config.help import answer_help, option_paths
+from jaxtrain.config.help import answer_help, option_paths, point_to_help
 from jaxtrain.config.overrides import clear_replaced, given_values
 from jaxtrain.config.shorthands import check_shorthands
+from jaxtrain.console import tell
 from jaxtrain.errors import UserError, hint
 
 Arguments = TypeVar("Arguments")
@@ -73,11 +74,7 @@ def parse(
     # A command that can do without a recipe has a default for it.
     values |= {"overrides": config} | ({"config": path} if path else {})
     default = kind(**values)
-    words = answer_help(words, default, prog=prog, description=description)
-    check_shorthands(given_values(words), option_paths(default))
-    arguments: Any = tyro.cli(
-        kind, args=words, default=default, prog=prog, description=description
-    )
+    arguments: Any = _read_words(kind, words, default, prog, description)
     config_lib.allow_own(arguments.overrides)
     return arguments
 
@@ -111,15 +108,33 @@ def parse_of_run(
     fields = dataclasses.fields(cast(Any, kind))
     values = {f.name: tyro.MISSING for f in fields if _is_required(f)}
     default = kind(**{**values, "data": data})
-    words = answer_help(words, default, prog=prog, description=description)
-    check_shorthands(given_values(words), option_paths(default))
-    arguments: Any = tyro.cli(
-        kind, args=words, default=default, prog=prog, description=description
-    )
+    arguments: Any = _read_words(kind, words, default, prog, description)
     # What the run's own config names is not allowed by that.
     named = config_lib.own_references(arguments.data, "data.")
     own.allow(name for path, name in named if path in given)
     return arguments
+
+
+def _read_words(
+    kind: type, words: list[str], default: Any, prog: str, description: str | None
+) -> Any:
+    """Read the command line over a default; after a mistake, point to the help."""
+    words = answer_help(words, default, prog=prog, description=description)
+    check_shorthands(given_values(words), option_paths(default))
+    try:
+        # tyro's messages would point to --help, which is the short one here.
+        return tyro.cli(
+            kind,
+            args=words,
+            default=default,
+            prog=prog,
+            description=description,
+            add_help="--help" in words,
+        )
+    except SystemExit as end:
+        if end.code:
+            tell(point_to_help(default, prog))
+        raise
 
 
 def _is_required(field: Any) -> bool:
