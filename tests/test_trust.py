@@ -248,6 +248,23 @@ def test_trust_without_a_folder_has_no_effect(capsys):
     assert "exported names no parts of your own" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "serve --workdir nowhere",
+        "new --data digits --out new.py --pretrained nowhere",
+        "data --check --workdir nowhere",
+        "--config recipe.py --model.pretrained nowhere",
+    ],
+)
+def test_trust_of_a_path_that_is_not_there(words: str, capsys):
+    write_recipe(Path("recipe.py"), recipe())
+    assert main([*words.split(), "--trust"]) == 2
+    told = capsys.readouterr().err
+    assert "error: nowhere is not there: give the folder of a run" in told
+    assert "names no parts" not in told
+
+
 def test_python_has_the_same_argument(capsys):
     write_exported(describe(FILE))
     with pytest.raises(UntrustedError, match=r"trust=True"):

@@ -16,7 +16,7 @@ from jaxtrain.config import Config, own_references
 from jaxtrain.config.recipe import WEIGHTS, is_run, read_run
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
-from jaxtrain.inference import description, folder, foreign
+from jaxtrain.inference import description, folder, foreign, mistaken
 from jaxtrain.inference.description import Description
 from jaxtrain.models.weights import hub
 from jaxtrain.records.workdir import read_own_parts
@@ -46,9 +46,10 @@ def trust(path: str | os.PathLike[str]) -> None:
       path: As `load_model` takes it.
 
     Raises:
-      UserError: A file of the folder cannot be read.
+      UserError: There is no run and no model, or a file of it cannot be read.
     """
     text = os.fspath(path)
+    mistaken.check_is_model(text)
     named = _named(text)
     if not named.parts:
         tell(f"--trust: {text} names no parts of your own")
