@@ -335,6 +335,10 @@ BAD_INPUT = [
     (["{digits}", "--train.epochs", "1e30"], ["train.epochs = 1e+30", "2e+31 steps"]),
     (["{digits}", "--optimizer.warmup-epochs", "nan"], ["warmup_epochs = nan"]),
     (["{digits}", "--optimizer.warmup-epochs", "1e30"], ["warmup", "leaves nothing"]),
+    (
+        ["{digits}", "--optimizer.warmup-fraction", "1"],
+        ["optimizer.warmup_fraction = 1: ", "give a smaller fraction of it, such as"],
+    ),
     (["{digits}", "--init-timeout", "nan"], ["--init-timeout nan"]),
     (
         ["{digits}", "--train.steps-per-call", "32", "--train.eval-every-epochs", "1"],

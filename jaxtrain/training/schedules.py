@@ -42,10 +42,18 @@ def make_schedule(
         long, or an option has no effect on the schedule or is out of its range.
     """
     if warmup_steps >= total_steps:
+        fraction, given, advice = (
+            config.warmup_fraction,
+            "",
+            "the warm-up as a fraction",
+        )
+        if fraction is not None:
+            given = f"optimizer.warmup_fraction = {fraction:g}: "
+            advice = "a smaller fraction"
         raise UserError(
-            f"a warm-up of {warmup_steps} steps leaves nothing of a run of "
-            f"{total_steps} steps: lengthen the run, or give the warm-up as a fraction "
-            "of it, such as --optimizer.warmup-fraction 0.1"
+            f"{given}a warm-up of {warmup_steps} steps leaves nothing of a run of "
+            f"{total_steps} steps: lengthen the run, or give {advice} of it, such as "
+            "--optimizer.warmup-fraction 0.1"
         )
     peak = config.learning_rate
     if peak is None:
