@@ -39,14 +39,18 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_stopped_run_ends_like_an_undisturbed_one(
     undisturbed: Path, cli: Cli, stop: int
 ):
-    """At a checkpoint and between two, in the middle of an epoch and of an interval."""
+    """At a checkpoint and between two, in the middle of an epoch and of an interval.
+
+    With a progress bar it shows the evaluations of before.
+    """
     config = undisturbed / "recipe.py"
     words = ["--config", config, "--workdir", cli.directory / "run"]
     part = cli(*words, "--train.stop-after-steps", stop)
     assert part.code == 0, part.stderr
     assert not (cli.directory / "run" / "summary.json").exists()
-    rest = cli(*words)
+    rest = cli(*words, FORCE_COLOR="1")  # As on a terminal.
     assert rest.code == 0, rest.stderr
+    assert f"{stop // 7} evaluation" in rest.stdout.partition("resumed")[0]
     assert_same_run(undisturbed / "run", cli.directory / "run", 47)
 
 

@@ -1,12 +1,15 @@
 """What a run shows while it trains: the bar, the time left, and the lines that stay."""
 
 import io
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 import rich.console
 
+from jaxtrain.records.metrics_file import read_evaluations
 from jaxtrain.records.remaining import Remaining, duration
 from jaxtrain.records.run_log import Interval
 from jaxtrain.records.screen import QUIET_SECONDS, Screen
@@ -76,6 +79,60 @@ def test_train_and_validation_loss_stay_side_by_side(start: int):
         f"epoch {step / 10:.2f}  step {step}/100  train: loss 0.5123  "
         "validation: loss 0.7000 accuracy 0.7500  20.0 s an epoch"
     ]
+
+
+def write_run(path: Path, num_epochs: int) -> None:
+    """Write the metrics of a run of 10 steps an epoch, with two lines of each."""
+    lines = []
+    for step in range(10, 10 * num_epochs + 1, 10):
+        lines += [{"kind": "train", "step": step - 5, "loss": 2.0 + 2 / step}]
+        lines += [{"kind": "train", "step": step, "loss": 2.0}]
+        evaluation = {"split": "validation", "loss": 3.0 + step, "accuracy": 0.5}
+        lines += [{"kind": "eval", "step": step, **evaluation}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_resumed_run_shows_the_evaluations_of_before(tmp_path: Path, bar: Shown):
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, 2)
+    bar.screen.earlier(lambda: read_evaluations(path))
+    bar.screen.write("event", 20, {"event": "resumed"})
+    lines = [line for line in bar.lines if "so far, by" in line or "  step " in line]
+    assert [line.rpartition("\x1b")[2].partition("K")[2] or line for line in lines] == [
+        "2 evaluations so far, by metrics.jsonl:",
+        "epoch 1.00  step 10/100  train: loss 2.1000  "
+        "validation: loss 13.0000 accuracy 0.5000",
+        "epoch 2.00  step 20/100  train: loss 2.0500  "
+        "validation: loss 23.0000 accuracy 0.5000",
+        "epoch 2.00  step 20/100  resumed",
+    ]
+
+
+def test_of_many_evaluations_the_last_are_shown(tmp_path: Path, bar: Shown):
+    path = tmp_path / "metrics.jsonl"
+    write_run(path, 13)
+    bar.screen.earlier(lambda: read_evaluations(path))
+    text = bar.output.getvalue()
+    assert "13 evaluations so far, by metrics.jsonl; the last 10:" in text
+    assert text.count("validation:") == 10
+    assert "step 30/100" not in text and "step 40/100" in text
+
+
+def test_without_a_terminal_nothing_of_before_is_shown_again():
+    shown = Shown(terminal=False, step=20)
+    shown.screen.earlier(lambda: pytest.fail("it was read"))
+    assert shown.lines == []
+
+
+def test_odd_lines_of_before_are_left_out(tmp_path: Path, bar: Shown):
+    path = tmp_path / "metrics.jsonl"
+    bar.screen.earlier(lambda: read_evaluations(path))
+    odd = [{"split": 3}, {}, {"split": "validation", "loss": 10**400, "accuracy": []}]
+    lines = [json.dumps({"kind": "eval", "step": 10, **values}) for values in odd]
+    path.write_text("\n".join(["{", *lines]))
+    bar.screen.earlier(lambda: read_evaluations(path))
+    assert "1 evaluation so far" in bar.output.getvalue()
+    assert "step 10/100  validation:" in bar.output.getvalue()
 
 
 def test_without_a_terminal_a_slow_run_tells_how_far_it_is():

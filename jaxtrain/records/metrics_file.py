@@ -1,7 +1,9 @@
-"""`metrics.jsonl` when a run goes on: which lines stay in it."""
+"""`metrics.jsonl` when a run goes on: which lines stay in it, and its evaluations."""
 
+import contextlib
+import sys
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
@@ -61,6 +63,37 @@ def keep_until(path: Path, step: int) -> None:
             f"{path} cannot be read and written ({reason}): free some space, or move "
             "it away to go on without it"
         ) from None
+
+
+def read_evaluations(path: Path) -> list[dict[str, Any]]:
+    """Return the evaluations of a run so far, without what cannot be read.
+
+    Each has as `train_loss` the mean loss of the training lines since the one before,
+    if there are any.
+    """
+    found, losses = list[dict[str, Any]](), list[float]()
+    with contextlib.suppress(OSError):
+        for text in read_bytes(path, MAX_TABLE_BYTES).splitlines():
+            with contextlib.suppress(UserError):
+                line = _plain(parse_line(text, path.name))
+                if line["kind"] == "train" and "loss" in line:
+                    losses.append(line["loss"])
+                elif line["kind"] == "eval" and "split" in line:
+                    mean = {"train_loss": sum(losses) / len(losses)} if losses else {}
+                    found.append({**line, **mean})
+                    losses.clear()
+    return found
+
+
+def _plain(line: MetricsLine) -> dict[str, Any]:
+    """Return a line without values that are neither text nor finite numbers."""
+    largest = sys.float_info.max
+    return {
+        name: value
+        for name, value in line.items()
+        if isinstance(value, str)
+        or (isinstance(value, int | float) and abs(value) <= largest)
+    }
 
 
 def _sort(

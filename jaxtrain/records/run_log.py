@@ -18,7 +18,7 @@ from jaxtrain.config import LoggingConfig
 from jaxtrain.console import Console, printable
 from jaxtrain.errors import UserError
 from jaxtrain.records.appended import Appended
-from jaxtrain.records.metrics_file import keep_until
+from jaxtrain.records.metrics_file import keep_until, read_evaluations
 from jaxtrain.records.screen import Screen
 from jaxtrain.records.tensorboard import EventFile
 from jaxtrain.records.workdir import METRICS, TENSORBOARD, finite
@@ -74,7 +74,7 @@ class RunLog:
         epoch: Callable[[int], float],
         task: Task,
     ):
-        self._epoch = epoch
+        self._epoch, self._metrics = epoch, workdir / METRICS
         self._writers: list[Writer] = []
         self._screen: Screen | None = None
         if jax.process_index() == 0:
@@ -107,6 +107,11 @@ class RunLog:
         """Take the mean loss of the steps since the last evaluation, for its line."""
         if self._screen is not None:
             self._screen.trained(loss)
+
+    def show_earlier(self) -> None:
+        """Show the last evaluations of a run that goes on, where there is a bar."""
+        if self._screen is not None:
+            self._screen.earlier(lambda: read_evaluations(self._metrics))
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:

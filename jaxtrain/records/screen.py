@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich.console import Console as RichConsole
 
 from jaxtrain.console import Console, printable
+from jaxtrain.errors import counted
 from jaxtrain.records.progress_bar import BarState, make_bar
 from jaxtrain.records.remaining import Remaining, duration, short_duration
 from jaxtrain.tasks.base import Values
@@ -14,6 +16,8 @@ from jaxtrain.tasks.metrics import formatted
 # Without a bar, a line tells how far the run is after this time without another one.
 QUIET_SECONDS = 60.0
 BEGINNING = "compiling, first step"
+# Evaluations of before that are shown again when a run goes on.
+NUM_EARLIER = 10
 
 
 class Screen:
@@ -61,6 +65,21 @@ class Screen:
             self._metrics = self._describe_steps(values)
             if self._bar is None:
                 self._line(step, f"{self._metrics}  {self._left()}")
+
+    def earlier(self, read: Callable[[], Sequence[dict[str, Any]]]) -> None:
+        """Show the last evaluations of before again, where there is a bar.
+
+        Args:
+          read: Returns all of them: see `read_evaluations`.
+        """
+        if self._bar is None or not (evaluations := read()):
+            return
+        told = f"{counted(len(evaluations), 'evaluation')} so far, by metrics.jsonl"
+        more = len(evaluations) > NUM_EARLIER
+        self._print(told + (f"; the last {NUM_EARLIER}:" if more else ":"))
+        for values in evaluations[-NUM_EARLIER:]:
+            self.trained(values.get("train_loss"))
+            self.write("eval", values["step"], values)
 
     def done(self, step: int) -> None:
         """Note that the device has done so many steps."""
@@ -124,8 +143,11 @@ class Screen:
     def _line(self, step: int, text: str) -> None:
         self._line_at = self._seconds()
         where = f"epoch {self._epoch(step):.2f}  step {step}/{self._total_steps}"
+        self._print(f"{where}  {text}")
+
+    def _print(self, text: str) -> None:
         self._console.print(
-            printable(f"{where}  {text}"), highlight=False, markup=False, soft_wrap=True
+            printable(text), highlight=False, markup=False, soft_wrap=True
         )
 
 

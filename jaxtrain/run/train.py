@@ -149,15 +149,17 @@ def _open(
 
 def _carry_out(job: Job) -> dict[str, Any]:
     """Run to the end; a loss spike may lead back to a checkpoint on the way."""
+    spiked = False
     while True:
         try:
-            return _attempt(job)
+            return _attempt(job, show_earlier=not spiked)
         except LossSpike as spike:
+            spiked = True
             # The state of the run before, which `spike` holds on to, is freed with it.
             job.rewinds.before(spike)
 
 
-def _attempt(job: Job) -> dict[str, Any]:
+def _attempt(job: Job, *, show_earlier: bool) -> dict[str, Any]:
     setup = job.setup
     moved.check(job)
     state, progress, info, begun = restore_or_create(job)
@@ -179,6 +181,8 @@ def _attempt(job: Job) -> dict[str, Any]:
     )
     watchdog = Watchdog(setup.config.train.step_timeout_seconds, programs.compiling)
     with contextlib.closing(log), watchdog:
+        if show_earlier:
+            log.show_earlier()
         if rewound is not None:
             log.write("event", step, **rewound)
         if begun is not None:
