@@ -20,6 +20,8 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, LoggingConfig, ModelConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS
+from jaxtrain.evaluation.robustness import read_baseline
 from jaxtrain.evaluation.temperature import Temperature
 from jaxtrain.evaluation.temperature import write as write_temperature
 from jaxtrain.export.formats import run_saved
@@ -112,6 +114,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         nll_after=0.5,
     )
     write_temperature(run, vars(fitted))
+    errors = {name: [0.1, 0.2] for name in CORRUPTIONS}
+    corruptions = {"table": "ImageNet-C", "errors": errors}
+    write_digested(run / "evaluation.json", {"corruptions": corruptions})
     text = "".join(json.dumps(line) + "\n" for line in LINES)
     (run / "metrics.jsonl").write_text(text)
     draws = np.random.default_rng(0)
@@ -157,6 +162,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/summary.json": summary,
     "run/skips.json": skips,
     "run/temperature.json": lambda root: temperature.read(root / "run", {"step": 8}),
+    "run/evaluation.json": lambda root: read_baseline(
+        root / "run" / "evaluation.json", "ImageNet-C"
+    ),
     "model/config.json": read_exported,
 }
 
@@ -316,7 +324,8 @@ def test_verify_tells_of_each_file(
         return code, dict(line.split(maxsplit=1) for line in lines)
 
     run = ["config.json", "data.json", "model.json", "summary.json", "skips.json"]
-    assert verify("run") == (0, dict.fromkeys([*run, "temperature.json"], "good"))
+    run += ["temperature.json", "evaluation.json"]
+    assert verify("run") == (0, dict.fromkeys(run, "good"))
     exported = dict.fromkeys(["config.json", "model.safetensors"], "good")
     assert verify("model") == (0, exported)
     edit(Path("run/model.json"))

@@ -14,6 +14,7 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, to_json
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import evaluate as evaluation
+from jaxtrain.json_files.read import has_digest
 from jaxtrain.records import whole as whole_lib
 from jaxtrain.records import workdir
 from jaxtrain.records.whole import reported, whole
@@ -104,6 +105,7 @@ def test_an_evaluation_is_shown_before_it_is_written(
     words = ["evaluate", "--workdir", str(run)]
     assert main(words) == 0
     assert f"{run / 'evaluation.json'} has the result" in capsys.readouterr().out
+    assert has_digest(run / "evaluation.json")
     monkeypatch.setattr(workdir.os, "replace", full)
     (run / "evaluation.json").unlink()
     assert main(words) == 1

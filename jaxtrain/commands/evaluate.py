@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from jaxtrain.evaluation.attacks import Attack
 
 EXAMPLE = "--workdir runs/digits --calibrate --attack pgd --epsilon 8/255"
-RESULT = "evaluation.json"
 # Of PGD, where --steps is left out.
 STEPS = 10
 
@@ -123,10 +122,10 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
       IncompleteError: they cannot be written.
     """
     from jaxtrain.evaluation import temperature
-    from jaxtrain.records.workdir import write_json
+    from jaxtrain.records.workdir import write_digested
 
     try:
-        write_json(out, result)
+        write_digested(out, result)
         if result["temperature"] is not None:
             temperature.write(workdir, result["temperature"])
     except OSError as error:
@@ -163,7 +162,9 @@ def _check_out(arguments: Arguments) -> Path:
     Raises:
       UserError: it, or that of the temperature, cannot be written.
     """
-    out = arguments.out or arguments.workdir / RESULT
+    from jaxtrain.records.workdir import EVALUATION
+
+    out = arguments.out or arguments.workdir / EVALUATION
     if os.path.isdir(out):
         raise UserError(f"--out {out} is a folder: give a file in it")
     _probe(out, f"--out {out}: ")

@@ -9,15 +9,15 @@ from jaxtrain.inference import load
 from jaxtrain.inference.description import MODEL
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.json_files.read import has_digest
-from jaxtrain.records.workdir import DATA, OWN_PARTS, SKIPS, SUMMARY
+from jaxtrain.records.workdir import DATA, EVALUATION, OWN_PARTS, SKIPS, SUMMARY
 
 GOOD = "good"
 UNKNOWN = "has no digest: written by an earlier version, or changed by hand"
 
 
 def verify_json(workdir: Path) -> dict[str, str]:
-    """Return `GOOD`, `UNKNOWN` or what is wrong, for each file that a run needs."""
-    names = (CONFIG, DATA, OWN_PARTS, MODEL, SUMMARY, SKIPS, TEMPERATURE)
+    """Return `GOOD`, `UNKNOWN` or the damage of each file that others depend on."""
+    names = (CONFIG, DATA, OWN_PARTS, MODEL, SUMMARY, SKIPS, TEMPERATURE, EVALUATION)
     found = [workdir / name for name in names if os.path.lexists(workdir / name)]
     return {path.name: _state(path) for path in found}
 

@@ -28,6 +28,7 @@ from jaxtrain.records.data_record import DataRecord
 from jaxtrain.records.held_folder import HeldFolder
 
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
+EVALUATION = "evaluation.json"
 REPORT = "report.html"
 # What the run learns from: see `data_record`.
 DATA = "data.json"
