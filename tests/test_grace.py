@@ -19,9 +19,12 @@ CONFIG = recipe(
     train="TrainConfig(steps=24, eval_every_steps=100)",
     checkpoint=f"CheckpointConfig(every_steps=8, grace_seconds={GRACE})",
 )
-MESSAGE = (
-    f"stopped: not saved within checkpoint.grace_seconds = {GRACE}: the same command "
-    "goes on from step 16\n"
+GOES_ON = "the same command goes on from step 16\n"
+MESSAGE = f"stopped: not saved within checkpoint.grace_seconds = {GRACE}: {GOES_ON}"
+
+NOTHING_LOST = (
+    "no step was finished since {}, so nothing is lost: the same command goes on from "
+    "there\n"
 )
 
 # A process whose main thread waits in C, and which is given some seconds to save.
@@ -29,7 +32,8 @@ LOCKED = """
 import ctypes
 from jaxtrain.processes.signals import StopSignals
 with StopSignals() as signals:
-    signals.grace.limit({seconds}, lambda: 0)
+    signals.grace.limit({seconds}, lambda: 16)
+    signals.grace.step = {step}
     signals.defer = True
     print("ready", flush=True)
     mutex = ctypes.create_string_buffer(64)
@@ -46,7 +50,7 @@ from jaxtrain.config import CheckpointConfig, Config
 from jaxtrain.run import train as run
 
 def train(*_, signals, **options):
-    signals.defer = True
+    signals.defer, signals.grace.step = True, 1
     print("ready", flush=True)
     mutex = ctypes.create_string_buffer(64)
     for _ in range(2):
@@ -54,6 +58,22 @@ def train(*_, signals, **options):
 
 run.train = train
 jaxtrain.train(Config(checkpoint=CheckpointConfig(grace_seconds=0.2)), "run")
+"""
+
+# The command line, whose main thread waits in C instead of compiling.
+COMPILES_LONG = """
+import ctypes
+from jaxtrain.__main__ import run
+from jaxtrain.training.compiled import Compiled
+
+def compile(*args):
+    print("ready", flush=True)
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+
+Compiled.compile = compile
+run()
 """
 
 
@@ -99,17 +119,19 @@ def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "num_signals", "code", "told"),
+    ("seconds", "num_signals", "code", "step", "told"),
     [
-        (1, 1, 130, "not saved within checkpoint.grace_seconds = 1"),
-        (60, 2, 1, "not saved, as a second signal came"),
+        (1, 1, 130, 17, f"not saved within checkpoint.grace_seconds = 1: {GOES_ON}"),
+        (60, 2, 1, 17, f"not saved, as a second signal came: {GOES_ON}"),
+        (1, 1, 130, 16, NOTHING_LOST.format("step 16, which is saved")),
+        (60, 2, 1, 0, NOTHING_LOST.format("step 16, which is saved")),
     ],
 )
 def test_main_thread_in_c_does_not_matter(
-    cli: Cli, seconds: int, num_signals: int, code: int, told: str
+    cli: Cli, seconds: int, num_signals: int, code: int, step: int, told: str
 ):
     """A mutex that is locked twice is no call that a signal interrupts."""
-    process = cli.start(program=LOCKED.format(seconds=seconds))
+    process = cli.start(program=LOCKED.format(seconds=seconds, step=step))
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     if num_signals == 1:
@@ -118,7 +140,20 @@ def test_main_thread_in_c_does_not_matter(
         signal_until_end(process, signal.SIGINT)
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, stderr
-    assert f"stopped: {told}: the same command goes on from step 0\n" in stderr
+    assert f"stopped: {told}" in stderr
+
+
+def test_a_stop_while_the_first_step_compiles_loses_nothing(cli: Cli, write_config):
+    checkpoint = "CheckpointConfig(grace_seconds=0.5)"
+    words = ["--config", write_config(recipe(checkpoint=checkpoint))]
+    process = cli.start(*words, "--workdir", "run", program=COMPILES_LONG)
+    assert process.stdout is not None
+    while process.stdout.readline() not in ("ready\n", ""):
+        pass
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, stderr
+    assert f"stopped: {NOTHING_LOST.format('the start')}" in stderr
 
 
 def test_python_has_the_same_limit(cli: Cli):

@@ -33,6 +33,8 @@ class Grace:
     Attributes:
       call_seconds: What a call of the training step takes, as measured by the loop: a
         run saves only once the device has finished the one under way.
+      step: Steps that the device was given so far, as told by the loop; 0 until it
+        was given one.
     """
 
     def __init__(self, signals: Collection[int]):
@@ -40,6 +42,7 @@ class Grace:
         self._seconds: float | None = None
         self._newest: Callable[[], int] | None = None
         self.call_seconds = 0.0
+        self.step = 0
 
     def limit(self, seconds: float | None, newest: Callable[[], int]) -> None:
         """Set how long a run may take to stop.
@@ -107,18 +110,30 @@ class Grace:
 
     def _leave(self, code: int, message: str) -> None:
         if self._newest is not None:
-            message += f": the same command goes on from {_in_time(self._newest)}"
+            message = self._what_is_left(message, _in_time(self._newest))
         tell(f"stopped: {message}")
         others = peers.current()
         if others is not None:
             others.leave(code, message)
         os._exit(code)
 
+    def _what_is_left(self, message: str, newest: int | None) -> str:
+        """Say where the same command goes on; that nothing is lost, if that is so."""
+        if newest is None:
+            return f"{message}: the same command goes on from the last checkpoint"
+        if self.step > newest:
+            return f"{message}: the same command goes on from step {newest}"
+        since = f"step {newest}, which is saved" if newest else "the start"
+        return (
+            f"no step was finished since {since}, so nothing is lost: the same command "
+            "goes on from there"
+        )
 
-def _in_time(newest: Callable[[], int]) -> str:
-    """Name the last step that was saved, unless the disk is what hangs."""
+
+def _in_time(newest: Callable[[], int]) -> int | None:
+    """Return the last step that was saved; None: the disk is what hangs."""
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(newest()), daemon=True)
     thread.start()
     thread.join(LOOK_SECONDS)
-    return f"step {found[0]}" if found else "the last checkpoint"
+    return found[0] if found else None

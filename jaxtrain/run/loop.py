@@ -64,6 +64,7 @@ class Run:
             with jax.transfer_guard("disallow"):
                 state, metrics = train(attempt.state, root, data, batches)
             attempt.state, attempt.step = state, start + num_steps
+            self.job.signals.grace.step = attempt.step
             hooks.after_call(attempt.step, metrics)
             self.reports.add(start, metrics)
             self.reports.keep_near()
