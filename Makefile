@@ -47,7 +47,7 @@ test-newest:
 	tests/machines/newest.sh make train test test-processes
 
 test-slow: $(STAMP)
-	XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist worksteal \
+	$(BIN)/python -m pytest -n 2 --dist worksteal \
 		-m "slow and not gpu_compiler"
 
 test-gpu-program: $(STAMP) $(GPU_COMPILER)/.installed

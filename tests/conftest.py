@@ -18,8 +18,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 # All processes of a test belong together, as a launcher would have it.
 os.environ["JAXTRAIN_RUN_TOKEN"] = secrets.token_hex(32)
 os.environ.setdefault("XDG_CACHE_HOME", tempfile.gettempdir() + "/jaxtrain-tests")
-# Programs compile in half the time, and compute the same to rounding. `make test-slow`
-# leaves it to XLA how programs are optimised, as a run does.
+# Programs compile in half the time, and compute the same to rounding.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # In memory, where there is room: removing a checkpoint from a disk takes a second.
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
@@ -42,6 +41,12 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     cli = Cli(tmp_path)
     yield cli
     end_all(cli.started)
+
+
+@pytest.fixture
+def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let XLA optimise the programs of this test's processes, as those of a user."""
+    monkeypatch.setenv("XLA_FLAGS", "")
 
 
 @pytest.fixture

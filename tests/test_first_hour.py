@@ -67,6 +67,7 @@ def check_predictions(path: Path, messy: Messy) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimised")
 def test_from_a_messy_folder_to_a_report(tmp_path: Path, cli: Cli):
     messy = make_messy(tmp_path / "birds", num=36)
     told = follow(cli, "new", "--data", "birds", "--out", "birds.py")

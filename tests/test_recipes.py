@@ -12,6 +12,7 @@ from tests.helpers.waiting import PATIENCE
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimised")
 def test_digits(cli: Cli, tmp_path: Path):
     config = ROOT / "configs" / "digits.py"
     result = cli.process("--config", config)
@@ -25,6 +26,7 @@ def test_digits(cli: Cli, tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimised")
 def test_fashion_mnist(cli: Cli, tmp_path: Path, fashion_mnist_dir: str):
     """All 10,000 test images, read through TFDS where TensorFlow is not installed."""
     assert importlib.util.find_spec("tensorflow") is None
