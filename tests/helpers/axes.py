@@ -41,7 +41,6 @@ MODELS: dict[str, tuple[ModelConfig, int | str]] = {
     "cnn4": (ModelConfig(name="cnn4", width=0.125), "global"),
     "resnet18": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), "global"),
     "resnet18, 64": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), 1),
-    "resnet50": (ModelConfig(name="resnet50", width=0.0625, stem="cifar"), 2),
     **{f"short {name}": (config, 1) for name, config in SHORT.items()},
 }
 
