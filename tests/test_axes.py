@@ -113,7 +113,7 @@ def test_pairs_and_triples(name: str, meshes: list[Axes]):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "meshes"),
-    [("lenet", OTHERS), ("convnet, global", FOURS), ("resnet18, 64", FOURS)],
+    [("lenet", OTHERS), ("convnet, global", FOURS), ("basic resnet", FOURS)],
     ids=lambda value: value if isinstance(value, str) else str(len(value)),
 )
 def test_other_sizes(name: str, meshes: list[Axes]):
@@ -153,7 +153,7 @@ def test_what_is_computed_again_is_the_same_on_all_axes():
         {"data": 2, "fsdp": 2, "model": 2},
         {"data": 2, "spatial": 2, "spatial_width": 2},
     ]
-    assert_same("resnet18, 64", [{"meshes": meshes, "remat": "full"}])
+    assert_same("basic resnet", [{"meshes": meshes, "remat": "full"}])
 
 
 def assert_same(name: str, groups: list[dict[str, Any]]) -> None:

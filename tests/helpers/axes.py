@@ -27,7 +27,7 @@ from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
 from tests.helpers.command import float64
-from tests.helpers.shallow import SHORT, SIZES
+from tests.helpers.shallow import BASIC, SHORT, SIZES
 
 # Twice as many as devices that share a batch, so that a micro-batch of half can, too.
 BATCH_SIZE = 16
@@ -40,12 +40,12 @@ MODELS: dict[str, tuple[ModelConfig, int | str]] = {
     "convnet, groups": (ModelConfig(name="convnet", width=0.125), 1),
     "cnn4": (ModelConfig(name="cnn4", width=0.125), "global"),
     "resnet18": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), "global"),
-    "resnet18, 64": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), 1),
+    "basic resnet": (BASIC, 1),
     **{f"short {name}": (config, 1) for name, config in SHORT.items()},
 }
 
 
-IMAGES = {"cnn4": "64x64x3", "resnet18, 64": "64x64x3"}
+IMAGES = {"cnn4": "64x64x3", "basic resnet": "64x64x3"}
 IMAGES |= {f"short {name}": f"{size}x{size}x3" for name, size in SIZES.items()}
 
 

@@ -15,7 +15,7 @@ from jaxtrain.models.mobilenet_v3 import SQUEEZE as HARD_SQUEEZE
 from jaxtrain.models.mobilenet_v3 import MobileNetV3
 from jaxtrain.models.preact_resnet import PreActBottleneck, PreActResNet
 from jaxtrain.models.regnet import RegNet
-from jaxtrain.models.residual import Bottleneck
+from jaxtrain.models.residual import BasicBlock, Bottleneck
 from jaxtrain.models.resnet import ResNet
 from jaxtrain.models.resnet_d import PoolingBottleneck, ResNetD
 from jaxtrain.models.resnext import GroupedBottleneck
@@ -27,6 +27,11 @@ from jaxtrain.models.wide_resnet import WideResNet
 class ShortResNet(ResNet):
     block = Bottleneck
     depths = (1, 2, 1, 1)
+
+
+class ShortBasicResNet(ResNet):
+    block = BasicBlock
+    depths = (1, 1, 1, 1)
 
 
 class ShortResNetD(ResNetD):
@@ -166,7 +171,12 @@ SHORT = {
         name="tests.helpers.shallow:ShortConvNeXt", options={"width": 0.125}
     ),
 }
-own.allow(config.name for config in SHORT.values())
+# For what compiles many programs of one model.
+BASIC = ModelConfig(
+    name="tests.helpers.shallow:ShortBasicResNet",
+    options={"width": 0.125, "stem": "cifar"},
+)
+own.allow(config.name for config in (*SHORT.values(), BASIC))
 # Name -> height and width in pixels that suffice for all its layers; default: 32.
 SIZES: dict[str, int] = {
     "vgg": 64,
