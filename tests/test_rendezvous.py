@@ -108,6 +108,12 @@ def test_process_0_listens_at_the_address_alone():
         assert listener.getsockname() == (host, port)
 
 
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
 EndWait = Callable[[Meeting], None]
 
 
@@ -120,8 +126,9 @@ def end_wait(monkeypatch: pytest.MonkeyPatch) -> EndWait:
 
     def end(meeting: Meeting) -> None:
         passed[0] = NEVER
-        # Process 0 looks at the clock when something happens.
-        meeting.connect().close()
+        # Process 0 looks at the clock when something happens, if it has not already.
+        with contextlib.suppress(ConnectionError):
+            socket.create_connection(address_lib.split(meeting.address)).close()
 
     return end
 
@@ -204,14 +211,18 @@ def test_silent_callers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch):
         assert meeting.end() == ["ADDRESS"] * 2
 
 
-def test_silent_callers_do_not_put_off_the_end_of_the_wait():
-    meeting = Meeting(timeout=0.5)
+def test_silent_callers_do_not_put_off_the_end_of_the_wait(
+    end_wait: EndWait, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(greeting, "PATIENCE", 10 * NEVER)
+    meeting = Meeting()
     meeting.add(0, 2, TOKEN)
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(meeting.connect())
+        end_wait(meeting)
         (outcome,) = meeting.end()
-    assert "waited 0.5 s (--init-timeout) at ADDRESS for process 1" in outcome
+    assert "waited 300 s (--init-timeout) at ADDRESS for process 1" in outcome
 
 
 def test_more_strangers_than_are_greeted(monkeypatch: pytest.MonkeyPatch):
@@ -290,15 +301,18 @@ def test_process_that_has_ended_is_missing_at_the_end_of_the_wait(
     until = time.monotonic() + NEVER
     for purpose in PURPOSES:
         call = greeting.call(meeting.connect(), 1, 3, purpose, TOKEN, until)
-        admitted.get(timeout=NEVER)
+        there = admitted.get(timeout=NEVER)
         call.connection.close()
+        assert there.gone(NEVER)
     end_wait(meeting)
     assert "for process 1, 2: 1 of 3 processes came" in meeting.end()[0]
 
 
 @pytest.mark.parametrize("purposes", [PURPOSES[:1], PURPOSES])
 def test_process_that_ended_while_it_waited_may_come_again(
-    purposes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    purposes: tuple[str, ...],
+    admitted: "queue.SimpleQueue[Call]",
+    monkeypatch: pytest.MonkeyPatch,
 ):
     """Also where process 0 sees the new calls before the end of the old ones."""
     monkeypatch.setattr(rendezvous, "ENDED_SECONDS", NEVER)
@@ -309,11 +323,32 @@ def test_process_that_ended_while_it_waited_may_come_again(
         until = time.monotonic() + NEVER
         connection = meeting.connect()
         calls.append(greeting.call(connection, 1, 3, purpose, TOKEN, until))
+        admitted.get(timeout=NEVER)  # Before it calls again.
     for index in (1, 2):
         meeting.add(index, 3, TOKEN)
     for call in calls:
         call.connection.close()
     assert meeting.end() == ["ADDRESS"] * 3
+
+
+def test_a_refusal_may_come_on_any_connection(listener: socket.socket):
+    """Process 0 ends those that it has not come to when it finds what is wrong."""
+    host, port = listener.getsockname()
+    until, outcomes = time.monotonic() + NEVER, list[str]()
+
+    def call() -> None:
+        with pytest.raises(UserError) as refused:
+            rendezvous.meet(f"{host}:{port}", 2, 1, NEVER, TOKEN)
+        outcomes.append(str(refused.value))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    found = [greeting.answer(listener.accept()[0], TOKEN, until) for _ in PURPOSES]
+    listener.close()
+    found[0].connection.close()
+    found[1].refuse("there are two of you")
+    thread.join()
+    assert outcomes == ["there are two of you"]
 
 
 def test_nobody_listens_once_the_processes_have_met():
@@ -341,16 +376,19 @@ def test_host_of_the_coordinator_that_does_not_resolve_is_named(
     def fail(host: str, *args: object, **kwargs: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds + 3.0  # As on a machine that stalls.
+
     monkeypatch.setattr(socket, "getaddrinfo", fail)
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    for module in (rendezvous, address_lib):
+        monkeypatch.setattr(module, "time", clock)
     named = r"host no-such-node does not resolve .*Name or service.*or /etc/hosts"
     with pytest.raises(UserError, match=named):
-        rendezvous.meet("no-such-node:12345", 2, index, 0.3, TOKEN)
-
-
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener
+        rendezvous.meet("no-such-node:12345", 2, index, 5.0, TOKEN)
+    assert now[0] >= 5.0
 
 
 def test_reception_closes_what_it_did_not_hand_out(listener: socket.socket):

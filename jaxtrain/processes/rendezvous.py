@@ -179,27 +179,30 @@ def _join(
 ) -> Connections:
     """Call process 0 again and again, until it lets this one go on."""
     host, port = split(address)
-    problem = "nothing answers there"
-    while time.monotonic() < deadline:
+    problem, unresolved = "nothing answers there", None
+    while True:
+        unresolved = None
         try:
             with contextlib.ExitStack() as stack:
                 calls = _call(stack, (host, port), num, index, token, deadline)
                 problem = "process 0 is there, but not all the others"
-                for call in calls:
-                    # Process 0 knows better who is missing: let it give up first.
-                    call.wait_for_go(deadline + PATIENCE)
+                # Process 0 knows better who is missing: let it give up first.
+                _wait_for_go(calls, deadline + PATIENCE)
                 stack.pop_all()
                 return {call.purpose: {0: call.connection} for call in calls}
         except MessageError:
             problem = "something else answers there, or process 0 ended"
         except TimeoutError:
-            continue
+            pass
         except socket.gaierror as error:
-            if time.monotonic() + RETRY_SECONDS > deadline:
-                raise unknown(host, error) from None
+            unresolved = error
         except OSError as error:
             problem = error.strerror or str(error)
         time.sleep(RETRY_SECONDS)
+        if time.monotonic() >= deadline:
+            break
+    if unresolved is not None:
+        raise unknown(host, unresolved)
     raise UserError(
         f"process {index} of {num} waited {timeout:g} s (--init-timeout) for process 0 "
         f"at {address}: {problem}. Was process 0 started, with this --coordinator, and "
@@ -224,10 +227,27 @@ def _call(
             connection = stack.enter_context(socket.create_connection(at, left))
             calls.append(greeting.call(connection, index, num, purpose, token, until))
     except (OSError, MessageError):
-        # Process 0 tells a caller why it refuses, then ends with its other connections;
-        # the reason may come after those have ended.
-        for call in calls:
-            with contextlib.suppress(OSError, MessageError):
-                call.wait_for_go(time.monotonic() + PATIENCE)
+        _look_for_refusal(calls)
         raise
     return calls
+
+
+def _wait_for_go(calls: list[Call], deadline: float) -> None:
+    """Wait until process 0 lets this one go on, on all of its connections."""
+    for i, call in enumerate(calls):
+        try:
+            call.wait_for_go(deadline)
+        except (OSError, MessageError):
+            _look_for_refusal(calls[i + 1 :])
+            raise
+
+
+def _look_for_refusal(calls: list[Call]) -> None:
+    """Raise UserError if process 0 refuses on one of these connections.
+
+    It tells a caller why on the connections that it has admitted, and ends the others:
+    the reason may come after those have ended.
+    """
+    for call in calls:
+        with contextlib.suppress(OSError, MessageError):
+            call.wait_for_go(time.monotonic() + PATIENCE)
