@@ -1,5 +1,6 @@
 """The hub of process 0 outlives what any process sends, and passes no nonsense on."""
 
+import contextlib
 import json
 import socket
 from collections.abc import Iterator
@@ -76,7 +77,8 @@ def test_a_line_without_end_is_not_kept(
     ends: list[socket.socket], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(messages, "MAX_BYTES", 100_000)
-    ends[1].sendall(b"x" * 200_000)
+    with contextlib.suppress(BrokenPipeError):  # The hub may hang up in the midst.
+        ends[1].sendall(b"x" * 200_000)
     assert "longer than 100000" in read(ends[0])["how"]
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from jaxtrain.processes.links import JUNK, Links
 from jaxtrain.processes.messages import TO_HUB, MessageError
 
-# For all processes to close their connections at the end.
-ANSWER_SECONDS = 2.0
+# For all processes to close their connections at the end, though one's CPU may stall.
+ANSWER_SECONDS = 5.0
 # Values of a process that wait for those of the others; each waits for one.
 MAX_WAITING = 16
 
