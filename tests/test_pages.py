@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -42,6 +42,7 @@ from tests.helpers.processes import ROOT
 FINITE = st.floats(-1e30, 1e30).map(lambda x: 0.0 if abs(x) < 1e-30 else x)
 
 
+@settings(deadline=None)
 @given(st.lists(FINITE, min_size=1, max_size=20), st.booleans())
 def test_a_scale_holds_all_values_between_its_ends(values: list[float], log: bool):
     scale = make_scale(values, 44, 352, num=4, log=log)

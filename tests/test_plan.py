@@ -14,7 +14,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxtrain.checkpoints.saver import check_space
@@ -147,6 +147,7 @@ def test_what_has_no_faster_products_is_computed_as_float32():
     assert seconds == pytest.approx(1e13 / 125e12)
 
 
+@settings(deadline=None)
 @given(
     state=st.integers(0, 10**6),
     each=st.floats(1e-3, 1e6),
