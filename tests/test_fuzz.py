@@ -29,6 +29,7 @@ from jaxtrain.data.idx import open_idx
 from jaxtrain.data.images import WINDOW, Fit, fit_file
 from jaxtrain.errors import UserError
 from tests.helpers.images import write_folder
+from tests.helpers.waiting import PATIENCE
 
 MAX_PIXELS = 2**16
 # Of one file; a hundred times what one takes.
@@ -133,9 +134,9 @@ def check(
 ) -> None:
     """Use mutated files, in turn; a crash of the process tells the file's number."""
     rng, before = random.Random(seed), peak_bytes()
-    faulthandler.dump_traceback_later(120, exit=True)
     try:
         for i in range(number):
+            faulthandler.dump_traceback_later(PATIENCE, exit=True)
             data = mutate(files[i % len(files)], rng)
             if data.startswith(b"\x89PNG") and rng.random() < 0.7:
                 data = repair_png(data)

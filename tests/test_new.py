@@ -28,6 +28,7 @@ from jaxtrain.run.setup import build_setup
 from tests.helpers.images import grey
 from tests.helpers.messy import make_messy
 from tests.helpers.runs import read_summary
+from tests.helpers.waiting import PATIENCE
 
 DATA = DataConfig(source="folder:x")
 ESTIMATE = Estimate(
@@ -220,7 +221,7 @@ def test_a_few_steps_are_timed_or_given_up():
         model=ModelConfig(width=0.25),
         optimizer=OptimizerConfig(learning_rate=0.1),
     )
-    found = estimate.estimate(config)
+    found = estimate.estimate(config, PATIENCE)
     assert isinstance(found, Estimate), found
     assert found.epochs == 10 and "CPU cores" in found.device
     # Some 20 steps and an evaluation.
@@ -230,12 +231,12 @@ def test_a_few_steps_are_timed_or_given_up():
     )
     # Of a long run also what would be faster.
     long = dataclasses.replace(config, train=TrainConfig(epochs=10**6))
-    found = estimate.estimate(long)
+    found = estimate.estimate(long, PATIENCE)
     assert isinstance(found, Estimate), found
     assert "--train.epochs 333333" in found.faster
     assert all(seconds < found.seconds for seconds in found.faster.values())
     wrong = dataclasses.replace(config, model=ModelConfig(name="resnet99"))
-    assert "resnet99" in str(estimate.estimate(wrong))
+    assert "resnet99" in str(estimate.estimate(wrong, PATIENCE))
 
 
 @pytest.mark.parametrize(

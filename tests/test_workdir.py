@@ -116,7 +116,7 @@ def at_stages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         complete = store.Checkpoints._complete
 
         def wait_and_complete(*args: Any) -> None:
-            assert saving.wait(60)
+            assert saving.wait(PATIENCE)
             complete(*args)
 
         monkeypatch.setattr(store.Checkpoints, "save", save)
