@@ -19,7 +19,7 @@ from jaxtrain.records import progress_bar
 from jaxtrain.records.progress_bar import BarState, make_bar
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -67,6 +67,7 @@ def test_a_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch):
     fake = SimpleNamespace(display=display, HTML=str)
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=fake))
     monkeypatch.setitem(sys.modules, "IPython.display", fake)
+    monkeypatch.setattr(progress_bar, "EVERY_SECONDS", PATIENCE)
     console = rich.console.Console(force_jupyter=True)
     states = iter([(3, "compiling"), (5, "loss < 1"), (10, "")])
 
@@ -76,7 +77,7 @@ def test_a_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch):
 
     bar = make_bar(console, look)
     assert bar is not None
-    bar.refresh()  # At most once a second.
+    bar.refresh()  # Too soon after the first.
     monkeypatch.setattr(progress_bar, "EVERY_SECONDS", 0.0)
     bar.refresh()
     bar.close()

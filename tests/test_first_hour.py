@@ -13,7 +13,7 @@ import pytest
 
 from jaxtrain.config.recipe import load_config
 from tests.helpers.messy import Messy, make_messy
-from tests.helpers.processes import Cli, stopped_steps
+from tests.helpers.processes import Cli, awaiting_signal, stopped_steps
 from tests.helpers.runs import read_summary
 from tests.helpers.waiting import PATIENCE, wait_for_lines
 from tests.helpers.zoo import read_report
@@ -36,7 +36,7 @@ def follow(cli: Cli, *words: object) -> str:
 
 def interrupt_and_resume(cli: Cli) -> None:
     """Train in processes of their own: Ctrl-C in the midst, then to the end."""
-    first = cli.start(*TRAIN)
+    first = cli.start(*TRAIN, program=awaiting_signal(60, last_word=TRAIN[-1]))
     wait_for_lines(cli.directory / "runs" / "birds" / "metrics.jsonl", 3, first)
     first.send_signal(signal.SIGINT)
     stdout, stderr = first.communicate(timeout=PATIENCE)

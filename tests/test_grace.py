@@ -9,7 +9,7 @@ import pytest
 
 from jaxtrain.checkpoints.orbax import COMMITTED
 from jaxtrain.processes.grace import Grace
-from tests.helpers.processes import HANG_TOLD, Cli, two
+from tests.helpers.processes import HANG_TOLD, STEADY, Cli, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import PATIENCE, signal_until_end, wait_until
@@ -87,7 +87,8 @@ def wait_for_hang(cli: Cli, *processes: "subprocess.Popen[str]") -> None:
 @pytest.mark.slow
 def test_hang_and_signal_end_in_time(cli: Cli, write_config):
     words = ["--config", write_config(CONFIG), "--workdir", "run"]
-    process = cli.start(*words, program=HANG_TOLD, JAXTRAIN_FAULT="hang@step:20")
+    program = STEADY + HANG_TOLD
+    process = cli.start(*words, program=program, JAXTRAIN_FAULT="hang@step:20")
     wait_for_hang(cli, process)
     start = time.monotonic()
     process.send_signal(signal.SIGUSR1)
@@ -106,9 +107,10 @@ def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     """Its main thread waits inside a collective, where Python calls no handlers."""
     words = ["--config", write_config(CONFIG), "--workdir", "run"]
     one, other = two(*words)
+    program = STEADY + HANG_TOLD
     both = [
-        cli.start(*one),
-        cli.start(*other, program=HANG_TOLD, JAXTRAIN_FAULT="hang@step:20"),
+        cli.start(*one, program=program),
+        cli.start(*other, program=program, JAXTRAIN_FAULT="hang@step:20"),
     ]
     wait_for_hang(cli, *both)
     both[0].send_signal(signal.SIGTERM)
@@ -131,7 +133,8 @@ def test_main_thread_in_c_does_not_matter(
     cli: Cli, seconds: int, num_signals: int, code: int, step: int, told: str
 ):
     """A mutex that is locked twice is no call that a signal interrupts."""
-    process = cli.start(program=LOCKED.format(seconds=seconds, step=step))
+    program = STEADY + LOCKED.format(seconds=seconds, step=step)
+    process = cli.start(program=program)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     if num_signals == 1:
@@ -146,7 +149,7 @@ def test_main_thread_in_c_does_not_matter(
 def test_a_stop_while_the_first_step_compiles_loses_nothing(cli: Cli, write_config):
     checkpoint = "CheckpointConfig(grace_seconds=0.5)"
     words = ["--config", write_config(recipe(checkpoint=checkpoint))]
-    process = cli.start(*words, "--workdir", "run", program=COMPILES_LONG)
+    process = cli.start(*words, "--workdir", "run", program=STEADY + COMPILES_LONG)
     assert process.stdout is not None
     while process.stdout.readline() not in ("ready\n", ""):
         pass
@@ -157,7 +160,7 @@ def test_a_stop_while_the_first_step_compiles_loses_nothing(cli: Cli, write_conf
 
 
 def test_python_has_the_same_limit(cli: Cli):
-    process = cli.start(program=FROM_PYTHON)
+    process = cli.start(program=STEADY + FROM_PYTHON)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)

@@ -31,9 +31,25 @@ CONFIG = recipe(
 HANG = "hang@step:30"
 KILLED = "error: process {} ended without a word; the same command goes on\n"
 SILENT = (
-    "error: process {} was silent for 4 s (parallel.heartbeat_seconds); the same "
+    "error: process {} was silent for 10 s (parallel.heartbeat_seconds); the same "
     "command goes on\n"
 )
+
+# The command line, whose process 1 does not come to its first step.
+BEGINS = """
+import pathlib, sys, time
+from jaxtrain.__main__ import run
+from jaxtrain.run import train
+
+def begin(job):
+    pathlib.Path("begins").touch()
+    while True:
+        time.sleep(0.01)
+
+if sys.argv[-1] == "1":
+    train.restore_or_create = begin
+run()
+"""
 
 Both = Sequence["subprocess.Popen[str]"]
 
@@ -51,10 +67,14 @@ def start_both(cli: Cli, write_config: Callable[..., Path]) -> Callable[..., Bot
     """Start two processes of a run; process `index` has the fault."""
     config = write_config(CONFIG)
 
-    def start(index: int = 0, fault: str = "", *words: object) -> Both:
+    def start(
+        index: int = 0, fault: str = "", *words: object, program: str = ""
+    ) -> Both:
         words = ("--config", config, "--workdir", "run", *words)
         return [
-            cli.start(*each, JAXTRAIN_FAULT=fault if i == index else "")
+            cli.start(
+                *each, program=program, JAXTRAIN_FAULT=fault if i == index else ""
+            )
             for i, each in enumerate(two(*words))
         ]
 
@@ -108,8 +128,8 @@ def test_hang_of_one_ends_both(cli: Cli, start_both):
 @pytest.mark.slow
 def test_signal_before_the_first_step_ends_both(cli: Cli, start_both):
     """While they compile: there is nothing to save yet, and no place to agree on."""
-    both = start_both()
-    wait_until((cli.directory / "run" / "config.json").exists, *both)
+    both = start_both(program=BEGINS)
+    wait_until((cli.directory / "begins").exists, *both)
     both[1].send_signal(signal.SIGTERM)
     nothing = "there was nothing to save yet, so nothing was lost\n"
     assert end(both[1], 143) == f"stopped: {nothing}"
@@ -163,7 +183,7 @@ def test_loss_is_passed_on_to_all(start_all):
 @pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_silent_process_ends_the_other(start_all, lost: int):
     """Itself it ends when it comes back."""
-    two = start_all(*["time.sleep(600)"] * 2, heartbeat=4)
+    two = start_all(*["time.sleep(600)"] * 2, heartbeat=10)
     two[lost].send_signal(signal.SIGSTOP)
     assert end(two[1 - lost], 75) == SILENT.format(lost)
     two[lost].send_signal(signal.SIGCONT)

@@ -11,10 +11,23 @@ from typing import Any
 import pytest
 
 from jaxtrain.checkpoints.orbax import COMMITTED
-from tests.helpers.processes import Cli, run_two, stopped_steps, two
+from tests.helpers.processes import (
+    STEADY,
+    Cli,
+    awaiting_signal,
+    run_two,
+    stopped_steps,
+    two,
+)
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.waiting import PATIENCE, signal_until_end, wait_for_lines, wait_until
+from tests.helpers.waiting import (
+    PATIENCE,
+    signal_until_end,
+    wait_for_lines,
+    wait_until,
+    wait_until_asleep,
+)
 
 CONFIG = recipe(
     data='DataConfig(source="digits", batch_size=64, cache="stream")',
@@ -117,7 +130,7 @@ def test_whichever_gets_which_signal_both_stop_at_the_same_step(cli: Cli, start_
             act = f"os.kill(os.getpid(), {int(signum)})"
             both = start_both(program=PROGRAM.format(act=act, place=when, index=to))
         else:
-            both = start_both()
+            both = start_both(program=awaiting_signal(30, last_word=0))
             wait_for_lines(run / "metrics.jsonl", lines + when, both[0])
             send(both, to, signum)
         errors = end(both, 130 if signum == signal.SIGINT else 143)
@@ -138,7 +151,7 @@ def test_whichever_gets_which_signal_both_stop_at_the_same_step(cli: Cli, start_
 def test_second_signal_to_one_ends_both_at_once(cli: Cli, start_both, to: int):
     """Though its main thread waits for the other, where Python calls no handlers."""
     program = PROGRAM.format(act="wait()", place="evaluations.evaluate", index=1 - to)
-    both = start_both("--checkpoint.every-steps", 10, program=program)
+    both = start_both("--checkpoint.every-steps", 10, program=STEADY + program)
     wait_for(cli.directory / "there", both)
     wait_for(cli.directory / "run" / "checkpoints" / "10" / COMMITTED, both)
     signal_until_end(both[to], signal.SIGTERM)
@@ -154,8 +167,9 @@ def test_signal_between_the_meeting_and_the_run(cli: Cli, start_both, goes_on: b
     program = PROGRAM.format(act="wait()", place="jax.default_backend", index=1)
     seconds = 60 if goes_on else 1
     both = start_both("--checkpoint.grace-seconds", seconds, program=program)
-    wait_for(cli.directory / "there", both)
-    time.sleep(1)  # Process 0 comes there, too; if not, the end is the same.
+    for name in ("there", "came-0"):
+        wait_for(cli.directory / name, both)
+    wait_until_asleep(both[0])
     send(both, 0, signal.SIGINT)
     if goes_on:
         (cli.directory / "go").touch()
@@ -183,7 +197,8 @@ def test_signals_at_the_end_of_all_are_too_late(cli: Cli, start_both):
 @pytest.mark.slow
 def test_stop_whose_save_fails_ends_both_and_says_so(cli: Cli, start_both):
     words = ["--checkpoint.every-steps", 1000, "--train.eval-every-steps", 1000]
-    both = start_both(*words, JAXTRAIN_FAULT="enospc@save:1")
+    program = awaiting_signal(30, last_word=1)
+    both = start_both(*words, program=program, JAXTRAIN_FAULT="enospc@save:1")
     wait_for_lines(cli.directory / "run" / "metrics.jsonl", 3, both[0])
     send(both, 1, signal.SIGTERM)
     for told in end(both, 1):

@@ -27,6 +27,43 @@ sleep, time.sleep = time.sleep, told
 run()
 """
 
+# What comes before a program that is stopped and cannot save: however busy the machine
+# is, its steps count as short, and it has the time to look for its last checkpoint.
+STEADY = """
+from jaxtrain.processes import grace
+
+grace.LOOK_SECONDS = 300
+grace.Grace.call_seconds = property(lambda grace: 0.0, lambda grace, seconds: None)
+"""
+# The command line, which takes some steps and then waits for a signal.
+SIGNAL_AWAITED = """
+import sys, time
+from jaxtrain.__main__ import run
+from jaxtrain.processes.signals import StopSignals
+
+def requested(self):
+    asked.append(self)
+    while len(asked) > {steps} and self.signum is None:
+        time.sleep(0.01)
+    return original(self)
+
+original, asked = StopSignals.requested, []
+if sys.argv[-1] == "{last_word}":
+    StopSignals.requested = requested
+if __name__ == "__main__":  # And not a data worker.
+    run()
+"""
+
+
+def awaiting_signal(steps: int, last_word: object) -> str:
+    """Return a program that is not over before a signal comes, however late that is.
+
+    Args:
+      steps: that it takes at most.
+      last_word: of the command; processes with another one wait for nothing.
+    """
+    return SIGNAL_AWAITED.format(steps=steps, last_word=last_word)
+
 
 @dataclass(frozen=True)
 class Cli:

@@ -31,6 +31,20 @@ def wait_for_lines(path: Path, count: int, process: "subprocess.Popen[str]") -> 
     wait_until(written, process)
 
 
+def wait_until_asleep(process: "subprocess.Popen[str]") -> None:
+    """Wait until its main thread waits for something, and not for a CPU."""
+    stat = Path(f"/proc/{process.pid}/stat")
+    looks = 0
+
+    def slept() -> bool:
+        nonlocal looks
+        state = stat.read_text().rpartition(")")[2].split()[0]
+        looks = looks + 1 if state == "S" else 0
+        return looks == 100  # In a row, for a second.
+
+    wait_until(slept, process)
+
+
 def signal_until_end(process: "subprocess.Popen[str]", signum: int) -> None:
     """Send a signal again and again; a repeat within a second would not count."""
     limit = time.monotonic() + PATIENCE
