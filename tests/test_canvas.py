@@ -28,6 +28,7 @@ from jaxtrain.run.preview import draw_preview
 from jaxtrain.run.setup import build_setup
 from tests.helpers.images import encode, load_images, on_canvases, read_all
 from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.pooled import POOLED
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
@@ -260,7 +261,7 @@ RUN = recipe(
     data='DataConfig(source="folder:photos", image_size=16, batch_size=8, '
     "test_fraction=0.2, validation_fraction=0.2, progressive_sizes=(8, 16), "
     "augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True))",
-    model='ModelConfig(name="tests.helpers.pooled:Pooled")',
+    model=f'ModelConfig(name="{POOLED}")',
     train="TrainConfig(epochs=2, eval_every_steps=4, accumulate_steps=2, "
     "steps_per_call=2)",
     checkpoint="CheckpointConfig(every_steps=6)",

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import jaxtrain
-from jaxtrain import keys, own
+from jaxtrain import keys
 from jaxtrain.cli import main
 from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
@@ -28,13 +28,14 @@ from jaxtrain.run.loop import Run
 from jaxtrain.run.programs import make_preprocesses
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.compiled import Compiled
+from tests.helpers.pooled import POOLED
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 
 RUN = recipe(
     data='DataConfig(source="synthetic:16x16x1/4/96", batch_size=12, image_size=16, '
     "progressive_sizes=(8, 12, 16), validation_fraction=0)",
-    model='ModelConfig(name="tests.helpers.pooled:Pooled")',
+    model=f'ModelConfig(name="{POOLED}")',
     train="TrainConfig(epochs=4)",
     checkpoint="CheckpointConfig(every_steps=9)",
     logging="LoggingConfig(every_steps=4, tensorboard=False)",
@@ -43,7 +44,6 @@ RUN = recipe(
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    own.allow(["tests.helpers.pooled:Pooled"])
     return write_recipe(tmp_path / "run.py", RUN)
 
 

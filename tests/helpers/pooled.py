@@ -5,9 +5,13 @@ from typing import Any
 import jax
 from flax import nnx
 
+from jaxtrain import own
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
+
+POOLED = "tests.helpers.pooled:Pooled"
+own.allow([POOLED])
 
 
 class Pooled(Model):
