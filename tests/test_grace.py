@@ -12,7 +12,12 @@ from jaxtrain.processes.grace import Grace
 from tests.helpers.processes import HANG_TOLD, STEADY, Cli, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.waiting import PATIENCE, signal_until_end, wait_until
+from tests.helpers.waiting import (
+    PATIENCE,
+    signal_until_end,
+    wait_until,
+    wait_until_asleep,
+)
 
 GRACE = 1
 CONFIG = recipe(
@@ -153,6 +158,7 @@ def test_a_stop_while_the_first_step_compiles_loses_nothing(cli: Cli, write_conf
     assert process.stdout is not None
     while process.stdout.readline() not in ("ready\n", ""):
         pass
+    wait_until_asleep(process)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, stderr

@@ -16,6 +16,7 @@ from tests.helpers.processes import (
     ROOT,
     Cli,
     Result,
+    awaiting_signal,
     free_port,
     run_two,
     start_two,
@@ -88,7 +89,8 @@ def test_process_0_alone_tells(pair: Pair):
 def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
     """Saved, with the same exit code; the same command then ends the same."""
     words = ["--config", pair.config, "--workdir", "run"]
-    both = [cli.start(*each, **FP64) for each in two(*words)]
+    program = awaiting_signal(20, last_word=1)
+    both = [cli.start(*each, program=program, **FP64) for each in two(*words)]
     wait_for_lines(cli.directory / "run" / "metrics.jsonl", 2, both[0])
     both[1].send_signal(signal.SIGTERM)
     errors = [process.communicate(timeout=PATIENCE)[1] for process in both]

@@ -12,7 +12,7 @@ from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import loader, sources
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.processes import faults
-from tests.helpers.processes import Cli
+from tests.helpers.processes import Cli, awaiting_signal
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import PATIENCE, wait_for_lines, wait_until
@@ -88,7 +88,8 @@ def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cl
 def test_signal_to_the_whole_group(undisturbed: Path, cli: Cli):
     """As Ctrl-C and batch systems send it: the workers leave it to the trainer."""
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
-    process = cli.start(*words, session=True)
+    program = awaiting_signal(30, last_word=words[-1])
+    process = cli.start(*words, program=program, session=True)
     run = cli.directory / "run"
     wait_for_lines(run / "metrics.jsonl", 5, process)
     workers = children(process.pid)
