@@ -1,11 +1,9 @@
 """Several processes, and checkpoints that fail: a real disk, files, signals."""
 
-import contextlib
 import re
 import shutil
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from jaxtrain.checkpoints.orbax import COMMITTED
 from jaxtrain.checkpoints.quarantine import DAMAGED
 from tests.helpers.disks import failures, fill, names
-from tests.helpers.processes import Cli, run_two, start_two, two
+from tests.helpers.processes import Cli, run_two, two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import PATIENCE, wait_until
@@ -26,39 +24,43 @@ CONFIG = recipe(
 )
 
 
-@contextlib.contextmanager
-def started(*words: object) -> Iterator["subprocess.Popen[str]"]:
-    """Start two processes; end them if the test fails."""
-    process = start_two(*words)
-    try:
-        yield process
-    except BaseException:
-        process.terminate()
-        print(*process.communicate(timeout=PATIENCE))
-        raise
+# The command line, whose disk is freed as soon as a save has failed.
+FREED = """
+import pathlib
+from jaxtrain.__main__ import run
+from jaxtrain.records.run_log import RunLog
+
+def record(self, kind, step, **values):
+    original(self, kind, step, **values)
+    if "could not save" in values.get("event", ""):
+        pathlib.Path("{ballast}").unlink(missing_ok=True)
+
+original, RunLog.record = RunLog.record, record
+run()
+"""
 
 
 @pytest.mark.slow
 def test_two_processes_go_on_when_their_disk_fills_and_is_freed(
-    disk: Path, write_config: Callable[..., Path]
+    disk: Path, cli: Cli, write_config: Callable[..., Path]
 ):
     """Told within one interval, and nothing of the failed save is left."""
     run = disk / "run"
     words = ["--config", write_config(CONFIG), "--workdir", run]
     words += ["--checkpoint.every-steps", "400", "--logging.every-steps", "200"]
     words += ["--train.steps", "100000", "--parallel.preset", "fsdp"]
-    with started(*words) as process:
-        wait_until(lambda: (run / "checkpoints" / "400" / COMMITTED).exists())
-        fill(disk, 100_000)
-        wait_until(lambda: failures(disk))
-        # The interval's, or that of an evaluation that found the best weights so far.
-        failed = int(re.findall(r"could not save step (\d+)", failures(disk)[0][1])[0])
-        assert str(failed) not in names(disk)
-        (disk / "ballast").unlink()
-        wait_until(lambda: any(int(name) > failed for name in names(disk)))
-        process.send_signal(signal.SIGTERM)
-        _, error = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 143, error
+    program = FREED.format(ballast=disk / "ballast")
+    both = [cli.start(*each, program=program) for each in two(*words)]
+    wait_until((run / "checkpoints" / "400" / COMMITTED).exists, *both)
+    fill(disk, 100_000)
+    wait_until(lambda: failures(disk), *both)
+    # The interval's, or that of an evaluation that found the best weights so far.
+    failed = int(re.findall(r"could not save step (\d+)", failures(disk)[0][1])[0])
+    assert str(failed) not in names(disk)
+    wait_until(lambda: any(int(name) > failed for name in names(disk)), *both)
+    both[0].send_signal(signal.SIGTERM)
+    error = "".join(process.communicate(timeout=PATIENCE)[1] for process in both)
+    assert [process.returncode for process in both] == [143, 143], error
     assert f"warning: could not save step {failed}: No space left on device" in error
     assert "failure 1 of 3 in a row; training goes on" in error
     assert error.count("failure 1 of 3") == 1

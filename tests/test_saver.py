@@ -1,7 +1,6 @@
 """Storage that fails under a run: a real disk that is too small, filled and freed."""
 
 import gc
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tests.helpers.disks import failures, fill, names, whole
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.waiting import PATIENCE, wait_until
+from tests.helpers.waiting import PATIENCE
 
 # A checkpoint of this run takes about 0.6 MB.
 CONFIG = recipe(
@@ -114,23 +113,42 @@ def test_run_whose_disk_is_freed_ends_well(
     assert [line["step"] for line in read_lines(disk / "run", "event")] == [step, 60]
 
 
+# The command line, whose checkpoints cannot be written between the one of step 100 and
+# the first failure: the folder is a mount of its own, as the log is open.
+READ_ONLY = """
+import pathlib, subprocess, time
+from jaxtrain.__main__ import run
+from jaxtrain.records.run_log import RunLog
+
+folder = pathlib.Path("{folder}")
+
+def record(self, kind, step, **values):
+    original(self, kind, step, **values)
+    if kind == "train" and step == 101:
+        while not (folder / "100" / "{committed}").exists():
+            time.sleep(0.01)
+        subprocess.run(["mount", "--bind", folder, folder], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+    if "could not save" in values.get("event", ""):
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+original, RunLog.record = RunLog.record, record
+run()
+"""
+
+
 @pytest.mark.slow
 def test_run_whose_disk_is_read_only_for_a_while_ends_well(
     disk: Path, cli: Cli, write_config: Callable[..., Path]
 ):
-    """The folder of the checkpoints alone: a mount of its own, as the log is open."""
     words = ["--config", write_config(CONFIG), "--workdir", disk / "run"]
     words += ["--train.steps", 800, "--checkpoint.every-steps", 100]
-    process = cli.start(*words)
-    folder = str(disk / "run" / "checkpoints")
-    wait_until(Path(folder, "100", COMMITTED).exists, process)
-    subprocess.run(["mount", "--bind", folder, folder], check=True)
-    subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
-    wait_until(lambda: failures(disk), process)
-    subprocess.run(["umount", "--lazy", folder], check=True)
+    folder = disk / "run" / "checkpoints"
+    program = READ_ONLY.format(folder=folder, committed=COMMITTED)
+    process = cli.start(*words, program=program)
     # Orbax would have the process wait for five minutes when all is done.
     _, told = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
+    assert process.returncode == 0, told
     assert "could not save step 200: Read-only file system" in told
     assert "Traceback" not in told
     assert failures(disk)[0][0] < 300
