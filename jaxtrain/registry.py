@@ -105,13 +105,18 @@ def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> An
       UserError: it does not.
     """
     if own.is_own(name):
-        if not callable(part):
-            raise UserError(f"{field} = {name!r} is no class or function, but {part!r}")
-        try:
-            inspect.signature(part).bind(*args, **options)
-        except TypeError as error:
-            raise UserError(
-                f"{field} = {name!r} does not take what it is given ({error}); see "
-                "docs/extending.md"
-            ) from None
+        check_call(field, name, part, *args, **options)
     return part(*args, **options)
+
+
+def check_call(field: str, name: str, part: Any, *args: Any, **options: Any) -> None:
+    """Raise UserError if a user's own part cannot be called with these arguments."""
+    if not callable(part):
+        raise UserError(f"{field} = {name!r} is no class or function, but {part!r}")
+    try:
+        inspect.signature(part).bind(*args, **options)
+    except TypeError as error:
+        raise UserError(
+            f"{field} = {name!r} does not take what it is given ({error}); see "
+            "docs/extending.md"
+        ) from None

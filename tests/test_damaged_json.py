@@ -17,7 +17,7 @@ from PIL import Image
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
-from jaxtrain.config import Config, LoggingConfig, ModelConfig
+from jaxtrain.config import Config, ModelConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS
@@ -37,9 +37,9 @@ from jaxtrain.report.history import read_history
 from jaxtrain.report.page import make_page
 from jaxtrain.run.progress import Progress
 from jaxtrain.run.rewind import Rewinds
-from jaxtrain.tasks.base import Task
 from tests.helpers import tiny
 from tests.helpers.edited import edit
+from tests.helpers.logged import logged_run
 from tests.helpers.recipes import recipe, write_recipe
 
 DATA = {
@@ -266,9 +266,7 @@ def test_a_report_leaves_out_what_is_damaged(times: int, whole: Path, tmp_path: 
 
 
 def log(run: Path, step: int) -> RunLog:
-    config = LoggingConfig(tensorboard=False)
-    task = cast(Task, type("NoTask", (), {"shown": ()}))
-    return RunLog(run, config, step=step, total_steps=8, epoch=float, task=task)
+    return RunLog(logged_run(run, step=step))
 
 
 def test_damaged_lines_are_set_aside_once(

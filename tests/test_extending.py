@@ -1,9 +1,15 @@
 """The examples of docs/extending.md, run as it says; and what is wrong with a part."""
 
+import contextlib
+import json
 import re
 import shlex
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +24,10 @@ from tests.helpers.runs import read_lines, read_summary
 TEXT = (ROOT / "docs" / "extending.md").read_text()
 FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, re.S))
 COMMANDS = {
-    re.search(r"my_\w+\.py", line)[0]: shlex.split(line)[2:]  # type: ignore[index]
-    for line in re.findall(r"^    (python main\.py .*)$", TEXT, re.M)
+    file: shlex.split(line)[2:]
+    for line, file in re.findall(
+        r"^    (python main\.py .* (my_\w+\.py):.*)$", TEXT, re.M
+    )
 }
 SHORT = "--train.steps 6 --optimizer.warmup-steps 0 --train.eval-every-steps 3"
 SHORT += " --checkpoint.every-steps 3 --logging.every-steps 1 --logging.report False"
@@ -38,6 +46,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@contextlib.contextmanager
+def server() -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
+    """Serve on loopback; yield the address, and the JSON objects posted, by path."""
+    posted: list[tuple[str, dict[str, Any]]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            posted.append((self.path, json.loads(body)))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}", posted
+        http.shutdown()
+        thread.join()
+
+
 def refusal(words: str, capsys: pytest.CaptureFixture[str]) -> str:
     """Return what a run of the digits with these words is refused with."""
     head = ["--config", "configs/digits.py", "--workdir", "run"]
@@ -46,7 +77,7 @@ def refusal(words: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_every_part_has_an_example_under_30_lines():
-    assert len(FILES) == 7 and FILES.keys() == COMMANDS.keys()
+    assert len(FILES) == 8 and FILES.keys() == COMMANDS.keys()
     assert all(len(text.splitlines()) < 30 for text in FILES.values())
 
 
@@ -55,10 +86,16 @@ def test_every_part_has_an_example_under_30_lines():
     [
         pytest.param(name, marks=[pytest.mark.slow] if name != "my_model.py" else [])
         for name in FILES
+        if name != "my_tracker.py"
     ],
 )
 def test_example_trains_and_resumes(name: str, folder: Path):
-    words = [*COMMANDS[name], *SHORT.split(), "--workdir", "run"]
+    train_and_resume(COMMANDS[name])
+
+
+def train_and_resume(command: list[str]) -> None:
+    """Train, go back to the first save, and compare what is recorded."""
+    words = [*command, *SHORT.split(), "--workdir", "run"]
     assert main(words) == 0
     assert read_summary(Path("run"))["step"] == 6
     whole = read_lines(Path("run"))
@@ -68,6 +105,28 @@ def test_example_trains_and_resumes(name: str, folder: Path):
         ours, theirs = ([x for x in w if x["kind"] == kind] for w in (again, whole))
         assert ours == theirs and theirs
     assert {x["step"] for x in again if x["kind"] == "event"} == {3}
+
+
+def test_tracker_gets_the_config_the_metrics_and_the_summary(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with server() as (url, posted):
+        command = COMMANDS["my_tracker.py"]
+        assert command[-1] == "http://127.0.0.1:8000"
+        train_and_resume([*command[:-1], url])
+    kinds = [path.removeprefix("/run/") for path, _ in posted]
+    second = kinds.index("config", 1)
+    for got, first_step in ((posted[:second], 1), (posted[second:], 4)):
+        (_, config), *records, (path, summary) = got
+        assert config["train"]["steps"] == 6 and config["logging"]["options"]
+        assert path == "/run/summary" and summary["eval"]["num_examples"] == 360
+        losses = {r["step"]: r["train/loss"] for _, r in records if "train/loss" in r}
+        assert [*losses] == [*range(first_step, 7)]
+        assert all(0 < loss < 9 for loss in losses.values())
+        assert records[-1][1]["test/loss"] == summary["eval"]["loss"]
+    # Evaluations do not load the writer: they need no trust.
+    assert main(["evaluate", "--workdir", "run"]) == 0
 
 
 @pytest.mark.slow
@@ -118,6 +177,9 @@ WRONG = {
     "--train.metrics my_metric.py:confident": "expected a jaxtrain.tasks.metrics",
     "--train.metrics accuracy": "expected path/to/file.py:name",
     "--task my_model.py:first": "does not take what it is given",
+    "--logging.writers wandb": "logging.writers = 'wandb': expected path/to/file.py",
+    "--logging.writers my_tracker.py:Tracker": "does not take what it is given",
+    "--logging.options url x": "logging.options = {'url': 'x'} has no effect without",
 }
 
 

@@ -1,5 +1,6 @@
 """What Weights & Biases gets, of a module that takes its place: it is not installed."""
 
+import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from jaxtrain.config import LoggingConfig
+from jaxtrain.config import LoggingConfig, TrainConfig
 from jaxtrain.records.run_log import RunLog
+from tests.helpers.logged import logged_run
 
 
 class FakeRun:
@@ -18,6 +20,8 @@ class FakeRun:
         self.step = 0
         self.axes: dict[str, str | None] = {}
         self.rows: list[dict[str, Any]] = []
+        self.config: dict[str, Any] = {}
+        self.summary: dict[str, Any] = {}
 
     def define_metric(self, name: str, step_metric: str | None = None) -> None:
         self.axes[name] = step_metric
@@ -37,9 +41,11 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeRun]:
     """The runs that were begun, by their ids."""
     found: dict[str, FakeRun] = {}
 
-    def init(*, id: str, **options: Any) -> FakeRun:
-        assert options["resume"] == "allow"
-        return found.setdefault(id, FakeRun())
+    def init(*, id: str, config: dict[str, Any], **options: Any) -> FakeRun:
+        assert options["resume"] == "allow" and options["allow_val_change"]
+        run = found.setdefault(id, FakeRun())
+        run.config |= config
+        return run
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
     return found
@@ -47,17 +53,17 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeRun]:
 
 def write(workdir: Path, first: int, steps: range) -> None:
     """Write lines as an attempt does that goes on from step `first`."""
-    log = RunLog(
+    run = logged_run(
         workdir,
-        LoggingConfig(wandb_project="p", tensorboard=False),
         step=first,
-        total_steps=12,
-        epoch=lambda step: step / 4,
-        task=SimpleNamespace(shown=(), pictures=None),  # pyright: ignore
+        train=TrainConfig(steps=steps[-1]),
+        logging=LoggingConfig(wandb_project="p", tensorboard=False),
     )
+    log = RunLog(run)
     for step in steps:
         log.record("train", step, loss=1 / step)
     log.record("eval", steps[-1], split="validation", loss=0.5)
+    log.finish({"step": steps[-1], "eval": {"loss": math.inf}})
     log.close()
 
 
@@ -71,3 +77,14 @@ def test_no_record_is_lost_after_a_rewind(tmp_path: Path, runs: dict[str, FakeRu
     assert [row["step"] for row in run.rows] == [2, 4, 6, 8, 8, 6, 8, 10, 12, 12]
     assert run.rows[0] == {"step": 2, "train/epoch": 0.5, "train/loss": 0.5}
     assert run.rows[-1] == {"step": 12, "validation/epoch": 3, "validation/loss": 0.5}
+
+
+def test_the_config_and_the_summary_are_those_of_the_last_command(
+    tmp_path: Path, runs: dict[str, FakeRun]
+):
+    write(tmp_path, 0, range(2, 9, 2))
+    write(tmp_path, 8, range(10, 13, 2))
+    (run,) = runs.values()
+    assert run.config["train"]["steps"] == 12
+    assert run.config["model"]["name"] == "convnet"
+    assert run.summary == {"step": 12, "eval": {"loss": None}}  # JSON has no infinity.

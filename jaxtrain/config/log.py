@@ -1,8 +1,8 @@
 """The section `logging`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Options, Section
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +15,13 @@ class LoggingConfig(Section):
     tensorboard: bool = True
     # Write report.html when the run has reached its end.
     report: bool = True
-    # Weights & Biases project to log to; None: none. Needs the extra `wandb`.
+    # Weights & Biases project to log to; None disables it. Needs the extra `wandb`.
     wandb_project: str | None = None
+    # Metric writers of your own: path/to/file.py:name or package.module:name.
+    writers: tuple[str, ...] = ()
+
+    # Options of these writers, by name; each writer gets all of them.
+    options: Options = field(default_factory=dict)
 
     def validate(self) -> None:
         self._positive("every_steps")

@@ -1,90 +1,33 @@
-"""Where the records of a run go: the screen, metrics.jsonl, TensorBoard, W&B."""
+"""The records of a run on their way to its metric writers; tables on the screen."""
 
 import contextlib
-import importlib.util
-import json
-import secrets
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from jaxtrain.config import LoggingConfig
 from jaxtrain.console import Console, printable
-from jaxtrain.errors import UserError
-from jaxtrain.records.appended import Appended
-from jaxtrain.records.metrics_file import keep_until, read_evaluations
+from jaxtrain.records import writers
+from jaxtrain.records.metrics_file import read_evaluations
 from jaxtrain.records.screen import Screen
-from jaxtrain.records.tensorboard import EventFile
-from jaxtrain.records.workdir import METRICS, TENSORBOARD, finite
-from jaxtrain.tasks.base import Task, Values
-from jaxtrain.tasks.metrics import scalars
+from jaxtrain.records.workdir import METRICS
+from jaxtrain.records.writer import LoggedRun
 
 # Metrics of a step that are 0 or 1, and the names of their counts.
 COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
-# The metric that is the axis of W&B's charts.
-AXIS = "step"
-
-
-class Writer(Protocol):
-    """Takes one record: a `kind`, a step and values."""
-
-    def write(self, kind: str, step: int, values: Values) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def check(config: LoggingConfig) -> None:
-    """Raise UserError if a writer that is asked for is not installed."""
-    if not config.wandb_project:
-        return
-    # A folder of that name, as W&B itself makes where a run starts, has no origin.
-    found = importlib.util.find_spec("wandb")
-    if found is None or found.origin is None:
-        raise UserError(
-            f"logging.wandb_project = {config.wandb_project!r} needs the extra wandb: "
-            "pip install -e '.[wandb]'"
-        )
 
 
 class RunLog:
-    """Sends each record to all writers; on processes other than 0, to none.
+    """Sends each record to all writers; on processes other than 0, to none."""
 
-    Args:
-      workdir: folder of the run.
-      config: what is written, and where.
-      step: that the run goes on from.
-      total_steps: of the run.
-      epoch: returns the epochs that so many steps are.
-      task: tells what is shown on the screen, and the pictures of an evaluation.
-    """
-
-    def __init__(
-        self,
-        workdir: Path,
-        config: LoggingConfig,
-        *,
-        step: int,
-        total_steps: int,
-        epoch: Callable[[int], float],
-        task: Task,
-    ):
-        self._epoch, self._metrics = epoch, workdir / METRICS
-        self._writers: list[Writer] = []
-        self._screen: Screen | None = None
-        if jax.process_index() == 0:
-            # It may fail: before others take the screen, or open files.
-            if config.wandb_project:
-                self._writers.append(_Wandb(workdir, config.wandb_project))
-            self._writers.append(_Lines(workdir, step))
-            if config.tensorboard:
-                self._writers.append(_TensorBoard(workdir, step, task.pictures))
-            self._screen = Screen(step, total_steps, epoch, ("loss", *task.shown))
+    def __init__(self, run: LoggedRun):
+        self._epoch, self._metrics = run.epoch, run.workdir / METRICS
+        self._writers = writers.build(run) if jax.process_index() == 0 else {}
+        console = self._writers.get("console")
+        self._screen = console if isinstance(console, Screen) else None
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Record values of `kind` train, eval or event at a step, and show them."""
@@ -93,10 +36,16 @@ class RunLog:
             self._screen.write(kind, step, values)
 
     def record(self, kind: str, step: int, **values: Any) -> None:
-        """Do what `write` does, but for the screen, where it is told otherwise."""
-        epoch = self._epoch(step)
-        for writer in self._writers:
-            writer.write(kind, step, {"epoch": epoch, **values})
+        """Do what `write` does, except on the console, which has another message."""
+        values = {"epoch": self._epoch(step), **values}
+        for writer in self._writers.values():
+            if writer is not self._screen:
+                writer.write(kind, step, values)
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Send the summary of the run to all writers."""
+        for writer in self._writers.values():
+            writer.finish(summary)
 
     def done(self, step: int) -> None:
         """Show that the device has done so many steps; cheap, as each call does so."""
@@ -123,10 +72,8 @@ class RunLog:
             self._screen.doing(None)
 
     def close(self) -> None:
-        for writer in self._writers:
+        for writer in self._writers.values():
             writer.close()
-        if self._screen is not None:
-            self._screen.close()
 
 
 class Interval:
@@ -190,88 +137,3 @@ def show_table(title: str, rows: dict[str, Any]) -> None:
             # Names of classes may look like rich's markup: a Text has none.
             table.add_row(Text(printable(name)), Text(printable(str(value))))
         Console().print(table)
-
-
-class _Lines:
-    """metrics.jsonl, one JSON object a line; of an evaluation the plain numbers."""
-
-    def __init__(self, workdir: Path, step: int):
-        path = workdir / METRICS
-        if path.exists():
-            keep_until(path, step)
-        self._file = Appended(path)
-
-    def write(self, kind: str, step: int, values: Values) -> None:
-        values = scalars(values) if kind == "eval" else values
-        record = {"kind": kind, "step": step, "time": time.time(), **finite(values)}
-        self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _TensorBoard:
-    def __init__(
-        self,
-        workdir: Path,
-        step: int,
-        pictures: Callable[[Values], dict[str, np.ndarray]],
-    ):
-        self._file = EventFile(workdir / TENSORBOARD, purge_step=step + 1)
-        self._pictures = pictures
-
-    def write(self, kind: str, step: int, values: Values) -> None:
-        self._file.add(step, _scalars(kind, values))
-        if kind == "eval":
-            for name, picture in self._pictures(values).items():
-                self._file.add_picture(step, f"{values['split']}/{name}", picture)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _scalars(kind: str, values: Values) -> dict[str, float]:
-    """Name the numbers by the split that they are of, such as `test/loss`."""
-    scope = values.get("split", kind)
-    return {
-        f"{scope}/{name}": value
-        for name, value in values.items()
-        if isinstance(value, int | float)
-    }
-
-
-class _Wandb:
-    """A run of W&B, whose charts have our step as their axis.
-
-    W&B's own step, which counts its records, may only rise: it drops a record of an
-    earlier one, as after a rewind or a kill.
-    """
-
-    def __init__(self, workdir: Path, project: str):
-        import wandb  # pyright: ignore[reportMissingImports]
-
-        # Kept in the workdir, so that the same run goes on, and a fresh one does not.
-        id_file = workdir / "wandb_id"
-        if not id_file.exists():
-            id_file.write_text(secrets.token_hex(4))
-        try:
-            self._run = wandb.init(
-                project=project,
-                name=workdir.name,
-                id=id_file.read_text(),
-                dir=workdir,
-                resume="allow",
-            )
-            self._run.define_metric(AXIS)
-            self._run.define_metric("*", step_metric=AXIS)
-        except Exception as error:  # Of many kinds, such as that nobody is logged in.
-            raise UserError(
-                f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
-                "see `wandb login`, set WANDB_MODE=offline, or leave the field out"
-            ) from error
-
-    def write(self, kind: str, step: int, values: Values) -> None:
-        self._run.log({AXIS: step, **_scalars(kind, values)})
-
-    def close(self) -> None:
-        self._run.finish()

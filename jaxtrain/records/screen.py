@@ -10,6 +10,7 @@ from jaxtrain.console import Console, printable
 from jaxtrain.errors import counted
 from jaxtrain.records.progress_bar import BarState, make_bar
 from jaxtrain.records.remaining import Remaining, duration, short_duration
+from jaxtrain.records.writer import MetricWriter
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import formatted
 
@@ -20,7 +21,7 @@ BEGINNING = "compiling, first step"
 NUM_EARLIER = 10
 
 
-class Screen:
+class Screen(MetricWriter):
     """A progress bar where there is room for one, else lines.
 
     The loop only notes here what is done: on a terminal a thread draws it.
@@ -56,7 +57,6 @@ class Screen:
         self._bar = make_bar(self._console, self._look)
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        """Show a record: see `RunLog.write`."""
         if kind == "event":
             self._line(step, _describe_event(values))
         elif kind == "eval":

@@ -17,18 +17,38 @@ from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import image, scalar
 
 from jaxtrain.records.appended import Appended
+from jaxtrain.records.workdir import TENSORBOARD
+from jaxtrain.records.writer import LoggedRun, MetricWriter, scalars_by_split
+from jaxtrain.tasks.base import Values
 
 # protobuf makes the classes at run time.
 Event: Any = event_pb2.Event  # pyright: ignore[reportAttributeAccessIssue]
 SessionLog: Any = event_pb2.SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
 
+class TensorBoardWriter(MetricWriter):
+    """Writes the numbers of each record, and the pictures of evaluations."""
+
+    def __init__(self, run: LoggedRun):
+        self._file = EventFile(run.workdir / TENSORBOARD, purge_step=run.step + 1)
+        self._pictures = run.task.pictures
+
+    def write(self, kind: str, step: int, values: Values) -> None:
+        self._file.add(step, scalars_by_split(kind, values))
+        if kind == "eval":
+            for name, picture in self._pictures(values).items():
+                self._file.add_picture(step, f"{values['split']}/{name}", picture)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class EventFile:
-    """A new event file in a folder.
+    """A new event file.
 
     Args:
-      folder: made if it is not there.
-      purge_step: TensorBoard hides what older files say of this step and later ones.
+      folder: Folder of the file, created if it is missing.
+      purge_step: First step that TensorBoard hides of older files in the folder.
     """
 
     def __init__(self, folder: Path, purge_step: int):

@@ -35,7 +35,7 @@ def examples_of(history: History) -> Examples:
     config = history.config
     if config is None:
         return Examples(notes=["Examples: the config cannot be read."])
-    check_own(config)
+    check_own(config, "data", "model", "optimizer", "task", "train")
     try:
         # What shares the work changes no image, and several may not be able to.
         plain = replace(config, parallel=ParallelConfig())

@@ -99,6 +99,7 @@ class Run:
         moved.check(self.job)
         if jax.process_index() == 0:
             _write(self.job.workdir / workdir_lib.SUMMARY, summary)
+        attempt.log.finish(summary)
         return summary
 
     def _complete(self) -> bool:

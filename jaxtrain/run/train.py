@@ -15,9 +15,10 @@ from jaxtrain.processes import peers
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
-from jaxtrain.records import data_record, run_log
+from jaxtrain.records import data_record, writers
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.run_log import RunLog, show_table
+from jaxtrain.records.writer import LoggedRun
 from jaxtrain.run import moved
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
@@ -70,7 +71,7 @@ def train(
       StartAgainError: data workers were lost; the last checkpoint is there.
       Interrupted: a signal came; the state is saved.
     """
-    run_log.check(config.logging)
+    writers.check(config.logging)
     workdir = workdir_lib.follow(workdir)
     if fresh:
         check_kept(config, workdir)
@@ -172,12 +173,14 @@ def _attempt(job: Job, *, show_earlier: bool) -> dict[str, Any]:
         news += describe_changed(job.own_parts, info.get("own_parts", {}), step)
     rewound = job.rewinds.apply(step, progress)
     log = RunLog(
-        job.workdir,
-        setup.config.logging,
-        step=step,
-        total_steps=setup.timetable.total_steps,
-        epoch=setup.timetable.epoch,
-        task=setup.task,
+        LoggedRun(
+            workdir=job.workdir,
+            config=setup.config,
+            step=step,
+            total_steps=setup.timetable.total_steps,
+            epoch=setup.timetable.epoch,
+            task=setup.task,
+        )
     )
     watchdog = Watchdog(setup.config.train.step_timeout_seconds, programs.compiling)
     with contextlib.closing(log), watchdog:

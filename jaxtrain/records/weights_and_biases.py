@@ -1,0 +1,70 @@
+"""Weights & Biases."""
+
+import dataclasses
+import importlib.util
+import secrets
+from typing import Any
+
+from jaxtrain.config import LoggingConfig
+from jaxtrain.errors import UserError
+from jaxtrain.records.workdir import finite
+from jaxtrain.records.writer import LoggedRun, MetricWriter, scalars_by_split
+from jaxtrain.tasks.base import Values
+
+# The metric that is the horizontal axis of the charts.
+AXIS = "step"
+
+
+def check_installed(config: LoggingConfig) -> None:
+    """Raise UserError if the package is missing."""
+    # A folder of that name, as W&B itself makes where a run starts, has no origin.
+    found = importlib.util.find_spec("wandb")
+    if found is None or found.origin is None:
+        raise UserError(
+            f"logging.wandb_project = {config.wandb_project!r} needs the extra wandb: "
+            "pip install -e '.[wandb]'"
+        )
+
+
+class WandbWriter(MetricWriter):
+    """A run of W&B, with the config and the summary, whose charts have our steps.
+
+    W&B's own step, which counts its records, may only rise: it drops a record of an
+    earlier one, as after a rewind or a kill.
+    """
+
+    def __init__(self, run: LoggedRun):
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        # Kept in the workdir, so that a resumed run is the same one, and a fresh one
+        # is not.
+        id_file = run.workdir / "wandb_id"
+        if not id_file.exists():
+            id_file.write_text(secrets.token_hex(4))
+        project = run.config.logging.wandb_project
+        try:
+            self._run = wandb.init(
+                project=project,
+                name=run.workdir.name,
+                id=id_file.read_text(),
+                dir=run.workdir,
+                resume="allow",
+                config=dataclasses.asdict(run.config),
+                allow_val_change=True,  # A longer run, for example.
+            )
+            self._run.define_metric(AXIS)
+            self._run.define_metric("*", step_metric=AXIS)
+        except Exception as error:  # Of many kinds, such as that nobody is logged in.
+            raise UserError(
+                f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
+                "see `wandb login`, set WANDB_MODE=offline, or leave the field out"
+            ) from error
+
+    def write(self, kind: str, step: int, values: Values) -> None:
+        self._run.log({AXIS: step, **scalars_by_split(kind, values)})
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        self._run.summary.update(finite(summary))
+
+    def close(self) -> None:
+        self._run.finish()

@@ -1,0 +1,61 @@
+"""The interface of metric writers, which take the records of a run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtrain.config import Config
+from jaxtrain.tasks.base import Task, Values
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedRun:
+    """The run that a writer is made for.
+
+    Attributes:
+      workdir: Folder of the run.
+      config: The resolved config.
+      step: Completed steps at the start. Records of later steps may come a second time,
+        as the run resumes or goes back to a checkpoint.
+      total_steps: Steps of the whole run.
+      epoch: Converts a number of steps to epochs.
+      task: Names the metrics to show, and draws the pictures of an evaluation.
+    """
+
+    workdir: Path
+    config: Config
+    step: int
+    total_steps: int
+    epoch: Callable[[int], float]
+    task: Task
+
+
+@runtime_checkable
+class MetricWriter(Protocol):
+    """Takes the records of a run, in process 0. Methods do nothing by default."""
+
+    def write(self, kind: str, step: int, values: Values) -> None:
+        """Take a record.
+
+        Args:
+          kind: One of train, eval and event.
+          step: Completed steps.
+          values: Numbers, texts, or nested lists of them. A number may be NaN.
+        """
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Take the contents of summary.json, once the run has reached its end."""
+
+    def close(self) -> None:
+        """Write what is pending and release resources; no record follows."""
+
+
+def scalars_by_split(kind: str, values: Values) -> dict[str, float]:
+    """Return the numbers of a record, named by their split, such as `test/loss`."""
+    scope = values.get("split", kind)
+    return {
+        f"{scope}/{name}": value
+        for name, value in values.items()
+        if isinstance(value, int | float)
+    }

@@ -1,0 +1,136 @@
+"""Metric writers: console, JSON lines, TensorBoard, W&B, and the user's own.
+
+To add one, write a subclass of `MetricWriter` in a file of its own, its row in
+`WRITERS`, and the field of `LoggingConfig` that enables it.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jaxtrain import own
+from jaxtrain.config import LoggingConfig
+from jaxtrain.console import tell
+from jaxtrain.errors import UserError
+from jaxtrain.records.json_lines import JsonLinesWriter
+from jaxtrain.records.screen import Screen
+from jaxtrain.records.tensorboard import TensorBoardWriter
+from jaxtrain.records.weights_and_biases import WandbWriter, check_installed
+from jaxtrain.records.writer import LoggedRun, MetricWriter
+from jaxtrain.registry import call_own, check_call
+from jaxtrain.tasks.base import Values
+
+OWN = "logging.writers"
+
+
+class WriterRow(NamedTuple):
+    """How a writer is made, and whether the config enables it."""
+
+    build: Callable[[LoggedRun], MetricWriter]
+    enabled: Callable[[LoggingConfig], bool] = lambda config: True
+
+
+# W&B may fail to start: before the others open files and take the screen.
+WRITERS: dict[str, WriterRow] = {
+    "wandb": WriterRow(
+        lambda run: Guarded("logging.wandb_project", WandbWriter(run)),
+        lambda config: config.wandb_project is not None,
+    ),
+    "json_lines": WriterRow(JsonLinesWriter),
+    "tensorboard": WriterRow(TensorBoardWriter, lambda config: config.tensorboard),
+    "console": WriterRow(
+        lambda run: Screen(
+            run.step, run.total_steps, run.epoch, ("loss", *run.task.shown)
+        )
+    ),
+}
+
+
+def check(config: LoggingConfig) -> None:
+    """Check the enabled writers before the run starts.
+
+    Raises:
+      UserError: One is not installed, is not found, or takes other options.
+    """
+    if WRITERS["wandb"].enabled(config):
+        check_installed(config)
+    if config.options and not config.writers:
+        raise UserError(
+            f"logging.options = {config.options!r} has no effect without {OWN}: name "
+            "your writer there, or leave the options out"
+        )
+    for name in config.writers:
+        if not own.is_own(name):
+            raise UserError(f"{OWN} = {name!r}: expected {own.FORMS}")
+        check_call(OWN, name, own.load(OWN, name), None, **config.options)
+
+
+def build(run: LoggedRun) -> dict[str, MetricWriter]:
+    """Start the enabled writers; return them by name.
+
+    Raises:
+      UserError: One does not start; the others are closed.
+    """
+    config = run.config.logging
+    enabled = [name for name, row in WRITERS.items() if row.enabled(config)]
+    writers: dict[str, MetricWriter] = {}
+    with contextlib.ExitStack() as started:
+        for name in (*config.writers, *enabled):
+            row = WRITERS.get(name)
+            writer = _build_own(run, name) if row is None else row.build(run)
+            writers[name] = started.enter_context(contextlib.closing(writer))
+        started.pop_all()
+    return writers
+
+
+def _build_own(run: LoggedRun, name: str) -> MetricWriter:
+    options = run.config.logging.options
+    part = own.load(OWN, name)
+    try:
+        writer = call_own(OWN, name, part, run, **options)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{OWN} = {name!r} does not start ({type(error).__name__}: {error}): mend "
+            "it, or leave it out"
+        ) from error
+    if not isinstance(writer, MetricWriter):
+        raise UserError(
+            f"{OWN} = {name!r} makes {writer!r}, which is no "
+            "jaxtrain.records.writer.MetricWriter"
+        )
+    return Guarded(f"{OWN} = {name!r}", writer)
+
+
+class Guarded(MetricWriter):
+    """A writer whose failures are one warning, and do not end the run.
+
+    Args:
+      field: Field of the config that enables it, for the warning.
+      writer: The writer.
+    """
+
+    def __init__(self, field: str, writer: MetricWriter):
+        self._field, self._writer, self._warned = field, writer, False
+
+    def write(self, kind: str, step: int, values: Values) -> None:
+        self._attempt(self._writer.write, kind, step, values)
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        self._attempt(self._writer.finish, summary)
+
+    def close(self) -> None:
+        self._attempt(self._writer.close)
+
+    def _attempt(self, method: Callable[..., None], *args: Any) -> None:
+        try:
+            method(*args)
+        except Exception as error:
+            if not self._warned:
+                reason = f"{type(error).__name__}: {error}"
+                tell(
+                    f"warning: {self._field}: a record was not written ({reason}); the "
+                    "run goes on, and the next ones are tried"
+                )
+            self._warned = True
