@@ -13,6 +13,7 @@ from jaxtrain.parallel import devices
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run import train as run
+from jaxtrain.tools.end_report import write_report
 
 
 def train(
@@ -68,6 +69,7 @@ def train(
                 resume_step=resume_step,
                 skip_steps=skip_steps,
                 signals=signals,
+                write_report=write_report,
             )
     except Interrupted as stopped:
         if stopped.signum != signal.SIGINT:

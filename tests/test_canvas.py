@@ -24,8 +24,8 @@ from jaxtrain.data.preprocess import IMAGE_SIZE, make_preprocess, told_size
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.performance.measure import abstract_inputs, create_inputs
-from jaxtrain.run.preview import draw_preview
 from jaxtrain.run.setup import build_setup
+from jaxtrain.tools.preview import draw_preview
 from tests.helpers.images import encode, load_images, on_canvases, read_all
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.pooled import POOLED

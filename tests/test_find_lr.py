@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.cli import main
-from jaxtrain.run.find_lr import RangeTest, Smoother, suggest, valley
+from jaxtrain.tools.find_lr import RangeTest, Smoother, suggest, valley
 from tests.helpers.processes import ROOT
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines

@@ -22,9 +22,9 @@ from jaxtrain.data.survey import Survey
 from jaxtrain.errors import UserError
 from jaxtrain.performance import estimate
 from jaxtrain.performance.estimate import Estimate
-from jaxtrain.run.advice import Weights, advise, find_weights
-from jaxtrain.run.recipe_text import recipe_text
 from jaxtrain.run.setup import build_setup
+from jaxtrain.tools.advice import Weights, advise, find_weights
+from jaxtrain.tools.recipes import recipe_text
 from tests.helpers.images import grey
 from tests.helpers.messy import make_messy
 from tests.helpers.runs import read_summary

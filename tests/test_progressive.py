@@ -23,10 +23,10 @@ from jaxtrain.data.preprocess import IMAGE_SIZE, make_preprocess, told_size
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.run.attempt import Attempt
-from jaxtrain.run.find_lr import range_test
 from jaxtrain.run.loop import Run
 from jaxtrain.run.programs import make_preprocesses
 from jaxtrain.run.setup import build_setup
+from jaxtrain.tools.find_lr import range_test
 from jaxtrain.training.compiled import Compiled
 from tests.helpers.pooled import POOLED
 from tests.helpers.recipes import recipe, write_recipe

@@ -21,9 +21,9 @@ from jaxtrain.config.recipe import read_run
 from jaxtrain.data import loader
 from jaxtrain.inference.load import load_model
 from jaxtrain.report.history import read_history
-from jaxtrain.run import closing, examples, sample
-from jaxtrain.run.sample import Limits
 from jaxtrain.run.setup import build_setup
+from jaxtrain.tools import end_report, examples, sample
+from jaxtrain.tools.sample import Limits
 from tests.helpers.browser import DARK, LIGHT, MEASURE, Elements, browse, screenshot
 from tests.helpers.edited import edit
 from tests.helpers.images import encode
@@ -223,7 +223,7 @@ def test_a_page_that_fails_or_is_not_waited_for_fails_no_run(
         signal.raise_signal(signal.SIGTERM)
         return read_history(workdir)
 
-    monkeypatch.setattr(closing, "read_history", read)
+    monkeypatch.setattr(end_report, "read_history", read)
     run = tmp_path / "run"
     words = ["--config", "recipe.py", "--workdir", str(run), "--train.steps", "1"]
     assert main([*words, "--train.eval-every-steps", "1"]) == 0

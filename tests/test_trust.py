@@ -28,7 +28,7 @@ from jaxtrain.records.workdir import (
     read_own_parts,
     write_json,
 )
-from jaxtrain.run.closing import show_next
+from jaxtrain.run.next_commands import show_next
 from tests.helpers.recipes import recipe, write_recipe
 
 # Leaves a mark where it runs; of a name that no other module has.

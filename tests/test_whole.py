@@ -18,7 +18,7 @@ from jaxtrain.json_files.read import has_digest
 from jaxtrain.records import whole as whole_lib
 from jaxtrain.records import workdir
 from jaxtrain.records.whole import reported, whole
-from jaxtrain.run import preview
+from jaxtrain.tools import preview
 
 RESULT: dict[str, Any] = {
     "data": {"source": "x", "split": "test", "num_examples": 9, "num_unreadable": 0},

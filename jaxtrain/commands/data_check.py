@@ -33,7 +33,7 @@ def run(arguments: "Arguments") -> None:
     _check_clean_list(arguments, config)
     predicted = None
     if arguments.workdir is not None:
-        from jaxtrain.run.predictions import predict_splits
+        from jaxtrain.evaluation.predictions import predict_splits
 
         check_own(config, "model", "data.source", "task", "train.metrics")
         predicted = predict_splits(config, arguments.workdir)

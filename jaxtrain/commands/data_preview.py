@@ -27,9 +27,9 @@ def run(arguments: "Arguments") -> None:
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.parallel import devices
     from jaxtrain.records.whole import reported, whole
-    from jaxtrain.run.preview import draw_preview
     from jaxtrain.run.settle import settle
     from jaxtrain.run.setup import build_setup
+    from jaxtrain.tools.preview import draw_preview
 
     if arguments.config is None:
         raise UserError("--preview: give the recipe, --config FILE")

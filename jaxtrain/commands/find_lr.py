@@ -49,7 +49,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     from jaxtrain.records.run_log import show_table
     from jaxtrain.records.whole import reported, whole
     from jaxtrain.records.workdir import write_json
-    from jaxtrain.run import find_lr, find_lr_plot
+    from jaxtrain.tools import find_lr, find_lr_plot
 
     if not 0 < arguments.start < arguments.end <= LARGEST:
         raise UserError(

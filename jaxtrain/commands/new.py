@@ -51,8 +51,8 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     from jaxtrain.performance.estimate import estimate
     from jaxtrain.records.run_log import show_table
     from jaxtrain.records.whole import reported, whole
-    from jaxtrain.run.advice import advise, find_weights
-    from jaxtrain.run.recipe_text import recipe_text
+    from jaxtrain.tools.advice import advise, find_weights
+    from jaxtrain.tools.recipes import recipe_text
 
     out, source = arguments.out, complete(arguments.data)
     if out.suffix != ".py":

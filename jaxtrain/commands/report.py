@@ -75,7 +75,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
 def _report(history: "History", platform: "Platform") -> bytes:
     from jaxtrain.parallel import devices
     from jaxtrain.report.page import make_page
-    from jaxtrain.run.examples import examples_of
+    from jaxtrain.tools.examples import examples_of
 
     devices.start(platform)
     return make_page(history, examples_of(history))

@@ -58,6 +58,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     from jaxtrain.processes import distributed, faults
     from jaxtrain.records.workdir import CHECKPOINTS, follow
     from jaxtrain.run.train import train
+    from jaxtrain.tools.end_report import write_report
 
     workdir = follow(arguments.workdir or Path("runs") / arguments.config.stem)
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
@@ -88,6 +89,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
         skip_steps=arguments.skip_steps,
         hooks=planned,
         signals=signals,
+        write_report=write_report,
     )
 
 

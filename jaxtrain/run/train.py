@@ -1,6 +1,7 @@
 """One training run, top to bottom: config -> state -> loop -> summary."""
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ from jaxtrain.records.writer import LoggedRun
 from jaxtrain.run import moved
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
-from jaxtrain.run.closing import show_next, write_report
 from jaxtrain.run.extended import describe_changed, describe_jump
 from jaxtrain.run.features import with_features
 from jaxtrain.run.loop import Run
+from jaxtrain.run.next_commands import show_next
 from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.progress import Clock, Progress
@@ -51,6 +52,7 @@ def train(
     skip_steps: int = 0,
     hooks: Hooks | None = None,
     signals: StopSignals | None = None,
+    write_report: Callable[[Job], None] | None = None,
 ) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
 
@@ -62,6 +64,8 @@ def train(
       skip_steps: from there, leave out the data of so many steps.
       hooks: called around the calls and saves, such as faults on purpose.
       signals: that stop it in order; None: it heeds none.
+      write_report: Writes the report of a run that has reached its end, if
+        `logging.report` asks for it.
 
     Raises:
       UserError: config, data, devices or workdir do not fit.
@@ -113,7 +117,7 @@ def train(
             summary = _carry_out(job)
         if "eval" in summary:  # Not if it stopped early, as asked.
             show_table("result", describe_result(setup, summary, workdir))
-            if config.logging.report:
+            if write_report is not None and config.logging.report:
                 write_report(job)
             show_next(workdir, config)
         return summary

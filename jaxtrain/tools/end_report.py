@@ -1,19 +1,15 @@
 """The report that a run writes at its end, which must not be able to fail the run."""
 
-import shlex
-from pathlib import Path
-
 import jax
 
-from jaxtrain.config import Config, own_references
-from jaxtrain.console import printable, tell
+from jaxtrain.console import tell
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import REPORT, write_bytes
 from jaxtrain.report.history import read_history
 from jaxtrain.report.page import make_page
 from jaxtrain.run.attempt import Job
-from jaxtrain.run.examples import collect_examples
-from jaxtrain.run.sample import Limits
+from jaxtrain.tools.examples import collect_examples
+from jaxtrain.tools.sample import Limits
 
 # For predictions; to read and to compile comes on top.
 MAX_SECONDS = 5.0
@@ -29,26 +25,6 @@ def write_report(job: Job) -> None:
     # Here the others wait as long as it takes; at the end of Python they would count
     # the seconds of parallel.shutdown_seconds.
     peers.gather(None)
-
-
-def show_next(workdir: Path, config: Config) -> None:
-    """Print where the report of a finished run is, and what to do with the model."""
-    if jax.process_index() != 0:
-        return
-    report, run = workdir / REPORT, f"--workdir {shlex.quote(str(workdir))}"
-    if own_references(config):
-        # These commands do not name the parts themselves.
-        run += " --trust"
-    name = shlex.quote(f"{workdir.resolve().name}.onnx")
-    lines = [f"report: {report}"] if report.is_file() else []
-    lines += [
-        "next:",
-        f"  python main.py evaluate {run}",
-        f"  python main.py predict {run} --out predictions.csv IMAGES",
-        f"  python main.py export {run} --format onnx --out {name}",
-        f"  python main.py serve {run}",
-    ]
-    print("\n".join(map(printable, lines)))
 
 
 def _write(job: Job) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from jaxtrain.console import printable
-from jaxtrain.run.advice import Advice
+from jaxtrain.tools.advice import Advice
 
 CLASSES = {
     "augment": "AugmentConfig",

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from jaxtrain.run.find_lr import RangeTest
+from jaxtrain.tools.find_lr import RangeTest
 
 
 def plot(path: Path, test: RangeTest, suggested: Mapping[str, float]) -> None:

@@ -18,10 +18,10 @@ from jaxtrain.errors import CheckpointError, UntrustedError, UserError
 from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.report.examples import Examples, Pair, Predictions, Shown
 from jaxtrain.report.history import History
-from jaxtrain.run.preview import first_images
-from jaxtrain.run.sample import Limits, predict_some
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.tasks.classification import Classification
+from jaxtrain.tools.preview import first_images
+from jaxtrain.tools.sample import Limits, predict_some
 
 # Training images that are shown.
 NUM_PAIRS = 8
