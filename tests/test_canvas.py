@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxtrain import keys
+from jaxtrain import keys, own
 from jaxtrain.cli import main
 from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
 from jaxtrain.config.recipe import load_config
@@ -20,7 +20,7 @@ from jaxtrain.data.canvas import BOX
 from jaxtrain.data.files import StoredFile, open_file
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.packed.writer import pack
-from jaxtrain.data.preprocess import IMAGE_SIZE, make_preprocess, told_size
+from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.performance.measure import abstract_inputs, create_inputs
@@ -71,9 +71,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def in_the_step(batch: dict[str, Any], splits: Any, size: int = 0) -> np.ndarray:
     """Return what the step makes of the images of a batch, float32 0..255."""
     num = len(batch["image"])
-    told = {IMAGE_SIZE: told_size(size, num)} if size else {}
-    batch = {**batch, **told, "index": np.arange(num)}
-    step = compiled_step(splits.size, splits.fit)
+    batch = {**batch, "index": np.arange(num)}
+    step = compiled_step(size or splits.size, splits.fit)
     prepared = step({}, batch, keys.root_key(0), jnp.int32(0))
     assert BOX not in prepared
     return np.asarray(prepared["image"]).round()
@@ -156,7 +155,7 @@ def test_what_lies_beyond_a_window_counts_for_nothing(here: Path):
         assert all(np.array_equal(one, seen[0]) for one in seen[1:])
 
 
-def test_a_told_size_is_resized_to_from_the_window(here: Path):
+def test_a_smaller_size_is_resized_to_from_the_window(here: Path):
     splits = load_images(**FIELDS)
     read = read_all(splits.train, crop_seeds=seeds_of(len(splits.train)))
     found = in_the_step(read, splits, size=8)
@@ -267,6 +266,8 @@ RUN = recipe(
     checkpoint="CheckpointConfig(every_steps=6)",
     logging="LoggingConfig(every_steps=2, tensorboard=False)",
 )
+
+own.allow(["tests.helpers.pooled:Pooled"])
 
 
 @pytest.mark.slow

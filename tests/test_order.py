@@ -151,7 +151,6 @@ def test_copies_of_an_example_are_numbered():
         np.array([7, 7, 7, 2, 2, 2])
     ).tolist() == [0, 1, 2, 0, 1, 2]
     order = balanced()
-    assert order.has_copies and not DataOrder(4, 100, 12).has_copies
     assert order.copies(np.array([3, 9, 3, 3, 9, 1])).tolist() == [0, 0, 1, 2, 1, 0]
 
 

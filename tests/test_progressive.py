@@ -1,5 +1,6 @@
 """Images that grow over the run: one program a size, the same on resuming."""
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,14 +18,14 @@ from jaxtrain import keys
 from jaxtrain.cli import main
 from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data import images, loader
 from jaxtrain.data.augment import windows
-from jaxtrain.data.preprocess import IMAGE_SIZE, make_preprocess, told_size
+from jaxtrain.data.batch import eval_spec
+from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.loop import Run
-from jaxtrain.run.programs import make_preprocesses
+from jaxtrain.run.programs import augmented, unaugmented
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tools.find_lr import range_test
 from jaxtrain.training.compiled import Compiled
@@ -40,6 +41,7 @@ RUN = recipe(
     checkpoint="CheckpointConfig(every_steps=9)",
     logging="LoggingConfig(every_steps=4, tensorboard=False)",
 )
+own.allow(["tests.helpers.pooled:Pooled"])
 
 
 @pytest.fixture
@@ -48,28 +50,26 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_each_size_takes_an_equal_part_of_the_epochs(config: Path):
-    timetable = build_setup(load_config(config)).timetable
+    setup = build_setup(load_config(config))
+    timetable = setup.timetable
     assert timetable.steps_per_epoch == 8 and timetable.total_steps == 32
-    sizes = [timetable.image_size(step) for step in range(32)]
-    assert sizes == [8] * 8 + [12] * 16 + [16] * 8
+    phases = [(phase.start, phase.image_size) for phase in setup.phases]
+    assert phases == [(0, 8), (8, 12), (24, 16)]
     # No call goes over a change.
     for steps_per_call in (1, 3, 5):
-        step = 0
-        for num_steps, size in timetable.calls(0, steps_per_call):
-            assert set(sizes[step : step + num_steps]) == {size}
-            step += num_steps
-        assert step == 32
+        calls = timetable.call_sizes(0, steps_per_call)
+        starts = list(itertools.accumulate(calls, initial=0))
+        assert {8, 24, 32} <= set(starts)
 
 
 def test_the_model_sees_images_resized_as_pillow_does():
     stored = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 1), np.uint8)
     batch = {"image": stored, "target": np.zeros(4, np.int32), "index": np.arange(4)}
-    preprocess = make_preprocess(
-        (0.0,), (1 / 255,), np.float32, AugmentConfig(), fit=images.Fit()
-    )
     for size in (8, 12, 16):
-        told = {**batch, IMAGE_SIZE: told_size(size, 4)}
-        seen = preprocess({}, told, keys.root_key(0), jnp.int32(0))["image"]
+        preprocess = make_preprocess(
+            (0.0,), (1 / 255,), np.float32, AugmentConfig(), size=size
+        )
+        seen = preprocess({}, batch, keys.root_key(0), jnp.int32(0))["image"]
         for one, image in zip(np.asarray(seen), stored, strict=True):
             picture = Image.fromarray(image[..., 0])
             expected = picture.resize((size, size), Image.Resampling.BILINEAR)
@@ -91,8 +91,9 @@ def test_one_program_a_size_is_compiled(
     words = f"--config {config} --workdir {tmp_path / 'run'}"
     assert main(words.split()) == 0
     (attempt,) = attempts
-    program = attempt.job.programs.train_at(0)
-    assert isinstance(program, Compiled) and len(program.programs) == 3
+    programs = [attempt.job.programs.train_at(step) for step in (0, 8, 24)]
+    assert len(set(programs)) == 3
+    assert all(isinstance(p, Compiled) and len(p.programs) == 1 for p in programs)
     losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
     assert np.isfinite(losses).all() and len(losses) == 8
 
@@ -200,14 +201,16 @@ def smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Co
 def test_the_model_sees_smaller_images_in_training_alone(way: str, smaller: Any):
     setup = build_setup(smaller(way))
     assert setup.splits.input_shape == (16, 16, 3)
-    assert list(setup.timetable.calls(0, 1)) == [(1, 12)] * 4
+    (phase,) = setup.phases
     data, batches = abstract_inputs(setup)
     batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batches)
-    augmenting, plain = make_preprocesses(setup, (0.5,) * 3, (0.5,) * 3, np.float32)
+    constants = (0.5,) * 3, (0.5,) * 3, np.float32
+    augmenting = augmented(setup, phase, *constants)
+    plain = unaugmented(setup, *constants)
     key = jax.eval_shape(lambda: keys.root_key(0))
     seen = jax.eval_shape(augmenting, data, batch, key, 0)["image"]
     assert seen.shape == (12, 12, 12, 3)
-    stored = {**loader.example(setup.splits.test), "index": np.zeros(1, np.int32)}
+    stored = eval_spec(setup.splits.test).batch(1)
     assert jax.eval_shape(plain, {}, stored, key, 0)["image"].shape == (1, 16, 16, 3)
     # The pixels that the host cuts are those that training needs.
     if way == "windows by the host":

@@ -14,11 +14,11 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import ahead
+from jaxtrain.data.batch import Batch, train_numbers
 from jaxtrain.data.canvas import BOX, flatten, unflatten
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.order import DataOrder
-from jaxtrain.data.preprocess import IMAGE_SIZE, Batch, told_size
 from jaxtrain.data.sources import Source, Splits
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
@@ -172,21 +172,6 @@ def _part(store: ArrayStore, source: Source, first: int) -> Source:
     return ImageSource(store, indices, source.image_shape, max_pixels=0)
 
 
-def example(source: Source, *, windows: bool = False) -> dict[str, Any]:
-    """Return a batch of one example with a black image, for its shapes.
-
-    Args:
-      source: a split.
-      windows: whether it is one of training, where the source may cut windows.
-    """
-    batch = {"target": source.targets(np.zeros(1, np.int64))}
-    shape = source.image_shape
-    if windows and source.canvas_shape:
-        shape = source.canvas_shape
-        batch[BOX] = np.array([[0, 0, *shape[1::-1]]], np.float32)
-    return {**batch, "image": np.zeros((1, *shape), np.uint8)}
-
-
 def train_batches(
     config: DataConfig,
     dataset: Dataset,
@@ -210,9 +195,9 @@ def train_batches(
     if rows is None:
         rows = sharding.local_rows(mesh, config.batch_size)
     crop_seed = order.seed if dataset.source.canvas_shape else None
-    epochs = config.augment.alternating_flip
+    names = train_numbers(config)
     read = _Read(
-        indices=functools.partial(_train_rows, order, rows, epochs),
+        indices=functools.partial(_train_rows, order, rows, names),
         source=None if dataset.on_device else dataset.source,
         crop_seed=crop_seed,
     )
@@ -250,7 +235,7 @@ def all_batches(
 
 def feed(
     batches: Iterator[HostBatch],
-    calls: Iterator[tuple[int, int | None]],
+    call_sizes: Iterator[int],
     mesh: Mesh,
     batch_size: int,
 ) -> Generator[tuple[int, Batch], None, None]:
@@ -258,17 +243,14 @@ def feed(
 
     Args:
       batches: of each step.
-      calls: of each, how many steps it runs, and the size of the images that the model
-        is to see in it; None: that of the config.
+      call_sizes: Number of steps that each call runs.
       mesh: of the devices.
       batch_size: of the global batch.
     """
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
-    for num_steps, image_size in calls:
+    for num_steps in call_sizes:
         stack = [next(batches) for _ in range(num_steps)]
         stacked = jax.tree.map(_stack, *stack)
-        if image_size is not None:
-            stacked[IMAGE_SIZE] = told_size(image_size, *stacked["index"].shape)
         waiting.append((num_steps, sharding.put_batch(mesh, stacked, batch_size)))
         if len(waiting) > PUT_AHEAD:
             yield waiting.popleft()
@@ -317,15 +299,15 @@ class _Read:
         return np.column_stack([first, *columns])
 
 
-def _train_rows(order: DataOrder, rows: slice, epochs: bool, step: int) -> HostBatch:
-    indices = order.indices(step)
-    batch = {"index": indices[rows].astype(np.int32)}
-    if order.has_copies:
-        # Each copy is augmented otherwise.
-        batch["repeat"] = order.copies(indices)[rows].astype(np.int32)
-    if epochs:
-        batch["epoch"] = np.full_like(batch["index"], order.epoch(step))
-    return batch
+def _train_rows(
+    order: DataOrder, rows: slice, names: tuple[str, ...], step: int
+) -> HostBatch:
+    numbers = {"index": order.indices(step)}
+    if "repeat" in names:
+        numbers["repeat"] = order.copies(numbers["index"])
+    if "epoch" in names:
+        numbers["epoch"] = np.full_like(numbers["index"], order.epoch(step))
+    return {name: array[rows].astype(np.int32) for name, array in numbers.items()}
 
 
 def _rows_in_order(num: int, size: int, rows: slice, position: int) -> HostBatch:

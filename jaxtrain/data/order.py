@@ -53,11 +53,6 @@ class DataOrder:
         size = self.batch_size // self.repeats
         return np.repeat(order[place * size : (place + 1) * size], self.repeats)
 
-    @property
-    def has_copies(self) -> bool:
-        """Whether an example may be in its batch more than once."""
-        return self.repeats > 1 or self.groups is not None
-
     def copies(self, indices: np.ndarray) -> np.ndarray:
         """Return of each example of a batch how often it came before, (batch_size,)."""
         sort = np.argsort(indices, kind="stable")

@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
@@ -13,28 +12,12 @@ from jaxtrain.data.augment import Follow, augment, make_keys, normalize, windows
 from jaxtrain.data.augment.alternate import alternating_flip
 from jaxtrain.data.augment.apply import stay
 from jaxtrain.data.augment.mix import Join, mix_pairs
+from jaxtrain.data.batch import Batch
 from jaxtrain.data.canvas import BOX
-from jaxtrain.data.images import Fit
+from jaxtrain.data.images import FIT, Fit
 
-# `image` (batch, height, width, channels), `target` (what the store has for each, any
-# pytree), `index` and, to evaluate, `mask` (batch,); `epoch` (batch,) where a flip
-# alternates; `box` (batch, 4) where images are windows on canvases.
-Batch = dict[str, Any]
-# Of a batch: an empty array whose shape tells the size that the images are to have. A
-# program is compiled for each shape of a batch, and so for each size.
-IMAGE_SIZE = "image_size"
 # (data on the device, batch, root key, step) -> batch with normalised images.
 Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]
-
-
-def told_size(image_size: int, *leading: int) -> np.ndarray:
-    """Return the empty array that tells the size of the images of a batch.
-
-    Args:
-      image_size: height and width.
-      *leading: the shape of the batch.
-    """
-    return np.zeros((*leading, image_size, 0), np.uint8)
 
 
 def make_preprocess(
@@ -47,7 +30,7 @@ def make_preprocess(
     join: Join | None = None,
     repeats: int = 1,
     size: int | None = None,
-    fit: Fit | None = None,
+    fit: Fit = FIT,
 ) -> Preprocess:
     """Return what the step does to a batch: gather, fit, augment, mix, normalise.
 
@@ -59,8 +42,8 @@ def make_preprocess(
       follow: how the targets go along with them.
       join: what becomes of the targets of examples that are mixed.
       repeats: times in a row that an example is in a batch.
-      size: of the prepared images; None: that of the stored ones.
-      fit: how they get this size, or the one that the batch tells.
+      size: Height and width of the prepared images; None: those of the stored ones.
+      fit: How they get this size.
     """
 
     def preprocess(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
@@ -70,23 +53,21 @@ def make_preprocess(
             each = make_keys(
                 keys.stream(root, keys.AUGMENT), step, index, batch.get("repeat")
             )
-            told = batch[IMAGE_SIZE].shape[-2] if IMAGE_SIZE in batch else size
-            if size is not None and told is not None and fit is not None:
-                if BOX in batch:
-                    batch = windows.cut_windows(batch, told, fit)
-                else:
-                    batch = windows.random_windows(batch, each, told, fit, follow)
+            if size is not None and BOX in batch:
+                batch = windows.cut_windows(batch, size, fit)
+            elif size is not None and fit.window is not None:
+                batch = windows.random_windows(batch, each, size, fit, follow)
             if config.alternating_flip:
                 batch = alternating_flip(batch, root, follow)
             fill = 255 * jnp.asarray(mean)
             batch = augment(batch, each, config, fill, follow)
-            if told is not None and fit is not None:
-                batch = windows.whole(batch, told, fit, follow)
+            if size is not None:
+                batch = windows.whole(batch, size, fit, follow)
             if config.mixes:
                 assert join is not None
                 key = keys.at_step(root, keys.MIX, step)
                 batch = mix_pairs(batch, key, config, join, repeats)
-        elif size is not None and fit is not None:
+        elif size is not None:
             batch = windows.centres(batch, size, fit, follow)
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}
 

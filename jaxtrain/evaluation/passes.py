@@ -16,9 +16,9 @@ from jaxtrain import keys
 from jaxtrain.config import DataConfig
 from jaxtrain.data import loader
 from jaxtrain.data.augment import windows
+from jaxtrain.data.batch import Batch
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.images import Fit
-from jaxtrain.data.preprocess import Batch
 from jaxtrain.data.sources import Source
 from jaxtrain.dtypes import wide
 from jaxtrain.evaluation import resampling, views

@@ -30,6 +30,10 @@ class Blueprint:
     num_outputs: int
     norm_groups: int = 1
 
+    def images(self, num: int) -> jax.ShapeDtypeStruct:
+        """Return the shape and dtype of images as the model sees them."""
+        return jax.ShapeDtypeStruct((num, *self.image_shape), self.policy.compute_dtype)
+
     def build(self, rngs: nnx.Rngs) -> Model:
         """Build the model; its weights come from the stream `params` of `rngs`.
 

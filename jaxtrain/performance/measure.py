@@ -15,8 +15,7 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import Config
 from jaxtrain.data import loader
-from jaxtrain.data.canvas import BOX
-from jaxtrain.data.preprocess import IMAGE_SIZE, told_size
+from jaxtrain.data.batch import train_spec
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.performance import collectives
@@ -135,33 +134,13 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     """Return shapes and shardings of the `data` and `batches` of one step."""
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
-    size = config.batch_size
-    example = loader.example(splits.train, windows=True)
-
-    def examples(sharding: Any, *leading: int) -> dict[str, Any]:
-        return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(
-                (*leading, *x.shape[1:]), x.dtype, sharding=sharding
-            ),
-            example,
-        )
-
-    rows = sharding.batch_sharding(mesh)
-    numbers = ["index"]
-    copies = config.repeats > 1 or config.sampling == "balanced"
-    numbers += ["repeat"] if copies else []
-    numbers += ["epoch"] if config.augment.alternating_flip else []
-    one = jax.ShapeDtypeStruct((1, size), np.int32, sharding=rows)
-    batches = dict.fromkeys(numbers, one)
-    if config.training_sizes:
-        told = told_size(config.training_sizes[-1], 1, size)
-        empty = jax.ShapeDtypeStruct(told.shape, told.dtype, sharding=rows)
-        batches[IMAGE_SIZE] = empty
-    if not loader.should_cache(config, splits):
-        return {}, {**batches, **examples(rows, 1, size)}
-    parts = (splits.train, splits.validation, splits.test)
-    num_examples = sum(len(s) for s in parts if s)
-    return examples(sharding.replicated(mesh), num_examples), batches
+    spec, rows = train_spec(config, splits.train), sharding.batch_sharding(mesh)
+    on_device = loader.should_cache(config, splits)
+    batches = spec.batch(1, config.batch_size, sharding=rows, on_device=on_device)
+    if not on_device:
+        return {}, batches
+    num_examples = sum(map(len, splits.named().values()))
+    return spec.stored(num_examples, sharding=sharding.replicated(mesh)), batches
 
 
 def bytes_per_device(tree: Any) -> int:
@@ -209,14 +188,13 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     """Return what one step takes, on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
     train = setup.splits.train
-    bounds = {"image": 256, "index": len(train), "repeat": 1, IMAGE_SIZE: 1, "epoch": 2}
-    example = loader.example(train, windows=True)
+    bounds = {"image": 256, "index": len(train), "repeat": 1, "epoch": 2}
+    example = train_spec(setup.config.data, train).example
 
     def fill(name: str, abstract: Any) -> Any:
-        # Any other target, or box, may be one that there is not.
-        if name in ("target", BOX):
-            one = example[name]
-            return jax.tree.map(lambda x, one: put(x, one[0]), abstract, one)
+        # Random targets, or boxes, may be out of range.
+        if name not in bounds:
+            return jax.tree.map(put, abstract, example[name])
         noise = rng.integers(bounds[name], size=abstract.shape, dtype=abstract.dtype)
         return put(abstract, noise)
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
-
 from jaxtrain import config as config_lib
 from jaxtrain import tasks
 from jaxtrain.config import Config
 from jaxtrain.data import loader, sources
+from jaxtrain.data.batch import train_spec
 from jaxtrain.data.placeholder import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.performance.bounds import bound
@@ -126,14 +125,13 @@ def make_planner(config: Config, target: Target) -> tuple[Planner, Config]:
         config = config_lib.replace(config, "data.cache", where)
     shape = splits.input_shape
     task = tasks.build(config.task, shape, splits.train.facts, config.train)
-    example = loader.example(splits.train, windows=True)
-    lengths = [len(s) for s in (splits.train, splits.validation, splits.test) if s]
-    arrays = jax.tree.map(lambda x: (x.shape, str(x.dtype)), example)
+    stored = train_spec(config.data, splits.train).stored()
+    lengths = [len(source) for source in splits.named().values()]
     planner = Planner(
         target=target,
         source=source,
         image_bytes=math.prod(shape),
-        shapes=(arrays, shape, task.num_outputs, lengths),
+        shapes=(stored, shape, task.num_outputs, lengths),
         num_examples=len(splits.train),
         has_validation=splits.validation is not None,
     )

@@ -17,12 +17,13 @@ from flax import nnx
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data import loader
+from jaxtrain.data.batch import Batch, eval_spec
 from jaxtrain.data.loader import Dataset
-from jaxtrain.data.preprocess import Batch, Preprocess
+from jaxtrain.data.preprocess import Preprocess
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
-from jaxtrain.run.programs import Programs, make_preprocesses
+from jaxtrain.run.programs import Programs, augmented
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Compiled
@@ -63,21 +64,17 @@ def plan(setup: Setup) -> Plan:
     model = nnx.merge(setup.graphdef, *weights)
     num = _num_frozen(model, setup.phases[0].update.frozen)
     part = slice(0, num)
-    images = jax.ShapeDtypeStruct(
-        (1, *setup.splits.input_shape), setup.policy.compute_dtype
-    )
+    source, everywhere = setup.splits.train, sharding.replicated(setup.mesh)
     outputs = jax.eval_shape(
-        functools.partial(predict, setup.graphdef, part=part), *weights, images
+        functools.partial(predict, setup.graphdef, part=part),
+        *weights,
+        setup.create.blueprint.images(len(source)),
     )
-    one = {"image": outputs, "target": loader.example(setup.splits.train)["target"]}
-    features = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(
-            (len(setup.splits.train), *x.shape[1:]),
-            x.dtype,
-            sharding=sharding.replicated(setup.mesh),
-        ),
-        one,
-    )
+    stored = eval_spec(source).stored(len(source), sharding=everywhere)
+    features = {
+        "image": jax.tree.map(lambda x: x.update(sharding=everywhere), outputs),
+        "target": stored["target"],
+    }
     obstacle = _obstacle(setup, num, _num_bytes(features))
     return Plan(part=part, features=features, obstacle=obstacle)
 
@@ -164,9 +161,8 @@ def _extract(
 ) -> dict[str, Any]:
     """Return the features of all training examples, on every device."""
     everywhere, data = sharding.replicated(setup.mesh), setup.config.data
-    prepare, _ = make_preprocesses(
-        setup, programs.mean, programs.std, setup.policy.compute_dtype
-    )
+    (phase,), dtype = setup.phases, setup.policy.compute_dtype
+    prepare = augmented(setup, phase, programs.mean, programs.std, dtype)
     zeros = functools.partial(_zeros, planned.features)
     features = jax.jit(zeros, out_shardings=everywhere)()
     with jax.default_matmul_precision(setup.policy.products):

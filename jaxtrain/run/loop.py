@@ -121,8 +121,8 @@ class Run:
             position(step),
             position(self.timetable.total_steps),
         )
-        calls = self.timetable.calls(step, config.train.steps_per_call)
-        return loader.feed(batches, calls, mesh, self.timetable.batch_size)
+        call_sizes = self.timetable.call_sizes(step, config.train.steps_per_call)
+        return loader.feed(batches, call_sizes, mesh, self.timetable.batch_size)
 
 
 def _write(path: Path, summary: dict[str, Any]) -> None:

@@ -1,7 +1,9 @@
-"""The phases of a run: which layers each trains, and how, from which step on."""
+"""The phases of a run: what each trains, how, and on images of which size."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from jaxtrain import own
 from jaxtrain.config import Config
@@ -19,6 +21,8 @@ from jaxtrain.training.state import split_model
 from jaxtrain.training.two_cycles import make_two_cycles
 from jaxtrain.training.update import Update, make_update
 
+T = TypeVar("T")
+
 # In `train.fine_tune`, the learning rate of the first piece as a part of the last's.
 FIRST_PIECE_RATE = 1 / 100
 
@@ -30,10 +34,12 @@ class Phase:
     Attributes:
       start: steps done before it.
       update: what they do with their gradients; its `frozen` layers have none.
+      image_size: Height and width of the training images; None: those of evaluations.
     """
 
     start: int
     update: Update
+    image_size: int | None = None
 
 
 def build_phases(
@@ -66,15 +72,27 @@ def build_phases(
             model, _layer_decay(config, model), config.optimizer.rate_factors, never
         ),
     )
-    if not frozen.layers:
-        return (Phase(start=0, update=update),)
-    if start is None:
+    updates = {0: update}
+    if start is not None:
+        first = in_turn.before(update.tx, frozen)
+        second = in_turn.after(update.tx, frozen, make)
+        updates = {
+            0: replace(update, tx=first, frozen=frozen),
+            start: replace(update, tx=second, tells_rate=True),
+        }
+    elif frozen.layers:
         tx = in_turn.of_trained(update.tx, frozen)
-        return (Phase(start=0, update=replace(update, tx=tx, frozen=frozen)),)
-    first = replace(update, tx=in_turn.before(update.tx, frozen), frozen=frozen)
-    tx = in_turn.after(update.tx, frozen, make)
-    second = replace(update, tx=tx, tells_rate=True)
-    return Phase(start=0, update=first), Phase(start=start, update=second)
+        updates = {0: replace(update, tx=tx, frozen=frozen)}
+    sizes = dict(timetable.image_sizes) or {0: None}
+    return tuple(
+        Phase(start=step, update=_last(updates, step), image_size=_last(sizes, step))
+        for step in sorted(updates.keys() | sizes.keys())
+    )
+
+
+def _last(changes: Mapping[int, T], step: int) -> T:
+    """Return what the last change up to a step brought."""
+    return changes[max(start for start in changes if start <= step)]
 
 
 def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:

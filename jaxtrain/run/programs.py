@@ -1,5 +1,6 @@
 """The compiled programs of a run, and the data that they read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +9,13 @@ import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.data import loader, sources
+from jaxtrain.data.batch import eval_spec
 from jaxtrain.data.loader import Dataset
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import Preprocess, make_preprocess
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
+from jaxtrain.run.phases import Phase
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Sums
 from jaxtrain.training.compiled import Compiled, Program
@@ -74,7 +77,8 @@ def make_programs(setup: Setup) -> Programs:
     )
     mean, std = sources.mean_and_std(config.data, train_set.source)
     dtype = setup.policy.compute_dtype
-    augmenting, plain = make_preprocesses(setup, mean, std, dtype)
+    augmenting = [augmented(setup, phase, mean, std, dtype) for phase in setup.phases]
+    plain = unaugmented(setup, mean, std, dtype)
     make = _whole if setup.stages is None else _staged
     with jax.default_matmul_precision(setup.policy.products):
         weights, begin, train, evaluate = make(setup, augmenting, plain)
@@ -93,39 +97,45 @@ def make_programs(setup: Setup) -> Programs:
     )
 
 
-def make_preprocesses(
-    setup: Setup, mean: tuple[float, ...], std: tuple[float, ...], dtype: Any
-) -> tuple[Preprocess, Preprocess]:
-    """Return what prepares batches of training, and those of evaluations."""
-    splits, follow, data = setup.splits, setup.task.follow, setup.config.data
-    augmenting = make_preprocess(
+def augmented(
+    setup: Setup,
+    phase: Phase,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    dtype: Any,
+) -> Preprocess:
+    """Return what prepares the training batches of a phase."""
+    return make_preprocess(
         mean,
         std,
         dtype,
-        data.augment,
-        follow,
+        setup.config.data.augment,
+        setup.task.follow,
         join=setup.task.mix,
-        repeats=data.repeats,
-        # That of images which tell none, as those that are shown.
-        size=splits.size and (data.training_sizes or (splits.size,))[-1],
-        fit=splits.fit,
+        repeats=setup.config.data.repeats,
+        size=phase.image_size or setup.splits.size,
+        fit=setup.splits.fit,
     )
-    plain = make_preprocess(
+
+
+def unaugmented(
+    setup: Setup, mean: tuple[float, ...], std: tuple[float, ...], dtype: Any
+) -> Preprocess:
+    """Return what prepares the batches of evaluations."""
+    splits, follow = setup.splits, setup.task.follow
+    return make_preprocess(
         mean, std, dtype, follow=follow, size=splits.size, fit=splits.fit
     )
-    return augmenting, plain
 
 
 def _zero_sums(setup: Setup, plain: Preprocess) -> Sums:
     """Return the sums of an evaluation before its first batch."""
-    one = np.zeros(1, np.int32)
-    stored = {**loader.example(setup.splits.train), "index": one, "mask": one}
-    root = jax.eval_shape(lambda: keys.root_key(0))
-    batch = jax.eval_shape(plain, {}, stored, root, one[0])
+    stored, root = eval_spec(setup.splits.train).batch(1), keys.root_key(0)
+    batch = jax.eval_shape(plain, {}, stored, root, np.int32(0))
     return setup.task.zero_sums(batch, setup.policy.output_dtype)
 
 
-def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
+def _whole(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -> Four:
     states, everywhere = setup.state_shardings, sharding.replicated(setup.mesh)
     weights = Compiled(
         setup.create.weights, out_shardings=(states.params, states.model_state)
@@ -138,7 +148,7 @@ def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
                 setup.task,
                 setup.graphdef,
                 phase.update,
-                augmenting,
+                preprocess,
                 setup.layout,
                 mixes=setup.config.data.augment.mixes,
             ),
@@ -148,7 +158,7 @@ def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
                 setup.config.train.remat, setup.layout.platform
             ),
         )
-        for phase in setup.phases
+        for phase, preprocess in zip(setup.phases, augmenting, strict=True)
     )
     evaluate = Compiled(
         make_eval_step(setup.task, setup.graphdef, plain, setup.layout),
@@ -158,7 +168,7 @@ def _whole(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
     return weights, begin, train, evaluate
 
 
-def _staged(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
+def _staged(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -> Four:
     stages, abstract = setup.stages, setup.abstract_state
     assert stages is not None
     weights = stage_create.Weights(setup.create, stages, abstract)
@@ -169,10 +179,10 @@ def _staged(setup: Setup, augmenting: Preprocess, plain: Preprocess) -> Four:
             setup.task,
             stages,
             phase.update,
-            augmenting,
+            preprocess,
             abstract,
             setup.policy.output_dtype,
         )
-        for phase in setup.phases
+        for phase, preprocess in zip(setup.phases, augmenting, strict=True)
     )
     return weights, begin, train, stage_steps.EvalStep(setup.task, stages, plain)

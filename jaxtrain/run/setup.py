@@ -45,8 +45,8 @@ class Setup:
     """The parts of a run. `abstract_state` carries the shardings.
 
     With pipeline stages `layout` is that of the first, which the data go to. The
-    checkpoints are ranked by `best`; early stopping goes by `watched`. There are two
-    `phases` if layers are frozen at first, else one.
+    checkpoints are ranked by `best`; early stopping goes by `watched`. A new
+    phase begins where other layers are trained, or images have another size.
     """
 
     config: Config
@@ -117,7 +117,7 @@ def build_setup(
     phases = build_phases(config, timetable, model, schedule)
     create = CreateState(blueprint, config.train, phases[-1].update.tx)
     checks.check_image_shape(shape, model, meshes[0])
-    images = jax.ShapeDtypeStruct((2, *shape), policy.compute_dtype)
+    images = blueprint.images(2)
     checks.check_outputs(model, images, task.num_outputs)
     checks.check_groups(model, meshes[0])
     checks.check_training_sizes(config.data, model, images, meshes[0])
@@ -186,8 +186,7 @@ def _stages(
     if len(layouts) == 1:
         return None
     checks.check_stages(config)
-    shape = (config.micro_batch_size, *blueprint.image_shape)
-    images = jax.ShapeDtypeStruct(shape, blueprint.policy.compute_dtype)
+    images = blueprint.images(config.micro_batch_size)
     return build_stages(model, images, layouts, config.train.accumulate_steps)
 
 

@@ -26,7 +26,7 @@ class Timetable:
     stop_after_steps: int
     # Steps after which the layers that were frozen are trained, too; None: never.
     unfreeze_step: int | None = None
-    # The size of the training images from a step on; none: always the same.
+    # From which step on the training images have which size; (): always the same.
     image_sizes: tuple[tuple[int, int], ...] = ()
 
     def epoch(self, step: int) -> float:
@@ -42,20 +42,6 @@ class Timetable:
         return min(
             [*marks, *(change for change in changes if change > step), self.total_steps]
         )
-
-    def image_size(self, step: int) -> int | None:
-        """Return the size of the training images of the step after `step` steps."""
-        sizes = [size for first, size in self.image_sizes if first <= step]
-        return sizes[-1] if sizes else None
-
-    def calls(
-        self, start: int, steps_per_call: int
-    ) -> Iterator[tuple[int, int | None]]:
-        """Yield of each call how many steps it runs, and the size of its images."""
-        step = start
-        for size in self.call_sizes(start, steps_per_call):
-            yield size, self.image_size(step)
-            step += size
 
     def call_sizes(self, start: int, steps_per_call: int) -> Iterator[int]:
         """Yield how many steps each call runs: `steps_per_call`, or 1 up to a boundary.

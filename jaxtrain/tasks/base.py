@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.data.preprocess import Batch
+from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.tasks.metrics import Goal, Metric
 

@@ -98,7 +98,7 @@ def range_test(
     losses: list[float] = []
     rates: list[float] = []
     smoother = Smoother()
-    feed = loader.feed(batches, setup.timetable.calls(0, 1), mesh, batch_size)
+    feed = loader.feed(batches, setup.timetable.call_sizes(0, 1), mesh, batch_size)
     with contextlib.closing(feed):
         for _, batch in feed:
             state, metrics = programs.train_at(0)(

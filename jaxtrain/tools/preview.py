@@ -13,7 +13,7 @@ from jaxtrain.data import loader, sources
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.order import DataOrder
 from jaxtrain.pages.font import fitted, font
-from jaxtrain.run.programs import make_preprocesses
+from jaxtrain.run.programs import augmented, unaugmented
 from jaxtrain.run.setup import Setup
 
 # Side of an image in the picture, in pixels, at least: small ones are enlarged.
@@ -77,7 +77,10 @@ def first_images(
     mean, std = statistics or sources.mean_and_std(data, dataset.source)
     order = order or loader.make_order(data, dataset.source, seed)
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps, rows)
-    augmenting, plain = map(jax.jit, make_preprocesses(setup, mean, std, np.float32))
+    prepare = augmented(setup, setup.phases[-1], mean, std, np.float32)
+    augmenting, plain = map(
+        jax.jit, (prepare, unaugmented(setup, mean, std, np.float32))
+    )
 
     def show(preprocess: Any, batch: dict[str, Any], step: int) -> np.ndarray:
         prepared = preprocess({}, batch, keys.root_key(seed), np.int32(step))

@@ -16,7 +16,7 @@ from jaxtrain.data.sources import Source
 from jaxtrain.inference.load import load_step
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.report.examples import Predictions
-from jaxtrain.run.programs import make_preprocesses
+from jaxtrain.run.programs import unaugmented
 from jaxtrain.run.setup import Setup
 
 # Examples of a split that the model looks at, drawn at random, and how many at once.
@@ -96,7 +96,7 @@ def _make_function(setup: Setup, model: TrainedModel) -> Callable[[Any], jax.Arr
     """Return `batch`, as a source reads it, -> probabilities, on one device."""
     about = model.description
     dtype = setup.policy.compute_dtype
-    _, plain = make_preprocesses(setup, about.mean, about.std, dtype)
+    plain = unaugmented(setup, about.mean, about.std, dtype)
 
     def function(params: Any, model_state: Any, batch: Any) -> jax.Array:
         batch = plain({}, batch, keys.root_key(0), jnp.zeros((), jnp.int32))

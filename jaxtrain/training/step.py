@@ -11,7 +11,8 @@ from flax import nnx
 from jaxtrain import keys
 from jaxtrain.config import TrainConfig
 from jaxtrain.config.train import Remat
-from jaxtrain.data.preprocess import Batch, Preprocess
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.preprocess import Preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.copied import use_copies

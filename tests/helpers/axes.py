@@ -102,7 +102,7 @@ def carry_out(config: Config, first: Any = None) -> Outcome:
     key = jax.device_put(keys.root_key(0), everywhere)
     train_set, order = programs.train_set, programs.order
     batches = loader.train_batches(config.data, train_set, setup.mesh, order, 0, 1)
-    _, batch = next(loader.feed(batches, iter([(1, None)]), setup.mesh, BATCH_SIZE))
+    _, batch = next(loader.feed(batches, iter([1]), setup.mesh, BATCH_SIZE))
     if first is None:
         weights = programs.weights(keys.root_key(0))
     else:

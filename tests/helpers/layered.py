@@ -122,9 +122,9 @@ def _take_steps(config: Config, *, keep_features: bool) -> Steps:
     batches = loader.train_batches(
         data, programs.train_set, mesh, programs.order, 0, timetable.total_steps
     )
-    calls = timetable.calls(0, config.train.steps_per_call)
+    call_sizes = timetable.call_sizes(0, config.train.steps_per_call)
     states, metrics, step = [jax.device_get(as_dict(state))], [], 0
-    for num, batch in loader.feed(batches, calls, mesh, data.batch_size):
+    for num, batch in loader.feed(batches, call_sizes, mesh, data.batch_size):
         on_device = programs.train_set.on_device
         state, found = programs.train_at(step)(state, root, on_device, batch)
         metrics.append(jax.device_get(found))

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from jaxtrain import keys
 from jaxtrain.config import TrainConfig
-from jaxtrain.data.preprocess import Batch, Preprocess
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.preprocess import Preprocess
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training.compiled import Compiled, Several

@@ -1,0 +1,92 @@
+"""What an example and a batch are: the names, shapes and dtypes of their arrays.
+
+A batch is a dict of arrays (batch, ...):
+
+- `image`: stored, uint8 (height, width, channels), or a canvas with a window on it;
+  prepared, normalised and in the compute dtype, as the model sees it;
+- `target`: what the store has for each example, any pytree;
+- `box`: left, top, right and bottom of the window on its canvas, float32 (4,);
+- `index`: number of the example in its split, int32;
+- `repeat`: how often the example came before in the batch, int32;
+- `epoch`: that of the step, int32, where a flip alternates;
+- `mask`: in evaluations, 0 for padding and else 1, int32.
+
+The size of the prepared images is no part of a batch: each program is made for one
+(`Phase.image_size`).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.canvas import BOX
+from jaxtrain.data.sources import Source
+
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """What the stored batches of a split hold.
+
+    Attributes:
+      example: One example: a black image with the target of the first example.
+      numbers: Names of the arrays (batch,) that do not come from the store.
+    """
+
+    example: Batch
+    numbers: tuple[str, ...]
+
+    def stored(self, *leading: int, sharding: Any = None) -> Batch:
+        """Return the shapes of examples as they are stored, with leading dims."""
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(
+                (*leading, *x.shape), x.dtype, sharding=sharding
+            ),
+            self.example,
+        )
+
+    def batch(
+        self, *leading: int, sharding: Any = None, on_device: bool = False
+    ) -> Batch:
+        """Return the shapes of a batch; examples `on_device` are not part of it."""
+        number = jax.ShapeDtypeStruct(leading, np.int32, sharding=sharding)
+        stored = {} if on_device else self.stored(*leading, sharding=sharding)
+        return {**dict.fromkeys(self.numbers, number), **stored}
+
+
+def train_spec(config: DataConfig, source: Source) -> BatchSpec:
+    """Return what the training batches of a source hold."""
+    example = _example(source)
+    if source.canvas_shape:
+        height, width, _ = source.canvas_shape
+        example["image"] = np.zeros(source.canvas_shape, np.uint8)
+        example[BOX] = np.array([0, 0, width, height], np.float32)
+    return BatchSpec(example, train_numbers(config))
+
+
+def eval_spec(source: Source) -> BatchSpec:
+    """Return what the batches of an evaluation on a source hold."""
+    return BatchSpec(_example(source), ("index", "mask"))
+
+
+def train_numbers(config: DataConfig) -> tuple[str, ...]:
+    """Return the names of the numbers that go with each training example."""
+    asked = {
+        "index": True,
+        # Each copy of an example is augmented differently.
+        "repeat": config.repeats > 1 or config.sampling == "balanced",
+        "epoch": config.augment.alternating_flip,
+    }
+    return tuple(name for name, is_asked in asked.items() if is_asked)
+
+
+def _example(source: Source) -> Batch:
+    targets = source.targets(np.zeros(1, np.int64))
+    return {
+        "image": np.zeros(source.image_shape, np.uint8),
+        "target": jax.tree.map(lambda x: x[0], targets),
+    }
