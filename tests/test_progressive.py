@@ -41,7 +41,6 @@ RUN = recipe(
     checkpoint="CheckpointConfig(every_steps=9)",
     logging="LoggingConfig(every_steps=4, tensorboard=False)",
 )
-own.allow(["tests.helpers.pooled:Pooled"])
 
 
 @pytest.fixture
