@@ -9,6 +9,7 @@ import itertools
 import math
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -16,7 +17,7 @@ from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import axis_sizes
 from tests.helpers import split_pool
-from tests.helpers.axes import compare
+from tests.helpers.axes import compare, draw_on
 from tests.helpers.command import with_devices
 
 NUM_DEVICES = 8
@@ -175,6 +176,13 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
     # is missing, or counted twice, gives 1e-6 and more.
     wrong = [line for line in lines if not max(line["differences"].values()) < 1e-9]
     assert not wrong
+
+
+@pytest.mark.slow
+def test_first_weights_are_the_same_on_all_axes():
+    one, *others = with_devices(NUM_DEVICES, draw_on, "convnet, global", [{}, *COVER])
+    for drawn in others:
+        jax.tree.map(np.testing.assert_array_equal, drawn, one)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -45,8 +46,6 @@ MODELS: dict[str, tuple[ModelConfig, int | str]] = {
 }
 
 
-# Those whose first weights are drawn anew on each mesh.
-DRAWN_ON_MESHES = ("lenet", "convnet, groups")
 IMAGES = {"cnn4": "64x64x3", "basic resnet": "64x64x3"}
 IMAGES |= {f"short {name}": f"{size}x{size}x3" for name, size in SIZES.items()}
 
@@ -89,12 +88,12 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
     )
 
 
-def carry_out(config: Config, first: Any = None) -> Outcome:
+def carry_out(config: Config, first: Any) -> Outcome:
     """Train a step and evaluate.
 
     Args:
-      config: of the run.
-      first: weights to begin with, on the host; None: new ones.
+      config: Config of the run.
+      first: Weights to begin with, on the host.
     """
     setup = build_setup(config)
     programs = make_programs(setup)
@@ -103,12 +102,9 @@ def carry_out(config: Config, first: Any = None) -> Outcome:
     train_set, order = programs.train_set, programs.order
     batches = loader.train_batches(config.data, train_set, setup.mesh, order, 0, 1)
     _, batch = next(loader.feed(batches, iter([1]), setup.mesh, BATCH_SIZE))
-    if first is None:
-        weights = programs.weights(keys.root_key(0))
-    else:
-        abstract = setup.abstract_state
-        where = abstract.params, abstract.model_state
-        weights = jax.tree.map(lambda x, a: jax.device_put(x, a.sharding), first, where)
+    abstract = setup.abstract_state
+    where = abstract.params, abstract.model_state
+    weights = jax.tree.map(lambda x, a: jax.device_put(x, a.sharding), first, where)
     state = programs.begin(weights)
     state = dataclasses.replace(state, params=disturb(state.params))
     state, metrics = programs.train_at(0)(
@@ -137,7 +133,8 @@ def disturb(params: Any) -> Any:
     rng = np.random.default_rng(0)
 
     def add(x: jax.Array) -> jax.Array:
-        return jax.device_put(x + 0.1 * rng.standard_normal(x.shape), x.sharding)
+        noise = 0.1 * rng.standard_normal(x.shape)
+        return jax.device_put(np.asarray(x) + noise, x.sharding)
 
     return jax.tree.map(add, params)
 
@@ -167,35 +164,54 @@ def copied() -> contextlib.AbstractContextManager[Any]:
     return mock.patch.object(setup_of_runs, "_copies", make)
 
 
-def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the case and the largest differences for each mesh, in float64."""
-    # The momentum of what changes nothing is 0 but for rounding, 5e-17 and less: of a
-    # shift (`SHIFTS`), and of the scale of a norm of a single value, as in Inception's
-    # auxiliary head. The largest of any other array is 2e-5 and more.
-    floor = 1e-6 if name.startswith("short ") else 1e-30
+@contextlib.contextmanager
+def on_first_devices() -> Iterator[Callable[[int], None]]:
+    """Compute in float64; what it gives chooses how many devices there are."""
     every = jax.devices()
     devices._enable_compilation_cache()
-    first, references = None, {}
-    lines = []
     with (
         float64(True),
         # Also arrays of a few elements are split.
         mock.patch.object(sharding, "MIN_SHARDED_SIZE", 1),
         mock.patch.object(jax, "devices") as found,
     ):
+
+        def use(num: int) -> None:
+            found.return_value = every[:num]
+
+        yield use
+
+
+def draw_on(name: str, meshes: list[dict[str, int]]) -> list[Any]:
+    """Return the first weights that are drawn on each mesh, in float64."""
+    with on_first_devices() as use:
+        drawn = []
+        for axes in meshes:
+            use(math.prod(axes.values()))
+            case = {"axes": axes, "stages": 1, "micro": 1, "preset": "fsdp"}
+            drawn.append(draw(make_config(name, case)))
+    return drawn
+
+
+def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the case and the largest differences for each mesh, in float64."""
+    # The momentum of what changes nothing is 0 but for rounding, 5e-17 and less: of a
+    # shift (`SHIFTS`), and of the scale of a norm of a single value, as in Inception's
+    # auxiliary head. The largest of any other array is 2e-5 and more.
+    floor = 1e-6 if name.startswith("short ") else 1e-30
+    first, references = None, {}
+    lines = []
+    with on_first_devices() as use:
         for case in cases:
             micro = case["micro"]
             if micro not in references:
-                found.return_value = every[:1]
+                use(1)
                 alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
                 config = make_config(name, alone)
-                if name not in DRAWN_ON_MESHES:
-                    # Drawn once: their program takes as long to compile as a step.
-                    first = draw(config)
+                # Drawn once: their program takes as long to compile as a step.
+                first = draw(config)
                 references[micro] = carry_out(config, first)
-            found.return_value = every[
-                : math.prod(case["axes"].values()) * case["stages"]
-            ]
+            use(math.prod(case["axes"].values()) * case["stages"])
             with copied() if case.get("copies") else contextlib.nullcontext():
                 outcome = carry_out(make_config(name, case), first)
             differences = {
