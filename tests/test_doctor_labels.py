@@ -124,7 +124,7 @@ def test_a_run_finds_flipped_labels(
         )
     )
     assert cli("--config", config, "--workdir", "run").code == 0
-    result = cli("data", "--check", "--workdir", "run")
+    result = cli("data", "--check", "--workdir", "run", "--trust")
     assert result.code == 0, result.stderr
     report = read_report(cli.directory / "data_report")
     flipped = flipped_names(tmp_path, source)
@@ -179,7 +179,7 @@ def test_on_several_devices_the_labels_are_judged_as_on_one(
         trained = replace(trained, "data.eval_batch_size", eval_size)
         place.write_text(to_json(trained))
         env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
-        result = cli("data", "--check", "--workdir", "run", **env)
+        result = cli("data", "--check", "--workdir", "run", "--trust", **env)
         assert result.code == 0, result.stderr
         report = read_report(cli.directory / "data_report")
         assert len(found(report)["wrong_labels"]) >= 10
