@@ -40,7 +40,6 @@ MODELS: dict[str, tuple[ModelConfig, int | str]] = {
     "convnet, global": (ModelConfig(name="convnet", width=0.125), "global"),
     "convnet, groups": (ModelConfig(name="convnet", width=0.125), 1),
     "cnn4": (ModelConfig(name="cnn4", width=0.125), "global"),
-    "resnet18": (ModelConfig(name="resnet18", width=0.125, stem="cifar"), "global"),
     "basic resnet": (BASIC, 1),
     **{f"short {name}": (config, 1) for name, config in SHORT.items()},
 }
