@@ -198,7 +198,8 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     # shift (`SHIFTS`), and of the scale of a norm of a single value, as in Inception's
     # auxiliary head. The largest of any other array is 2e-5 and more.
     floor = 1e-6 if name.startswith("short ") else 1e-30
-    first, references = None, {}
+    # By micro-batches, which the shapes of batch-norm statistics depend on.
+    references: dict[int, tuple[Any, Outcome]] = {}
     lines = []
     with on_first_devices() as use:
         for case in cases:
@@ -208,14 +209,15 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
                 config = make_config(name, alone)
                 # Drawn once: their program takes as long to compile as a step.
-                first = draw(config)
-                references[micro] = carry_out(config, first)
+                drawn = draw(config)
+                references[micro] = drawn, carry_out(config, drawn)
+            first, expected = references[micro]
             use(math.prod(case["axes"].values()) * case["stages"])
             with copied() if case.get("copies") else contextlib.nullcontext():
                 outcome = carry_out(make_config(name, case), first)
             differences = {
                 field: difference(
-                    getattr(outcome, field), getattr(references[micro], field), floor
+                    getattr(outcome, field), getattr(expected, field), floor
                 )
                 for field in Outcome._fields
             }
