@@ -313,8 +313,9 @@ def flat(state: Any) -> dict[str, np.ndarray]:
     "name",
     [
         *(name for name in SHALLOW if name != "resnet18"),
+        # One of each kind of block: deeper ones have more of the same.
         pytest.param("resnet18", marks=pytest.mark.slow),
-        *DEEP,
+        pytest.param("resnet50", marks=pytest.mark.slow),
     ],
 )
 def test_two_steps_of_training(name: str) -> None:
