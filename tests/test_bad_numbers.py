@@ -1,6 +1,7 @@
 """Bad steps are told with their data, and no state that is not finite is saved."""
 
 import contextlib
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.run.bad_numbers import MAX_TOLD
 from jaxtrain.run.setup import build_setup
+from jaxtrain.training.norms import global_norm
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState, as_dict
 from jaxtrain.training.update import Metrics, make_update
@@ -106,12 +108,12 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         bad_steps={"in_a_row": zero, "total": zero},
     )
     root = jax.random.key(0)
+    norm_of = functools.partial(global_norm, layout=LAYOUT)
     norm = jnp.float32(1.2e19)  # Squared, less than half the largest.
 
     def take_step(state: TrainState) -> tuple[TrainState, Metrics]:
-        new = update.propose(state, root, {"weights": norm[None]}, norm, {})
-        param_norm = jnp.sqrt(update.squares_of_trained(new["params"], LAYOUT))
-        return update.conclude(state, new, {"loss": norm}, norm, param_norm)
+        grads, metrics = {"weights": norm[None]}, {"loss": norm}
+        return update.apply(state, root, grads, norm, {}, metrics, norm_of)
 
     folder = tmp_path / "checkpoints"
     folder.mkdir()

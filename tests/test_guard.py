@@ -1,5 +1,6 @@
 """A step is taken whole or not at all, whichever part of it is not finite."""
 
+import functools
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.training.guard import choose
-from jaxtrain.training.norms import in_rows, squares
+from jaxtrain.training.norms import global_norm, in_rows, squares
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import make_update
@@ -113,12 +114,12 @@ def test_step_with_a_bad_part_leaves_all_as_it_was(
         bad_steps={"in_a_row": zero, "total": zero},
     )
     grads = tree(*[-1.0] * 19, -update)
-    norm = jnp.sqrt(squares(grads, LAYOUT))
+    norm = functools.partial(global_norm, layout=LAYOUT)
     moved = {"norm": {"mean": jnp.ones(3)}}
-    new = rules.propose(state, jax.random.key(0), grads, norm, moved)
-    param_norm = jnp.sqrt(rules.squares_of_trained(new["params"], LAYOUT))
     metrics = {"loss": jnp.float32(loss)}
-    after, metrics = rules.conclude(state, new, metrics, norm, param_norm)
+    after, metrics = rules.apply(
+        state, jax.random.key(0), grads, norm(grads), moved, metrics, norm
+    )
     assert metrics["skipped"] == int(not is_taken)
     for name in ("params", "model_state", "opt_state"):
         assert same(getattr(after, name), getattr(state, name)) == (not is_taken), name

@@ -140,8 +140,7 @@ def take(name: str, rate: float, rates: Any, params: Any, grads: list[Any]) -> A
             bad_steps={"in_a_row": zero, "total": zero},
         )
         key = jax.random.key(0)
-        new = update.propose(state, key, grads, jnp.float64(1), {})
-        return new["params"], new["opt_state"]
+        return update.optimize(state, key, grads, jnp.float64(1))
 
     params = jax.tree.map(jnp.asarray, params)
     opt_state = tx.init(params)

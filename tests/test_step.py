@@ -161,9 +161,10 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum():
     running = {
         name: {"mean": jnp.full(3, 1 - momenta[f"{name}/mean"] ** 2)} for name in zeros
     }
-    new = {"params": state.params, "opt_state": state.opt_state, "model_state": running}
-    one = jnp.float32(1)
-    after, _ = update.conclude(state, new, {"loss": one}, one, one)
+    one, grads = jnp.float32(1), jax.tree.map(jnp.zeros_like, state.params)
+    after, _ = update.apply(
+        state, jax.random.key(0), grads, one, running, {"loss": one}, lambda _: one
+    )
     # The decay of the first step is 1/10.
     for name in zeros:
         np.testing.assert_allclose(after.ema_model_state[name]["mean"], 0.9, rtol=1e-6)

@@ -11,6 +11,11 @@ from jaxtrain.dtypes import widen
 from jaxtrain.parallel.sharding import Layout
 
 
+def global_norm(tree: Any, layout: Layout) -> jax.Array:
+    """Return the norm of parameters, or gradients, in at least float32."""
+    return jnp.sqrt(squares(tree, layout))
+
+
 def squares(tree: Any, layout: Layout) -> jax.Array:
     """Return the sum of squares, whose root is the norm, in at least float32.
 

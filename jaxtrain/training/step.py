@@ -21,7 +21,7 @@ from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training import line_search
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
-from jaxtrain.training.norms import in_rows, squares
+from jaxtrain.training.norms import global_norm, in_rows
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.update import (
@@ -137,8 +137,8 @@ def make_train_step(
             over_micro_batches, batch=batch, prepare=prepare, key=key
         )
         grads, model_state, metrics = gradients(state, repeat_micro)
-        grad_norm = jnp.sqrt(squares(grads, layout))
-        extra_args = {}
+        norm = partial(global_norm, layout=layout)
+        grad_norm, extra_args = norm(grads), {}
         if update.line_search:
             frozen_params = frozen.part(state.params)[1]
 
@@ -150,9 +150,9 @@ def make_train_step(
             extra_args = line_search.arguments(
                 loss_of, repeat_micro, state.model_state, metrics["loss"], grads
             )
-        new = update.propose(state, root, grads, grad_norm, model_state, **extra_args)
-        param_norm = jnp.sqrt(update.squares_of_trained(new["params"], layout))
-        return update.conclude(state, new, metrics, grad_norm, param_norm)
+        return update.apply(
+            state, root, grads, grad_norm, model_state, metrics, norm, **extra_args
+        )
 
     def train_step(
         state: TrainState, root: jax.Array, data: Any, batches: Batch

@@ -1,10 +1,10 @@
-"""From the gradients of a step to the next state, in the parts that its step shares.
+"""From the gradients of a step to the next state.
 
 A state here may be whole, or what one pipeline stage holds of it: the counts, and its
-own layers. What takes all layers into account, the norms, comes from outside.
+own layers. The norms, which take all layers into account, are arguments.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -16,10 +16,8 @@ import optax
 from jaxtrain import keys
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.dtypes import wide
-from jaxtrain.parallel.sharding import Layout
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.guard import choose
-from jaxtrain.training.norms import squares
 from jaxtrain.training.optimizers import LINE_SEARCH, clip
 from jaxtrain.training.precision import adjust_loss_scale, at_minimum
 from jaxtrain.training.rounding import add_updates
@@ -77,25 +75,15 @@ class Update:
     rates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     tells_rate: bool = False
 
-    def propose(
+    def optimize(
         self,
         state: TrainState,
         root: jax.Array,
         grads: Any,
         grad_norm: jax.Array,
-        model_state: Any,
         **extra_args: Any,
-    ) -> dict[str, Any]:
-        """Return the `params`, `model_state` and `opt_state` that gradients lead to.
-
-        Args:
-          state: before the step.
-          root: key of the run.
-          grads: of its trained parameters.
-          grad_norm: of all trained parameters.
-          model_state: after the step.
-          **extra_args: what a line search asks for.
-        """
+    ) -> tuple[Any, Any]:
+        """Return the new parameters and optimizer state, before `apply` checks them."""
         if self.clip_norm is not None:
             grads = clip(grads, grad_norm, self.clip_norm)
         if self.tells_rate:
@@ -108,34 +96,38 @@ class Update:
             # Updates are proportional to the learning rate, whatever the optimizer.
             updates = jax.tree_util.tree_map_with_path(self._at_own_rate, updates)
         key = keys.at_step(root, keys.ROUNDING, state.step)
-        params = merge(add_updates(trained, updates, key), rest)
-        return {"params": params, "model_state": model_state, "opt_state": opt_state}
+        return merge(add_updates(trained, updates, key), rest), opt_state
 
-    def squares_of_trained(self, params: Any, layout: Layout) -> jax.Array:
-        """Return the sum of squares of the parameters that are trained."""
-        return squares(self.frozen.part(params)[0], layout)
-
-    def conclude(
+    def apply(
         self,
         state: TrainState,
-        new: dict[str, Any],
-        metrics: Metrics,
+        root: jax.Array,
+        grads: Any,
         grad_norm: jax.Array,
-        param_norm: jax.Array,
+        model_state: Any,
+        metrics: Metrics,
+        norm: Callable[[Any], jax.Array],
+        **extra_args: Any,
     ) -> tuple[TrainState, Metrics]:
         """Return the next state, and all metrics of the step.
 
         Args:
-          state: before the step.
-          new: what `propose` returned; dropped if the step is skipped.
-          metrics: `loss`, and those of the task.
-          grad_norm: of all gradients. Batch-norm statistics that are not finite show
-            in it, too (see `jaxtrain.models.batch_norm.statistics`).
-          param_norm: of all new, trained parameters: finite gradients may still give
-            an update that is not.
+          state: State before the step; a step that is skipped changes its counts alone.
+          root: Key of the run.
+          grads: Gradients of the trained parameters of `state`.
+          grad_norm: Norm of the gradients of the whole model. Batch-norm statistics
+            that are not finite show in it, too (`jaxtrain.models.batch_norm`).
+          model_state: State of the model after the step.
+          metrics: `loss`, and the metrics of the task.
+          norm: Function from the new, trained parameters of `state` to the norm of
+            those of the whole model: finite gradients may give an update that is not.
+          **extra_args: Arguments of an optimizer with a line search.
         """
+        params, opt_state = self.optimize(state, root, grads, grad_norm, **extra_args)
+        param_norm = norm(self.frozen.part(params)[0])
         finite = jnp.isfinite(metrics["loss"] + grad_norm + param_norm)
-        new = {**new, **self._average(state, new)}
+        new = {"params": params, "model_state": model_state, "opt_state": opt_state}
+        new |= self._average(state, new)
         old = {name: getattr(state, name) for name in new}
         spike, loss_stats = self._look_for_spike(state, metrics["loss"], finite)
         skip = self.detector is not None and self.detector.skip

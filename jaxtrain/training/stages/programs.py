@@ -40,10 +40,10 @@ class StagePrograms(Several):
         are empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
       sum_up: `(state, total) -> (grads, their sum of squares)`.
-      propose: `(state, root_key, grads, model_state, sums of all stages) -> (new, sum
-        of squares of its parameters)`.
-      conclude: `(state, new, metrics of all micro-batches, both sums of all stages) ->
-        (state, metrics)`.
+      measure: `(state, root_key, grads, sums of all stages) -> sum of squares` of the
+        new parameters.
+      apply: `(state, root_key, grads, model_state, metrics of all micro-batches, both
+        sums of all stages) -> (state, metrics)`.
       loss_grad: of the loss with respect to itself.
       goes_back: whether the stage, or one before it, has layers that are trained.
     """
@@ -62,8 +62,6 @@ class StagePrograms(Several):
         goes_back: bool,
     ):
         whole = replicated(stage.layout.mesh)
-        fields = ("params", "model_state", "opt_state")
-        new = {name: getattr(shardings, name) for name in fields}
         self.goes_back = goes_back
         frozen = update.frozen
         forward = functools.partial(_forward, stage, frozen, config.remat, goes_back)
@@ -84,11 +82,11 @@ class StagePrograms(Several):
             functools.partial(_sum_up, stage, config.accumulate_steps),
             out_shardings=(None, whole),
         )
-        self.propose = Compiled(
-            functools.partial(_propose, stage, update), out_shardings=(new, whole)
+        self.measure = Compiled(
+            functools.partial(_measure, stage, update), out_shardings=whole
         )
-        self.conclude = Compiled(
-            functools.partial(_conclude, update),
+        self.apply = Compiled(
+            functools.partial(_apply_update, update),
             out_shardings=(shardings, whole),
             donate_argnums=0,
         )
@@ -101,8 +99,8 @@ class StagePrograms(Several):
             self.forward,
             self.backward,
             self.sum_up,
-            self.propose,
-            self.conclude,
+            self.measure,
+            self.apply,
         )
 
 
@@ -195,30 +193,39 @@ def _sum_up(
     return grads, squares(grads, stage.layout)
 
 
-def _propose(
+def _measure(
     stage: Stage,
     update: Update,
     state: TrainState,
     root: jax.Array,
     grads: Any,
-    model_state: Any,
-    sums: list[Any],
-) -> tuple[dict[str, Any], jax.Array]:
-    new = update.propose(state, root, grads, _norm(sums), model_state)
-    return new, update.squares_of_trained(new["params"], stage.layout)
+    grad_sums: list[jax.Array],
+) -> jax.Array:
+    # Computed again in `_apply_update`: to keep the new state would take its memory.
+    params, _ = update.optimize(state, root, grads, _norm(grad_sums))
+    return squares(update.frozen.part(params)[0], stage.layout)
 
 
-def _conclude(
+def _apply_update(
     update: Update,
     state: TrainState,
-    new: dict[str, Any],
+    root: jax.Array,
+    grads: Any,
+    model_state: Any,
     metrics: list[Metrics],
     grad_sums: list[jax.Array],
     param_sums: list[jax.Array],
 ) -> tuple[TrainState, Metrics]:
     means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *metrics)
-    norms = _norm(grad_sums), _norm(param_sums)
-    state, metrics_of_step = update.conclude(state, new, means, *norms)
+    state, metrics_of_step = update.apply(
+        state,
+        root,
+        grads,
+        _norm(grad_sums),
+        model_state,
+        means,
+        lambda _: _norm(param_sums),
+    )
     # With a leading axis of steps.
     return state, jax.tree.map(lambda x: x[None], metrics_of_step)
 

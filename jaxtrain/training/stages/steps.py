@@ -84,29 +84,23 @@ class TrainStep(Several):
             program.sum_up(*args)
             for program, *args in zip(programs, parts, totals, strict=True)
         ]
-        grad_sums = [sum_ for _, sum_ in summed]
-        proposed = [
-            program.propose(
-                part,
-                stage.take_whole(root),
-                grads,
-                model_state,
-                stage.take_whole(grad_sums),
-            )
-            for program, part, (grads, _), model_state, stage in zip(
-                programs, parts, summed, model_states, stages, strict=True
+        grads, grad_sums = zip(*summed, strict=True)
+        roots = [stage.take_whole(root) for stage in stages]
+        param_sums = [
+            program.measure(*args, stage.take_whole(grad_sums))
+            for stage, program, *args in zip(
+                stages, programs, parts, roots, grads, strict=True
             )
         ]
-        param_sums = [sum_ for _, sum_ in proposed]
         shared = metrics, grad_sums, param_sums
-        concluded = [
-            program.conclude(part, new, *stage.take_whole(shared))
-            for program, part, (new, _), stage in zip(
-                programs, parts, proposed, stages, strict=True
+        applied = [
+            program.apply(*args, *stage.take_whole(shared))
+            for stage, program, *args in zip(
+                stages, programs, parts, roots, grads, model_states, strict=True
             )
         ]
-        state = self._stages.merge([part for part, _ in concluded])
-        return state, concluded[0][1]
+        state = self._stages.merge([part for part, _ in applied])
+        return state, applied[0][1]
 
     def _passes(
         self,
