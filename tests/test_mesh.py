@@ -19,6 +19,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.errors import UserError
+from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.layers import split_dims
 from jaxtrain.parallel.mesh import axis_sizes
 from jaxtrain.parallel.sharding import Layout, whole_layers
@@ -98,7 +99,8 @@ def split() -> Any:
 def layout(shard_params: bool = True, **sizes: int) -> Layout:
     shape = tuple(sizes.get(axis, 1) for axis in MESH_AXES)
     mesh: Any = AbstractMesh(shape, MESH_AXES)
-    return Layout(mesh, split(), shard_params)
+    statistics = grouped(RESNET50.abstract())
+    return Layout(mesh, split(), shard_params, grouped=statistics)
 
 
 def bytes_per_device(state: Any, layout: Layout) -> int:
@@ -140,6 +142,18 @@ def test_rules_catch_kernels_moments_and_statistics():
     statistics = specs.model_state["stage2_block2"]
     assert statistics["norm1"]["mean"] == P(("data", "fsdp"), "model")
     assert statistics["norm2"]["mean"] == P(("data", "fsdp"), None)
+
+
+def test_other_state_of_two_dims_is_whole():
+    mesh: Any = AbstractMesh((4, 1, 1, 1, 1), MESH_AXES)
+    names = ["norm/mean", "scale/largest"]
+    rules = Layout(mesh, dict.fromkeys(names), grouped=frozenset(names[:1]))
+    array = jax.ShapeDtypeStruct((4, 8), "f4")
+    tree = {"norm": {"mean": array}, "scale": {"largest": array}}
+    found = rules.state({"model_state": tree, "ema_model_state": tree})
+    for state in found.values():
+        assert state["norm"]["mean"].spec == P(("data", "fsdp"), None)
+        assert state["scale"]["largest"].spec == P(None, None)
 
 
 def test_longest_path_counts():

@@ -23,7 +23,7 @@ class Program:
     Attributes:
       apply: (params, model_state, images) -> float32 (batch, outputs).
       params: of the model, nested dicts.
-      model_state: its batch-norm statistics, nested dicts.
+      model_state: All other state of the model, nested dicts.
       image_shape: rows, columns and channels.
       dtype: of the images: uint8 pixels, or float32 as `TrainedModel.prepare` has them.
       output: what the numbers are called.
@@ -80,6 +80,8 @@ def make_program(
         return jax.nn.softmax(logits, axis=-1) if probabilities else logits
 
     def stored(x: Any) -> np.ndarray:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return np.asarray(x)
         kernel = round_kernels and x.ndim > 1 and half is not None
         return np.asarray(x).astype(half if kernel else np.float32)
 

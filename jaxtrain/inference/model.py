@@ -38,7 +38,8 @@ class TrainedModel:
     Attributes:
       description: what it is.
       params: parameters, nested dicts.
-      model_state: batch-norm statistics of (channels,) each, nested dicts.
+      model_state: All other state, such as batch-norm statistics of (channels,) each,
+        nested dicts.
       origin: where its weights come from: `step`, and digests of run and weights.
     """
 

@@ -1,6 +1,7 @@
 """Batch norm over groups of examples, with a backward pass of its own."""
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -9,6 +10,10 @@ import numpy as np
 from flax import nnx
 
 from jaxtrain.dtypes import wide, widen
+
+
+class GroupStat(nnx.BatchStat):
+    """A running statistic, (channels,) or of each group (groups, channels)."""
 
 
 class BatchNorm(nnx.BatchNorm):
@@ -43,8 +48,8 @@ class BatchNorm(nnx.BatchNorm):
             jnp.zeros(shape, wide(self.dtype)),
             jnp.ones(shape, wide(self.dtype)),
         )
-        self.mean = nnx.BatchStat(mean, momentum=momentum, **metadata)
-        self.var = nnx.BatchStat(var, momentum=momentum, **metadata)
+        self.mean = GroupStat(mean, momentum=momentum, **metadata)
+        self.var = GroupStat(var, momentum=momentum, **metadata)
 
     def __call__(self, x: jax.Array, *, relu: bool = False) -> jax.Array:  # pyright: ignore
         """Normalise (batch, ..., channels).
@@ -77,10 +82,17 @@ class BatchNorm(nnx.BatchNorm):
 
 def momenta(model: nnx.Module) -> dict[str, float]:
     """Return what a step keeps of the running statistics, by their paths."""
-    return {
-        "/".join(map(str, path)): variable.get_metadata("momentum")
-        for path, variable in nnx.to_flat_state(nnx.state(model, nnx.BatchStat))
-    }
+    return {path: stat.get_metadata("momentum") for path, stat in _stats(model)}
+
+
+def grouped(model: nnx.Module) -> frozenset[str]:
+    """Return the paths of running statistics that have a dim of groups."""
+    return frozenset(path for path, stat in _stats(model) if len(stat.shape) == 2)
+
+
+def _stats(model: nnx.Module) -> Iterator[tuple[str, GroupStat]]:
+    for path, stat in nnx.to_flat_state(nnx.state(model, GroupStat)):
+        yield "/".join(map(str, path)), stat
 
 
 def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -14,9 +14,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel.copies import Arrays, Copies
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 
-# Paths of batch-norm statistics.
-STATISTICS = ("model_state/", "ema_model_state/")
-
 # Smaller arrays, such as biases, are not worth a collective of their own.
 MIN_SHARDED_SIZE = 2**12
 
@@ -34,12 +31,14 @@ class Layout:
         arXiv:1910.02054), and not only optimizer state and averages (stage 1).
       copies: of the weights that each device trains with a copy of its own; None: of
         none.
+      grouped: Paths of statistics whose first dim is split as the batch is.
     """
 
     mesh: Mesh
     split_dims: Mapping[str, int | None]
     shard_params: bool = True
     copies: Copies | None = None
+    grouped: frozenset[str] = frozenset()
 
     @property
     def platform(self) -> str:
@@ -144,12 +143,13 @@ class Layout:
 
     def _spec(self, path: str, shape: tuple[int, ...], *, shared: bool) -> P:
         axes: list[Any] = [None] * len(shape)
-        dim = self._split_dim(path)
+        array = self._model_path(path)
+        dim = None if array is None else self.split_dims[array]
         model = self.mesh.shape["model"]
         if dim is not None and len(shape) >= -dim and shape[dim] % model == 0:
             axes[dim] = "model"
-        if path.startswith(STATISTICS) and len(shape) == 2:
-            axes[0] = BATCH_AXES  # Batch-norm statistics, (groups, channels).
+        if array in self.grouped:
+            axes[0] = BATCH_AXES
         if shared and math.prod(shape) >= MIN_SHARDED_SIZE:
             fsdp = self.mesh.shape["fsdp"]
             free = [i for i, n in enumerate(shape) if not axes[i] and n % fsdp == 0]
@@ -157,11 +157,12 @@ class Layout:
                 axes[max(free, key=lambda i: shape[i])] = "fsdp"
         return P(*axes)
 
-    def _split_dim(self, path: str) -> int | None:
+    def _model_path(self, path: str) -> str | None:
+        """Return the path of the model's array that a path ends with, if it does."""
         parts = path.split("/")
         ends = ("/".join(parts[i:]) for i in range(len(parts)))
         # The longest: `block/conv` is another array than `conv`.
-        return next((self.split_dims[e] for e in ends if e in self.split_dims), None)
+        return next((end for end in ends if end in self.split_dims), None)
 
 
 def _name(path: Any) -> str:

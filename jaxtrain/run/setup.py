@@ -20,6 +20,7 @@ from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
 from jaxtrain.inference.trained import Trained
 from jaxtrain.models.base import Model
+from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.models.layers import split_dims
@@ -124,7 +125,11 @@ def build_setup(
     shard_params = config.parallel.preset != "zero1"
     layouts = [
         Layout(
-            mesh, split_dims(model), shard_params, _copies(config, policy, model, mesh)
+            mesh,
+            split_dims(model),
+            shard_params,
+            _copies(config, policy, model, mesh),
+            grouped(model),
         )
         for mesh in meshes
     ]

@@ -11,7 +11,7 @@ from flax import nnx
 
 from jaxtrain import keys
 from jaxtrain.config import TrainConfig
-from jaxtrain.dtypes import wide
+from jaxtrain.dtypes import widen
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.initial_rngs import initial_rngs
 from jaxtrain.training.precision import create_loss_scale
@@ -26,10 +26,11 @@ class TrainState:
     Attributes:
       step: completed steps, which is the position in the data, int32.
       params: parameters.
-      model_state: batch-norm statistics.
+      model_state: All other state of the model, such as batch-norm statistics.
       opt_state: optax state.
       ema_params: moving average of the parameters, at least float32; {} without it.
-      ema_model_state: that of the statistics of each batch, with the same weights.
+      ema_model_state: Moving average of it, with the same weights: of batch norm that
+        of the statistics of each batch. What is not float is that of the last step.
       loss_scale: fp16's dynamic loss scale; {} without it.
       bad_steps: int32 counts of skipped steps, `total` and `in_a_row`.
       loss_stats: of the losses, to find spikes (`SpikeDetector`); {} without it.
@@ -53,7 +54,7 @@ class TrainState:
 
     @property
     def eval_model_state(self) -> Any:
-        """The batch-norm statistics of `eval_params`."""
+        """The other state of the model, to evaluate with `eval_params`."""
         return self.ema_model_state or self.model_state
 
 
@@ -119,7 +120,7 @@ class CreateState:
 
 def _wide_copy(tree: Any) -> Any:
     """Copy: a donated buffer must not occur twice; bfloat16 would lose the average."""
-    return jax.tree.map(lambda x: jnp.array(x, wide(x.dtype), copy=True), tree)
+    return jax.tree.map(lambda x: jnp.array(x, copy=True), widen(tree))
 
 
 def num_params(params: Any) -> int:

@@ -55,7 +55,8 @@ class Update:
       tx: the optimizer.
       clip_norm: largest norm of the gradients; None: any.
       ema_decay: of the moving averages; None: without them.
-      momenta: what a step keeps of the running batch-norm statistics, by their paths.
+      momenta: What a step keeps of the running statistics of `BatchNorm`, by their
+        paths.
       schedule: learning rate, for the log.
       detector: of loss spikes; None: they are not looked for.
       line_search: whether the optimizer asks for the loss at other parameters.
@@ -98,6 +99,16 @@ class Update:
         key = keys.at_step(root, keys.ROUNDING, state.step)
         return merge(add_updates(trained, updates, key), rest), opt_state
 
+    def checked(self, params: Any, model_state: Any) -> Any:
+        """Return what of a new state may not be finite though the gradients are."""
+        params, model_state = (self.frozen.part(t)[0] for t in (params, model_state))
+        others = [
+            x
+            for path, x in jax.tree_util.tree_leaves_with_path(model_state)
+            if _name(path) not in self.momenta and jnp.issubdtype(x.dtype, jnp.floating)
+        ]
+        return params, others
+
     def apply(
         self,
         state: TrainState,
@@ -119,13 +130,13 @@ class Update:
             that are not finite show in it, too (`jaxtrain.models.batch_norm`).
           model_state: State of the model after the step.
           metrics: `loss`, and the metrics of the task.
-          norm: Function from the new, trained parameters of `state` to the norm of
-            those of the whole model: finite gradients may give an update that is not.
+          norm: Function from what is `checked` of `state` to the norm of that of the
+            whole model.
           **extra_args: Arguments of an optimizer with a line search.
         """
         params, opt_state = self.optimize(state, root, grads, grad_norm, **extra_args)
-        param_norm = norm(self.frozen.part(params)[0])
-        finite = jnp.isfinite(metrics["loss"] + grad_norm + param_norm)
+        new_norm = norm(self.checked(params, model_state))
+        finite = jnp.isfinite(metrics["loss"] + grad_norm + new_norm)
         new = {"params": params, "model_state": model_state, "opt_state": opt_state}
         new |= self._average(state, new)
         old = {name: getattr(state, name) for name in new}
@@ -170,9 +181,10 @@ class Update:
         The decay at step t is min(decay, (1 + t) / (10 + t)), as in TensorFlow's
         ExponentialMovingAverage: faster at first, when the averages are young.
 
-        Statistics are those of the step's own batch, taken out of the running ones
-        again: the average of running averages would lag behind that of the weights.
-        Its values are as good as those computed anew (docs/decisions.md).
+        Batch-norm statistics are those of the step's own batch, taken out of the
+        running ones again: the average of running averages would lag behind that of the
+        weights. Its values are as good as those computed anew (docs/decisions.md).
+        Numbers that are not float, such as counts, are those of this step.
         """
         if self.ema_decay is None:
             return {"ema_params": {}, "ema_model_state": {}}
@@ -180,24 +192,27 @@ class Update:
         decay = jnp.minimum(self.ema_decay, (1 + taken) / (10 + taken))
 
         def move(average: jax.Array, x: jax.Array) -> jax.Array:
+            if not jnp.issubdtype(x.dtype, jnp.floating):
+                return x
             return average + (1 - decay) * (x.astype(average.dtype) - average)
 
-        def of_batch(path: Any, running: jax.Array, old: jax.Array) -> jax.Array:
-            return old + (running - old) / (1 - self.momenta[_name(path)])
+        def of_step(path: Any, new: jax.Array, old: jax.Array) -> jax.Array:
+            momentum = self.momenta.get(_name(path))
+            return new if momentum is None else old + (new - old) / (1 - momentum)
 
         def move_trained(average: Any, values: Any) -> Any:
             trained, rest = self.frozen.part(average)
             return merge(jax.tree.map(move, trained, values), rest)
 
         params, _ = self.frozen.part(new["params"])
-        statistics = jax.tree_util.tree_map_with_path(
-            of_batch,
+        model_state = jax.tree_util.tree_map_with_path(
+            of_step,
             self.frozen.part(new["model_state"])[0],
             self.frozen.part(state.model_state)[0],
         )
         return {
             "ema_params": move_trained(state.ema_params, params),
-            "ema_model_state": move_trained(state.ema_model_state, statistics),
+            "ema_model_state": move_trained(state.ema_model_state, model_state),
         }
 
     def _look_for_spike(

@@ -40,8 +40,8 @@ class StagePrograms(Several):
         are empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
       sum_up: `(state, total) -> (grads, their sum of squares)`.
-      measure: `(state, root_key, grads, sums of all stages) -> sum of squares` of the
-        new parameters.
+      measure: `(state, root_key, grads, model_state, sums of all stages) -> sum of
+        squares` of what is checked of the new state.
       apply: `(state, root_key, grads, model_state, metrics of all micro-batches, both
         sums of all stages) -> (state, metrics)`.
       loss_grad: of the loss with respect to itself.
@@ -199,11 +199,12 @@ def _measure(
     state: TrainState,
     root: jax.Array,
     grads: Any,
+    model_state: Any,
     grad_sums: list[jax.Array],
 ) -> jax.Array:
     # Computed again in `_apply_update`: to keep the new state would take its memory.
     params, _ = update.optimize(state, root, grads, _norm(grad_sums))
-    return squares(update.frozen.part(params)[0], stage.layout)
+    return squares(update.checked(params, model_state), stage.layout)
 
 
 def _apply_update(

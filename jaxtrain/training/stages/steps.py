@@ -89,7 +89,7 @@ class TrainStep(Several):
         param_sums = [
             program.measure(*args, stage.take_whole(grad_sums))
             for stage, program, *args in zip(
-                stages, programs, parts, roots, grads, strict=True
+                stages, programs, parts, roots, grads, model_states, strict=True
             )
         ]
         shared = metrics, grad_sums, param_sums
