@@ -29,7 +29,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.facts import Facts, Job, compile_facts
+from jaxtrain.performance.facts import CompileJob, Facts, compile_facts
 from jaxtrain.performance.measure import peak_bytes
 from jaxtrain.performance.program import read_program
 from jaxtrain.performance.targets import Target, parse_target
@@ -98,7 +98,7 @@ def main() -> None:
     eight = parse_target(f"{arguments.target}x8")
     plain = config_of(arguments.batch)
     alone = [plain, config_lib.replace(plain, "train.remat", "full")]
-    job = Job(configs=alone, target=one)
+    job = CompileJob(configs=alone, target=one)
     ours, full = map(counts, gpu_compiler.call(compile_facts, job, one))
     # The other process imports this file by its name.
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
@@ -112,7 +112,9 @@ def main() -> None:
         "fsdp": {"preset": "fsdp"},
     }
     configs = [config_of(512, **spread, **options) for options in names.values()]
-    found = gpu_compiler.call(compile_facts, Job(configs=configs, target=eight), eight)
+    found = gpu_compiler.call(
+        compile_facts, CompileJob(configs=configs, target=eight), eight
+    )
     print(
         json.dumps(
             {

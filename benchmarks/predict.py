@@ -75,7 +75,7 @@ def command(model: TrainedModel, folder: Path) -> Callable[[], None]:
 
     def turn() -> None:
         names = find([str(folder / "photos")])
-        layout = predict.Layout.of(model, wanted)
+        layout = predict.TableLayout.of(model, wanted)
         out = folder / "predictions.csv"
         with (
             contextlib.ExitStack() as renames,

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from jaxtrain.zoo import counted
-from jaxtrain.zoo.counted import Counted, Weights
+from jaxtrain.zoo.counted import Counted, MatchingWeights
 from jaxtrain.zoo.published import PUBLISHED
 
 BATCH = 32
@@ -58,11 +58,11 @@ def count(name: str) -> dict[str, int]:
     }
 
 
-def weights_of(name: str) -> tuple[Weights, ...]:
+def weights_of(name: str) -> tuple[MatchingWeights, ...]:
     from jaxtrain.models.weights.sources import SOURCES
 
     return tuple(
-        Weights(source.library, source.architecture, dict(source.options))
+        MatchingWeights(source.library, source.architecture, dict(source.options))
         for source in SOURCES.get(name, ())
     )
 

@@ -32,7 +32,7 @@ def _flush() -> None:
 
 
 def _nobody_reads() -> bool:
-    """Tell whether the reader of our output, such as `head -1`, has gone."""
+    """Whether the reader of our output, such as `head -1`, has gone."""
     poll = select.poll()
     poll.register(sys.stdout, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))

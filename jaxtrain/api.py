@@ -33,11 +33,11 @@ def train(
     `checkpoint.grace_seconds`, ends the process.
 
     Args:
-      config: the run.
-      workdir: its folder; resumed if it holds a run of this config.
-      fresh: move an old run in `workdir` aside and start anew.
-      resume_step: go back to this checkpoint; None: the newest.
-      skip_steps: from there, leave out the data of so many steps.
+      config: Config of the run.
+      workdir: Folder of the run; resumed if it holds a run of this config.
+      fresh: Whether to move an old run in `workdir` aside and start anew.
+      resume_step: Checkpoint to go back to. Defaults to the newest.
+      skip_steps: Number of steps from there whose data are left out.
       trust: Whether to run the code of parts of your own that the folder of
         `model.pretrained` names, after their files were shown and compared with the
         recorded digests. The parts that `config` names are always loaded.

@@ -9,7 +9,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import tyro
 
@@ -72,17 +72,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(name: str, words: list[str]) -> Any:
-    """Read the words that follow the name of a command into its `Arguments`.
+    """Read the words that follow the name of a command into its dataclass.
 
     Raises:
       UserError: the config file is missing or wrong, or a value is.
     """
-    kind, text = _load(name).Arguments, _describe(name)
+    kind, text = options_of(_load(name)), _describe(name)
     if name == DEFAULT:
         text += "\n\nCommands (without one: train), whose options main.py COMMAND "
         text += "--help shows:"
         for other in COMMANDS:
-            text += f"\n  {other:<12}{_load(other).Arguments.__doc__}"
+            text += f"\n  {other:<12}{options_of(_load(other)).__doc__}"
     prog = "main.py" if name == DEFAULT else f"main.py {name}"
     fields = inspect.signature(kind).parameters
     if "data" in fields and "workdir" in fields:
@@ -116,7 +116,13 @@ def _describe(name: str) -> str:
     """Return what help says of a command: a line, and an example."""
     command = _load(name)
     call = "main.py" if name == DEFAULT else f"main.py {name}"
-    return f"{command.Arguments.__doc__}\n\nExample:\n  python {call} {command.EXAMPLE}"
+    meaning = options_of(command).__doc__
+    return f"{meaning}\n\nExample:\n  python {call} {command.EXAMPLE}"
+
+
+def options_of(command: Any) -> type:
+    """Return the dataclass of options that the `run` of a command takes."""
+    return get_type_hints(command.run)["arguments"]
 
 
 def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
@@ -153,7 +159,7 @@ def _ask_others() -> None:
 
 
 def _fail(code: int, message: object) -> None:
-    """Tell why the command failed; the other processes then end, too."""
+    """Print why the command failed; the other processes then end, too."""
     prefix = "error" if code < 128 else "stopped"
     tell(f"{prefix}: {message}")
     others = peers.current()

@@ -87,11 +87,5 @@ def hint(name: str, known: list[str]) -> str:
 
 
 def counted(num: int, noun: str, plural: str | None = None) -> str:
-    """Return a number and its noun, such as `1 step` or `1,200 steps`.
-
-    Args:
-      num: The number.
-      noun: Of one.
-      plural: Of several; None: the noun and an s.
-    """
+    """Return a number and its noun, such as `1 step` or `1,200 steps`."""
     return f"{num:,} {noun if num == 1 else plural or noun + 's'}"

@@ -29,7 +29,7 @@ _decided: dict[Key, str | None] = {}
 
 
 def is_own(name: str) -> bool:
-    """Tell whether a name says where a part lies, rather than which row of a table."""
+    """Whether a name says where a part lies, rather than which row of a table."""
     return _REFERENCE.fullmatch(name) is not None
 
 

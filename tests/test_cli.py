@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from jaxtrain import cli as cli_lib
-from jaxtrain.cli import COMMANDS, main
+from jaxtrain.cli import COMMANDS, main, options_of
 from jaxtrain.config import Config, get, paths, replace
 from jaxtrain.config.shorthands import SHORTHANDS
 from jaxtrain.data.sources import SOURCES
@@ -179,7 +179,7 @@ def test_help_lists_the_commands_and_each_has_its_own(show_help):
     lines = show_help()
     for name, module in COMMANDS.items():
         command = importlib.import_module(module)
-        meaning = command.Arguments.__doc__
+        meaning = options_of(command).__doc__
         assert f"{name:<12}{meaning}" in lines
         own = show_help(name)
         assert meaning in own

@@ -12,7 +12,7 @@ from jaxtrain.config import (
     ParallelConfig,
 )
 from jaxtrain.data import loader
-from jaxtrain.run.features import Plan, plan
+from jaxtrain.run.features import FeaturePlan, plan
 from jaxtrain.run.setup import build_setup
 from tests.helpers.command import float64, with_devices
 from tests.helpers.layered import Steps, by_path, layered, take_steps
@@ -43,7 +43,7 @@ def assert_same(kept: Steps, computed: Steps) -> None:
             assert last[path].tobytes() == x.tobytes(), path
 
 
-def planned(config: Config) -> Plan:
+def planned(config: Config) -> FeaturePlan:
     with float64(enable=True):
         return plan(build_setup(config))
 

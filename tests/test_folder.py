@@ -12,7 +12,7 @@ import pytest
 from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.folder import open_folder
-from jaxtrain.data.image_files import ImageFileStore, Names
+from jaxtrain.data.image_files import FileNames, ImageFileStore
 from jaxtrain.data.image_source import ImageSource
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
@@ -100,7 +100,7 @@ def test_stores_are_pickled_in_one_piece():
         f"n{i // 1300:08d}/n{i // 1300:08d}_{i:05d}.JPEG".encode()
         for i in range(10_000)
     ]
-    store = ImageFileStore("/", Names.join(found), np.zeros(10_000, np.int32), {})
+    store = ImageFileStore("/", FileNames.join(found), np.zeros(10_000, np.int32), {})
     data = pickle.dumps(store)
     assert len(data) < 10_000 * (len(found[0]) + 8 + 4) + 1000
     copy = pickle.loads(data)

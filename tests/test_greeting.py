@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jaxtrain.errors import UserError
 from jaxtrain.processes import greeting, run_token
-from jaxtrain.processes.greeting import Call, Refusal
+from jaxtrain.processes.greeting import GreetedSocket, Refusal
 from jaxtrain.processes.messages import MessageError
 
 TOKEN, OTHER = b"a token of this run", b"a token of another run"
@@ -53,7 +53,7 @@ def greet(pair: Pair, caller: bytes | None, zero: bytes | None) -> list[object]:
 
     def answer() -> None:
         found[1] = call = outcome(lambda: greeting.answer(zero_end, zero, deadline))
-        if isinstance(call, Call):
+        if isinstance(call, GreetedSocket):
             call.go()
         zero_end.shutdown(socket.SHUT_WR)
 
@@ -74,8 +74,8 @@ def greet(pair: Pair, caller: bytes | None, zero: bytes | None) -> list[object]:
 def test_processes_with_the_same_token_go_on(pair: Pair, token: bytes | None):
     """What comes after the greeting is left for others to read."""
     ours, theirs = greet(pair, token, token)
-    assert isinstance(ours, Call)
-    assert isinstance(theirs, Call)
+    assert isinstance(ours, GreetedSocket)
+    assert isinstance(theirs, GreetedSocket)
     assert (theirs.process, theirs.of, theirs.purpose) == (1, 2, "peers")
     assert ours.connection.gettimeout() is theirs.connection.gettimeout() is None
 

@@ -11,12 +11,12 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights import alike, sources
 from jaxtrain.models.weights.identify import Identified, identify, shapes_there
-from jaxtrain.models.weights.sources import SOURCES, Source
+from jaxtrain.models.weights.sources import SOURCES, WeightsSource
 
 TF = ModelConfig(name="efficientnet_b0", padding="same")
 
 
-def source_of(ours: str, architecture: str) -> Source:
+def source_of(ours: str, architecture: str) -> WeightsSource:
     return next(row for row in SOURCES[ours] if row.architecture == architecture)
 
 

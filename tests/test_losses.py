@@ -10,7 +10,7 @@ from jaxtrain import tasks
 from jaxtrain.config import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import relative_weights
-from jaxtrain.tasks.classification import Mixed
+from jaxtrain.tasks.classification import MixedLabels
 from jaxtrain.tasks.losses import binary_cross_entropy
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(0)
 LOGITS = (5 * RNG.normal(size=(6, CLASSES))).astype(np.float32)
 LABELS = np.array([0, 1, 2, 3, 4, 0], np.int32)
 PARTNERS = LABELS[[1, 0, 3, 2, 5, 4]]
-MIXED = Mixed(jnp.asarray(LABELS), jnp.asarray(PARTNERS), jnp.full(6, 0.85))
+MIXED = MixedLabels(jnp.asarray(LABELS), jnp.asarray(PARTNERS), jnp.full(6, 0.85))
 
 
 def build(**train: Any) -> Any:

@@ -24,7 +24,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.run.checks import class_counts
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.balance import relative_weights
-from jaxtrain.tasks.classification import Mixed
+from jaxtrain.tasks.classification import MixedLabels
 from jaxtrain.training.step import mean_loss_and_metrics
 from tests.helpers.images import load_images
 
@@ -40,7 +40,7 @@ def mixed(config: AugmentConfig, seeds, images=IMAGES) -> Any:
 
     def one(seed):
         batch = {"image": jnp.asarray(images), "target": jnp.asarray(LABELS)}
-        found = mix_pairs(batch, jax.random.key(seed), config, Mixed)
+        found = mix_pairs(batch, jax.random.key(seed), config, MixedLabels)
         return found["image"], found["target"]
 
     return jax.vmap(one)(seeds)
@@ -119,7 +119,9 @@ def test_either_way_comes_with_its_probability():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_is_the_weighted_sum_of_both_cross_entropies(smoothing: float):
     logits = RNG.normal(size=(BATCH, CLASSES)).astype(np.float32)
-    target = Mixed(jnp.asarray(LABELS), swap(jnp.asarray(LABELS)), jnp.full(BATCH, 0.3))
+    target = MixedLabels(
+        jnp.asarray(LABELS), swap(jnp.asarray(LABELS)), jnp.full(BATCH, 0.3)
+    )
     task = build({"label_smoothing": smoothing})
     # As torch has it: the soft target is 0.3 of one row and 0.7 of another.
     soft = (
@@ -163,7 +165,7 @@ def test_weights_count_in_training_alone():
     np.testing.assert_allclose(ours, weights[LABELS] * theirs, rtol=1e-6)
     ours, theirs = (t.loss(logits, labels, training=False) for t in (task, plain))
     np.testing.assert_array_equal(ours, theirs)
-    target = Mixed(labels, swap(labels), jnp.full(BATCH, 0.25))
+    target = MixedLabels(labels, swap(labels), jnp.full(BATCH, 0.25))
     both = [t.loss(logits, labels, training=True) for t in (task,)]
     other = task.loss(logits, swap(labels), training=True)
     np.testing.assert_allclose(
@@ -250,7 +252,7 @@ def test_pairs_do_not_depend_on_what_else_is_in_the_batch():
     """A step mixes each pair by itself: half a batch gives half of the result."""
     augment = AugmentConfig(mixup=0.3, cutmix=1.0)
     preprocess = jax.jit(
-        make_preprocess((0.5,) * 3, (0.5,) * 3, np.float32, augment, join=Mixed)
+        make_preprocess((0.5,) * 3, (0.5,) * 3, np.float32, augment, join=MixedLabels)
     )
 
     def prepare(part: slice):

@@ -23,7 +23,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.performance import estimate
 from jaxtrain.performance.estimate import Estimate
 from jaxtrain.run.setup import build_setup
-from jaxtrain.tools.advice import Weights, advise, find_weights
+from jaxtrain.tools.advice import StartWeights, advise, find_weights
 from jaxtrain.tools.recipes import recipe_text
 from tests.helpers.images import grey
 from tests.helpers.messy import make_messy
@@ -104,7 +104,7 @@ def test_a_handful_of_images_is_refused():
 
 def test_a_recipe_that_fine_tunes(tmp_path: Path):
     found = survey_of(200, (60, 80), [100, 100], colour=False)
-    weights = Weights("weights/mine.pth", "resnet50", 224, 3)
+    weights = StartWeights("weights/mine.pth", "resnet50", 224, 3)
     out = tmp_path / "fine.py"
     advice = advise(found, DATA, weights)
     out.write_text(recipe_text(advice, "folder:x", out, ["Seen."]))

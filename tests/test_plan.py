@@ -379,7 +379,7 @@ def test_flags_of_the_config_reach_the_gpu_compiler(monkeypatch: pytest.MonkeyPa
     config = replace(CONFIG, parallel=ParallelConfig(xla_flags="overlap"))
     with pytest.raises(UserError, match="far enough"):
         facts_lib.compile_facts(
-            facts_lib.Job(configs=[config], target=parse_target("h100"))
+            facts_lib.CompileJob(configs=[config], target=parse_target("h100"))
         )
     assert "--xla_gpu_enable_latency_hiding_scheduler=true" in seen[0]
     assert seen[0].endswith(own) and seen[0].count("all_reduce_combine") == 1

@@ -23,7 +23,7 @@ from pyarrow import parquet
 from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
-from jaxtrain.data.image_files import Names
+from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.inference import (
     feature_file,
@@ -230,7 +230,7 @@ def test_a_few_batches_are_in_memory_however_many_files_there_are(
         return image
 
     monkeypatch.setattr(stream, "to_pixels", quick)
-    names = Names.join([b"%d" % i for i in range(num)])
+    names = FileNames.join([b"%d" % i for i in range(num)])
     program = predict.make_program(model, predict.Wanted())
     most, done = 0, 0
     for batch in predict.predict(model, program, names, size):
@@ -309,8 +309,10 @@ def test_words_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert names("x/**") == [*everything[:2], "x/notes.txt", "x/y/1.webp"]
     assert names("?") == everything
     assert names("a[1].png") == ["a[1].png"]
-    assert found.common_folder(Names.join([b"x/2.png"])) == os.fsencode(tmp_path / "x")
-    two = Names.join([b"x/y/1.webp", b"x/2.png", b"x/yes.png"])
+    assert found.common_folder(FileNames.join([b"x/2.png"])) == os.fsencode(
+        tmp_path / "x"
+    )
+    two = FileNames.join([b"x/y/1.webp", b"x/2.png", b"x/yes.png"])
     assert found.common_folder(two) == os.fsencode(tmp_path / "x")
 
 

@@ -16,7 +16,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.processes import address as address_lib
 from jaxtrain.processes import greeting, reception, rendezvous, run_token
 from jaxtrain.processes.gloo import own_host
-from jaxtrain.processes.greeting import PURPOSES, Call
+from jaxtrain.processes.greeting import PURPOSES, GreetedSocket
 from jaxtrain.processes.reception import Reception
 
 TOKEN = b"a token of this run"
@@ -134,12 +134,12 @@ def end_wait(monkeypatch: pytest.MonkeyPatch) -> EndWait:
 
 
 @pytest.fixture
-def admitted(monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[Call]":
+def admitted(monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[GreetedSocket]":
     """The calls that process 0 has admitted to the run."""
-    calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+    calls: queue.SimpleQueue[GreetedSocket] = queue.SimpleQueue()
     admit = rendezvous._admit
 
-    def tell(call: Call, *args: Any) -> None:
+    def tell(call: GreetedSocket, *args: Any) -> None:
         admit(call, *args)
         calls.put(call)
 
@@ -148,7 +148,7 @@ def admitted(monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[Call]":
 
 
 def test_missing_process_is_named_to_all(
-    end_wait: EndWait, admitted: "queue.SimpleQueue[Call]"
+    end_wait: EndWait, admitted: "queue.SimpleQueue[GreetedSocket]"
 ):
     meeting = Meeting()
     for index in (0, 2):
@@ -294,7 +294,7 @@ def test_missing_token_of_process_0_ends_both():
 
 
 def test_process_that_has_ended_is_missing_at_the_end_of_the_wait(
-    end_wait: EndWait, admitted: "queue.SimpleQueue[Call]"
+    end_wait: EndWait, admitted: "queue.SimpleQueue[GreetedSocket]"
 ):
     meeting = Meeting()
     meeting.add(0, 3, TOKEN)
@@ -311,14 +311,14 @@ def test_process_that_has_ended_is_missing_at_the_end_of_the_wait(
 @pytest.mark.parametrize("purposes", [PURPOSES[:1], PURPOSES])
 def test_process_that_ended_while_it_waited_may_come_again(
     purposes: tuple[str, ...],
-    admitted: "queue.SimpleQueue[Call]",
+    admitted: "queue.SimpleQueue[GreetedSocket]",
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Also where process 0 sees the new calls before the end of the old ones."""
     monkeypatch.setattr(rendezvous, "ENDED_SECONDS", NEVER)
     meeting = Meeting()
     meeting.add(0, 3, TOKEN)
-    calls: list[Call] = []
+    calls: list[GreetedSocket] = []
     for purpose in purposes:
         until = time.monotonic() + NEVER
         connection = meeting.connect()
@@ -408,7 +408,7 @@ def test_reception_closes_what_it_did_not_hand_out(listener: socket.socket):
         thread = threading.Thread(target=call_both)
         thread.start()
         first = open_.next(until)
-        assert isinstance(first, Call)
+        assert isinstance(first, GreetedSocket)
     listener.close()  # What was not accepted yet ends with it.
     thread.join()
     first.connection.close()

@@ -23,7 +23,7 @@ from jaxtrain.inference.load import load_model
 from jaxtrain.report.history import read_history
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tools import end_report, examples, sample
-from jaxtrain.tools.sample import Limits
+from jaxtrain.tools.sample import SampleLimits
 from tests.helpers.browser import DARK, LIGHT, MEASURE, Elements, browse, screenshot
 from tests.helpers.edited import edit
 from tests.helpers.images import encode
@@ -285,13 +285,13 @@ def test_looking_is_bounded(root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sample, "BATCH", 8)
     history = read_history(root / "run")
     setup = build_setup(read_run(root / "run"))
-    found = examples.collect_examples(setup, history, Limits()).predictions
+    found = examples.collect_examples(setup, history, SampleLimits()).predictions
     assert found is not None and len(found.label) == 20 and found.num_split == 30
     assert len(set(found.index.tolist())) == 20
-    limits = Limits(seconds=-1)
+    limits = SampleLimits(seconds=-1)
     found = examples.collect_examples(setup, history, limits).predictions
     assert found is not None and len(found.label) == 8
-    limits = Limits(should_stop=lambda: True)
+    limits = SampleLimits(should_stop=lambda: True)
     stopped = examples.collect_examples(setup, history, limits)
     assert stopped.predictions is None and not stopped.pairs
 

@@ -15,7 +15,7 @@ from jaxtrain.models import build
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.preact_resnet import PreActResNet18
 from jaxtrain.models.regnet import RegNet, RegNetY3_2GF, RegNetY4GF, RegNetY8GF
-from jaxtrain.models.residual import BasicBlock, Block
+from jaxtrain.models.residual import BasicBlock, ResidualBlock
 from jaxtrain.models.resnet import ResNet, ResNet18
 from jaxtrain.models.wide_resnet import WideBlock, WideResNet
 
@@ -41,7 +41,7 @@ def create(model: type[ResNet], size: int = 32, **options: Any) -> Any:
 
 def blocks(model: Any) -> list[Any]:
     layers = [getattr(model, piece.names[0]) for piece in model.pieces]
-    return [layer for layer in layers if isinstance(layer, Block)]
+    return [layer for layer in layers if isinstance(layer, ResidualBlock)]
 
 
 # Depths and widths of the models in pycls, the reference implementation; the first

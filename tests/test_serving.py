@@ -19,7 +19,7 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.serving import server as server_lib
-from jaxtrain.serving.batcher import Batcher, Limits
+from jaxtrain.serving.batcher import Batcher, BatcherLimits
 from tests.helpers.bad_images import jpeg_of_many_scans
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -197,7 +197,7 @@ class Held:
 
 def test_a_full_queue_refuses_and_waiting_images_share_batches(model: TrainedModel):
     held = Held(model)
-    limits = Limits(max_batch=8, max_wait_seconds=0.0, max_waiting=17)
+    limits = BatcherLimits(max_batch=8, max_wait_seconds=0.0, max_waiting=17)
     service = replace(SERVICE, batches=limits)
     server: Any = Running(held, service)  # type: ignore[arg-type]
     try:

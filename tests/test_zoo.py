@@ -15,8 +15,8 @@ from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights import identify
-from jaxtrain.models.weights.names import Names
-from jaxtrain.models.weights.sources import SOURCES, Source, find
+from jaxtrain.models.weights.names import ArrayNames
+from jaxtrain.models.weights.sources import SOURCES, WeightsSource, find
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 from tests.helpers import seeded
@@ -28,7 +28,7 @@ STORED = Path(__file__).parent / "data" / "zoo"
 QUICK = ["timm.resnet18"]
 BLOCK = r"stage(\d+)_block(\d+)"
 # Compared with, but not a source of weights.
-WIDE_RESNET = Names(
+WIDE_RESNET = ArrayNames(
     layers={
         r"stem_conv": "features.init_block",
         rf"{BLOCK}/conv(\d)": "features.stage{0}.unit{1}.body.conv{2}.conv",
@@ -40,9 +40,9 @@ WIDE_RESNET = Names(
     first_conv="features.init_block",
     classifier="output",
 )
-ORACLES: dict[str, tuple[Source, ...]] = {
+ORACLES: dict[str, tuple[WeightsSource, ...]] = {
     "wide_resnet28_10": (
-        Source("pytorchcv", "wrn28_10_cifar10", WIDE_RESNET),  # pyright: ignore
+        WeightsSource("pytorchcv", "wrn28_10_cifar10", WIDE_RESNET),  # pyright: ignore
     )
 }
 ALL = [
@@ -53,7 +53,7 @@ ALL = [
 ]
 
 
-def key(source: Source) -> str:
+def key(source: WeightsSource) -> str:
     return f"{source.library}.{source.architecture}"
 
 
@@ -66,7 +66,9 @@ def key(source: Source) -> str:
         for row in ALL
     ],
 )
-def test_outputs_are_those_of_the_other_library(ours: str, source: Source) -> None:
+def test_outputs_are_those_of_the_other_library(
+    ours: str, source: WeightsSource
+) -> None:
     stored = json.loads((STORED / f"{key(source)}.json").read_text())
     expected = np.array(stored["logits"])
     size, options = stored["image_size"], dict(source.options)
@@ -112,7 +114,7 @@ KNOWN = [(ours, source) for ours, sources in SOURCES.items() for source in sourc
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ours", "source"), KNOWN, ids=[key(row[1]) for row in KNOWN])
-def test_a_file_is_known_by_its_names(ours: str, source: Source) -> None:
+def test_a_file_is_known_by_its_names(ours: str, source: WeightsSource) -> None:
     """Names and shapes tell the model, even if a file of another one was meant."""
     shapes = {
         **identify.shapes_there(source, ours, 3, 1000),
@@ -126,7 +128,7 @@ def test_a_file_is_known_by_its_names(ours: str, source: Source) -> None:
 
 
 @pytest.mark.parametrize(("ours", "source"), KNOWN, ids=[key(row[1]) for row in KNOWN])
-def test_options_tell_the_architecture(ours: str, source: Source) -> None:
+def test_options_tell_the_architecture(ours: str, source: WeightsSource) -> None:
     """An export of a model with these options gets the name that the library has."""
     config = ModelConfig(name=ours, **source.options)  # type: ignore[arg-type]
     shape = (source.image_size, source.image_size, 3)

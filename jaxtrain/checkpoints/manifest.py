@@ -28,10 +28,10 @@ def make(
     """Return what to save with a state.
 
     Args:
-      state: nested dicts of arrays.
-      sums: their digests, by path.
-      info: JSON values.
-      metrics: of the validation split; None: this step was not evaluated.
+      state: Nested dicts of arrays.
+      sums: Digests of the arrays, by path.
+      info: Values that JSON can hold.
+      metrics: Metrics of the validation split; None if this step was not evaluated.
     """
     arrays = _describe(state, sums)
     return _sealed({"format": FORMAT, "arrays": arrays, "metrics": metrics, **info})

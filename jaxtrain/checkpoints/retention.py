@@ -93,14 +93,7 @@ class Retention:
 def remove_old(
     directory: Path, config: CheckpointConfig, best: Goal | None, good: int | None
 ) -> None:
-    """Remove the steps that `config` does not keep; put aside what it cannot rate.
-
-    Args:
-      directory: of the steps.
-      config: how many to keep.
-      best: ranks them.
-      good: a step that stays in any case.
-    """
+    """Remove the steps that `config` does not keep; put aside what it cannot rate."""
     metrics = {}
     for step in committed_steps(directory):
         try:
@@ -115,7 +108,7 @@ def remove_old(
 
 
 def _unreadable_now(error: DamagedError) -> bool:
-    """Tell damage from a disk, or a limit on open files, that may do better later."""
+    """Whether a disk, or a limit on open files, failed: it may read later."""
     number = system_error(error)
     return number is not None and number != errno.ENOENT
 
@@ -128,9 +121,9 @@ def kept(
     """Choose the steps to keep.
 
     Args:
-      metrics: of the validation split, of each step; None: it was not evaluated.
-      config: how many.
-      best: ranks them; None: none is kept as the best.
+      metrics: Validation metrics by step; None if a step was not evaluated.
+      config: Number of steps to keep.
+      best: Goal that ranks the steps; None keeps none as the best.
     """
     steps = sorted(metrics)
     keep = set(steps[-config.keep :])

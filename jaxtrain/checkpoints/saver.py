@@ -60,7 +60,7 @@ class Saver:
             self._count(error)
 
     def look(self, *, wait: bool = False) -> None:
-        """Tell of the last save if it has failed, without waiting for it unless asked.
+        """Warn if the last save has failed; do not wait for it unless asked.
 
         Raises:
           CheckpointError: this is the last of too many failures in a row.

@@ -95,11 +95,11 @@ class Checkpoints:
         """Start to save; the arrays are copied before this returns.
 
         Args:
-          step: completed steps.
-          state: nested dicts of arrays.
-          info: JSON values.
-          metrics: of the validation split, by which the best checkpoints are kept.
-          before_write: is called by the process that writes, when it has the state.
+          step: Number of completed steps.
+          state: Nested dicts of arrays.
+          info: Values that JSON can hold.
+          metrics: Validation metrics, which rank the checkpoints.
+          before_write: Called by the process that writes, once it has the state.
 
         Raises:
           BadNumbersError: the state is not finite.
@@ -156,7 +156,7 @@ class Checkpoints:
             self._retention.finish()
 
     def committed(self, timeout: float | None = 0) -> bool:
-        """Tell, once for each save, that it is committed.
+        """Whether a save was committed since the last call.
 
         Args:
           timeout: seconds to wait for it; None: until it is done.

@@ -1,6 +1,7 @@
 """One module a command, with a row in `jaxtrain.cli.COMMANDS`.
 
-Each has `Arguments`, a dataclass of its options, whose docstring is its line in the
-help; `EXAMPLE`, a call that the help shows; and `run(arguments, signals)`. It imports
-what needs JAX inside `run`: JAX takes a second, and the words are parsed before.
+Each has a dataclass of its options, whose docstring is its line in the help; `EXAMPLE`,
+a call that the help shows; and `run(arguments, signals)`, whose type of `arguments` is
+that dataclass. It imports what needs JAX inside `run`: JAX takes a second, and the
+words are parsed before.
 """

@@ -14,7 +14,7 @@ EXAMPLE = "--verify --workdir runs/digits"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class CheckpointArguments:
     """Show the checkpoints of a run, or read all of them and compare the digests."""
 
     # Folder of the run; with --verify also that of an exported model.
@@ -25,7 +25,7 @@ class Arguments:
     verify: bool = False
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
     """Print a line for each checkpoint: step, size, time, metrics, and if it is good.
 
     With --verify there is one for each JSON file, too.

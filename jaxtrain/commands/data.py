@@ -46,7 +46,7 @@ ACTIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class DataArguments:
     """Look a data set over, preview what a model sees of it, prepare or pack it."""
 
     # Look all images over, and write data_report.json and data_report.html.
@@ -93,7 +93,7 @@ class Arguments:
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: DataArguments, signals: StopSignals) -> None:
     """Do the one thing that is asked for.
 
     Raises:
@@ -104,7 +104,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     getattr(module, action.function)(arguments)
 
 
-def _choose(arguments: Arguments) -> Action:
+def _choose(arguments: DataArguments) -> Action:
     """Return which action is asked for.
 
     Raises:

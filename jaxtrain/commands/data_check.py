@@ -12,14 +12,14 @@ from jaxtrain.console import Console, printable
 from jaxtrain.errors import UserError
 
 if TYPE_CHECKING:
-    from jaxtrain.commands.data import Arguments
+    from jaxtrain.commands.data import DataArguments
     from jaxtrain.data.doctor.diagnosis import Diagnosis
 
 OUT = Path("data_report")
 COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 
 
-def run(arguments: "Arguments") -> None:
+def run(arguments: "DataArguments") -> None:
     """Look the data over, write the reports, and print what was found.
 
     Raises:
@@ -55,7 +55,7 @@ def run(arguments: "Arguments") -> None:
         raise UserError(f"a run on {printable(diagnosis.source)} would fail:\n  {told}")
 
 
-def _trust(arguments: "Arguments") -> None:
+def _trust(arguments: "DataArguments") -> None:
     """Allow the own parts of the run; without one nothing is opened that names any."""
     from jaxtrain.inference.trust import trust, trust_pretrained
 
@@ -69,7 +69,7 @@ def _trust(arguments: "Arguments") -> None:
         trust_pretrained(arguments.overrides)
 
 
-def _check_clean_list(arguments: "Arguments", config: Config) -> None:
+def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
     """Refuse a list of the good images of slices: it would leave all others out."""
     from jaxtrain.data.sources import sliced_splits
 
@@ -82,7 +82,7 @@ def _check_clean_list(arguments: "Arguments", config: Config) -> None:
         )
 
 
-def _config(arguments: "Arguments") -> Config:
+def _config(arguments: "DataArguments") -> Config:
     """Return the config whose data are meant.
 
     Raises:

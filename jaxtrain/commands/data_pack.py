@@ -10,10 +10,10 @@ from jaxtrain.data.packed.writer import pack as pack_data
 from jaxtrain.errors import UserError
 
 if TYPE_CHECKING:
-    from jaxtrain.commands.data import Arguments
+    from jaxtrain.commands.data import DataArguments
 
 
-def prepare(arguments: "Arguments") -> None:
+def prepare(arguments: "DataArguments") -> None:
     """Prepare a TFDS set, and print where it lies.
 
     Raises:
@@ -30,7 +30,7 @@ def prepare(arguments: "Arguments") -> None:
     print(f"{arguments.prepare} is prepared in {path}")
 
 
-def pack(arguments: "Arguments") -> None:
+def pack(arguments: "DataArguments") -> None:
     """Pack a source, and print what was left out.
 
     Raises:
@@ -57,7 +57,7 @@ def pack(arguments: "Arguments") -> None:
             print(printable(f"left out of {split}: {name} is unreadable: {reason}"))
 
 
-def verify(arguments: "Arguments") -> None:
+def verify(arguments: "DataArguments") -> None:
     """Compare a packed folder with its digests.
 
     Raises:

@@ -8,14 +8,14 @@ from jaxtrain.config import ParallelConfig
 from jaxtrain.errors import UserError
 
 if TYPE_CHECKING:
-    from jaxtrain.commands.data import Arguments
+    from jaxtrain.commands.data import DataArguments
 
 OUT = Path("preview.png")
 # Batches that are shown, one in a row: some augmentations are drawn for each.
 NUM_STEPS = 4
 
 
-def run(arguments: "Arguments") -> None:
+def run(arguments: "DataArguments") -> None:
     """Draw the first training images of a recipe into a PNG file.
 
     Raises:

@@ -24,7 +24,7 @@ STEPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class EvaluateArguments:
     """Evaluate a trained model: metrics with intervals, calibration, robustness."""
 
     # Folder of a run; or, with --data.source and --out, what else `predict` takes.
@@ -65,7 +65,7 @@ class Arguments:
     )
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     """Evaluate, write the result, and print what a person wants to see of it.
 
     Raises:
@@ -137,7 +137,7 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
         ) from None
 
 
-def _check_of_model(arguments: Arguments) -> None:
+def _check_of_model(arguments: EvaluateArguments) -> None:
     """Check what a model without a run needs, or cannot have."""
     if arguments.data.source == DataConfig().source:
         raise UserError(
@@ -156,7 +156,7 @@ def _check_of_model(arguments: Arguments) -> None:
         )
 
 
-def _check_out(arguments: Arguments) -> Path:
+def _check_out(arguments: EvaluateArguments) -> Path:
     """Return the file to write: what it will hold may take hours.
 
     Raises:
@@ -190,7 +190,7 @@ def _probe(path: Path, what: str) -> None:
         ) from None
 
 
-def _attack(arguments: Arguments) -> "Attack | None":
+def _attack(arguments: EvaluateArguments) -> "Attack | None":
     """Return the attack that is asked for.
 
     Raises:

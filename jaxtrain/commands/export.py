@@ -18,7 +18,7 @@ Precision = Literal["fp32", "bf16", "fp16", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class ExportArguments:
     """Write a trained model as a file that other programs run."""
 
     # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
@@ -48,7 +48,7 @@ class Arguments:
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: ExportArguments, signals: StopSignals) -> None:
     """Export, check and print what the check has found.
 
     Raises:
@@ -86,7 +86,9 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     show_table(f"exported, {arguments.format}", rows)
 
 
-def _export(arguments: Arguments, model: "TrainedModel", batch: int | None) -> "Check":
+def _export(
+    arguments: ExportArguments, model: "TrainedModel", batch: int | None
+) -> "Check":
     from jaxtrain.export.export import export
     from jaxtrain.export.request import Request
 
@@ -106,7 +108,7 @@ def _export(arguments: Arguments, model: "TrainedModel", batch: int | None) -> "
 
 
 def _images(
-    arguments: Arguments, model: "TrainedModel", calibrate: bool
+    arguments: ExportArguments, model: "TrainedModel", calibrate: bool
 ) -> "tuple[np.ndarray, np.ndarray]":
     """Return images to check on, and to tell ranges of numbers if that is wanted."""
     from jaxtrain.config.recipe import is_run
@@ -136,7 +138,7 @@ def _prepared(model: "TrainedModel", pixels: "np.ndarray") -> "np.ndarray":
     return np.asarray(normalize(jnp.asarray(pixels), about.mean, about.std, np.float32))
 
 
-def _check_no_options(arguments: Arguments) -> None:
+def _check_no_options(arguments: ExportArguments) -> None:
     """Check that nothing is given that has no effect on safetensors.
 
     Raises:

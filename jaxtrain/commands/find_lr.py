@@ -17,7 +17,7 @@ LARGEST = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class FindLrArguments:
     """Find a learning rate: train a little while it rises, and see when it helps."""
 
     # The recipe: a Python file that defines get_config() -> Config.
@@ -38,7 +38,7 @@ class Arguments:
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     """Print the learning rate; write the losses and their picture.
 
     Raises:

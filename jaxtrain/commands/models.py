@@ -14,7 +14,7 @@ EXAMPLE = "resnet50"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class ModelsArguments:
     """List the models: parameters, FLOPs, memory, published results, weights."""
 
     # All that is known of this one; None: a line of each.
@@ -25,7 +25,7 @@ class Arguments:
     markdown: bool = False
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: ModelsArguments, signals: StopSignals) -> None:
     """Print the models.
 
     Raises:

@@ -18,7 +18,7 @@ EXAMPLE = "--data folder:photos --out configs/photos.py"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class NewArguments:
     """Write a recipe for your own images, after a look at them."""
 
     # The images: a folder with one folder for each class, or as data.source takes them,
@@ -37,7 +37,7 @@ class Arguments:
     data_dir: str | None = None
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: NewArguments, signals: StopSignals) -> None:
     """Look at the images, write the recipe, time some steps, and print all that.
 
     Raises:
@@ -135,12 +135,7 @@ def describe_time(expected: "Estimate | str") -> dict[str, str]:
 
 
 def next_commands(out: Path, own_parts: bool) -> list[str]:
-    """Return what to do with a recipe, a command a line.
-
-    Args:
-      out: The recipe.
-      own_parts: Whether it names parts of the user's own.
-    """
+    """Return what to do with a recipe, a command a line."""
     trust = " --trust" if own_parts else ""
     recipe, workdir = shlex.quote(str(out)), shlex.quote(f"runs/{out.stem}")
     commands = {

@@ -15,7 +15,7 @@ RESULT = "plan.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class PlanArguments:
     """Compile a run for GPUs that are not here: will it fit, how fast can it be."""
 
     # The recipe: a Python file that defines get_config() -> Config.
@@ -41,7 +41,7 @@ class Arguments:
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: PlanArguments, signals: StopSignals) -> None:
     """Plan, show it, and write `plan.json`.
 
     Raises:

@@ -13,9 +13,9 @@ from jaxtrain.errors import IncompleteError, UserError
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
-    from jaxtrain.data.image_files import Names
+    from jaxtrain.data.image_files import FileNames
     from jaxtrain.inference.model import TrainedModel
-    from jaxtrain.inference.predict import Layout, Predicted, Wanted
+    from jaxtrain.inference.predict import Predicted, TableLayout, Wanted
     from jaxtrain.inference.sinks import Sink
     from jaxtrain.inference.tables import Row
 
@@ -28,7 +28,7 @@ NUM_OUTPUTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class PredictArguments:
     """Classify your own images by a trained model: a table, features, explanations."""
 
     # Files, folders (with those below), patterns, or - for names on standard input.
@@ -58,7 +58,7 @@ class Arguments:
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: PredictArguments, signals: StopSignals) -> None:
     """Predict all images, or as many as the screen shows if nothing else is asked for.
 
     Raises:
@@ -81,7 +81,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     wanted = _wanted(arguments, model)
     predict.check(model, wanted)
     names = found if _all_wanted(arguments) else found.first(NUM_SHOWN)
-    layout = predict.Layout.of(model, wanted)
+    layout = predict.TableLayout.of(model, wanted)
     start, shown, unreadable = time.perf_counter(), [], 0
     program = predict.make_program(model, wanted)
     batches = predict.predict(model, program, names, arguments.batch_size)
@@ -103,7 +103,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
         )
 
 
-def _check(arguments: Arguments) -> None:
+def _check(arguments: PredictArguments) -> None:
     """Check what needs neither the model nor the images."""
     from jaxtrain.inference import tables
 
@@ -120,13 +120,13 @@ def _check(arguments: Arguments) -> None:
         )
 
 
-def _all_wanted(arguments: Arguments) -> bool:
-    """Tell whether images are of use beyond the rows that the screen shows."""
+def _all_wanted(arguments: PredictArguments) -> bool:
+    """Whether images are of use beyond the rows that the screen shows."""
     written = arguments.out, arguments.explain, arguments.features
     return arguments.strict or any(path is not None for path in written)
 
 
-def _wanted(arguments: Arguments, model: "TrainedModel") -> "Wanted":
+def _wanted(arguments: PredictArguments, model: "TrainedModel") -> "Wanted":
     from jaxtrain.inference import temperature
     from jaxtrain.inference.predict import Wanted
 
@@ -143,7 +143,10 @@ def _wanted(arguments: Arguments, model: "TrainedModel") -> "Wanted":
 
 @contextlib.contextmanager
 def _sinks(
-    arguments: Arguments, model: "TrainedModel", names: "Names", layout: "Layout"
+    arguments: PredictArguments,
+    model: "TrainedModel",
+    names: "FileNames",
+    layout: "TableLayout",
 ) -> "Iterator[list[Sink]]":
     """Open all that is to be written: all of it is there at the end, or nothing."""
     from jaxtrain.inference import predict, sinks
@@ -208,7 +211,7 @@ def _cells(row: "Row", classes: bool) -> tuple[str, ...]:
 
 
 def _tell(
-    arguments: Arguments, num: int, left: int, unreadable: int, seconds: float
+    arguments: PredictArguments, num: int, left: int, unreadable: int, seconds: float
 ) -> None:
     """Print what was written, what was left out, and how long it took."""
     written = arguments.out, arguments.features, arguments.explain

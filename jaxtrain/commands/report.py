@@ -16,7 +16,7 @@ COMPARISON = "comparison.html"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class ReportArguments:
     """Write a page on a run: results, curves, mistakes, config; or compare runs."""
 
     # Folder of the run, finished or not.
@@ -33,7 +33,7 @@ class Arguments:
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: ReportArguments, signals: StopSignals) -> None:
     """Write the page.
 
     Raises:

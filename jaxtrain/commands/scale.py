@@ -13,7 +13,7 @@ EXAMPLE = "--config configs/digits.py --devices 1,2,4,8"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class ScaleArguments:
     """Measure how the training step scales with the number of devices."""
 
     # The recipe: a Python file that defines get_config() -> Config.
@@ -40,7 +40,7 @@ class Arguments:
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: ScaleArguments, signals: StopSignals) -> None:
     """Measure, and write `scaling.json` and `scaling.png`.
 
     Raises:

@@ -17,7 +17,7 @@ NEEDED = ("starlette", "uvicorn", "python_multipart")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class ServeArguments:
     """Answer requests with the predictions of a trained model."""
 
     # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
@@ -49,7 +49,7 @@ class Arguments:
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: ServeArguments, signals: StopSignals) -> None:
     """Load the model, compile it for all sizes of batches, and serve until stopped.
 
     Raises:
@@ -61,7 +61,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
     from jaxtrain.serving.app import Service
-    from jaxtrain.serving.batcher import Limits
+    from jaxtrain.serving.batcher import BatcherLimits
     from jaxtrain.serving.connections import ConnectionLimits, most_connections
     from jaxtrain.serving.server import listen, serve
 
@@ -75,7 +75,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
                 "no classes to tell"
             )
-        limits = Limits(
+        limits = BatcherLimits(
             max_batch=arguments.max_batch,
             max_wait_seconds=arguments.max_wait_ms / 1000,
             max_waiting=arguments.max_waiting,
@@ -93,7 +93,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
         serve(model, service, socket)
 
 
-def _max_per_client(arguments: Arguments) -> int:
+def _max_per_client(arguments: ServeArguments) -> int:
     """Return how many connections a client may have.
 
     A request without its body holds a place: some are left to other clients.
@@ -101,7 +101,7 @@ def _max_per_client(arguments: Arguments) -> int:
     return arguments.max_per_client or max(1, arguments.max_waiting // 2)
 
 
-def _check(arguments: Arguments) -> None:
+def _check(arguments: ServeArguments) -> None:
     for name in NEEDED:
         if importlib.util.find_spec(name) is None:
             raise UserError(

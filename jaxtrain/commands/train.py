@@ -15,7 +15,7 @@ EXAMPLE = "--config configs/digits.py --optimizer.learning-rate 0.05"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class TrainArguments:
     """Train a model, or go on where the workdir stopped."""
 
     # The recipe: a Python file that defines get_config() -> Config.
@@ -45,7 +45,7 @@ class Arguments:
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
-def run(arguments: Arguments, signals: StopSignals) -> None:
+def run(arguments: TrainArguments, signals: StopSignals) -> None:
     """Start the devices and processes, and train.
 
     Raises:
@@ -93,7 +93,7 @@ def run(arguments: Arguments, signals: StopSignals) -> None:
     )
 
 
-def _check_rewind(arguments: Arguments) -> None:
+def _check_rewind(arguments: TrainArguments) -> None:
     """Raise UserError if the options on going back do not fit together."""
     if not 0 <= arguments.skip_steps <= MAX_COUNT:
         raise UserError(

@@ -21,7 +21,7 @@ MAX_SECONDS = 365 * 24 * 3600
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
-    """Tell whether a value is of the type of a field; True and False are no numbers."""
+    """Whether a value is of the type of a field; True and False are no numbers."""
     if get_origin(hint) in (Union, UnionType):
         return any(_is_of_type(value, member) for member in get_args(hint))
     if get_origin(hint) is Literal:

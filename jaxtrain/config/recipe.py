@@ -217,7 +217,7 @@ def _importing_beside(path: Path) -> Iterator[None]:
 
 
 def _is_in(module: ModuleType | None, folder: Path) -> bool:
-    """Tell whether a module is a file or a folder in `folder`."""
+    """Whether a module is a file or a folder in `folder`."""
     places = list(getattr(module, "__path__", [])) or [getattr(module, "__file__", "")]
     return any(Path(place).parent == folder for place in places if place)
 

@@ -49,10 +49,10 @@ def check(
     """Check that there are classes to tell apart, and that training has all of them.
 
     Args:
-      source: as messages call the set.
-      splits: which examples each has.
-      labels: the number of the class of each example; below 0: unknown.
-      class_names: by number.
+      source: Name of the set in messages.
+      splits: Numbers of the examples of each split.
+      labels: Class of each example; below 0 if it is unknown.
+      class_names: Names of the classes.
 
     Raises:
       UserError: there is one class only, there is nothing to train on, or another split

@@ -14,9 +14,9 @@ from jaxtrain.data import classes, labels
 from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.image_files import (
     OUTSIDE,
+    FileNames,
     Folder,
     ImageFileStore,
-    Names,
     digest,
     read_file,
     shown,
@@ -32,7 +32,7 @@ SEPARATORS = (",", ";", "\t")
 _NUMBER = re.compile(r"0|[1-9][0-9]*")
 
 
-class Row(NamedTuple):
+class CsvRow(NamedTuple):
     """A row: the place of the image below the folder of the table, its label, split."""
 
     line: int
@@ -78,7 +78,7 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     classes.check(source, splits, label, class_names)
     known = (b"%b\0%b\0%b" % (r.path, _bytes(r.label), _bytes(r.split)) for r in rows)
     facts = classes.facts(class_names, digest(known, sizes))
-    names = Names.join([row.path for row in rows])
+    names = FileNames.join([row.path for row in rows])
     return ImageFileStore(folder.root, names, label, facts), splits
 
 
@@ -97,7 +97,7 @@ class _Table:
         self._folder, self._problems = folder, problems
         self._allow_outside = allow_outside
 
-    def rows(self, text: str) -> Iterator[Row]:
+    def rows(self, text: str) -> Iterator[CsvRow]:
         """Yield the rows that can be used.
 
         Raises:
@@ -124,7 +124,7 @@ class _Table:
             where = f"line {reader.line_num}"
             self._problems.add(str(error), "the table ends there: mend it", where)
 
-    def _row(self, line: int, values: dict[str, str]) -> Row:
+    def _row(self, line: int, values: dict[str, str]) -> CsvRow:
         path, label = values["path"], values["label"].strip()
         if not path or not label:
             empty = "label" if path else "path"
@@ -142,7 +142,7 @@ class _Table:
         if split is None:
             known = ", ".join(dict.fromkeys(SPLITS.values()))
             raise UnusableError(f"there is no split {shown(text)!r}", f"give {known}")
-        return Row(line, place, label, split)
+        return CsvRow(line, place, label, split)
 
 
 def _separator(text: str) -> str:
@@ -166,7 +166,7 @@ def _check_header(source: str, header: list[str]) -> None:
         )
 
 
-def _size(folder: Folder, row: Row, problems: Problems) -> int:
+def _size(folder: Folder, row: CsvRow, problems: Problems) -> int:
     """Return the size of the file of a row; 0 if it is a problem."""
     try:
         return folder.size(row.path)
@@ -175,7 +175,7 @@ def _size(folder: Folder, row: Row, problems: Problems) -> int:
         return 0
 
 
-def _check_paths_differ(rows: list[Row], problems: Problems) -> None:
+def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:
     lines: dict[bytes, int] = {}
     for row in rows:
         first = lines.setdefault(row.path, row.line)

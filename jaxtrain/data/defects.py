@@ -11,7 +11,7 @@ NUM_NAMED = 5
 
 
 def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
-    """Tell whether a run ends for so many unreadable images of a split.
+    """Whether a run ends for so many unreadable images of a split.
 
     The fraction is rounded up: one file may be damaged in a small split, too. But one
     has to be left.
@@ -23,9 +23,9 @@ class Defects:
     """The unreadable images of a split.
 
     Args:
-      split: its name.
-      num_examples: of the split.
-      max_fraction: of them, rounded up, may be unreadable.
+      split: Name of the split.
+      num_examples: Number of its examples.
+      max_fraction: Fraction of them, rounded up, that may be unreadable.
     """
 
     def __init__(self, split: str, num_examples: int, max_fraction: float):

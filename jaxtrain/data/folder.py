@@ -7,11 +7,11 @@ import numpy as np
 from jaxtrain.config import DataConfig
 from jaxtrain.data import classes, formats
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.folder_scan import Classes, FolderScan, Found
+from jaxtrain.data.folder_scan import Classes, FolderScan, ScannedFile
 from jaxtrain.data.image_files import (
+    FileNames,
     Folder,
     ImageFileStore,
-    Names,
     digest,
     listed,
     shown,
@@ -52,7 +52,7 @@ def open_folder(name: str, config: DataConfig) -> Opened:
     folders = sorted({c for of in found.values() for c, files in of.items() if files})
     _check_more_than_one(folders, places["train"], scan, source, name)
     numbers = {class_folder: i for i, class_folder in enumerate(folders)}
-    files: list[Found] = []
+    files: list[ScannedFile] = []
     labels: list[np.ndarray] = []
     splits = {}
     for split, of_split in found.items():
@@ -68,7 +68,7 @@ def open_folder(name: str, config: DataConfig) -> Opened:
     classes.check(source, splits, label, class_names)
     whole = digest((f.name for f in files), (f.size for f in files))
     facts = {**classes.facts(class_names, whole), "mixed": True}
-    names = Names.join([file.name for file in files])
+    names = FileNames.join([file.name for file in files])
     return ImageFileStore(folder.root, names, label, facts, scan.remarks()), splits
 
 

@@ -14,7 +14,7 @@ from jaxtrain.data.stores import Remark
 LEFT_BEHIND = (b"__macosx", b"@eadir", b"lost+found")
 
 
-class Found(NamedTuple):
+class ScannedFile(NamedTuple):
     """An image file: its place in the folder, and its size in bytes."""
 
     name: bytes
@@ -22,18 +22,12 @@ class Found(NamedTuple):
 
 
 # The files of each class, by the name of its folder.
-Classes = dict[bytes, list[Found]]
+Classes = dict[bytes, list[ScannedFile]]
 Entries = list["os.DirEntry[bytes]"]
 
 
 class FolderScan:
-    """Lists folders and images; what it cannot use it hands to `problems`.
-
-    Args:
-      folder: that all lies in.
-      include: which images are kept.
-      problems: takes what cannot be used.
-    """
+    """Lists folders and images; what it cannot use it hands to `problems`."""
 
     def __init__(self, folder: Folder, include: Include, problems: Problems):
         self._folder, self._include, self._problems = folder, include, problems
@@ -74,7 +68,7 @@ class FolderScan:
         return [name for name in self._nested if name.startswith(start)]
 
     def remarks(self) -> tuple[Remark, ...]:
-        """Tell what was passed over, and which images lie deeper than usual."""
+        """Return remarks on ignored files, and on images deeper than usual."""
         found = []
         strays = [name for name in self.ignored if formats.is_image(name)]
         counts = formats.count_endings(
@@ -107,14 +101,14 @@ class FolderScan:
         return max(names.values()) > 1
 
     def _collect(
-        self, place: bytes, files: list[Found], above: tuple[tuple[int, int], ...]
+        self, place: bytes, files: list[ScannedFile], above: tuple[tuple[int, int], ...]
     ) -> None:
         """Add the images at a place, and in the folders below, to those of a class.
 
         Args:
-          place: a folder.
-          files: of its class, to which are added.
-          above: identities of the folders that it lies in, up to that of its class.
+          place: Path of a folder.
+          files: Files of its class, which are added to.
+          above: Identities of the folders above it, up to that of its class.
         """
         identity = self._folder.identity(place)
         if identity in above:
@@ -131,7 +125,7 @@ class FolderScan:
                 self.ignored.append(name)
             elif self._include.keeps(name):
                 try:
-                    files.append(Found(name, self._folder.size(name, entry)))
+                    files.append(ScannedFile(name, self._folder.size(name, entry)))
                 except UnusableError as error:
                     self._problems.take(error)
         if above and len(files) > before:

@@ -44,20 +44,20 @@ def listed(names: Iterable[bytes | str]) -> str:
 
 
 @dataclass(frozen=True)
-class Names:
+class FileNames:
     """Many names in one piece of memory, which is pickled as fast as it is copied."""
 
     text: bytes
     ends: np.ndarray
 
     @classmethod
-    def join(cls, names: list[bytes]) -> "Names":
+    def join(cls, names: list[bytes]) -> "FileNames":
         return cls(b"".join(names), np.cumsum([len(n) for n in names], dtype=np.int64))
 
-    def first(self, num: int) -> "Names":
+    def first(self, num: int) -> "FileNames":
         """Return the first names, at most so many."""
         ends = self.ends[:num]
-        return Names(self.text[: ends[-1] if len(ends) else 0], ends)
+        return FileNames(self.text[: ends[-1] if len(ends) else 0], ends)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -76,7 +76,7 @@ class ImageFileStore:
     """
 
     root: str
-    names: Names
+    names: FileNames
     labels: np.ndarray
     facts: Mapping[str, Any]
     remarks: tuple[Remark, ...] = ()

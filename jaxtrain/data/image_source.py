@@ -64,12 +64,12 @@ class ImageSource:
 
     @property
     def has_files(self) -> bool:
-        """Tell whether images are files, which are decoded when they are read."""
+        """Whether images are files, which are decoded when they are read."""
         return isinstance(self.store.read(self.indices[:1])[0][0], StoredFile)
 
     @property
     def in_memory(self) -> bool:
-        """Tell whether images lie there as they are read."""
+        """Whether images are stored as they are read."""
         same = self.store.image_shape == self.image_shape
         return same and getattr(self.store, "in_memory", False)
 

@@ -184,10 +184,10 @@ def random_window(
     within these aspects.
 
     Args:
-      height: of the image, in pixels.
-      width: of the image, in pixels.
-      seed: numbers, 0 or more; the window is a function of them and of the shape.
-      window: the ranges.
+      height: Image height in pixels.
+      width: Image width in pixels.
+      seed: Numbers, 0 or more; the window is a function of them and of the shape.
+      window: Ranges of area and aspect.
 
     Returns:
       Left, top, right and bottom.

@@ -13,9 +13,6 @@ class Include:
     The list has a name a line, or names that NUL bytes separate, as those with a line
     break in them need.
 
-    Args:
-      config: names the list, or none.
-
     Raises:
       UserError: it cannot be read, or names nothing.
     """
@@ -37,7 +34,7 @@ class Include:
             raise UserError(f"data.include = {path!r} names no file")
 
     def keeps(self, name: bytes) -> bool:
-        """Tell whether a file is kept; `name` is its place in the set."""
+        """Whether a file is kept; `name` is its place in the set."""
         if self._path is None:
             return True
         kept = name in self._names

@@ -13,10 +13,6 @@ MOST_CLASSES = 20
 def check_are_classes(source: str, labels: Sequence[str]) -> None:
     """Refuse labels that look like numbers to predict: many, and not all of them whole.
 
-    Args:
-      source: as messages call the set.
-      labels: of the examples, in words.
-
     Raises:
       UserError: they are no classes.
     """

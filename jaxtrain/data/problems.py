@@ -30,11 +30,7 @@ class _Alike:
 
 
 class Problems:
-    """Collects problems, so that a user learns of all of them at once.
-
-    Args:
-      source: as messages call the set.
-    """
+    """Collects problems, so that a user learns of all of them at once."""
 
     def __init__(self, source: str):
         self._source = source

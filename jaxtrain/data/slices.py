@@ -22,11 +22,6 @@ def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
     (https://www.tensorflow.org/datasets/splits): train, train[:90%], train[-100:],
     train[1000:2000]+test, train[:3shard], all.
 
-    Args:
-      text: as the user wrote it.
-      splits: all there are.
-      source: as messages call the set.
-
     Raises:
       UserError: the text cannot be read, or names no example.
     """

@@ -194,7 +194,7 @@ def load_splits(
 
 
 def _fits_on_device(config: DataConfig, store: Store) -> bool:
-    """Tell whether the step makes the model's images of the stored ones.
+    """Whether the step makes the model's images of the stored ones.
 
     It cuts random windows of images that have one size; else the host cuts, and the
     step only resizes.

@@ -100,7 +100,7 @@ def _end_with_parent() -> None:
 
 
 def _makes_segment(frame: FrameType | None) -> bool:
-    """Tell whether a thread is making a segment of shared memory."""
+    """Whether a thread is making a segment of shared memory."""
     while frame is not None and frame.f_code is not SharedMemory.__init__.__code__:
         frame = frame.f_back
     return frame is not None

@@ -18,7 +18,7 @@ from jaxtrain.evaluation import (
 from jaxtrain.evaluation.asked import Asked, check
 from jaxtrain.evaluation.attacks import Attack
 from jaxtrain.evaluation.corruptions.corrupt import Corruption
-from jaxtrain.evaluation.passes import Found, Pass
+from jaxtrain.evaluation.passes import Pass, PassResult
 from jaxtrain.evaluation.subject import Opened, open_other, open_subject
 from jaxtrain.evaluation.temperature import Temperature
 from jaxtrain.evaluation.wrapped import Corrupted, Unlabelled
@@ -84,7 +84,7 @@ def evaluate(
 
 
 def _describe(
-    opened: Opened, data: DataConfig, asked: Asked, found: Found
+    opened: Opened, data: DataConfig, asked: Asked, found: PassResult
 ) -> dict[str, Any]:
     """Return all keys; None stands for what was not asked for, or has no meaning."""
     subject = opened.subject
@@ -149,7 +149,7 @@ def _fit(model: TrainedModel, config: Config, asked: Asked) -> Temperature:
 
 
 def _outliers(
-    main: Pass, found: Found, other: Unlabelled, asked: Asked
+    main: Pass, found: PassResult, other: Unlabelled, asked: Asked
 ) -> dict[str, Any]:
     """Return how well scores tell the split from images of something else."""
     name = f"--ood {asked.ood}"
@@ -163,7 +163,7 @@ def _outliers(
 
 
 def _attacked(
-    opened: Opened, asked: Asked, attack: Attack, found: Found
+    opened: Opened, asked: Asked, attack: Attack, found: PassResult
 ) -> dict[str, Any]:
     subject = opened.subject
     one = Pass(
@@ -184,7 +184,7 @@ def _attacked(
 
 
 def _corrupted(
-    opened: Opened, asked: Asked, found: Found, tell: Callable[[str], None]
+    opened: Opened, asked: Asked, found: PassResult, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     subject, source = opened.subject, opened.source
     one = Pass(subject, asked.view)

@@ -33,7 +33,7 @@ from jaxtrain.training.evaluate import eval_batch_size
 Keep = Callable[[jax.Array, Any, jax.Array], dict[str, jax.Array]]
 
 
-class Found(NamedTuple):
+class PassResult(NamedTuple):
     """What a pass has found.
 
     Attributes:
@@ -98,13 +98,13 @@ class Pass:
     num_resamples: int = 0
     _compiled: dict[str, Any] = field(default_factory=dict, init=False)
 
-    def __call__(self, source: Source, name: str, number: float = 1.0) -> Found:
+    def __call__(self, source: Source, name: str, number: float = 1.0) -> PassResult:
         """Go over a split.
 
         Args:
-          source: the split.
-          name: what messages call it.
-          number: what `keep` gets.
+          source: Examples of the split.
+          name: Name of the split in messages.
+          number: Number that `keep` gets.
 
         Raises:
           UserError: more of its images than the config allows cannot be read.
@@ -122,7 +122,7 @@ class Pass:
         if self.num_resamples:
             intervals = resampling.intervals(task, resampled, sums)
         numbers = np.concatenate(index)
-        return Found(
+        return PassResult(
             task.values(sums),
             intervals,
             jax.tree.map(lambda *parts: np.concatenate(parts), *kept),

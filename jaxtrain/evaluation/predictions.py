@@ -19,10 +19,6 @@ from jaxtrain.tasks.classification import Classification
 def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     """Return the probabilities that the best checkpoint of a run gives each class.
 
-    Args:
-      config: of the run.
-      workdir: its folder.
-
     Returns:
       Split -> probabilities of its examples, float32 (n, classes), in their order; NaN
       where an image cannot be read.

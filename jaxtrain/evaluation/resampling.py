@@ -31,9 +31,9 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
     """Return how often each resample has each example, int32 (num, B).
 
     Args:
-      root: of the seed.
-      index: numbers of the examples, (B,).
-      num: of resamples.
+      root: Root key of the seed.
+      index: Numbers of the examples, (B,).
+      num: Number of resamples.
     """
     stream = keys.stream(root, keys.RESAMPLE)
 

@@ -104,8 +104,8 @@ def corruption_errors(
     the baseline makes no error.
 
     Args:
-      errors: at each severity.
-      baseline: their means.
+      errors: Errors at each severity, by corruption.
+      baseline: Mean errors of the baseline, by corruption.
     """
     relative: dict[str, float | None] = {
         name: float(np.mean(found)) / baseline[name] if baseline[name] else None

@@ -18,9 +18,9 @@ def scores(
     distance of the probabilities to it (Brier 1950), in 0..2.
 
     Args:
-      logits: (B, classes).
-      labels: (B,).
-      temperature: by which the logits are divided.
+      logits: Logits, (B, classes).
+      labels: True classes, (B,).
+      temperature: Divisor of the logits.
     """
     logs = jax.nn.log_softmax(widen(logits) / temperature, axis=-1)
     probabilities = jnp.exp(logs)

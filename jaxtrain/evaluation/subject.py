@@ -55,12 +55,12 @@ def open_subject(
     """Open a split, and check that the model fits it.
 
     Args:
-      model: that is evaluated.
-      config: of its run.
-      data: the images.
-      split: one of `SPLITS`.
-      tta: the views that are averaged.
-      on_host: let the host give images their size, where the device would.
+      model: Model to evaluate.
+      config: Config of its run.
+      data: Config of the images.
+      split: One of `SPLITS`.
+      tta: Views whose outputs are averaged.
+      on_host: Whether images are resized on the host instead of the device.
 
     Raises:
       UserError: there is no such split, or it is of other images or classes.

@@ -57,8 +57,8 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
     where these lead out of it.
 
     Args:
-      logits: (N, classes).
-      labels: (N,).
+      logits: Logits, (N, classes).
+      labels: True classes, (N,).
     """
     low, high = BOUNDS
     beta = 1.0

@@ -32,9 +32,9 @@ def five_crop(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Arr
     """Average over the four corners and the centre, as torchvision's FiveCrop.
 
     Args:
-      apply: the model.
-      pixels: larger than what the model takes.
-      size: height and width that it takes.
+      apply: Function of the model.
+      pixels: Images larger than the model takes.
+      size: Height and width that it takes.
     """
     return _mean(apply, crops(pixels, size))
 

@@ -17,7 +17,7 @@ HALF = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class ExportedProgram:
     """A model as a function.
 
     Attributes:
@@ -55,7 +55,7 @@ def make_program(
     *,
     preprocessing: bool,
     round_kernels: bool = False,
-) -> Program:
+) -> ExportedProgram:
     """Return the function to export.
 
     Args:
@@ -85,7 +85,7 @@ def make_program(
         kernel = round_kernels and x.ndim > 1 and half is not None
         return np.asarray(x).astype(half if kernel else np.float32)
 
-    return Program(
+    return ExportedProgram(
         apply,
         jax.tree.map(stored, model.params),
         jax.tree.map(stored, model.model_state),

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxtrain.export.program import Precision, Program, make_program
+from jaxtrain.export.program import ExportedProgram, Precision, make_program
 from jaxtrain.inference.model import TrainedModel
 
 Format = Literal["onnx", "stablehlo", "saved"]
@@ -38,7 +38,7 @@ class Request:
         """Whether the outputs are classes, of which the likeliest counts."""
         return self.model.class_names is not None
 
-    def program(self, *, round_kernels: bool = False) -> Program:
+    def program(self, *, round_kernels: bool = False) -> ExportedProgram:
         """Return the function that the file holds (see `make_program`)."""
         return make_program(
             self.model,

@@ -22,7 +22,7 @@ from jaxtrain.inference.trained import Trained, ours
 from jaxtrain.json_files import typed
 from jaxtrain.models.weights import files, sources
 from jaxtrain.models.weights.names import OWN
-from jaxtrain.models.weights.sources import Source
+from jaxtrain.models.weights.sources import WeightsSource
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.records.workdir import write_digested
 
@@ -106,7 +106,7 @@ def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
     return found
 
 
-def _timm(about: Description) -> Source | None:
+def _timm(about: Description) -> WeightsSource | None:
     """Return timm's model that computes what this one does, if there is one."""
     return sources.find("timm", about.model, about.image_shape)
 

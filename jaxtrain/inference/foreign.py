@@ -30,9 +30,9 @@ def open_folder(
     """Open a folder in timm's form, whose config.json was read already.
 
     Args:
-      folder: with it.
-      config: what it holds.
-      weights: files of the weights; the first that is there is taken.
+      folder: Folder with config.json.
+      config: Contents of config.json.
+      weights: Names of weight files; the first that exists is read.
 
     Raises:
       UserError: it is of a model that is not known, or not whole.
@@ -91,7 +91,7 @@ def open_file(path: Path, wanted: ModelConfig | None) -> Trained:
 
 @functools.cache
 def _warn(path: Path, taken: str, others: tuple[str, ...]) -> None:
-    """Tell once that names and shapes of arrays leave other architectures open."""
+    """Warn once that names and shapes of arrays fit other architectures, too."""
     tell(
         f"warning: {path} is taken for {taken}; arrays of the same names and shapes "
         f"have {', '.join(others)}, which compute something else. A name of the file "

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from jaxtrain.data.formats import is_image, readable_endings
-from jaxtrain.data.image_files import Names, shown
+from jaxtrain.data.image_files import FileNames, shown
 from jaxtrain.errors import UserError
 
 # Stands for the names that standard input has.
 STDIN = "-"
 
 
-def find(words: Sequence[str], stdin: BinaryIO | None = None) -> Names:
+def find(words: Sequence[str], stdin: BinaryIO | None = None) -> FileNames:
     """Return the names of image files, in the order of the words, sorted within each.
 
     Args:
@@ -39,7 +39,7 @@ def find(words: Sequence[str], stdin: BinaryIO | None = None) -> Names:
     for word in words:
         found += _of_stdin(stdin) if word == STDIN else _of_word(word)
     _check_distinct(found)
-    return Names.join(found)
+    return FileNames.join(found)
 
 
 def _of_stdin(stdin: BinaryIO | None) -> list[bytes]:
@@ -115,7 +115,7 @@ def _check_distinct(names: Sequence[bytes]) -> None:
             raise UserError(f"{shown(name)} is given twice{also}: give it once")
 
 
-def common_folder(names: Names) -> bytes:
+def common_folder(names: FileNames) -> bytes:
     """Return the folder that all files lie in, or below."""
     common = os.path.dirname(os.path.abspath(names[0]))
     for i in range(1, len(names)):

@@ -58,12 +58,12 @@ def maps(
     May be traced.
 
     Args:
-      model: that is explained.
-      last: place of the piece whose activations are weighed (`last_piece`).
-      params: of the model.
-      model_state: of the model.
-      images: normalised (B, H, W, C).
-      classes: (B,).
+      model: Model to explain.
+      last: Place of the piece whose activations are weighed (`last_piece`).
+      params: Parameters of the model.
+      model_state: State of the model.
+      images: Normalised images, (B, H, W, C).
+      classes: Class to explain for each image, (B,).
     """
 
     def apply(x: Any, part: slice) -> Any:

@@ -39,9 +39,6 @@ class Mistaken(NamedTuple):
 def check_is_model(text: str) -> None:
     """Check that what was given may be a run, a model or a file of weights.
 
-    Args:
-      text: A path, or hf:OWNER/REPO.
-
     Raises:
       UserError: Nothing is there, or something else.
     """

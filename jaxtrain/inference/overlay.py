@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import colormaps
 from PIL import Image, ImageDraw
 
-from jaxtrain.data.image_files import Names
+from jaxtrain.data.image_files import FileNames
 from jaxtrain.inference.found import common_folder
 from jaxtrain.pages.font import fitted, font
 
@@ -21,14 +21,9 @@ CAPTION_HEIGHT, CAPTION_SIZE, CAPTION_MARGIN = 24, 14, 4
 
 
 class Overlays:
-    """Pictures in a folder: each lies as its image lies below what all have in common.
+    """Pictures in a folder, at the places of their images below the common folder."""
 
-    Args:
-      folder: for the pictures.
-      names: of all images.
-    """
-
-    def __init__(self, folder: Path, names: Names):
+    def __init__(self, folder: Path, names: FileNames):
         self._folder, self._names = os.fsencode(folder), names
         self._common = common_folder(names)
 

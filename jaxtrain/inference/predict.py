@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.data.files import MODES
-from jaxtrain.data.image_files import Names
+from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import UserError
 from jaxtrain.inference import gradcam, stream
 from jaxtrain.inference.model import TrainedModel
@@ -81,7 +81,7 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
 
 
 def predict(
-    model: TrainedModel, program: Any, names: Names, batch_size: int
+    model: TrainedModel, program: Any, names: FileNames, batch_size: int
 ) -> Generator[Predicted, None, None]:
     """Yield what a model finds in image files, batch by batch, in their order.
 
@@ -89,10 +89,10 @@ def predict(
     before. No more than a few batches are in memory.
 
     Args:
-      model: that finds it.
-      program: of `make_program`.
-      names: of the files.
-      batch_size: images that the device gets at once.
+      model: Model that predicts.
+      program: What `make_program` returned.
+      names: Names of the files.
+      batch_size: Number of images in a batch on the device.
     """
     # Beyond the images there is nothing to go through.
     batch_size = min(batch_size, len(names))
@@ -164,7 +164,7 @@ def num_features(model: TrainedModel) -> int:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """The columns of the table, named as timm's inference script names them.
 
     Attributes:
@@ -178,7 +178,7 @@ class Layout:
     num_outputs: int
 
     @classmethod
-    def of(cls, model: TrainedModel, wanted: Wanted) -> "Layout":
+    def of(cls, model: TrainedModel, wanted: Wanted) -> "TableLayout":
         return cls(model.class_names, wanted.topk, model.description.num_outputs)
 
     @functools.cached_property
@@ -196,7 +196,7 @@ class Layout:
     def _endings(self) -> list[str]:
         return [""] if self.topk == 1 else [f"_{i}" for i in range(self.topk)]
 
-    def rows(self, names: Names, batch: Predicted) -> Iterator[Row]:
+    def rows(self, names: FileNames, batch: Predicted) -> Iterator[Row]:
         """Yield the rows of a batch; of an image that cannot be read, None and why."""
         for i, error in enumerate(batch.errors):
             name = names[batch.start + i].decode("utf-8", "backslashreplace")

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.data.image_files import Names
+from jaxtrain.data.image_files import FileNames
 from jaxtrain.inference.feature_file import FeatureFile
 from jaxtrain.inference.overlay import Overlays
-from jaxtrain.inference.predict import Layout, Predicted
+from jaxtrain.inference.predict import Predicted, TableLayout
 from jaxtrain.inference.tables import open_table
 from jaxtrain.records.whole import reported, whole
 
@@ -23,7 +23,7 @@ Sink = Callable[[Predicted], None]
 
 @contextlib.contextmanager
 def table(
-    path: Path, names: Names, layout: Layout, renames: ExitStack
+    path: Path, names: FileNames, layout: TableLayout, renames: ExitStack
 ) -> Iterator[Sink]:
     """Write rows into the file of `--out`."""
 
@@ -53,7 +53,7 @@ def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[S
 
 @contextlib.contextmanager
 def overlays(
-    path: Path, names: Names, class_names: Sequence[str], renames: ExitStack
+    path: Path, names: FileNames, class_names: Sequence[str], renames: ExitStack
 ) -> Iterator[Sink]:
     """Write pictures into the folder of `--explain`, with class and probability."""
     partial = renames.enter_context(whole("--explain", path, folder=True))

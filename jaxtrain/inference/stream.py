@@ -38,14 +38,7 @@ class Loaded(NamedTuple):
 def load(
     get: Callable[[int], AnyImage], num: int, about: Description, batch_size: int
 ) -> Generator[Loaded, None, None]:
-    """Yield batches of images, in order; the last one may be smaller.
-
-    Args:
-      get: returns an image by its place.
-      num: of images.
-      about: the model that they are for.
-      batch_size: images in a batch.
-    """
+    """Yield batches of images, in order; the last one may be smaller."""
     units = -(-batch_size // UNIT)
     last = -(-num // batch_size)
     read = functools.partial(_read, get, num, about, batch_size, units)

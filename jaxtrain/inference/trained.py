@@ -13,7 +13,7 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.models.weights.compare import Differences, Shapes, compare
 from jaxtrain.models.weights.identify import shape_there
-from jaxtrain.models.weights.names import OWN, Names, OwnNames
+from jaxtrain.models.weights.names import OWN, ArrayNames, OwnNames
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Trained:
     shapes: Shapes
     digest: Callable[[], str]
     read: Callable[[], Mapping[str, np.ndarray]]
-    names: Names | OwnNames = OWN
+    names: ArrayNames | OwnNames = OWN
     origin: dict[str, Any] | None = None
 
     def take(self, stored: Mapping[str, np.ndarray], path: str) -> np.ndarray:

@@ -52,8 +52,8 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     integer is a number; true and false are not.
 
     Args:
-      value: As `json.loads` returns it.
-      kind: The type.
+      value: Value that `json.loads` returned.
+      kind: Type of the result.
       where: Where the value was read, for messages.
 
     Raises:

@@ -97,13 +97,13 @@ class Model(nnx.Module):
         `outputs` of a `WithAuxiliary` if the model has auxiliary heads.
 
         Args:
-          x: images, or what comes out of the piece before `part`.
-          key: for all that is random in training, such as dropout. Each piece draws
+          x: Images, or what the piece before `part` returned.
+          key: Key of all that is random in training, such as dropout. Each piece draws
             from a key of its own, made from this and the piece's place in the model: so
             it draws the same whatever the others draw, and wherever the model is cut.
-          part: consecutive pieces.
-          remat: what a backward pass computes again (see `jaxtrain.models.remat`).
-          tied: whether it computes gradients piece by piece (there, too).
+          part: Slice of consecutive pieces.
+          remat: What a backward pass recomputes (see `jaxtrain.models.remat`).
+          tied: Whether gradients are computed piece by piece (see there).
         """
         whole = join(
             remat,

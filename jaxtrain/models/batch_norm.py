@@ -150,12 +150,12 @@ def normalize(
     pass over what the forward pass has stored already (`benchmarks/batch_norm.py`).
 
     Args:
-      relu: whether to make what is below 0 in the result 0.
-      x: (groups, examples, ..., channels).
-      mean: (groups, 1, ..., 1, channels).
+      relu: Whether a ReLU follows.
+      x: Input, (groups, examples, ..., channels).
+      mean: Means, (groups, 1, ..., 1, channels).
       inverse_std: 1 / standard deviation, shaped as the mean.
-      scale: (channels,).
-      bias: (channels,).
+      scale: Scale of each channel, (channels,).
+      bias: Bias of each channel, (channels,).
     """
     y = _apply(x, mean, inverse_std, scale, bias)
     return nnx.relu(y) if relu else y

@@ -26,13 +26,13 @@ class ConvNorm(nnx.Module):
         """Make the layers.
 
         Args:
-          in_channels: of the input.
-          channels: of the output.
-          size: rows and columns of the kernel.
-          layers: makes them.
-          activation: of the result; None: there is none.
-          split: how the `model` axis splits the convolution.
-          **options: of the convolution (see `Layers.conv`).
+          in_channels: Number of input channels.
+          channels: Number of output channels.
+          size: Rows and columns of the kernel.
+          layers: Factory of the layers.
+          activation: Activation of the result; None applies none.
+          split: How the `model` axis splits the convolution.
+          **options: Options of the convolution (see `Layers.conv`).
         """
         self.conv = layers.conv(
             in_channels, channels, size, bias=False, split=split, **options

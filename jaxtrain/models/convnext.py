@@ -38,7 +38,7 @@ def _multiply(layer: LayerScale, x: jax.Array) -> jax.Array:
     return x * layer.scale[...].astype(x.dtype)
 
 
-class Block(nnx.Module):
+class ConvNeXtBlock(nnx.Module):
     """A depthwise 7x7 convolution, and two dense layers for each pixel.
 
     The `model` axis splits the channels between the dense layers, and those of the
@@ -127,9 +127,11 @@ class ConvNeXt(Model):
                 name = f"stage{stage + 1}_downsample"
                 self.add_piece(Downsample.__call__, **{name: down})
             for index in range(depth):
-                block = Block(channels, drop_path_rate=next(rates), layers=layers)
+                block = ConvNeXtBlock(
+                    channels, drop_path_rate=next(rates), layers=layers
+                )
                 name = f"stage{stage + 1}_block{index + 1}"
-                self.add_piece(Block.__call__, **{name: block})
+                self.add_piece(ConvNeXtBlock.__call__, **{name: block})
             features = channels
         head = Head(features, num_outputs, dropout, layers=layers, init=normal_init)
         self.add_piece(_head, head_norm=layers.layer_norm(features), head=head)

@@ -55,7 +55,7 @@ def copied_paths(model: nnx.Module) -> frozenset[str]:
 
 
 def use_copies(model: nnx.Module, mesh: Mesh) -> None:
-    """Tell the layers of a model that their parameters are copies on `mesh`."""
+    """Make the layers of a model take their parameters as copies on `mesh`."""
     for _, layer in nnx.iter_modules(model):
         if isinstance(layer, Copied):
             layer.mesh = mesh

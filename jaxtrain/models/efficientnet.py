@@ -17,7 +17,7 @@ from jaxtrain.models.inverted_net import (
     Stem,
     with_norms,
 )
-from jaxtrain.models.inverted_residual import Squeeze, Stage, round_channels
+from jaxtrain.models.inverted_residual import InvertedStage, Squeeze, round_channels
 from jaxtrain.models.layers import Layers
 
 # A quarter of the channels that the block gets.
@@ -65,13 +65,13 @@ class EfficientNet(InvertedNet):
         self.add_piece(mean_head, head=head)
 
 
-def _stages(depth: float) -> tuple[Stage, ...]:
+def _stages(depth: float) -> tuple[InvertedStage, ...]:
     """Return the stages of B0, table 1 of the paper, with `depth` times the blocks."""
 
     def stage(
         channels: int, blocks: int, stride: int, size: int, expansion: float = 6
-    ) -> Stage:
-        return Stage(
+    ) -> InvertedStage:
+        return InvertedStage(
             channels=channels,
             expansions=(expansion,) * math.ceil(depth * blocks),
             stride=stride,

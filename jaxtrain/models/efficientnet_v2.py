@@ -13,12 +13,14 @@ from jaxtrain.models.inverted_net import (
     Stem,
     with_norms,
 )
-from jaxtrain.models.inverted_residual import Stage, round_channels
+from jaxtrain.models.inverted_residual import InvertedStage, round_channels
 from jaxtrain.models.layers import Layers
 
 
-def _fused(channels: int, depth: int, stride: int, expansion: float = 4) -> Stage:
-    return Stage(
+def _fused(
+    channels: int, depth: int, stride: int, expansion: float = 4
+) -> InvertedStage:
+    return InvertedStage(
         channels=channels,
         expansions=(expansion,) * depth,
         stride=stride,
@@ -27,8 +29,10 @@ def _fused(channels: int, depth: int, stride: int, expansion: float = 4) -> Stag
     )
 
 
-def _stage(channels: int, depth: int, stride: int, expansion: float = 6) -> Stage:
-    return Stage(
+def _stage(
+    channels: int, depth: int, stride: int, expansion: float = 6
+) -> InvertedStage:
+    return InvertedStage(
         channels=channels,
         expansions=(expansion,) * depth,
         stride=stride,

@@ -24,7 +24,7 @@ from jaxtrain.models.pools import adaptive_average_pool, average_pool, max_pool_
 normal = nnx.initializers.normal(0.1)
 
 
-class Conv(NamedTuple):
+class ConvSpec(NamedTuple):
     """A convolution of a block. With a stride it has no padding."""
 
     channels: int
@@ -33,7 +33,7 @@ class Conv(NamedTuple):
 
 
 # A chain of convolutions; several at its end take the same input, side by side.
-Chain = tuple[Conv | tuple[Conv, Conv], ...]
+Chain = tuple[ConvSpec | tuple[ConvSpec, ConvSpec], ...]
 # The chains of a block, by the names of its branches. The one of this name starts with
 # a mean pool; where there is none, a max pool is a branch of its own.
 Branches = Mapping[str, Chain]
@@ -42,47 +42,47 @@ POOL = "branch_pool"
 
 def _block_a(pool: int) -> Branches:
     return {
-        "branch1x1": (Conv(64, 1),),
-        "branch5x5": (Conv(48, 1), Conv(64, 5)),
-        "branch3x3dbl": (Conv(64, 1), Conv(96, 3), Conv(96, 3)),
-        POOL: (Conv(pool, 1),),
+        "branch1x1": (ConvSpec(64, 1),),
+        "branch5x5": (ConvSpec(48, 1), ConvSpec(64, 5)),
+        "branch3x3dbl": (ConvSpec(64, 1), ConvSpec(96, 3), ConvSpec(96, 3)),
+        POOL: (ConvSpec(pool, 1),),
     }
 
 
 def _block_c(channels: int) -> Branches:
     c, row, column = channels, (1, 7), (7, 1)
     return {
-        "branch1x1": (Conv(192, 1),),
-        "branch7x7": (Conv(c, 1), Conv(c, row), Conv(192, column)),
+        "branch1x1": (ConvSpec(192, 1),),
+        "branch7x7": (ConvSpec(c, 1), ConvSpec(c, row), ConvSpec(192, column)),
         "branch7x7dbl": (
-            *(Conv(c, 1), Conv(c, column), Conv(c, row)),
-            *(Conv(c, column), Conv(192, row)),
+            *(ConvSpec(c, 1), ConvSpec(c, column), ConvSpec(c, row)),
+            *(ConvSpec(c, column), ConvSpec(192, row)),
         ),
-        POOL: (Conv(192, 1),),
+        POOL: (ConvSpec(192, 1),),
     }
 
 
 BLOCK_B: Branches = {
-    "branch3x3": (Conv(384, 3, 2),),
-    "branch3x3dbl": (Conv(64, 1), Conv(96, 3), Conv(96, 3, 2)),
+    "branch3x3": (ConvSpec(384, 3, 2),),
+    "branch3x3dbl": (ConvSpec(64, 1), ConvSpec(96, 3), ConvSpec(96, 3, 2)),
 }
 BLOCK_D: Branches = {
-    "branch3x3": (Conv(192, 1), Conv(320, 3, 2)),
+    "branch3x3": (ConvSpec(192, 1), ConvSpec(320, 3, 2)),
     "branch7x7x3": (
-        *(Conv(192, 1), Conv(192, (1, 7)), Conv(192, (7, 1))),
-        Conv(192, 3, 2),
+        *(ConvSpec(192, 1), ConvSpec(192, (1, 7)), ConvSpec(192, (7, 1))),
+        ConvSpec(192, 3, 2),
     ),
 }
-FORK = (Conv(384, (1, 3)), Conv(384, (3, 1)))
+FORK = (ConvSpec(384, (1, 3)), ConvSpec(384, (3, 1)))
 BLOCK_E: Branches = {
-    "branch1x1": (Conv(320, 1),),
-    "branch3x3": (Conv(384, 1), FORK),
-    "branch3x3dbl": (Conv(448, 1), Conv(384, 3), FORK),
-    POOL: (Conv(192, 1),),
+    "branch1x1": (ConvSpec(320, 1),),
+    "branch3x3": (ConvSpec(384, 1), FORK),
+    "branch3x3dbl": (ConvSpec(448, 1), ConvSpec(384, 3), FORK),
+    POOL: (ConvSpec(192, 1),),
 }
 
 
-class Mixed(nnx.Module):
+class InceptionBlock(nnx.Module):
     """Branches side by side, their channels joined."""
 
     def __init__(
@@ -125,16 +125,16 @@ class Mixed(nnx.Module):
 
 def _links(
     branch: str, chain: Chain
-) -> Iterator[tuple[tuple[str, ...], tuple[Conv, ...], Split | None]]:
+) -> Iterator[tuple[tuple[str, ...], tuple[ConvSpec, ...], Split | None]]:
     """Yield names, convolutions and split of each link of a chain.
 
     Links are split in pairs; what has no partner, or forks, is whole.
     """
-    single = [isinstance(link, Conv) for link in chain]
+    single = [isinstance(link, ConvSpec) for link in chain]
     num_paired = sum(single) // 2 * 2
     for index, link in enumerate(chain):
         name = branch if len(chain) == 1 else f"{branch}_{index + 1}"
-        if isinstance(link, Conv):
+        if isinstance(link, ConvSpec):
             split: Split = "in" if index % 2 else "out"
             yield (name,), (link,), split if index < num_paired else None
         else:
@@ -214,8 +214,8 @@ class InceptionV3(Model):
         layers = dataclasses.replace(layers, norm_epsilon=norm_epsilon)
         features = self._add_stem(image_shape[2], width, layers)
         for name, branches in self.blocks.items():
-            block = Mixed(features, branches, width=width, layers=layers)
-            self.add_piece(Mixed.__call__, **{name: block})
+            block = InceptionBlock(features, branches, width=width, layers=layers)
+            self.add_piece(InceptionBlock.__call__, **{name: block})
             features = block.channels
             if aux_weight and name == self.with_head:
                 head = InceptionV3Auxiliary(

@@ -11,7 +11,7 @@ from jaxtrain.models.conv_norm import ConvNorm
 from jaxtrain.models.initializers import he_fan_out
 from jaxtrain.models.inverted_residual import (
     InvertedResidual,
-    Stage,
+    InvertedStage,
     round_channels,
 )
 from jaxtrain.models.layers import Layers, drop_path_rates
@@ -29,7 +29,7 @@ class InvertedNet(Model):
 
     # Channels of the stem, at width 1.
     stem_channels: ClassVar[int]
-    stages: ClassVar[tuple[Stage, ...]]
+    stages: ClassVar[tuple[InvertedStage, ...]]
 
     def add_convolutions(
         self,
@@ -103,7 +103,7 @@ def with_norms(layers: Layers, epsilon: float, padding: Sides = "symmetric") -> 
     )
 
 
-def _without_a_stride(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+def _without_a_stride(stages: tuple[InvertedStage, ...]) -> tuple[InvertedStage, ...]:
     """Return the stages, the first of which that has a stride has none."""
     first = next(i for i, stage in enumerate(stages) if stage.stride > 1)
     changed = dataclasses.replace(stages[first], stride=1)

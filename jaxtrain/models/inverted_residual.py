@@ -37,7 +37,7 @@ class Squeeze:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class InvertedStage:
     """Blocks that put out as many channels.
 
     Attributes:
@@ -80,7 +80,7 @@ class InvertedResidual(nnx.Module):
         self,
         in_channels: int,
         channels: int,
-        stage: Stage,
+        stage: InvertedStage,
         index: int,
         *,
         drop_path_rate: float,

@@ -124,11 +124,11 @@ class Layers:
         """Make a batch norm.
 
         Args:
-          channels: of its input.
-          scale: that it starts at.
-          momentum: None: `norm_momentum`.
-          epsilon: None: `norm_epsilon`.
-          split: whether the `model` axis has split its channels.
+          channels: Number of input channels.
+          scale: Initial value of the scale.
+          momentum: Decay of the running statistics. Defaults to `norm_momentum`.
+          epsilon: Addend of the variance. Defaults to `norm_epsilon`.
+          split: Whether the `model` axis has split the channels.
         """
         return BatchNorm(
             channels,
@@ -146,8 +146,8 @@ class Layers:
         """Make a layer norm over the channels of each pixel.
 
         Args:
-          channels: of its input.
-          epsilon: None: `norm_epsilon`.
+          channels: Number of input channels.
+          epsilon: Addend of the variance. Defaults to `norm_epsilon`.
         """
         return LayerNorm(
             channels,

@@ -8,15 +8,17 @@ from flax import nnx
 
 from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.inverted_net import InvertedNet, Stem, with_norms
-from jaxtrain.models.inverted_residual import Stage, round_channels
+from jaxtrain.models.inverted_residual import InvertedStage, round_channels
 from jaxtrain.models.layers import Layers
 
 # Of the last layer, as in torchvision.
 head_init = nnx.initializers.normal(0.01)
 
 
-def _stage(channels: int, depth: int, stride: int, expansion: float = 6) -> Stage:
-    return Stage(
+def _stage(
+    channels: int, depth: int, stride: int, expansion: float = 6
+) -> InvertedStage:
+    return InvertedStage(
         channels=channels,
         expansions=(expansion,) * depth,
         stride=stride,

@@ -12,7 +12,7 @@ from flax import nnx
 from jaxtrain.models.activations import hard_sigmoid, hard_swish
 from jaxtrain.models.head import Head
 from jaxtrain.models.inverted_net import InvertedNet, Sides, Stem, with_norms
-from jaxtrain.models.inverted_residual import Squeeze, Stage, round_channels
+from jaxtrain.models.inverted_residual import InvertedStage, Squeeze, round_channels
 from jaxtrain.models.layers import Layers
 
 # A quarter of the channels within the block.
@@ -70,9 +70,9 @@ def _head(
 class MobileNetV3Large(MobileNetV3):
     last_channels, features = 960, 1280
     stages = (
-        Stage(channels=16, expansions=(1,), activation=nnx.relu),
-        Stage(channels=24, expansions=(4, 3), stride=2, activation=nnx.relu),
-        Stage(
+        InvertedStage(channels=16, expansions=(1,), activation=nnx.relu),
+        InvertedStage(channels=24, expansions=(4, 3), stride=2, activation=nnx.relu),
+        InvertedStage(
             channels=40,
             expansions=(3, 3, 3),
             stride=2,
@@ -80,14 +80,16 @@ class MobileNetV3Large(MobileNetV3):
             activation=nnx.relu,
             squeeze=SQUEEZE,
         ),
-        Stage(
+        InvertedStage(
             channels=80,
             expansions=(6, 2.5, 2.3, 2.3),
             stride=2,
             activation=hard_swish,
         ),
-        Stage(channels=112, expansions=(6, 6), activation=hard_swish, squeeze=SQUEEZE),
-        Stage(
+        InvertedStage(
+            channels=112, expansions=(6, 6), activation=hard_swish, squeeze=SQUEEZE
+        ),
+        InvertedStage(
             channels=160,
             expansions=(6, 6, 6),
             stride=2,
@@ -101,15 +103,17 @@ class MobileNetV3Large(MobileNetV3):
 class MobileNetV3Small(MobileNetV3):
     last_channels, features = 576, 1024
     stages = (
-        Stage(
+        InvertedStage(
             channels=16,
             expansions=(1,),
             stride=2,
             activation=nnx.relu,
             squeeze=SQUEEZE,
         ),
-        Stage(channels=24, expansions=(4.5, 3.67), stride=2, activation=nnx.relu),
-        Stage(
+        InvertedStage(
+            channels=24, expansions=(4.5, 3.67), stride=2, activation=nnx.relu
+        ),
+        InvertedStage(
             channels=40,
             expansions=(4, 6, 6),
             stride=2,
@@ -117,14 +121,14 @@ class MobileNetV3Small(MobileNetV3):
             activation=hard_swish,
             squeeze=SQUEEZE,
         ),
-        Stage(
+        InvertedStage(
             channels=48,
             expansions=(3, 3),
             size=5,
             activation=hard_swish,
             squeeze=SQUEEZE,
         ),
-        Stage(
+        InvertedStage(
             channels=96,
             expansions=(6, 6, 6),
             stride=2,

@@ -12,11 +12,11 @@ from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.pools import max_pool_3x3
-from jaxtrain.models.residual import Block, conv
+from jaxtrain.models.residual import ResidualBlock, conv
 from jaxtrain.models.resnet import ResNet, Stem
 
 
-class PreActBlock(Block):
+class PreActBlock(ResidualBlock):
     """Normalises its input, for the residual branch and a shortcut that projects."""
 
     def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):

@@ -55,9 +55,9 @@ def join(remat: Remat, parts: Sequence[Part], *, tied: bool = False) -> Part:
     then each part from what goes into it.
 
     Args:
-      remat: the policy.
-      parts: in turn.
-      tied: whether the gradients of a part's parameters are computed before those of
+      remat: Policy of rematerialisation.
+      parts: Parts of the model, in order.
+      tied: Whether the gradients of a part's parameters are computed before those of
         the parts in front. Else XLA:GPU computes them late, shortly before they are
         reduced over devices, and keeps all that they need until then. All parameters
         must be trained, or the backward pass would go on to the first part.

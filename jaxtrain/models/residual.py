@@ -38,7 +38,7 @@ def conv(
     )
 
 
-class Block(nnx.Module):
+class ResidualBlock(nnx.Module):
     """A residual branch, left to subclasses, plus the shortcut."""
 
     # Output channels over `channels`.
@@ -75,7 +75,7 @@ class Block(nnx.Module):
         raise NotImplementedError
 
 
-class BasicBlock(Block):
+class BasicBlock(ResidualBlock):
     """Two 3x3 convolutions."""
 
     expansion = 1
@@ -94,7 +94,7 @@ class BasicBlock(Block):
         return self.norm2(self.conv2(x))
 
 
-class Bottleneck(Block):
+class Bottleneck(ResidualBlock):
     """A 1x1, a 3x3 and a 1x1 convolution; the last has four times the channels."""
 
     expansion = 4
@@ -112,12 +112,12 @@ class Bottleneck(Block):
         """Create the layers.
 
         Args:
-          in_channels: of the input.
-          channels: of the output, over `expansion`.
-          stride: of the 3x3 convolution.
-          inner: channels between the convolutions; None: `channels`.
-          groups: of channels that do not see each other in the 3x3 convolution.
-          layers: makes them.
+          in_channels: Number of input channels.
+          channels: Number of output channels over `expansion`.
+          stride: Stride of the 3x3 convolution.
+          inner: Channels between the convolutions. Defaults to `channels`.
+          groups: Number of groups of the 3x3 convolution.
+          layers: Factory of the layers.
         """
         super().__init__(in_channels, channels, stride=stride, layers=layers)
         out_channels = channels * self.expansion

@@ -15,7 +15,7 @@ from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers, drop_path_rates, scale_channels
 from jaxtrain.models.pools import max_pool_3x3
-from jaxtrain.models.residual import BasicBlock, Block, Bottleneck, conv
+from jaxtrain.models.residual import BasicBlock, Bottleneck, ResidualBlock, conv
 
 Stem = Literal["imagenet", "cifar"]
 
@@ -26,7 +26,7 @@ class ResNet(Model):
     # Of a convolution of one row a device, XLA computes the gradient wrongly.
     min_share = 2
 
-    block: ClassVar[type[Block]]
+    block: ClassVar[type[ResidualBlock]]
     # Blocks in each stage.
     depths: ClassVar[tuple[int, ...]]
 

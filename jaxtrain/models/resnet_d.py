@@ -9,11 +9,11 @@ import jax
 
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.pools import average_pool
-from jaxtrain.models.residual import BasicBlock, Block, Bottleneck, conv
+from jaxtrain.models.residual import BasicBlock, Bottleneck, ResidualBlock, conv
 from jaxtrain.models.resnet import ResNet, Stem, conv_alone, conv_and_pool
 
 
-class PoolingBlock(Block):
+class PoolingBlock(ResidualBlock):
     """Takes means of 2x2 pixels on the shortcut of another block: first of its bases.
 
     Where rows or columns are odd, the last means are of fewer pixels, as in timm.

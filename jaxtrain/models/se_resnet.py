@@ -10,12 +10,12 @@ from flax import nnx
 
 from jaxtrain.models.initializers import he_fan_out
 from jaxtrain.models.layers import Layers
-from jaxtrain.models.residual import BasicBlock, Block, Bottleneck
+from jaxtrain.models.residual import BasicBlock, Bottleneck, ResidualBlock
 from jaxtrain.models.resnet import ResNet
 from jaxtrain.models.squeeze_excite import SqueezeExcite
 
 
-class SEBlock(Block):
+class SEBlock(ResidualBlock):
     """Gates what another block puts out before the sum: first of its bases."""
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers, **rest: Any):

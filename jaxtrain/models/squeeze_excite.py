@@ -25,13 +25,13 @@ class SqueezeExcite(nnx.Module):
         """Make the layers.
 
         Args:
-          channels: of its input.
-          squeezed: features that the gates are computed from.
-          layers: makes them.
-          activation: of these features.
-          gate: from numbers to 0..1.
-          init: of the kernels.
-          split: whether the `model` axis has split the channels.
+          channels: Number of input channels.
+          squeezed: Number of features that the gates are computed from.
+          layers: Factory of the layers.
+          activation: Activation of these features.
+          gate: Activation that maps to 0..1.
+          init: Initializer of the kernels.
+          split: Whether the `model` axis has split the channels.
         """
         self.squeeze = layers.linear(
             channels, squeezed, init=init, split="in" if split else None

@@ -59,12 +59,14 @@ class WideResNet(PreActResNet):
         """Create the layers.
 
         Args:
-          image_shape: height, width and channels.
-          num_outputs: numbers that it puts out for an image.
-          layers: makes them.
-          width: factor on the channels.
-          dropout: in each block; the paper takes 0.3 for some of its results.
-          drop_path: of the last block (see `ResNet.add_blocks`).
+          image_shape: Height, width and channels.
+          num_outputs: Number of outputs for an image.
+          layers: Factory of the layers.
+          width: Factor on the channels.
+          dropout: Rate of dropout in each block; the paper takes 0.3 for some of its
+            results.
+          drop_path: Rate of stochastic depth in the last block (see
+            `ResNet.add_blocks`).
         """
         num_blocks, rest = divmod(self.depth - 4, 6)
         assert rest == 0, f"depth {self.depth} is not 4 more than a multiple of 6"

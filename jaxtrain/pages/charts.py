@@ -55,11 +55,11 @@ def line_chart(
     """Return a chart; nothing if there is no number in it.
 
     Args:
-      title: plain text.
-      series: its lines.
-      span: the ends of the x axis; None: the first and the last point.
-      marks: places on the x axis, where a dashed line stands.
-      log: use logarithms where values are positive and far apart.
+      title: Title, as plain text.
+      series: Lines of the chart.
+      span: Ends of the x axis. Defaults to the first and the last point.
+      marks: Places of dashed lines on the x axis.
+      log: Whether to use a log scale for positive values that are far apart.
     """
     drawn = [one for one in series if one.finite]
     if not drawn:

@@ -18,8 +18,8 @@ def render(title: str, body: Iterable[str]) -> bytes:
     """Return a whole page.
 
     Args:
-      title: plain text.
-      body: its parts, HTML.
+      title: Title, as plain text.
+      body: Parts of the page, as HTML.
     """
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
@@ -55,9 +55,9 @@ def section(title: str, *parts: str, note: str = "") -> str:
     """Return a card with a heading; nothing if it has no parts.
 
     Args:
-      title: plain text.
-      parts: HTML.
-      note: plain text that stands below the heading.
+      title: Heading, as plain text.
+      parts: Contents, as HTML.
+      note: Plain text below the heading.
     """
     inner = "".join(parts)
     told = f'<p class="soft">{text(note)}</p>' if note else ""
@@ -79,9 +79,9 @@ def table(
     """Return a table that is scrolled by itself where it is too wide.
 
     Args:
-      head: plain text.
-      rows: cells, HTML.
-      numbers: the columns whose cells are numbers.
+      head: Headings, as plain text.
+      rows: Rows of cells, as HTML.
+      numbers: Columns whose cells are numbers.
       pinned: Whether the first column stays where it is when the others are scrolled.
     """
     frame = "wide pinned" if pinned else "wide"

@@ -20,7 +20,7 @@ def to_address(pixels: np.ndarray, side: int = SIDE) -> str:
     Small and sharp ones stay as they are; photographs take less room as JPEG.
 
     Args:
-      pixels: The image.
+      pixels: Image, uint8 (H, W, C).
       side: Longest side in pixels; larger images are made smaller.
     """
     if pixels.shape[-1] not in CHANNELS:

@@ -20,7 +20,7 @@ from jaxtrain.performance.measure import (
     minimum_bytes,
     peak_bytes,
 )
-from jaxtrain.performance.program import Program, read_program
+from jaxtrain.performance.program import HloProgram, read_program
 from jaxtrain.performance.targets import Target
 from jaxtrain.run.settle import settle
 from jaxtrain.run.setup import Setup, build_setup
@@ -46,7 +46,7 @@ class Facts:
       peak_bytes: of all that is alive at once, as the compiler plans it.
       checkpoint_bytes: of the whole state, wherever it lies.
       num_kernels: launches.
-      hbm_bytes: that they read and write (see `Program`).
+      hbm_bytes: that they read and write (see `HloProgram`).
       flops: of convolutions and matrix products; on a CPU XLA's count of all.
       products: their dtype, as the keys of `Gpu.peaks`.
       kernels: bytes and FLOPs of each launch, most of them alike: (bytes, flops, runs).
@@ -83,7 +83,7 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class CompileJob:
     """Configs to compile for a target, one after the other.
 
     They have the same `parallel.xla_flags`, as a process has.
@@ -93,7 +93,7 @@ class Job:
     target: Target
 
 
-def compile_facts(job: Job) -> list[Facts | str]:
+def compile_facts(job: CompileJob) -> list[Facts | str]:
     """Compile each config; return its facts, or why it cannot be (a user's mistake).
 
     To be called in a process whose devices are the target's (`gpu_compiler.call`).
@@ -158,7 +158,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
     )
 
 
-def _launches(program: Program) -> list[tuple[int, int, int]]:
+def _launches(program: HloProgram) -> list[tuple[int, int, int]]:
     """Return bytes and FLOPs of the kernels, and how often each pair occurs."""
     launches: dict[tuple[int, int], int] = {}
     for kernel in program.kernels:

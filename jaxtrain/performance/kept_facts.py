@@ -16,7 +16,7 @@ from jaxtrain.config import Config
 from jaxtrain.console import tell
 from jaxtrain.parallel.devices import cache_folder
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.facts import Facts, Job, compile_facts
+from jaxtrain.performance.facts import CompileJob, Facts, compile_facts
 from jaxtrain.performance.targets import HERE, Target
 from jaxtrain.records.workdir import write_json
 
@@ -30,9 +30,9 @@ def facts_of(
     """Return the facts of each config, or why there are none; compile what is new.
 
     Args:
-      configs: settled.
-      target: to compile for.
-      shapes: what else the program depends on: those of the data.
+      configs: Configs that are settled.
+      target: GPU to compile for.
+      shapes: Shapes of the data, on which the program depends, too.
 
     Raises:
       UserError: nothing can be compiled for the target.
@@ -42,7 +42,7 @@ def facts_of(
     missing = [i for i, facts in enumerate(known) if facts is None]
     if missing:
         _tell([configs[i] for i in missing], target)
-        job = Job(configs=[configs[i] for i in missing], target=target)
+        job = CompileJob(configs=[configs[i] for i in missing], target=target)
         new = gpu_compiler.call(compile_facts, job, target)
         for i, facts in zip(missing, new, strict=True):
             known[i] = facts

@@ -65,7 +65,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class HloProgram:
     """The computations of a program by name, and that which is entered first."""
 
     computations: Mapping[str, Mapping[str, Instruction]]
@@ -187,7 +187,7 @@ class Program:
         return _dot_flops(line, lines)
 
 
-def read_program(text: str) -> Program:
+def read_program(text: str) -> HloProgram:
     """Read the text of an optimized HLO module."""
     computations: dict[str, dict[str, Instruction]] = {}
     current: dict[str, Instruction] = {}
@@ -203,7 +203,7 @@ def read_program(text: str) -> Program:
             name, kind, operation, rest = match.groups()
             operands = tuple(re.findall(r"%([\w.\-]+)", rest[: _end(rest)]))
             current[name] = Instruction(name, kind, operation, operands, raw)
-    return Program(computations, entry, text)
+    return HloProgram(computations, entry, text)
 
 
 def _end(rest: str) -> int:

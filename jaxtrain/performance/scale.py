@@ -46,12 +46,13 @@ def scale(
     not those of a GPU, and times mean nothing.
 
     Args:
-      config: the run. Its batch is that of one device (weak) or of all (strong).
-      counts: of devices.
-      mode: whether the batch grows with the devices (weak) or stays (strong).
-      platform: cpu simulates devices on a machine with GPUs, too.
-      timed: whether to run the step, and not only compile it.
-      target: a GPU to compile for, which need not be here; None: `platform` counts.
+      config: Config of the run. Its batch is that of one device (weak) or of all
+        (strong).
+      counts: Numbers of devices.
+      mode: Whether the batch grows with the devices (weak) or stays (strong).
+      platform: Platform of the devices; cpu simulates them on a machine with GPUs, too.
+      timed: Whether to run the step, and not only compile it.
+      target: GPU to compile for, which need not be here. None compiles for `platform`.
 
     Returns:
       What scaling.json holds, but for the name of the config; and all measurements.

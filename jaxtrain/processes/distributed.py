@@ -72,7 +72,7 @@ class Timeouts:
 def find(
     coordinator: str | None, num_processes: int | None, process_id: int | None
 ) -> Processes | None:
-    """Tell from the flags, else from the environment, what this process is one of.
+    """Find the processes of the run, from the flags or the environment.
 
     Returns:
       The processes; None: this one trains alone.

@@ -70,7 +70,7 @@ class Refusal(Exception):
 
 
 @dataclass
-class Call:
+class GreetedSocket:
     """A connection between a process and process 0, at either end.
 
     Attributes:
@@ -88,13 +88,13 @@ class Call:
     _transcript: bytes = field(repr=False)
 
     def go(self) -> None:
-        """Tell the caller that all processes are here."""
+        """Send the caller that all processes are here."""
         proof = run_token.prove(self._token, "process 0", self._transcript)
         _try_to_say(self.connection, {"go": proof})
         self.connection.settimeout(None)
 
     def refuse(self, reason: str) -> None:
-        """Tell the caller why it cannot take part, and hang up."""
+        """Send the caller why it cannot take part, and hang up."""
         with self.connection:
             _try_to_say(self.connection, {"refused": reason[:MAX_REASON]})
 
@@ -139,7 +139,7 @@ def call(
     purpose: str,
     token: bytes | None,
     deadline: float,
-) -> Call:
+) -> GreetedSocket:
     """Greet process 0, up to where the other processes are waited for.
 
     Raises:
@@ -166,10 +166,12 @@ def call(
     transcript = hello + line
     proof = run_token.prove(token, "caller", transcript)
     connection.sendall(messages.encode({"proof": proof}))
-    return Call(connection, process, of, purpose, token, transcript)
+    return GreetedSocket(connection, process, of, purpose, token, transcript)
 
 
-def answer(connection: socket.socket, token: bytes | None, deadline: float) -> Call:
+def answer(
+    connection: socket.socket, token: bytes | None, deadline: float
+) -> GreetedSocket:
     """Greet a caller in process 0, up to where the other processes are waited for.
 
     Raises:
@@ -183,7 +185,7 @@ def answer(connection: socket.socket, token: bytes | None, deadline: float) -> C
         {"nonce": secrets.token_hex(16), "token": token is not None}
     )
     connection.sendall(challenge)
-    found = Call(
+    found = GreetedSocket(
         connection,
         hello["process"],
         hello["of"],

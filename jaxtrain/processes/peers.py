@@ -203,7 +203,7 @@ def gather(value: Any) -> list[Any]:
     where a collective would run out of time.
 
     Args:
-      value: JSON.
+      value: Value that JSON can hold.
     """
     return [value] if _current is None else _current.gather(value)
 
@@ -214,7 +214,7 @@ def report(value: Any) -> None:
     It has come there once both have called `gather` after this.
 
     Args:
-      value: JSON.
+      value: Value that JSON can hold.
     """
     if _current is not None:
         _current.report(value)

@@ -9,7 +9,7 @@ import time
 from typing import Self
 
 from jaxtrain.processes import greeting
-from jaxtrain.processes.greeting import Call, Refusal
+from jaxtrain.processes.greeting import GreetedSocket, Refusal
 from jaxtrain.processes.messages import MessageError
 
 # Greetings at once, in addition to those of the processes of the run.
@@ -34,7 +34,7 @@ class Reception:
         # In the order of their arrival.
         self._greeted: dict[socket.socket, None] = {}
         self._closed = False
-        self._found: queue.SimpleQueue[Call | Refusal] = queue.SimpleQueue()
+        self._found: queue.SimpleQueue[GreetedSocket | Refusal] = queue.SimpleQueue()
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)
         listener.settimeout(0)
@@ -55,10 +55,10 @@ class Reception:
         self._woken.close()
         while not self._found.empty():
             found = self._found.get()
-            if isinstance(found, Call):
+            if isinstance(found, GreetedSocket):
                 found.connection.close()
 
-    def next(self, deadline: float) -> Call | Refusal | None:
+    def next(self, deadline: float) -> GreetedSocket | Refusal | None:
         """Wait for the next process that was greeted.
 
         Returns:
@@ -95,7 +95,7 @@ class Reception:
         threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
 
     def _greet(self, connection: socket.socket) -> None:
-        found: Call | Refusal | None = None
+        found: GreetedSocket | Refusal | None = None
         try:
             deadline = time.monotonic() + greeting.PATIENCE
             found = greeting.answer(connection, self._token, deadline)
@@ -112,7 +112,7 @@ class Reception:
                 # If it takes no more, the other end has enough to wake up.
                 with contextlib.suppress(BlockingIOError):
                     self._wake.send(b"\n")
-        if not isinstance(found, Call):
+        if not isinstance(found, GreetedSocket):
             connection.close()
 
 

@@ -15,7 +15,7 @@ from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.processes import greeting
 from jaxtrain.processes.address import RETRY_SECONDS, listen, split, unknown
-from jaxtrain.processes.greeting import PATIENCE, PURPOSES, Call, Refusal
+from jaxtrain.processes.greeting import PATIENCE, PURPOSES, GreetedSocket, Refusal
 from jaxtrain.processes.messages import MessageError
 from jaxtrain.processes.reception import Reception
 
@@ -38,12 +38,11 @@ def meet(
     """Wait until all processes are at `address`.
 
     Args:
-      address: HOST:PORT, of process 0.
-      num_processes: of the run.
-      index: this process's number.
-      timeout: seconds.
-      token: Of the run, which all processes prove to hold; None: they are not
-        authenticated.
+      address: HOST:PORT of process 0.
+      num_processes: Number of processes of the run.
+      index: Number of this process.
+      timeout: Limit in seconds.
+      token: Token that all processes prove to hold; None authenticates nobody.
 
     Returns:
       The connections between process 0 and the others.
@@ -68,7 +67,7 @@ def _gather(
     timeout: float,
 ) -> Connections:
     """Wait for processes 1 to `num - 1`, and tell them how that went."""
-    here: dict[tuple[str, int], Call] = {}
+    here: dict[tuple[str, int], GreetedSocket] = {}
     refused: dict[int, str] = {}
     expected = [(purpose, index) for purpose in PURPOSES for index in range(1, num)]
     with Reception(listener, token, len(expected)) as reception:
@@ -95,7 +94,9 @@ def _gather(
     }
 
 
-def _admit(call: Call, num: int, here: dict[tuple[str, int], Call]) -> None:
+def _admit(
+    call: GreetedSocket, num: int, here: dict[tuple[str, int], GreetedSocket]
+) -> None:
     """Add a call to those that are here, in place of one that has ended.
 
     Raises:
@@ -119,7 +120,7 @@ def _admit(call: Call, num: int, here: dict[tuple[str, int], Call]) -> None:
     here[key] = call
 
 
-def _complete(here: dict[tuple[str, int], Call], expected: int) -> bool:
+def _complete(here: dict[tuple[str, int], GreetedSocket], expected: int) -> bool:
     """Whether all calls are here; those that have ended meanwhile are dropped."""
     if len(here) == expected:
         _drop_gone(here, list(here))
@@ -127,7 +128,7 @@ def _complete(here: dict[tuple[str, int], Call], expected: int) -> bool:
 
 
 def _drop_gone(
-    here: dict[tuple[str, int], Call],
+    here: dict[tuple[str, int], GreetedSocket],
     keys: Iterable[tuple[str, int]],
     seconds: float = 0.0,
 ) -> None:
@@ -139,7 +140,7 @@ def _drop_gone(
 def _turn_away(
     refusal: Refusal, num: int, token: bytes | None, refused: dict[int, str]
 ) -> None:
-    """Tell, once for each number, who was refused for want of the token.
+    """Warn, once for each number, of a process refused for lack of the token.
 
     Raises:
       UserError: the caller has a token and process 0 has not.
@@ -217,9 +218,9 @@ def _call(
     index: int,
     token: bytes | None,
     deadline: float,
-) -> list[Call]:
+) -> list[GreetedSocket]:
     """Greet process 0 once for each purpose, by connections that the stack closes."""
-    calls: list[Call] = []
+    calls: list[GreetedSocket] = []
     try:
         for purpose in PURPOSES:
             until = min(deadline, time.monotonic() + PATIENCE)
@@ -232,7 +233,7 @@ def _call(
     return calls
 
 
-def _wait_for_go(calls: list[Call], deadline: float) -> None:
+def _wait_for_go(calls: list[GreetedSocket], deadline: float) -> None:
     """Wait until process 0 lets this one go on, on all of its connections."""
     for i, call in enumerate(calls):
         try:
@@ -242,7 +243,7 @@ def _wait_for_go(calls: list[Call], deadline: float) -> None:
             raise
 
 
-def _look_for_refusal(calls: list[Call]) -> None:
+def _look_for_refusal(calls: list[GreetedSocket]) -> None:
     """Raise UserError if process 0 refuses on one of these connections.
 
     It tells a caller why on the connections that it has admitted, and ends the others:

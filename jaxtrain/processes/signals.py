@@ -49,7 +49,7 @@ class StopSignals:
         self._entered = False
 
     def requested(self) -> bool:
-        """Tell whether to stop here; all processes ask at the same places."""
+        """Whether to stop here; all processes ask at the same places."""
         others = peers.current()
         if others is None:
             return self.signum is not None

@@ -36,11 +36,11 @@ class Watchdog:
         self._done = threading.Event()
 
     def beat(self) -> None:
-        """Tell that the run goes on."""
+        """Note that the run makes progress."""
         self._at = time.monotonic()
 
     def step_done(self) -> None:
-        """Tell that the devices have done a step."""
+        """Note that the devices have completed a step."""
         self.beat()
         self._limit = self._seconds
 

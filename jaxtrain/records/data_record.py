@@ -26,12 +26,7 @@ class DataRecord(TypedDict):
 
 
 def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """List what is other in the data of a run than when it began.
-
-    Args:
-      old: as it was remembered.
-      new: as it is now.
-    """
+    """List what is other in the data of a run than when it began."""
     told = [
         f"examples of the {split} split: {before} -> {after}"
         for split, before in old["num_examples"].items()
@@ -48,7 +43,7 @@ def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def may_have_moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Tell whether the data are surely the same, wherever they lie."""
+    """Whether the data are known to be the same, wherever they are stored."""
     return _both_known(old, new) and not describe_changes(old, new)
 
 

@@ -9,11 +9,7 @@ _MAX_PATH = 1024
 
 
 class HeldFolder:
-    """A folder that a process writes into by its path, which others may change.
-
-    Args:
-      path: Path of the folder.
-    """
+    """A folder that a process writes into by its path, which others may change."""
 
     def __init__(self, path: Path):
         self.path = path

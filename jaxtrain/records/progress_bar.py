@@ -47,7 +47,7 @@ def make_bar(console: rich.console.Console, look: Callable[[], BarState]) -> Bar
     """Return a bar that fits where the output goes; None where there is no terminal.
 
     Args:
-      console: The output.
+      console: Console of the output.
       look: Returns what to show; called from another thread too.
     """
     if console.is_jupyter:

@@ -13,11 +13,6 @@ class Remaining:
     Evaluations and saves between steps count as parts of the steps. What comes before
     the first step, such as compilation, does not. Later steps weigh more than earlier
     ones, so that the estimate follows a run that becomes slower or faster.
-
-    Args:
-      step: Completed steps at the start.
-      total_steps: Steps of the whole run.
-      seconds: The clock.
     """
 
     def __init__(

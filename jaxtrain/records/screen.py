@@ -28,11 +28,11 @@ class Screen(MetricWriter):
 
     Args:
       step: Completed steps at the start.
-      total_steps: Steps of the run.
-      epoch: Returns the epochs that so many steps are.
+      total_steps: Steps of the whole run.
+      epoch: Converts steps to epochs.
       shown: Metrics to show.
-      console: The output; None: standard output.
-      seconds: The clock.
+      console: Where to print. Defaults to standard output.
+      seconds: Clock, in seconds.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Screen(MetricWriter):
             self._line(step, self._left())
 
     def doing(self, what: str | None) -> None:
-        """Tell what the run does beside training; None: it trains."""
+        """Show what the run does beside training; None while it trains."""
         self._doing, self._doing_since = what, self._seconds()
 
     def trained(self, loss: float | None) -> None:

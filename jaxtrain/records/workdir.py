@@ -175,11 +175,11 @@ def open_workdir(
     The caller must hold the lock (see `locked`).
 
     Args:
-      workdir: the folder.
-      config: of the run.
-      data: what it learns from.
-      fresh: move an old run aside first.
-      resume_step: there must be a run that can go back to it.
+      workdir: Folder of the run.
+      config: Config of the run.
+      data: Description of its data.
+      fresh: Whether to move an old run aside first.
+      resume_step: Step that there must be a run to go back to.
 
     Raises:
       UserError: the folder cannot be written, or holds a run of another config or of

@@ -40,7 +40,7 @@ class MetricWriter(Protocol):
 
         Args:
           kind: One of train, eval and event.
-          step: Completed steps.
+          step: Number of completed steps.
           values: Numbers, texts, or nested lists of them. A number may be NaN.
         """
 

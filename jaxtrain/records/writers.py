@@ -108,7 +108,7 @@ class Guarded(MetricWriter):
 
     Args:
       field: Field of the config that enables it, for the warning.
-      writer: The writer.
+      writer: Writer that may fail.
     """
 
     def __init__(self, field: str, writer: MetricWriter):

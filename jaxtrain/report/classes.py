@@ -13,13 +13,7 @@ NUM_WORST, NUM_BEST = 20, 10
 
 
 def classes(values: dict[str, Any], names: Sequence[str], split: str) -> str:
-    """Return recall, precision and F1 of each class; nothing if they are not known.
-
-    Args:
-      values: of an evaluation.
-      names: of the classes.
-      split: that was evaluated.
-    """
+    """Return recall, precision and F1 of each class; nothing if they are not known."""
     # A user's own metrics may have these names, and other values.
     recall = typed.fitting(values.get("recall"), list[float | None])
     precision = typed.fitting(values.get("precision"), list[float | None])
@@ -56,12 +50,7 @@ def classes(values: dict[str, Any], names: Sequence[str], split: str) -> str:
 
 
 def counts(values: dict[str, Any], names: Sequence[str]) -> list[list[int]] | None:
-    """Return the confusion matrix of an evaluation; None if it has none.
-
-    Args:
-      values: of the evaluation.
-      names: of the classes.
-    """
+    """Return the confusion matrix of an evaluation; None if it has none."""
     matrix = typed.fitting(values.get("confusion_matrix"), list[list[int]])
     sizes = [len(row) for row in matrix or ()]
     return matrix if sizes == [len(names)] * len(names) else None

@@ -14,12 +14,7 @@ from jaxtrain.report.reliability import reliability
 
 
 def make_page(history: History, examples: Examples) -> bytes:
-    """Return the page of a run.
-
-    Args:
-      history: its records.
-      examples: of its data.
-    """
+    """Return the page of a run."""
     found = examples.predictions
     body = [
         head(history),

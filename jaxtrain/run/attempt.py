@@ -96,7 +96,7 @@ class Attempt:
             )
 
     def tell(self, message: str) -> None:
-        """Tell of trouble that the run goes on with."""
+        """Record and print a warning; the run goes on."""
         self.log.record("event", self.step, event=message)
         if jax.process_index() == 0:
             tell(f"warning: {message}")

@@ -45,7 +45,7 @@ class BadNumbers:
         self._saved, self._log, self._progress = saved, log, progress
 
     def look(self, start: int, metrics: dict[str, jax.Array]) -> None:
-        """Tell of the bad steps among those of one call.
+        """Report the bad steps of one call.
 
         Args:
           start: completed steps before the call.
@@ -66,7 +66,7 @@ class BadNumbers:
                 self._look_at(start + index, count, found)
 
     def _look_at(self, step: int, count: int, found: dict[str, float]) -> None:
-        """Tell of the bad step after `step` steps, the `count`-th skipped in a row."""
+        """Report the bad step after `step` steps, the `count`-th in a row."""
         spike = "loss_limit" in found
         self._tell("loss spike" if spike else "bad step", step, found)
         if count >= self._train.max_bad_steps:

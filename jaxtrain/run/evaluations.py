@@ -17,7 +17,7 @@ class Evaluations:
         self._timetable = attempt.job.setup.timetable
 
     def due(self) -> bool:
-        """Tell whether the validation split is to be evaluated after this step."""
+        """Whether the validation split is to be evaluated after this step."""
         step, every = self._attempt.step, self._timetable.eval_every_steps
         due = every and (step % every == 0 or step == self._timetable.total_steps)
         return bool(due) and self._attempt.progress.evaluated_step != step

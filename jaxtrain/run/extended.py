@@ -15,7 +15,7 @@ MAX_FACTOR = 1.5
 def describe_changed(
     now: Mapping[str, str], saved: Mapping[str, str], step: int
 ) -> list[str]:
-    """Tell of files with parts of the user's own that have changed.
+    """List the files with parts of the user's own that have changed.
 
     Args:
       now: digests by file.
@@ -31,7 +31,7 @@ def describe_changed(
 def describe_jump(
     setup: Setup, saved: dict[str, Any], step: int, taken: int
 ) -> list[str]:
-    """Tell of the jump of the learning rate in a run that goes on under another length.
+    """Describe a jump of the learning rate in a run resumed with another length.
 
     A schedule may drop by itself; what counts is that the old one would not have come
     to the new rate.

@@ -33,7 +33,7 @@ from jaxtrain.training.step import make_train_step, predict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class FeaturePlan:
     """What is kept, or why nothing is.
 
     Attributes:
@@ -57,8 +57,8 @@ class Plan:
         )
 
 
-def plan(setup: Setup) -> Plan:
-    """Tell what can be kept of the frozen layers of a run."""
+def plan(setup: Setup) -> FeaturePlan:
+    """Plan which outputs of frozen layers are computed once and kept."""
     state = setup.abstract_state
     weights = state.params, state.model_state
     model = nnx.merge(setup.graphdef, *weights)
@@ -76,7 +76,7 @@ def plan(setup: Setup) -> Plan:
         "target": stored["target"],
     }
     obstacle = _obstacle(setup, num, _num_bytes(features))
-    return Plan(part=part, features=features, obstacle=obstacle)
+    return FeaturePlan(part=part, features=features, obstacle=obstacle)
 
 
 def with_features(setup: Setup, programs: Programs, state: TrainState) -> Programs:
@@ -157,7 +157,7 @@ def _look_up(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch
 
 
 def _extract(
-    setup: Setup, programs: Programs, planned: Plan, state: TrainState
+    setup: Setup, programs: Programs, planned: FeaturePlan, state: TrainState
 ) -> dict[str, Any]:
     """Return the features of all training examples, on every device."""
     everywhere, data = sharding.replicated(setup.mesh), setup.config.data

@@ -15,7 +15,7 @@ NOT_YET = math.inf
 
 
 @dataclass
-class Call:
+class CallInFlight:
     """Some steps that the device carries out together.
 
     Attributes:
@@ -38,15 +38,11 @@ class Call:
 
 
 class InFlight:
-    """Calls in a row. The loop runs ahead of the device, and sees late what is done.
-
-    Args:
-      seconds: the clock.
-    """
+    """Calls in a row. The loop runs ahead of the device, and sees late what is done."""
 
     def __init__(self, seconds: Callable[[], float]):
         self._seconds = seconds
-        self._calls = collections.deque[Call]()
+        self._calls = collections.deque[CallInFlight]()
         # When the last call that is known to be done was.
         self.finished = seconds()
         # Completed steps after it, as far as we have seen.
@@ -59,7 +55,7 @@ class InFlight:
 
     def add(self, start: int, metrics: dict[str, jax.Array]) -> None:
         """Take a call that was just sent to the device."""
-        self._calls.append(Call(start, metrics))
+        self._calls.append(CallInFlight(start, metrics))
 
     def look(self) -> None:
         """Note which calls the device has finished, without waiting for any.
@@ -97,12 +93,12 @@ class InFlight:
                 call.metrics["bad_steps"].block_until_ready()
                 self.look()
 
-    def pop(self) -> Call:
+    def pop(self) -> CallInFlight:
         """Wait for the oldest call, and return it."""
         self.wait(len(self._calls) - 1)
         return self._calls.popleft()
 
 
-def _is_done(call: Call) -> bool:
+def _is_done(call: CallInFlight) -> bool:
     array: Any = call.metrics["bad_steps"]
     return array.is_ready()

@@ -48,10 +48,11 @@ def build_phases(
     """Return the phases in turn; the state has the same structure in all of them.
 
     Args:
-      config: of the run.
-      timetable: with the step from which on all layers are trained.
-      model: abstract.
-      schedule: of the learning rate; None: the optimizer finds its steps.
+      config: Config of the run.
+      timetable: Timetable with the step from which on all layers are trained.
+      model: Abstract model, without values.
+      schedule: Schedule of the learning rate; None for an optimizer that searches its
+        steps.
 
     Raises:
       UserError: optimizer, learning rates, frozen layers and model do not fit.

@@ -157,12 +157,12 @@ def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
 
 
 def _is_first(own: tuple[int, ...], trained: tuple[int, ...]) -> bool:
-    """Tell the kernel (rows, columns, in, out) of a layer that sees other channels."""
+    """Whether a kernel (rows, columns, in, out) differs in its input channels."""
     return len(own) == 4 and own[2] != trained[2]
 
 
 def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
-    """Tell whether classes are known to be others; numbers say nothing of them."""
+    """Whether the classes are known to differ; unnamed ones never are."""
     numbers = tuple(map(str, range(len(names or ()))))
     if names is None or trained is None or numbers in (names, trained):
         return False

@@ -55,12 +55,13 @@ class Progress:
         Of equal evaluations the last is the best, which has had more training.
 
         Args:
-          step: completed steps.
-          epoch: that they are.
-          metrics: of the evaluation.
-          best: what makes it the best.
-          watched: what early stopping goes by.
-          patience: evaluations without improvement that stop the run; None: any.
+          step: Number of completed steps.
+          epoch: The same in epochs.
+          metrics: Metrics of the evaluation.
+          best: Goal that ranks checkpoints.
+          watched: Goal of early stopping.
+          patience: Evaluations without improvement that stop the run; None never stops
+            it.
         """
         self.evaluated_step, self.eval_metrics = step, scalars(metrics)
         if patience is not None:

@@ -94,7 +94,7 @@ class Reports:
         return (total - before) / (num - num_before) if num > num_before else None
 
     def rest(self) -> None:
-        """Tell of the last steps, which fill no interval."""
+        """Report the last steps, which fill no interval."""
         if self._interval.values():
             self._report(self._attempt.step, self._interval, self._in_flight.finished)
 

@@ -24,11 +24,11 @@ class Saves:
         self._step, self._at = attempt.step, time.monotonic()
 
     def done(self) -> bool:
-        """Tell whether this very step is saved, or being saved."""
+        """Whether this very step is saved, or being saved."""
         return self._step == self._attempt.step
 
     def due(self) -> bool:
-        """Tell whether this step is to be saved by the timetable."""
+        """Whether this step is to be saved by the timetable."""
         timetable = self._attempt.job.setup.timetable
         if self.done():
             return False

@@ -103,13 +103,13 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
 
 
 def _describe_remarks(setup: Setup) -> dict[str, str]:
-    """Tell what was passed over when the data were opened."""
+    """Describe what was passed over when the data were opened."""
     remarks = getattr(setup.splits.train, "remarks", ())
     return {remark.title: remark.text for remark in remarks}
 
 
 def _describe_frozen(setup: Setup) -> dict[str, str]:
-    """Tell how much is frozen, and for how long."""
+    """Describe how many parameters are frozen, and for how long."""
     frozen, until = setup.phases[0].update.frozen, setup.timetable.unfreeze_step
     if not frozen.layers:
         return {}

@@ -56,24 +56,17 @@ def train(
 ) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
 
+    Other arguments and errors are those of `jaxtrain.train`.
+
     Args:
-      config: the run.
-      workdir: its folder; resumed if it holds a run of this config.
-      fresh: move an old run in `workdir` aside and start anew.
-      resume_step: go back to this checkpoint; None: the newest.
-      skip_steps: from there, leave out the data of so many steps.
-      hooks: called around the calls and saves, such as faults on purpose.
-      signals: that stop it in order; None: it heeds none.
-      write_report: Writes the report of a run that has reached its end, if
-        `logging.report` asks for it.
+      hooks: Called around calls and saves, such as faults on purpose.
+      signals: Signals that stop the run in order; None heeds none.
+      write_report: Writes the report of a finished run, if `logging.report` is set.
 
     Raises:
-      UserError: config, data, devices or workdir do not fit.
-      BadNumbersError: too many non-finite steps in a row.
-      CheckpointError: a checkpoint could not be saved or read.
-      MovedError: the workdir was moved meanwhile; the state is saved there.
-      StartAgainError: data workers were lost; the last checkpoint is there.
-      Interrupted: a signal came; the state is saved.
+      MovedError: The workdir was moved meanwhile; the state is saved there.
+      StartAgainError: Data workers were lost; the last checkpoint is there.
+      Interrupted: A signal came; the state is saved.
     """
     writers.check(config.logging)
     workdir = workdir_lib.follow(workdir)

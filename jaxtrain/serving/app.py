@@ -19,7 +19,7 @@ from jaxtrain.data.files import UnreadableError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import to_pixels
-from jaxtrain.serving.batcher import Batcher, FullError, Limits
+from jaxtrain.serving.batcher import Batcher, BatcherLimits, FullError
 from jaxtrain.serving.connections import ConnectionLimits
 from jaxtrain.serving.decoders import DecoderPool, DecoderProgram
 from jaxtrain.serving.page import PAGE
@@ -44,7 +44,7 @@ class Service:
       decode_seconds: CPU time that the decoding of an image may take.
     """
 
-    batches: Limits
+    batches: BatcherLimits
     connections: ConnectionLimits
     max_bytes: int
     max_pixels: int

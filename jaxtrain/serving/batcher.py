@@ -20,7 +20,7 @@ class FullError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class BatcherLimits:
     """How images are put together, and how many may wait.
 
     Attributes:
@@ -45,7 +45,7 @@ class Batcher:
       limits: of batches and of what waits.
     """
 
-    def __init__(self, run_batch: RunBatch, limits: Limits):
+    def __init__(self, run_batch: RunBatch, limits: BatcherLimits):
         self._run_batch, self._limits = run_batch, limits
         self._queue = asyncio.Queue[Waiting]()
         self._device = ThreadPoolExecutor(1, "device")
@@ -89,7 +89,7 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Tell whether batches are computed: the last one was, if there was any."""
+        """Whether batches are computed: the last one was, if there was any."""
         running = self._task is not None and not self._task.done()
         return running and not self._failed
 

@@ -50,12 +50,7 @@ class DecoderProgram:
 
 
 class DecoderPool:
-    """Decodes images in processes of its own, `num` at a time.
-
-    Args:
-      program: What each process does.
-      num: Number of processes.
-    """
+    """Decodes images in processes of its own, `num` at a time."""
 
     def __init__(self, program: DecoderProgram, num: int):
         self._program, self._num = program, num

@@ -21,7 +21,7 @@ from jaxtrain.tasks.pictures import draw_matrix
 MAX_MATRIX_CLASSES = 100
 
 
-class Mixed(NamedTuple):
+class MixedLabels(NamedTuple):
     """Targets of examples that are mixed in pairs; all (B,)."""
 
     label: jax.Array
@@ -32,7 +32,7 @@ class Mixed(NamedTuple):
 class Classification(Task):
     """Targets are the numbers of classes, int32 (B,); outputs are logits.
 
-    In training they may be `Mixed`.
+    In training they may be `MixedLabels`.
 
     Args:
       image_shape: of the images.
@@ -94,15 +94,17 @@ class Classification(Task):
         if targets.min() < 0:
             raise UserError(f"{split} has no labels: choose another split")
 
-    def mix(self, target: jax.Array, partner: jax.Array, weight: jax.Array) -> Mixed:
-        return Mixed(target, partner, weight)
+    def mix(
+        self, target: jax.Array, partner: jax.Array, weight: jax.Array
+    ) -> MixedLabels:
+        return MixedLabels(target, partner, weight)
 
     def loss(
-        self, outputs: jax.Array, target: jax.Array | Mixed, *, training: bool
+        self, outputs: jax.Array, target: jax.Array | MixedLabels, *, training: bool
     ) -> jax.Array:
         if training and self._binary:
             return self._binary_loss(outputs, target)
-        if isinstance(target, Mixed):
+        if isinstance(target, MixedLabels):
             one, other = (
                 self.loss(outputs, label, training=training) for label in target[:2]
             )
@@ -110,13 +112,15 @@ class Classification(Task):
         loss = cross_entropy(outputs, target, self._smoothing if training else 0.0)
         return self._weighed(loss, target) if training else loss
 
-    def _binary_loss(self, outputs: jax.Array, target: jax.Array | Mixed) -> jax.Array:
+    def _binary_loss(
+        self, outputs: jax.Array, target: jax.Array | MixedLabels
+    ) -> jax.Array:
         """Return the loss of "is it this one?" of all classes.
 
         A threshold looks at what the classes of two mixed examples come to, smoothed.
         """
         weighs, joint = self._weights is not None, self._threshold is not None
-        if isinstance(target, Mixed) and weighs and not joint:
+        if isinstance(target, MixedLabels) and weighs and not joint:
             # Each class by its own weight, as in the cross entropy. Without weights the
             # loss of the mean target is the same, and computed once.
             return _shared(target, lambda label: self._binary_loss(outputs, label))
@@ -125,14 +129,14 @@ class Classification(Task):
             targets = targets > self._threshold
         return self._weighed(binary_cross_entropy(outputs, targets), target)
 
-    def _probabilities(self, target: jax.Array | Mixed) -> jax.Array:
+    def _probabilities(self, target: jax.Array | MixedLabels) -> jax.Array:
         """Return the smoothed probability of each class, float32 (B, classes)."""
-        if isinstance(target, Mixed):
+        if isinstance(target, MixedLabels):
             return _shared(target, self._probabilities)
         true = jax.nn.one_hot(target, self.num_outputs, dtype=jnp.float32)
         return (1 - self._smoothing) * true + self._smoothing / self.num_outputs
 
-    def _weighed(self, loss: jax.Array, target: jax.Array | Mixed) -> jax.Array:
+    def _weighed(self, loss: jax.Array, target: jax.Array | MixedLabels) -> jax.Array:
         """Multiply the loss of each example by the weight of its class.
 
         A mixed one, whose classes have one loss together, has their mean by shares.
@@ -140,15 +144,15 @@ class Classification(Task):
         if self._weights is None:
             return loss
         weights = jnp.asarray(self._weights, loss.dtype)
-        if isinstance(target, Mixed):
+        if isinstance(target, MixedLabels):
             return loss * _shared(target, lambda label: weights[label])
         return loss * weights[target]
 
     def train_metrics(
-        self, outputs: jax.Array, target: jax.Array | Mixed
+        self, outputs: jax.Array, target: jax.Array | MixedLabels
     ) -> dict[str, jax.Array]:
         first = jnp.argmax(outputs, -1)
-        if isinstance(target, Mixed):
+        if isinstance(target, MixedLabels):
             one, other = (first == label for label in target[:2])
             hits = target.weight * one + (1 - target.weight) * other
         else:
@@ -167,7 +171,7 @@ class Classification(Task):
         return {"confusion_matrix": draw_matrix(np.array(matrix), self._names)}
 
 
-def _shared(target: Mixed, of: Callable[[jax.Array], jax.Array]) -> jax.Array:
+def _shared(target: MixedLabels, of: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """Return what the two classes of each example have, (B, ...), by their shares."""
     one, other = of(target.label), of(target.partner)
     share = target.weight.astype(one.dtype).reshape(-1, *[1] * (one.ndim - 1))

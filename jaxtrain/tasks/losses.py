@@ -13,9 +13,9 @@ def cross_entropy(
     """Return the cross entropy of each example.
 
     Args:
-      logits: (batch, classes), any float dtype; computed in at least float32.
-      labels: (batch,) integers.
-      label_smoothing: probability moved from the true class to all classes evenly.
+      logits: Logits, (batch, classes), any float dtype; computed in at least float32.
+      labels: True classes, (batch,) integers.
+      label_smoothing: Probability moved from the true class to all classes evenly.
     """
     logits = widen(logits)
     true_class = optax.softmax_cross_entropy_with_integer_labels(logits, labels)

@@ -40,7 +40,7 @@ class Goal:
     higher: bool
 
     def improves(self, new: Any, old: float | None) -> bool:
-        """Tell whether `new` is better than `old`; what is no number never is."""
+        """Whether `new` is better than `old`. A value that is not a number never is."""
         if not isinstance(new, int | float):
             return False
         if old is None:

@@ -50,7 +50,7 @@ class Advice:
 
 
 @dataclass(frozen=True)
-class Weights:
+class StartWeights:
     """Trained weights that a recipe begins with.
 
     Attributes:
@@ -66,7 +66,7 @@ class Weights:
     channels: int
 
 
-def find_weights(pretrained: str) -> Weights:
+def find_weights(pretrained: str) -> StartWeights:
     """Return what weights are of.
 
     Raises:
@@ -77,11 +77,11 @@ def find_weights(pretrained: str) -> Weights:
     # The recipe will name it, and what a recipe names is loaded.
     own.check_allowed("model.name", about.model.name)
     height, _, channels = about.image_shape
-    return Weights(pretrained, about.model.name, height, channels)
+    return StartWeights(pretrained, about.model.name, height, channels)
 
 
 def advise(
-    found: Survey, data: DataConfig, weights: Weights | None = None
+    found: Survey, data: DataConfig, weights: StartWeights | None = None
 ) -> list[Advice]:
     """Return the fields of a recipe, in the order of its sections.
 
@@ -161,7 +161,7 @@ def _images(found: Survey, size: int) -> list[Advice]:
     ]
 
 
-def _images_of(weights: Weights) -> list[Advice]:
+def _images_of(weights: StartWeights) -> list[Advice]:
     reason = "as the weights know them; smaller ones take less time"
     channels = "grey images are made colour" if weights.channels == 3 else ""
     return [
@@ -229,7 +229,7 @@ def _epochs(steps_per_epoch: int, *, fine_tune: bool) -> int:
     return min(high, max(low, math.ceil(steps / steps_per_epoch)))
 
 
-def _fine_tuning(weights: Weights, batch_size: int) -> list[Advice]:
+def _fine_tuning(weights: StartWeights, batch_size: int) -> list[Advice]:
     """Return the model and the optimizer of fastai's `fine_tune`, 2e-3 for 64."""
     rate = float(f"{2e-3 * math.sqrt(batch_size / 64):.1g}")
     return [

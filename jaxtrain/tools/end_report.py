@@ -9,7 +9,7 @@ from jaxtrain.report.history import read_history
 from jaxtrain.report.page import make_page
 from jaxtrain.run.attempt import Job
 from jaxtrain.tools.examples import collect_examples
-from jaxtrain.tools.sample import Limits
+from jaxtrain.tools.sample import SampleLimits
 
 # For predictions; to read and to compile comes on top.
 MAX_SECONDS = 5.0
@@ -36,7 +36,7 @@ def _write(job: Job) -> None:
     how = f"python main.py report --workdir {job.workdir} writes it"
     try:
         history = read_history(job.workdir)
-        limits = Limits(seconds=MAX_SECONDS, should_stop=stopped)
+        limits = SampleLimits(seconds=MAX_SECONDS, should_stop=stopped)
         examples = collect_examples(job.setup, history, limits, job.programs.order)
         if stopped():
             tell(f"warning: no {path}, as a signal came; {how}")

@@ -21,7 +21,7 @@ from jaxtrain.report.history import History
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tools.preview import first_images
-from jaxtrain.tools.sample import Limits, predict_some
+from jaxtrain.tools.sample import SampleLimits, predict_some
 
 # Training images that are shown.
 NUM_PAIRS = 8
@@ -42,19 +42,19 @@ def examples_of(history: History) -> Examples:
         setup = build_setup(plain, devices=jax.devices()[:1])
     except Exception as error:
         return Examples(failed=[_told("Examples and their images", error)])
-    return collect_examples(setup, history, Limits())
+    return collect_examples(setup, history, SampleLimits())
 
 
 def collect_examples(
-    setup: Setup, history: History, limits: Limits, order: DataOrder | None = None
+    setup: Setup, history: History, limits: SampleLimits, order: DataOrder | None = None
 ) -> Examples:
     """Collect predictions, and augmented images; this process alone does so.
 
     Args:
-      setup: of the run, or of one of its config on other devices.
-      history: its records.
-      limits: what that may take.
-      order: of the training split; None: it is made anew.
+      setup: Setup of the run, or of one of its config on other devices.
+      history: Records of the run.
+      limits: Limits of what that may take.
+      order: Order of the training split. Computed by default.
     """
     notes: list[str] = []
     failed: list[str] = []

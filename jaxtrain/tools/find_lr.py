@@ -70,10 +70,10 @@ def range_test(
     finite.
 
     Args:
-      config: the run; its schedule and its length do not count.
-      start: learning rate of the first step.
-      end: that of the last.
-      num_steps: how many.
+      config: Config of the run; its schedule and its length do not count.
+      start: Learning rate of the first step.
+      end: Learning rate of the last step.
+      num_steps: Number of steps.
 
     Raises:
       UserError: the config does not fit, or the loss is bad from the beginning.

@@ -10,13 +10,7 @@ from jaxtrain.tools.find_lr import RangeTest
 
 
 def plot(path: Path, test: RangeTest, suggested: Mapping[str, float]) -> None:
-    """Draw the loss over the learning rate, and what the rules suggest.
-
-    Args:
-      path: of the PNG, whatever it is called.
-      test: what was measured.
-      suggested: rule -> learning rate.
-    """
+    """Draw the loss over the learning rate, and what the rules suggest."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()

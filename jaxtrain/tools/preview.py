@@ -61,12 +61,13 @@ def first_images(
     """Yield images before and after, uint8 (n, H, W, C) both, and their labels.
 
     Args:
-      setup: of the run.
-      num_steps: the first ones, one after the other.
-      num_images: of each.
-      order: of the training split; None: it is made anew.
-      statistics: mean and deviation of the images; None: they are taken anew.
-      rows: of each batch; None: those of this process. Images are mixed among them.
+      setup: Setup of the run.
+      num_steps: Number of first steps to show.
+      num_images: Number of images of each.
+      order: Order of the training split. Computed by default.
+      statistics: Mean and deviation of the images. Computed by default.
+      rows: Rows of each batch, among which images are mixed. Defaults to those of this
+        process.
 
     Raises:
       UserError: too many images are unreadable.

@@ -21,14 +21,7 @@ WIDTH = 88
 def recipe_text(
     advice: Sequence[Advice], source: str, out: Path, told: Iterable[str]
 ) -> str:
-    """Return the text of a recipe, as the formatter would write it.
-
-    Args:
-      advice: Its values, in the order of its sections.
-      source: `data.source`.
-      out: Where it will lie.
-      told: Paragraphs of its docstring.
-    """
+    """Return the text of a recipe, as the formatter would write it."""
     sections: dict[str, list[Advice]] = {}
     for one in advice:
         sections.setdefault(one.section, []).append(one)

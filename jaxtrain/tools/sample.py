@@ -30,7 +30,7 @@ Result = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(kw_only=True)
-class Limits:
+class SampleLimits:
     """What collecting may take.
 
     Attributes:
@@ -43,16 +43,9 @@ class Limits:
 
 
 def predict_some(
-    setup: Setup, workdir: Path, split: str, step: int, limits: Limits
+    setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> Predictions:
     """Return the predictions of a checkpoint for examples of a split.
-
-    Args:
-      setup: of the run, or of one of its config on other devices.
-      workdir: its folder.
-      split: its name.
-      step: of the checkpoint.
-      limits: what it may take.
 
     Raises:
       UserError: the model is none that this version reads.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 FILE = Path(__file__).with_name("counted.json")
 
 
-class Weights(NamedTuple):
+class MatchingWeights(NamedTuple):
     """Weights of another library that a model can begin with.
 
     Attributes:
@@ -36,14 +36,16 @@ class Counted(NamedTuple):
     num_params: int
     forward_flops: int
     step_bytes: int
-    weights: tuple[Weights, ...]
+    weights: tuple[MatchingWeights, ...]
 
 
 def read() -> dict[str, Counted]:
     """Return the counts of the models that were counted."""
     rows = json.loads(FILE.read_text(encoding="utf-8"))
     return {
-        name: Counted(**{**row, "weights": tuple(Weights(**w) for w in row["weights"])})
+        name: Counted(
+            **{**row, "weights": tuple(MatchingWeights(**w) for w in row["weights"])}
+        )
         for name, row in rows.items()
     }
 

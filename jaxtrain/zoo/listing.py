@@ -40,7 +40,7 @@ The three counts were made by `python benchmarks/zoo.py --write`.
 """  # noqa: E501
 
 
-class Model(NamedTuple):
+class ListedModel(NamedTuple):
     """A row of the listing; what is not known is None."""
 
     name: str
@@ -48,14 +48,14 @@ class Model(NamedTuple):
     counted: Counted | None
 
 
-def models() -> list[Model]:
+def models() -> list[ListedModel]:
     """Return all models of `jaxtrain.models.MODELS`, in its order."""
     counts = counted.read()
     names = names_of_rows("jaxtrain.models:MODELS")
-    return [Model(name, PUBLISHED.get(name), counts.get(name)) for name in names]
+    return [ListedModel(name, PUBLISHED.get(name), counts.get(name)) for name in names]
 
 
-def find(name: str) -> Model:
+def find(name: str) -> ListedModel:
     """Return the model of a name.
 
     Raises:
@@ -70,7 +70,7 @@ def find(name: str) -> Model:
     return known[name]
 
 
-def to_dict(model: Model) -> dict[str, Any]:
+def to_dict(model: ListedModel) -> dict[str, Any]:
     """Return a model as JSON values."""
     about, counts = model.published, model.counted
     return {
@@ -108,7 +108,7 @@ def page() -> str:
     return PAGE.format(table="\n".join(lines), sources="\n".join(sources))
 
 
-def details(model: Model) -> str:
+def details(model: ListedModel) -> str:
     """Return all that is known of a model as text."""
     _, image, num_params, flops, memory, *_ = _cells(model)
     rows = [
@@ -128,7 +128,7 @@ def details(model: Model) -> str:
     return "\n".join(f"{head:<15}{text}" for head, text in rows)
 
 
-def _cells(model: Model) -> tuple[str, ...]:
+def _cells(model: ListedModel) -> tuple[str, ...]:
     """Return a model as the cells of a row under `HEAD`."""
     about, counts = model.published, model.counted
     image = top1 = num_params = flops = memory = libraries = NONE

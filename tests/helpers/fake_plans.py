@@ -10,7 +10,7 @@ import pytest
 
 from jaxtrain.config import Config
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.facts import Facts, Job
+from jaxtrain.performance.facts import CompileJob, Facts
 
 FACTS = Facts(
     platform="gpu",
@@ -48,7 +48,7 @@ def use_fake_compiler(
     """Let nothing be compiled for GPUs; return the configs that would have been."""
     compiled: list[Config] = []
 
-    def call(function: object, job: Job, target: object) -> Sequence[Facts]:
+    def call(function: object, job: CompileJob, target: object) -> Sequence[Facts]:
         compiled.extend(job.configs)
         return [
             facts(

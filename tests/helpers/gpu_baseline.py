@@ -13,7 +13,7 @@ from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.placeholder import stand_in
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.facts import Facts, Job, compile_facts
+from jaxtrain.performance.facts import CompileJob, Facts, compile_facts
 from jaxtrain.performance.targets import parse_target
 from tests.helpers.forked import ROOT
 
@@ -46,7 +46,7 @@ def figures(name: str) -> dict[str, Any]:
     gpus = "h100" if name in SHAPES else "h100x8"
     target = parse_target(gpus)
     config = _without_data(name, load_config(ROOT / "configs" / f"{name}.py"))
-    job = Job(configs=[config], target=target)
+    job = CompileJob(configs=[config], target=target)
     facts = gpu_compiler.call(compile_facts, job, target)[0]
     assert isinstance(facts, Facts), facts
     counted = {key: getattr(facts, key) for key in COUNTED}

@@ -14,14 +14,14 @@ from PIL import Image
 from jaxtrain.data.images import Fit
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.serving.app import Service
-from jaxtrain.serving.batcher import Limits
+from jaxtrain.serving.batcher import BatcherLimits
 from jaxtrain.serving.connections import ConnectionLimits
 from jaxtrain.serving.server import listen, make_server
 from tests.helpers.waiting import wait_until
 
 # Small, so that the tests come to them; nothing is ever late.
 SERVICE = Service(
-    batches=Limits(max_batch=8, max_wait_seconds=0.005, max_waiting=64),
+    batches=BatcherLimits(max_batch=8, max_wait_seconds=0.005, max_waiting=64),
     connections=ConnectionLimits(max_per_client=300, max_open=400, grace_seconds=300),
     num_decoders=1,
     max_bytes=100_000,

@@ -10,7 +10,7 @@ from jaxtrain.models.convnext import ConvNeXt
 from jaxtrain.models.densenet import DenseNet
 from jaxtrain.models.efficientnet_v2 import SQUEEZE as SILU_SQUEEZE
 from jaxtrain.models.efficientnet_v2 import EfficientNetV2S
-from jaxtrain.models.inverted_residual import Stage
+from jaxtrain.models.inverted_residual import InvertedStage
 from jaxtrain.models.mobilenet_v3 import SQUEEZE as HARD_SQUEEZE
 from jaxtrain.models.mobilenet_v3 import MobileNetV3
 from jaxtrain.models.preact_resnet import PreActBottleneck, PreActResNet
@@ -90,8 +90,8 @@ class ShortDenseNet(DenseNet):
 class ShortMobileNetV3(MobileNetV3):
     last_channels, features = 96, 128
     stages = (
-        Stage(channels=16, expansions=(1,), activation=hard_swish),
-        Stage(
+        InvertedStage(channels=16, expansions=(1,), activation=hard_swish),
+        InvertedStage(
             channels=24,
             expansions=(3, 2.3),
             stride=2,
@@ -104,9 +104,11 @@ class ShortMobileNetV3(MobileNetV3):
 
 class ShortEfficientNet(EfficientNetV2S):
     stages = (
-        Stage(channels=24, expansions=(1,), activation=silu, fused=True),
-        Stage(channels=48, expansions=(2,), stride=2, activation=silu, fused=True),
-        Stage(
+        InvertedStage(channels=24, expansions=(1,), activation=silu, fused=True),
+        InvertedStage(
+            channels=48, expansions=(2,), stride=2, activation=silu, fused=True
+        ),
+        InvertedStage(
             channels=64,
             expansions=(2, 2),
             stride=2,

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.models.weights.names import Names, after_flatten
-from jaxtrain.models.weights.sources import Source
+from jaxtrain.models.weights.names import ArrayNames, after_flatten
+from jaxtrain.models.weights.sources import WeightsSource
 from tests.helpers import seeded
 
 STORED = Path(__file__).parents[1] / "data" / "torch"
-NAMES = Names(
+NAMES = ArrayNames(
     layers={r"conv(\d)": "conv{0}", r"norm(\d)": "bn{0}", r"head/linear": "fc"},
     first_conv="conv1",
     classifier="fc",
@@ -24,8 +24,10 @@ NAMES = Names(
 MEAN, STD = (0.5, 0.4, 0.3), (0.3, 0.2, 0.1)
 
 
-def source(library: Any, architecture: str = "tiny", names: Names = NAMES) -> Source:
-    return Source(
+def source(
+    library: Any, architecture: str = "tiny", names: ArrayNames = NAMES
+) -> WeightsSource:
+    return WeightsSource(
         library,
         architecture,
         names,

@@ -39,7 +39,7 @@ Move = Callable[[jax.Array, jax.Array, AugmentConfig], jax.Array]
 Paint = Callable[[jax.Array, jax.Array, AugmentConfig, jax.Array], jax.Array]
 
 
-class Row(NamedTuple):
+class AugmentationRow(NamedTuple):
     """A row of the table.
 
     Attributes:
@@ -54,17 +54,21 @@ class Row(NamedTuple):
 
 
 # Config field, or property -> its row, applied in this order.
-AUGMENTATIONS: dict[str, Row] = {
-    "crop_padding": Row(0, simple.random_crop),
-    "horizontal_flip": Row(1, simple.horizontal_flip),
-    "vertical_flip": Row(4, simple.vertical_flip),
-    "rotation": Row(5, simple.rotation),
-    "colour_jitter": Row(6, paint=jitter.colour_jitter),
-    "randaugment": Row(7, policies.move_rand_augment, policies.rand_augment),
-    "trivialaugment": Row(8, policies.move_trivial_augment, policies.trivial_augment),
-    "augmix": Row(9, paint=policies.aug_mix),
-    "cutout_size": Row(2, paint=simple.cutout),
-    "erasing": Row(10, paint=simple.erasing),
+AUGMENTATIONS: dict[str, AugmentationRow] = {
+    "crop_padding": AugmentationRow(0, simple.random_crop),
+    "horizontal_flip": AugmentationRow(1, simple.horizontal_flip),
+    "vertical_flip": AugmentationRow(4, simple.vertical_flip),
+    "rotation": AugmentationRow(5, simple.rotation),
+    "colour_jitter": AugmentationRow(6, paint=jitter.colour_jitter),
+    "randaugment": AugmentationRow(
+        7, policies.move_rand_augment, policies.rand_augment
+    ),
+    "trivialaugment": AugmentationRow(
+        8, policies.move_trivial_augment, policies.trivial_augment
+    ),
+    "augmix": AugmentationRow(9, paint=policies.aug_mix),
+    "cutout_size": AugmentationRow(2, paint=simple.cutout),
+    "erasing": AugmentationRow(10, paint=simple.erasing),
 }
 
 # Fields that need to know what the channels are; of grey images some change nothing.

@@ -27,10 +27,10 @@ def make_keys(
     """Return one key an example, (B,): a function of these arguments alone.
 
     Args:
-      root_key: of augmentation.
-      step: number of the step.
-      indices: of the examples, (B,).
-      repeat: which time an example is in the batch, (B,); None: the only one.
+      root_key: Root key of augmentation.
+      step: Number of the step.
+      indices: Numbers of the examples, (B,).
+      repeat: Which time an example is in the batch, (B,); None if each is in it once.
     """
     keys = fold_each(jax.random.fold_in(root_key, step), indices)
     return keys if repeat is None else jax.vmap(jax.random.fold_in)(keys, repeat)
@@ -52,12 +52,12 @@ def change(
     """Call `function(key, image)` for each image, by its own key.
 
     Args:
-      batch: the images and targets.
-      keys: one an example, (B,).
-      number: of the augmentation, part of its keys.
-      function: the augmentation.
-      move: what it does to the places of pixels, of the same key; None: nothing.
-      follow: how the targets go along.
+      batch: Batch of images and targets.
+      keys: One key an example, (B,).
+      number: Number of the augmentation, which is part of its keys.
+      function: Augmentation of one image.
+      move: Where it takes pixels from, with the same key; None if they stay.
+      follow: How targets follow the pixels.
     """
 
     def one(key: jax.Array, image: jax.Array, target: Any) -> tuple[jax.Array, Any]:

@@ -121,10 +121,10 @@ def apply(
     """Apply what an image has drawn.
 
     Args:
-      image: uint8 (H, W, C).
-      drawn: the operation.
-      tables: what it is.
-      smooth: whether pixels that move are interpolated.
+      image: Image, uint8 (H, W, C).
+      drawn: Operation that was drawn.
+      tables: Parameters of the operations.
+      smooth: Whether pixels that move are interpolated.
     """
     gather = affine.bilinear if smooth else affine.nearest
     image = gather(image, drawn.of(tables.maps))

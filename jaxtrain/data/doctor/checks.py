@@ -21,7 +21,7 @@ REMARKS: dict[str, tuple[Level, str]] = {
 
 
 def check_files(scan: Scan, config: DataConfig) -> list[Finding]:
-    """Tell what cannot be read, and what is unusual about files that can."""
+    """Find files that cannot be read, and what is unusual about the others."""
     found = _unreadable(scan, config)
     for kind, (level, title) in REMARKS.items():
         found += of_rows(kind, level, title, scan.remarks.get(kind, []))
@@ -32,7 +32,7 @@ def check_files(scan: Scan, config: DataConfig) -> list[Finding]:
 
 
 def check_remarks(store: Store) -> list[Finding]:
-    """Tell what was passed over when the set was opened."""
+    """Report the files that were passed over when the set was opened."""
     return [
         Finding(
             kind=remark.title.replace(" ", "_"),
@@ -44,7 +44,7 @@ def check_remarks(store: Store) -> list[Finding]:
 
 
 def check_sizes(scan: Scan, config: DataConfig, *, sized: bool) -> list[Finding]:
-    """Tell of different sizes, and of images much wider, or higher, than is usual.
+    """Find different sizes, and images much wider, or higher, than is usual.
 
     Args:
       scan: of the set.
@@ -68,14 +68,14 @@ def check_sizes(scan: Scan, config: DataConfig, *, sized: bool) -> list[Finding]
 
 
 def check_blank(scan: Scan) -> list[Finding]:
-    """Tell which images show nothing."""
+    """Find images of one colour."""
     rows = np.flatnonzero(scan.readable & (scan.contrast < MIN_CONTRAST)).tolist()
     contrast = {row: f"contrast {scan.contrast[row]:.2f} of 255" for row in rows}
     return of_rows("blank", "warning", "{} of one colour", rows, contrast)
 
 
 def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:
-    """Tell what cannot be read, by the rule that ends a run, too."""
+    """Find images that cannot be read, by the rule that ends a run, too."""
     most = config.max_bad_fraction
     bad = scan.count_unreadable()
     over = [

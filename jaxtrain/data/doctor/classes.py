@@ -77,7 +77,7 @@ def count(scan: Scan, facts: Mapping[str, Any]) -> Classes | None:
 
 
 def check_classes(classes: Classes) -> list[Finding]:
-    """Tell what is wrong with the labels, and with the sizes of the classes."""
+    """Find wrong labels, and classes of unusual sizes."""
     title = f"{{}} whose label is not 0 to {len(classes.names) - 1}"
     found = of_rows("labels_missing", "error", title, classes.bad_rows)
     trained = int((classes.in_training > 0).sum())

@@ -45,7 +45,7 @@ def nearly(scan: Scan) -> list[Group]:
 
 
 def check_duplicates(scan: Scan, same: list[Group]) -> list[Finding]:
-    """Tell which images are there several times, and what looks nearly the same."""
+    """Find duplicates, and images that look nearly the same."""
     return [
         *_tell(same, "duplicates", "equal", "warning"),
         *_tell(nearly(scan), "near", "nearly equal", "note"),
@@ -53,7 +53,7 @@ def check_duplicates(scan: Scan, same: list[Group]) -> list[Finding]:
 
 
 def _tell(groups: list[Group], kind: str, what: str, harmless: Level) -> list[Finding]:
-    """Tell conflicts, leaks and what is within one split, each by itself."""
+    """Report conflicts, leaks and duplicates within a split, each by itself."""
     conflicts = [g for g in groups if g.labels_differ]
     leaks = [g for g in groups if g.across_splits and not g.labels_differ]
     rest = [g for g in groups if not g.across_splits and not g.labels_differ]

@@ -68,11 +68,7 @@ def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
 
 
 class Joined:
-    """Numbers 0 to N - 1, joined by pairs; takes memory for each number, not each pair.
-
-    Args:
-      num: N.
-    """
+    """Numbers 0 to `num` - 1, joined by pairs; memory grows with `num` only."""
 
     def __init__(self, num: int):
         # Another of the same group, a lesser one; the least stands for it.
@@ -120,7 +116,7 @@ def equal_ones(values: np.ndarray) -> list[np.ndarray]:
 
 
 def _look_alike(flat: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Tell of each pair (n, 2) whether its small pictures are correlated, (n,)."""
+    """Whether the small pictures of each pair (n, 2) are correlated, (n,)."""
     one, other = (_unit(flat[side]) for side in pairs.T)
     return (one * other).sum(axis=1) >= MIN_CORRELATION
 

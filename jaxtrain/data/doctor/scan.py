@@ -70,7 +70,7 @@ class Scan:
 
     @property
     def readable(self) -> np.ndarray:
-        """Tell of each row whether the image can be read, (N,)."""
+        """Whether the image of each row can be read, (N,)."""
         readable = np.ones(len(self), bool)
         readable[list(self.unreadable)] = False
         return readable
@@ -113,11 +113,11 @@ def scan(
     """Read, decode and describe every example of the splits once.
 
     Args:
-      store: the set.
-      splits: name -> the numbers of its examples in the store.
-      rules: what the images must be.
-      source: as messages call the set.
-      progress: is told, again and again, how many more examples are done.
+      store: Store of the set.
+      splits: Numbers of the examples in the store, by split.
+      rules: Rules that images must meet.
+      source: Name of the set in messages.
+      progress: Called with the number of examples done since its last call.
 
     Raises:
       UserError: the store cannot be read.
@@ -238,6 +238,6 @@ class _Rows:
 
 
 def _is_label(target: Any) -> bool:
-    """Tell whether a target is a number of a class for each example."""
+    """Whether a target is a class number for each example."""
     array = isinstance(target, np.ndarray) and target.ndim == 1
     return array and np.issubdtype(target.dtype, np.integer)

@@ -182,7 +182,7 @@ def _parse(values: Any) -> Index:
 
 
 def is_target(name: str) -> bool:
-    """Tell whether a column is a target, or a part of one: target, target.mask."""
+    """Whether a column is a target, or a part of one: target, target.mask."""
     return name.partition(".")[0] == TARGET
 
 

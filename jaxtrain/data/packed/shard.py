@@ -92,7 +92,7 @@ class ShardWriter:
         writers: dict[str, Any] = {name: parts[name].open("wb") for name in names}
         if self.form.column is None:
             writers[IMAGE].close()
-            writers[IMAGE] = _Records(parts[IMAGE])
+            writers[IMAGE] = _RecordWriter(parts[IMAGE])
         left_out: list[tuple[int, str, str]] = []
         for start in range(0, len(indices), CHUNK):
             for place, name, reason in self._add(
@@ -140,7 +140,7 @@ class ShardWriter:
         return {**_flatten(TARGET, targets), STRATA: self.store.strata(indices)}
 
 
-class _Records:
+class _RecordWriter:
     """A file of array_record that is written; what goes wrong is an OSError."""
 
     def __init__(self, path: Path):

@@ -172,7 +172,7 @@ def verify(folder: Path) -> Index:
 
 
 @dataclass
-class _Records:
+class _RecordFile:
     """A file as array_record takes it, which then need not be opened to be counted."""
 
     filename: str
@@ -184,9 +184,9 @@ class _Records:
 def _open_records(folder: Path, index: Index) -> Any:
     from array_record.python.array_record_data_source import ArrayRecordDataSource
 
-    def describe(shard: Shard) -> _Records:
+    def describe(shard: Shard) -> _RecordFile:
         num, path = shard.num_examples, shard.path(folder, IMAGE)
-        return _Records(str(path), num, num)
+        return _RecordFile(str(path), num, num)
 
     return ArrayRecordDataSource(list(map(describe, index.shards)))
 

@@ -69,10 +69,10 @@ def plasma(
     Its square, with a side that is a power of two, has no border: left joins right.
 
     Args:
-      draw: its generator.
-      height: of the part of the square.
-      width: of the part of the square.
-      decay: by which the roughness is divided from one scale to the next.
+      draw: Generator of random numbers.
+      height: Height of the result in pixels.
+      width: Width of the result in pixels.
+      decay: Factor by which the roughness falls from one scale to the next.
     """
     size = 1 << max(1, (max(height, width) - 1).bit_length())
     heights, step, rough = np.zeros((size, size)), size, 100.0

@@ -90,10 +90,10 @@ def lower(images: Node, output: Node, names: tuple[str, str], writer: Writer) ->
     """Write a graph.
 
     Args:
-      images: its input.
-      output: its output, (batch, outputs).
-      names: of the input and the output.
-      writer: takes the operators.
+      images: Input of the graph.
+      output: Output of the graph, (batch, outputs).
+      names: Names of the input and the output.
+      writer: Writer that takes the operators.
     """
     lowering = Lowering(writer)
     count_uses(output)

@@ -10,17 +10,17 @@ import re
 from pathlib import Path
 from typing import Any
 
-from jaxtrain.models.weights.sources import SOURCES, Source
+from jaxtrain.models.weights.sources import SOURCES, WeightsSource
 
 FILE = Path(__file__).with_name("alike.json")
 
 
-def same_function(source: Source) -> frozenset[str]:
+def same_function(source: WeightsSource) -> frozenset[str]:
     """Return other names of a model: the same arrays, and the same outputs."""
     return _names(source, "same")
 
 
-def other_function(source: Source) -> frozenset[str]:
+def other_function(source: WeightsSource) -> frozenset[str]:
     """Return the architectures with the same arrays that compute something else."""
     return _names(source, "other") - same_function(source) - {source.architecture}
 
@@ -43,13 +43,13 @@ def begins_with(file_name: str, architecture: str) -> bool:
     return bool(re.match(rf"{re.escape(architecture)}(?![0-9A-Za-z])", file_name))
 
 
-def sharing_arrays(architecture: str) -> Source | None:
+def sharing_arrays(architecture: str) -> WeightsSource | None:
     """Return a model of ours with the arrays of an architecture that we do not have."""
     rows = (source for sources in SOURCES.values() for source in sources)
     return next((row for row in rows if architecture in other_function(row)), None)
 
 
-def _names(source: Source, kind: str) -> frozenset[str]:
+def _names(source: WeightsSource, kind: str) -> frozenset[str]:
     lists = _read().get(f"{source.library}:{source.architecture}", {})
     return frozenset(name.partition(":")[2] for name in lists.get(kind, ()))
 

@@ -1,9 +1,9 @@
 """ConvNeXt: both libraries have dense layers where ours are."""
 
-from jaxtrain.models.weights.names import PER_CHANNEL, Names
+from jaxtrain.models.weights.names import PER_CHANNEL, ArrayNames
 
 _BLOCK = r"stage(\d+)_block(\d+)"
-TIMM = Names(
+TIMM = ArrayNames(
     layers={
         r"stem_conv": "stem.0",
         r"stem_norm": "stem.1",
@@ -46,7 +46,7 @@ def _torchvision() -> dict[str, str]:
     return layers
 
 
-TORCHVISION = Names(
+TORCHVISION = ArrayNames(
     layers=_torchvision(),
     first_conv="features.0.0",
     classifier="classifier.2",

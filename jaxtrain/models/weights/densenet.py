@@ -1,8 +1,8 @@
 """DenseNets: timm and torchvision name their layers alike."""
 
-from jaxtrain.models.weights.names import Names
+from jaxtrain.models.weights.names import ArrayNames
 
-DENSENET = Names(
+DENSENET = ArrayNames(
     layers={
         r"stem_(conv|norm)": "features.{0}0",
         r"block(\d)_layer(\d+)/(\w+)": "features.denseblock{0}.denselayer{1}.{2}",

@@ -1,7 +1,7 @@
 """GoogLeNet of torchvision."""
 
 from jaxtrain.models.googlenet import POOLED
-from jaxtrain.models.weights.names import Names, after_flatten
+from jaxtrain.models.weights.names import ArrayNames, after_flatten
 
 BRANCHES = {
     "conv1x1": "branch1",
@@ -12,7 +12,7 @@ BRANCHES = {
     "pool_conv": "branch4.1",
 }
 
-GOOGLENET = Names(
+GOOGLENET = ArrayNames(
     layers={
         r"conv(\d)/conv": "conv{0}.conv",
         r"conv(\d)/norm": "conv{0}.bn",

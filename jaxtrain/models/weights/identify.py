@@ -16,17 +16,17 @@ from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights import alike
 from jaxtrain.models.weights.compare import Differences, Shapes, compare
-from jaxtrain.models.weights.names import Names, OwnNames
+from jaxtrain.models.weights.names import ArrayNames, OwnNames
 from jaxtrain.models.weights.sources import (
     SOURCES,
     Library,
-    Source,
+    WeightsSource,
     lasting_options,
     of_architecture,
 )
 
 # Our name of a model, and the same model there.
-Row = tuple[str, Source]
+Row = tuple[str, WeightsSource]
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 
@@ -46,7 +46,7 @@ class Identified:
     """
 
     model: ModelConfig
-    source: Source
+    source: WeightsSource
     channels: int
     num_outputs: int
     differences: Differences
@@ -180,7 +180,7 @@ def _in_order(
     yield from sorted((row for row in rows if not _num_told(row[1], hint)), key=likely)
 
 
-def _num_told(source: Source, hint: str) -> int:
+def _num_told(source: WeightsSource, hint: str) -> int:
     """Return how many letters of the name of a file are those of a model's.
 
     Such as resnet50-0676ba61.pth, efficientnet_b0_rwightman-7f5810bc.pth or
@@ -224,14 +224,14 @@ def _agree(model: ModelConfig, wanted: ModelConfig) -> bool:
     )
 
 
-def _has_ends(stored: Shapes, source: Source) -> bool:
+def _has_ends(stored: Shapes, source: WeightsSource) -> bool:
     """Say whether the first and the last layer of a model are in a file."""
     first = stored.get(f"{source.names.first_conv}.weight", ())
     last = stored.get(f"{source.names.classifier}.weight", ())
     return len(first) == 4 and len(last) >= 2 and 0 not in (first[1], last[0])
 
 
-def _try(stored: Shapes, name: str, source: Source) -> Identified:
+def _try(stored: Shapes, name: str, source: WeightsSource) -> Identified:
     """Compare a file, which has its first and its last layer, with a model."""
     channels = stored[f"{source.names.first_conv}.weight"][1]
     num_outputs = stored[f"{source.names.classifier}.weight"][0]
@@ -240,7 +240,7 @@ def _try(stored: Shapes, name: str, source: Source) -> Identified:
     return Identified(model_of(source, name), source, channels, num_outputs, found)
 
 
-def model_of(source: Source, name: str) -> ModelConfig:
+def model_of(source: WeightsSource, name: str) -> ModelConfig:
     """Return the model that computes what the source does, without auxiliary heads."""
     options: dict[str, Any] = dict(source.options)
     if "aux_weight" in defaults(MODELS[name]):
@@ -248,7 +248,9 @@ def model_of(source: Source, name: str) -> ModelConfig:
     return ModelConfig(name=name, **options)
 
 
-def shapes_there(source: Source, name: str, channels: int, num_outputs: int) -> Shapes:
+def shapes_there(
+    source: WeightsSource, name: str, channels: int, num_outputs: int
+) -> Shapes:
     """Return the shapes of the arrays of a source by their names, as it has them."""
     size = source.image_size
     options = vars(model_of(source, name)).items()
@@ -261,7 +263,7 @@ def shapes_there(source: Source, name: str, channels: int, num_outputs: int) -> 
 
 
 def shape_there(
-    names: Names | OwnNames, path: str, shape: tuple[int, ...]
+    names: ArrayNames | OwnNames, path: str, shape: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the shape that an array of ours has there."""
     unfilled = np.broadcast_to(np.float32(0), shape)

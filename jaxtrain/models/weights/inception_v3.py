@@ -1,8 +1,8 @@
 """Inception v3: timm and torchvision name their layers alike."""
 
-from jaxtrain.models.weights.names import Names
+from jaxtrain.models.weights.names import ArrayNames
 
-INCEPTION_V3 = Names(
+INCEPTION_V3 = ArrayNames(
     layers={
         r"conv2d_(\w+)/conv": "Conv2d_{0}.conv",
         r"conv2d_(\w+)/norm": "Conv2d_{0}.bn",

@@ -3,13 +3,13 @@
 from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.mobilenet_v2 import MobileNetV2
 from jaxtrain.models.mobilenet_v3 import MobileNetV3
-from jaxtrain.models.weights.names import POINTWISE, Names
+from jaxtrain.models.weights.names import POINTWISE, ArrayNames
 
 # Of the dense layers of a squeeze-and-excitation, both libraries have convolutions.
 SQUEEZE = r".*/squeeze_excite/(squeeze|excite)/kernel"
 
 
-def timm(model: type[InvertedNet]) -> Names:
+def timm(model: type[InvertedNet]) -> ArrayNames:
     """Return the names of a model in timm, which numbers the norms of a block."""
     layers = {"stem/conv": "conv_stem", "stem/norm": "bn1", "head/linear": "classifier"}
     layouts = {SQUEEZE: POINTWISE}
@@ -30,7 +30,7 @@ def timm(model: type[InvertedNet]) -> Names:
         layouts["dense/kernel"] = POINTWISE
     else:
         layers |= {"last/conv": "conv_head", "last/norm": "bn2"}
-    return Names(
+    return ArrayNames(
         layers, first_conv="conv_stem", classifier="classifier", layouts=layouts
     )
 
@@ -44,7 +44,7 @@ def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
     return {"expand": "conv_pw", "depthwise": "conv_dw"}[part]
 
 
-def torchvision(model: type[InvertedNet]) -> Names:
+def torchvision(model: type[InvertedNet]) -> ArrayNames:
     """Return the names of a model in torchvision, which numbers the parts of a block.
 
     It numbers the blocks of MobileNets through, and those of EfficientNets by stage.
@@ -73,6 +73,6 @@ def torchvision(model: type[InvertedNet]) -> Names:
         classifier = "classifier.3"
         layers["dense"] = "classifier.0"
     layers["head/linear"] = classifier
-    return Names(
+    return ArrayNames(
         layers, first_conv="features.0.0", classifier=classifier, layouts=layouts
     )

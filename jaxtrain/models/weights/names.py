@@ -23,7 +23,7 @@ LEAVES = {
 UNUSED = r"(.*\.)?num_batches_tracked"
 
 
-class Layout(NamedTuple):
+class TorchLayout(NamedTuple):
     """How an array of PyTorch becomes ours, and back; neither copies."""
 
     from_torch: Callable[[np.ndarray], np.ndarray]
@@ -40,16 +40,16 @@ def _to_torch(array: np.ndarray) -> np.ndarray:
 
 
 # Kernels of convolutions and of dense layers, and vectors.
-USUAL = Layout(_from_torch, _to_torch)
+USUAL = TorchLayout(_from_torch, _to_torch)
 # A dense layer (in, out) that is a convolution of 1x1 there.
-POINTWISE = Layout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
+POINTWISE = TorchLayout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
 # A vector (channels,) that is (channels, 1, 1) there.
-PER_CHANNEL = Layout(lambda x: x[:, 0, 0], lambda x: x[:, None, None])
+PER_CHANNEL = TorchLayout(lambda x: x[:, 0, 0], lambda x: x[:, None, None])
 # Of files that were written here.
-AS_IT_IS = Layout(lambda x: x, lambda x: x)
+AS_IT_IS = TorchLayout(lambda x: x, lambda x: x)
 
 
-def convolution(rows: int, columns: int) -> Layout:
+def convolution(rows: int, columns: int) -> TorchLayout:
     """Return the layout of a dense layer that is a convolution of a whole image there.
 
     Its inputs have the order (rows, columns, channels).
@@ -61,10 +61,10 @@ def convolution(rows: int, columns: int) -> Layout:
     def to_torch(x: np.ndarray) -> np.ndarray:
         return x.reshape(rows, columns, -1, x.shape[1]).transpose(3, 2, 0, 1)
 
-    return Layout(from_torch, to_torch)
+    return TorchLayout(from_torch, to_torch)
 
 
-def after_flatten(rows: int, columns: int) -> Layout:
+def after_flatten(rows: int, columns: int) -> TorchLayout:
     """Return the layout of a dense layer whose input was an image of this size.
 
     Its inputs have the order (rows, columns, channels), and there (channels, rows,
@@ -78,11 +78,11 @@ def after_flatten(rows: int, columns: int) -> Layout:
     def to_torch(x: np.ndarray) -> np.ndarray:
         return whole.to_torch(x).reshape(x.shape[1], -1)
 
-    return Layout(from_torch, to_torch)
+    return TorchLayout(from_torch, to_torch)
 
 
 @dataclass(frozen=True)
-class Names:
+class ArrayNames:
     """What a library calls the arrays of a family of models.
 
     Attributes:
@@ -101,7 +101,9 @@ class Names:
     layers: Mapping[str, str]
     first_conv: str
     classifier: str
-    layouts: Mapping[str, Layout] = field(default_factory=lambda: MappingProxyType({}))
+    layouts: Mapping[str, TorchLayout] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     unused: tuple[str, ...] = ()
     older: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -120,7 +122,7 @@ class Names:
                 return f"{theirs.format(*map(_part, match.groups()))}.{LEAVES[leaf]}"
         raise AssertionError(f"{path} has no name there")
 
-    def layout(self, path: str) -> Layout:
+    def layout(self, path: str) -> TorchLayout:
         """Return the layout of an array of ours."""
         for pattern, layout in self.layouts.items():
             if re.fullmatch(pattern, path):
@@ -187,7 +189,7 @@ class OwnNames:
     def name(self, path: str) -> str:
         return path.replace("/", ".")
 
-    def layout(self, path: str) -> Layout:
+    def layout(self, path: str) -> TorchLayout:
         return AS_IT_IS
 
     def is_unused(self, name: str) -> bool:

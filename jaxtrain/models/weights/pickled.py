@@ -49,11 +49,11 @@ class Pickle:
     """One pickle of some bytes, which others may follow.
 
     Args:
-      data: the bytes.
-      start: of the pickle.
-      calls: what it may call.
-      values: names that it may hold, but not call.
-      persistent: what a reference to something outside of the pickle becomes.
+      data: Bytes that hold it.
+      start: Offset of the pickle.
+      calls: Functions that it may call, by name.
+      values: Names that it may hold, but not call.
+      persistent: Resolves a reference to something outside of the pickle.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
 """RegNets of timm and of torchvision."""
 
-from jaxtrain.models.weights.names import POINTWISE, Names
+from jaxtrain.models.weights.names import POINTWISE, ArrayNames
 
 _BLOCK = r"stage(\d+)_block(\d+)"
 _LAYOUTS = {r".*/se/\w+/kernel": POINTWISE}
 
-TIMM = Names(
+TIMM = ArrayNames(
     layers={
         r"stem_conv": "stem.conv",
         r"stem_norm": "stem.bn",
@@ -40,6 +40,6 @@ def _torchvision() -> dict[str, str]:
     return names
 
 
-TORCHVISION = Names(
+TORCHVISION = ArrayNames(
     layers=_torchvision(), first_conv="stem.0", classifier="fc", layouts=_LAYOUTS
 )

@@ -1,6 +1,6 @@
 """ResNets: timm and torchvision name their layers alike."""
 
-from jaxtrain.models.weights.names import POINTWISE, Names
+from jaxtrain.models.weights.names import POINTWISE, ArrayNames
 
 _BLOCK = r"stage(\d+)_block(\d+)"
 _STEM = {r"stem_conv": "conv1", r"stem_norm": "bn1"}
@@ -14,10 +14,10 @@ _REST = {
     r"head/linear": "fc",
 }
 
-RESNET = Names(
+RESNET = ArrayNames(
     layers={**_STEM, **_SHORTCUT, **_REST}, first_conv="conv1", classifier="fc"
 )
-SE_RESNET = Names(
+SE_RESNET = ArrayNames(
     layers={
         **RESNET.layers,
         rf"{_BLOCK}/se/squeeze": "layer{0}.{1:-1}.se.fc1",
@@ -28,7 +28,7 @@ SE_RESNET = Names(
     layouts={r".*/se/\w+/kernel": POINTWISE},
 )
 # Its pool is number 0 of the shortcut.
-RESNET_D = Names(
+RESNET_D = ArrayNames(
     layers={
         r"stem1_conv": "conv1.0",
         r"stem1_norm": "conv1.1",
@@ -44,7 +44,7 @@ RESNET_D = Names(
     classifier="fc",
 )
 # timm's `resnetv2`.
-PREACT_RESNET = Names(
+PREACT_RESNET = ArrayNames(
     layers={
         r"stem_conv": "stem.conv",
         rf"{_BLOCK}/((?:conv|norm)\d)": "stages.{0:-1}.blocks.{1:-1}.{2}",

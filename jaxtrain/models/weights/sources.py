@@ -19,7 +19,7 @@ from jaxtrain.models.weights import (
     resnet,
     vgg,
 )
-from jaxtrain.models.weights.names import Names
+from jaxtrain.models.weights.names import ArrayNames
 
 Library = Literal["timm", "torchvision"]
 # Options of a model that change nothing of what it computes once it is trained.
@@ -31,7 +31,7 @@ HALF = (0.5, 0.5, 0.5)
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightsSource:
     """A model of another library that computes what one of ours does.
 
     Attributes:
@@ -52,7 +52,7 @@ class Source:
 
     library: Library
     architecture: str
-    names: Names
+    names: ArrayNames
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     auxiliary: Mapping[str, object] = field(
         default_factory=lambda: MappingProxyType({})
@@ -69,18 +69,18 @@ class Source:
         return self.max_size is None or max(image_shape[:2]) <= self.max_size
 
 
-def _both(architecture: str, names: Names) -> tuple[Source, ...]:
+def _both(architecture: str, names: ArrayNames) -> tuple[WeightsSource, ...]:
     """Return a model that timm and torchvision have alike."""
     return (
-        Source("timm", architecture, names),
-        Source("torchvision", architecture, names),
+        WeightsSource("timm", architecture, names),
+        WeightsSource("torchvision", architecture, names),
     )
 
 
-def _vgg(name: str, model: type[VGG]) -> tuple[Source, ...]:
+def _vgg(name: str, model: type[VGG]) -> tuple[WeightsSource, ...]:
     return (
-        Source("timm", name, vgg.timm(model), max_size=vgg.TIMM_SIZE),
-        Source("torchvision", name, vgg.torchvision(model)),
+        WeightsSource("timm", name, vgg.timm(model), max_size=vgg.TIMM_SIZE),
+        WeightsSource("torchvision", name, vgg.torchvision(model)),
     )
 
 
@@ -88,15 +88,17 @@ def _vgg(name: str, model: type[VGG]) -> tuple[Source, ...]:
 _TF = {"padding": "same", "norm_epsilon": 1e-3}
 
 
-def _inverted(library: Library, ours: str, architecture: str, **facts: Any) -> Source:
+def _inverted(
+    library: Library, ours: str, architecture: str, **facts: Any
+) -> WeightsSource:
     """Return a MobileNet or an EfficientNet, whose names its blocks tell."""
     model = MODELS[ours]
     assert issubclass(model, InvertedNet)
     make_names = inverted_net.timm if library == "timm" else inverted_net.torchvision
-    return Source(library, architecture, make_names(model), **facts)
+    return WeightsSource(library, architecture, make_names(model), **facts)
 
 
-def _mobilenet_v2() -> tuple[Source, ...]:
+def _mobilenet_v2() -> tuple[WeightsSource, ...]:
     widths = {"100": 1.0, "035": 0.35, "050": 0.5, "075": 0.75, "140": 1.4}
     return (
         *(
@@ -109,7 +111,7 @@ def _mobilenet_v2() -> tuple[Source, ...]:
     )
 
 
-def _mobilenet_v3(size: str) -> tuple[Source, ...]:
+def _mobilenet_v3(size: str) -> tuple[WeightsSource, ...]:
     ours, theirs = f"mobilenet_v3_{size}", f"mobilenetv3_{size}"
     return (
         _inverted("timm", ours, f"{theirs}_100"),
@@ -120,7 +122,7 @@ def _mobilenet_v3(size: str) -> tuple[Source, ...]:
     )
 
 
-def _efficientnet(name: str, image_size: int, resize: int) -> tuple[Source, ...]:
+def _efficientnet(name: str, image_size: int, resize: int) -> tuple[WeightsSource, ...]:
     return (
         _inverted("timm", name, name),
         _inverted("timm", name, f"tf_{name}", options=_TF),
@@ -133,7 +135,7 @@ def _efficientnet(name: str, image_size: int, resize: int) -> tuple[Source, ...]
     )
 
 
-def _efficientnet_v2_s() -> tuple[Source, ...]:
+def _efficientnet_v2_s() -> tuple[WeightsSource, ...]:
     ours, theirs = "efficientnet_v2_s", "efficientnetv2_s"
     return (
         _inverted("timm", ours, theirs, options={"norm_epsilon": 1e-5}),
@@ -142,16 +144,16 @@ def _efficientnet_v2_s() -> tuple[Source, ...]:
     )
 
 
-def _convnext(name: str, resize: int) -> tuple[Source, ...]:
+def _convnext(name: str, resize: int) -> tuple[WeightsSource, ...]:
     return (
-        Source("timm", name, convnext.TIMM),
-        Source("torchvision", name, convnext.TORCHVISION, crop_pct=224 / resize),
+        WeightsSource("timm", name, convnext.TIMM),
+        WeightsSource("torchvision", name, convnext.TORCHVISION, crop_pct=224 / resize),
     )
 
 
 # What torchvision's files do not tell, how images are prepared, is that of the weights
 # it calls V1; a folder in timm's form tells it.
-SOURCES: dict[str, tuple[Source, ...]] = {
+SOURCES: dict[str, tuple[WeightsSource, ...]] = {
     "resnet18": _both("resnet18", resnet.RESNET),
     "resnet34": _both("resnet34", resnet.RESNET),
     "resnet50": _both("resnet50", resnet.RESNET),
@@ -159,33 +161,35 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "resnet152": _both("resnet152", resnet.RESNET),
     "wide_resnet50_2": _both("wide_resnet50_2", resnet.RESNET),
     "resnext50_32x4d": _both("resnext50_32x4d", resnet.RESNET),
-    "resnet18d": (Source("timm", "resnet18d", resnet.RESNET_D),),
-    "resnet50d": (Source("timm", "resnet50d", resnet.RESNET_D),),
-    "seresnet18": (Source("timm", "seresnet18", resnet.SE_RESNET),),
-    "seresnet50": (Source("timm", "seresnet50", resnet.SE_RESNET),),
-    "preact_resnet18": (Source("timm", "resnetv2_18", resnet.PREACT_RESNET),),
-    "preact_resnet50": (Source("timm", "resnetv2_50", resnet.PREACT_RESNET),),
+    "resnet18d": (WeightsSource("timm", "resnet18d", resnet.RESNET_D),),
+    "resnet50d": (WeightsSource("timm", "resnet50d", resnet.RESNET_D),),
+    "seresnet18": (WeightsSource("timm", "seresnet18", resnet.SE_RESNET),),
+    "seresnet50": (WeightsSource("timm", "seresnet50", resnet.SE_RESNET),),
+    "preact_resnet18": (WeightsSource("timm", "resnetv2_18", resnet.PREACT_RESNET),),
+    "preact_resnet50": (WeightsSource("timm", "resnetv2_50", resnet.PREACT_RESNET),),
     "regnet_y_3_2gf": (
-        Source("timm", "regnety_032", regnet.TIMM),
-        Source("torchvision", "regnet_y_3_2gf", regnet.TORCHVISION),
+        WeightsSource("timm", "regnety_032", regnet.TIMM),
+        WeightsSource("torchvision", "regnet_y_3_2gf", regnet.TORCHVISION),
     ),
-    "regnet_y_4gf": (Source("timm", "regnety_040", regnet.TIMM),),
+    "regnet_y_4gf": (WeightsSource("timm", "regnety_040", regnet.TIMM),),
     "regnet_y_8gf": (
-        Source("timm", "regnety_080_tv", regnet.TIMM),
-        Source("torchvision", "regnet_y_8gf", regnet.TORCHVISION),
+        WeightsSource("timm", "regnety_080_tv", regnet.TIMM),
+        WeightsSource("torchvision", "regnet_y_8gf", regnet.TORCHVISION),
     ),
-    "regnet_y_8gf_paper": (Source("timm", "regnety_080", regnet.TIMM),),
+    "regnet_y_8gf_paper": (WeightsSource("timm", "regnety_080", regnet.TIMM),),
     **{
         name: _vgg(name, model)
         for name, model in MODELS.items()
         if issubclass(model, VGG)
     },
     "googlenet": (
-        Source("torchvision", "googlenet", googlenet.GOOGLENET, mean=HALF, std=HALF),
+        WeightsSource(
+            "torchvision", "googlenet", googlenet.GOOGLENET, mean=HALF, std=HALF
+        ),
     ),
     "inception_v3": (
         # As timm has it unless it is told to have the auxiliary head.
-        Source(
+        WeightsSource(
             "timm",
             "inception_v3",
             inception_v3.INCEPTION_V3,
@@ -196,7 +200,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
             mean=HALF,
             std=HALF,
         ),
-        Source(
+        WeightsSource(
             "torchvision",
             "inception_v3",
             inception_v3.INCEPTION_V3,
@@ -224,7 +228,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
 
 def find(
     library: Library, config: ModelConfig, image_shape: tuple[int, int, int]
-) -> Source | None:
+) -> WeightsSource | None:
     """Return the model of a library that computes what ours does; None: it has none.
 
     Args:
@@ -240,7 +244,7 @@ def find(
     return None
 
 
-def of_architecture(architecture: str) -> Iterator[tuple[str, Source]]:
+def of_architecture(architecture: str) -> Iterator[tuple[str, WeightsSource]]:
     """Yield our name, and the source, of each model with a name in other libraries."""
     for name, sources in SOURCES.items():
         for source in sources:

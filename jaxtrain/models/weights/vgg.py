@@ -3,16 +3,21 @@
 from typing import Any
 
 from jaxtrain.models.vgg import POOLED, VGG
-from jaxtrain.models.weights.names import POINTWISE, Names, after_flatten, convolution
+from jaxtrain.models.weights.names import (
+    POINTWISE,
+    ArrayNames,
+    after_flatten,
+    convolution,
+)
 
 # Pixels up to which timm's VGGs compute what torchvision's and ours do: of more, their
 # last layer has more than 7 rows, over which they convolve where we pool.
 TIMM_SIZE = 255
 
 
-def torchvision(model: type[VGG]) -> Names:
+def torchvision(model: type[VGG]) -> ArrayNames:
     """Return torchvision's names; it counts ReLUs and pools among the layers."""
-    return Names(
+    return ArrayNames(
         layers=_features(model)
         | {
             r"dense1/linear": "classifier.0",
@@ -25,12 +30,12 @@ def torchvision(model: type[VGG]) -> Names:
     )
 
 
-def timm(model: type[VGG]) -> Names:
+def timm(model: type[VGG]) -> ArrayNames:
     """Return timm's names.
 
     It computes the same up to images of `TIMM_SIZE` pixels.
     """
-    return Names(
+    return ArrayNames(
         layers=_features(model)
         | {
             r"dense(\d)/linear": "pre_logits.fc{0}",
