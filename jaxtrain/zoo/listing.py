@@ -16,20 +16,23 @@ WIDTHS = (18, 9, 11, 8, 9, 7, 18)
 
 PAGE = """# Models
 
-`python main.py models` prints this table, `python main.py models NAME` all that is known of one, and `--json` the same for programs.
-This page is what `python main.py models --markdown` writes.
+`python main.py models` prints this table, `python main.py models NAME` all that is known of one,
+and `--json` the same for programs. This page is what `python main.py models --markdown` writes.
 
 {table}
 
-- **image**: height and width that a model is made for, and evaluated at. Most take others, too; `model.name` and its options:
-  [training](training.md#models).
-- **parameters**: trainable ones, for 1,000 classes (10 where the image has 28 or 32 pixels), auxiliary heads included.
-- **GFLOPs**: of the compiled program that evaluates one image, multiplications and additions counted one each, in 10^9. Tables elsewhere
-  often count a multiplication and an addition as one, and products with the zeros around an image, which the compiler leaves out.
-- **step MiB**: memory of the compiled training step on 32 images: SGD with momentum, float32, one CPU device; arguments (parameters,
-  momenta, batch) and all that lives between forward and backward, as the compiler plans it. A GPU's compiler plans otherwise.
-- **top-1**: published, in percent of ImageNet's validation images (CIFAR-10's test images for 32x32), not measured here; where there are
-  several, all with their sources are under the table.
+- **image**: height and width that a model is made for, and evaluated at. Most take others, too;
+  `model.name` and its options: [training](training.md#models).
+- **parameters**: trainable ones, for 1,000 classes (10 where the image has 28 or 32 pixels),
+  auxiliary heads included.
+- **GFLOPs**: of the compiled program that evaluates one image, multiplications and additions
+  counted one each, in 10^9. Tables elsewhere often count a multiplication and an addition as one,
+  and products with the zeros around an image, which the compiler leaves out.
+- **step MiB**: memory of the compiled training step on 32 images: SGD with momentum, float32, one
+  CPU device; arguments (parameters, momenta, batch) and all that lives between forward and
+  backward, as the compiler plans it. A GPU's compiler plans otherwise.
+- **top-1**: published, in percent of ImageNet's validation images (CIFAR-10's test images for
+  32x32), not measured here; where there are several, all with their sources are under the table.
 - **weights**: libraries whose weights fit ([training](training.md#weights-to-begin-with)).
 
 The three counts were made by `python benchmarks/zoo.py --write`.
