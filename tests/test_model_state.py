@@ -104,7 +104,7 @@ def test_a_run_goes_on_on_other_devices_and_is_evaluated(cli: Cli):
     parts = run("parts", 2)
     losses = [[line["loss"] for line in read_lines(w, "train")] for w in (whole, parts)]
     assert len(losses[0]) == 6
-    np.testing.assert_allclose(*losses, **CLOSE)
+    np.testing.assert_allclose(losses[0], losses[1], **CLOSE)
     evals = [read_lines(w, "eval") for w in (whole, parts)]
     for one, other in zip(*evals, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=CLOSE["rtol"])
