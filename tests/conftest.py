@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import quick
+
 MEMORY = Path("/dev/shm")
 
 # Before JAX is imported, here and in every subprocess.
@@ -18,8 +20,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 # All processes of a test belong together, as a launcher would have it.
 os.environ["JAXTRAIN_RUN_TOKEN"] = secrets.token_hex(32)
 os.environ.setdefault("XDG_CACHE_HOME", tempfile.gettempdir() + "/jaxtrain-tests")
-# Programs compile in half the time, and compute the same to rounding.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault("XLA_FLAGS", quick.FLAGS)
 # In memory, where there is room: removing a checkpoint from a disk takes a second.
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

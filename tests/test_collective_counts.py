@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.helpers import quick
 from tests.helpers.processes import ROOT
 
 PARAMS_BYTES = 4 * 25_557_032
@@ -48,7 +49,7 @@ def compile_resnet50(devices: int, batch_size: int, **parallel: object) -> dict:
         env={
             **os.environ,
             "JAX_NUM_CPU_DEVICES": str(devices),
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "XLA_FLAGS": quick.FLAGS,
         },
         capture_output=True,
         text=True,

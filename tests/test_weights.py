@@ -407,11 +407,10 @@ def check_parts() -> None:
 
 @pytest.mark.slow
 def test_each_device_gets_its_part():
-    flags = "--xla_force_host_platform_device_count=2"
     program = "from tests.test_weights import check_parts; check_parts()"
     subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "XLA_FLAGS": flags},
+        env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"},
         cwd=ROOT,
         check=True,
     )
@@ -432,8 +431,7 @@ def test_the_way_of_a_run_does_not_matter(words: str, cli: Cli, tmp_path: Path):
     first = f"--config {config} --workdir a --model.width 0.125 --train.steps 1"
     assert cli.process(*first.split()).code == 0
     given = f"--config {config} --workdir b --model.pretrained a {words}"
-    flags = "--xla_force_host_platform_device_count=4"
-    found = cli.process(*given.split(), XLA_FLAGS=flags)
+    found = cli.process(*given.split(), JAX_NUM_CPU_DEVICES="4")
     assert found.code == 0, found.stderr
     one, other = (load_model(tmp_path / name) for name in "ab")
     assert one.description.model.width == other.description.model.width

@@ -1,0 +1,12 @@
+"""XLA's flags for tests, which compile much and compute little.
+
+Programs compile in half to a third of the time, and compute the same to rounding.
+`docs/decisions.md` has the measurement.
+"""
+
+from importlib.metadata import version
+
+FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+# The way of XLA:CPU without MLIR, which jaxlib 0.12 has no more.
+if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 12):
+    FLAGS += " --xla_cpu_use_fusion_emitters=false"
