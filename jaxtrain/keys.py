@@ -14,6 +14,8 @@ EXAMPLE = 4
 MIX = 5
 # Of evaluations: which examples a resample has, and where an attack starts.
 RESAMPLE, ATTACK = 6, 7
+# Of a training method: what it draws for each example.
+METHOD = 8
 
 
 def root_key(seed: int) -> jax.Array:
@@ -27,3 +29,13 @@ def stream(root: jax.Array, purpose: int) -> jax.Array:
 def at_step(root: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
     """Return the key of one purpose at one step."""
     return jax.random.fold_in(stream(root, purpose), step)
+
+
+def of_examples(key: jax.Array, index: jax.Array) -> jax.Array:
+    """Return a key of each example, (B,), for what a training method draws.
+
+    Args:
+      key: Key of the micro-batch, which the model draws from, too.
+      index: Numbers of the examples, (B,).
+    """
+    return jax.vmap(lambda i: jax.random.fold_in(stream(key, METHOD), i))(index)

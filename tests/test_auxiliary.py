@@ -18,7 +18,7 @@ from jaxtrain.inference import folder
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models.auxiliary import WithAuxiliary
-from jaxtrain.training.step import apply_model, mean_loss_and_metrics, predict
+from jaxtrain.training.step import apply_model, predict
 from tests.helpers.auxiliary import TwoHeads
 from tests.helpers.numerics import close
 from tests.helpers.trial import IMAGES, LABELS, ROOT, SHAPE, Trial
@@ -114,7 +114,7 @@ def test_heads_of_another_shape_are_refused():
     )
     outputs = WithAuxiliary(jnp.zeros((2, 4)), (jnp.zeros((2, 3)),), WEIGHT)
     with pytest.raises(UserError, match=r"\(2, 3\), the model \(2, 4\)"):
-        mean_loss_and_metrics(task, outputs, jnp.zeros(2, int))
+        task.losses_and_metrics(outputs, jnp.zeros(2, int))
 
 
 @pytest.mark.slow

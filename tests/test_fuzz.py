@@ -151,7 +151,7 @@ def check(
 
 AMOUNTS = [
     pytest.param(1, id="some"),
-    pytest.param(20, id="many", marks=pytest.mark.slow),
+    pytest.param(10, id="many", marks=pytest.mark.slow),
 ]
 
 

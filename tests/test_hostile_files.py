@@ -127,7 +127,7 @@ def test_seventy_thousand_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     write_recipe(tmp_path / "run.py", RUN)
     write_folder(tmp_path / "set", {f"{i:05d}/x.png": i % 256 for i in range(70_000)})
-    words = "--train.steps 1 --data.test-split train --data.allow-overlap True "
+    words = "--train.steps 1 --data.test-split train[:500] --data.allow-overlap True "
     words += "--data.validation-fraction 0"
     assert main(["--config", "run.py", *words.split()]) == 0
     summary = read_summary(tmp_path / "runs" / "run")

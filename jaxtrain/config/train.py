@@ -1,9 +1,10 @@
 """The section `train`: length, steps, evaluations, and when a run stops."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Options, Section
+from jaxtrain.config.names import row_of
 from jaxtrain.errors import UserError
 
 Remat = Literal["none", "block", "conv_outputs", "full"]
@@ -43,6 +44,10 @@ class TrainConfig(Section):
     # A spike is told (warn), changes nothing but the counts (skip), or leads back to
     # the checkpoint before it, from which the data up to it are left out (rewind).
     on_spike: Literal["warn", "skip", "rewind"] = "warn"
+    # How a step gets its gradients; or a method of your own.
+    method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = "plain"
+    # Options of a method of your own, by name.
+    method_options: Options = field(default_factory=dict)
     # Classification: probability moved from the true class to all classes evenly.
     label_smoothing: float = 0.0
     # Classification: what training lowers: the cross entropy of the softmax, or the

@@ -253,6 +253,31 @@ def check_unfreezing(config: Config, timetable: Timetable) -> None:
         )
 
 
+def check_method(config: Config, task: Task) -> None:
+    """Refuse what a method, or an objective of the task's own, does not go with.
+
+    A pipeline stage has a part of the model; the line search asks for the plain loss.
+    """
+    method, part = config.train.method, None
+    if method != "plain":
+        part = f"train.method = {method!r}"
+    elif type(task).objective is not Task.objective:
+        part = f"task = {config.task!r}, which has an objective of its own,"
+    if part is None:
+        return
+    if config.parallel.pipeline_stages > 1:
+        raise UserError(
+            f"{part} needs passes of the whole model, of which each of "
+            f"parallel.pipeline_stages = {config.parallel.pipeline_stages} has a part: "
+            "set parallel.pipeline_stages to 1"
+        )
+    if config.optimizer.name == LINE_SEARCH and method != "plain":
+        raise UserError(
+            f"{part} with optimizer.name = {LINE_SEARCH!r}, whose line search asks for "
+            "the loss that the plain method lowers: use another optimizer.name"
+        )
+
+
 def check_stages(config: Config) -> None:
     """Refuse what a pipeline over several devices cannot do."""
     stages = f"parallel.pipeline_stages = {config.parallel.pipeline_stages}"

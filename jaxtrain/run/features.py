@@ -138,6 +138,10 @@ def _obstacle(setup: Setup, num_pieces: int, num_bytes: int) -> str | None:
         return "training images have another size than those of evaluations"
     if type(setup.task).target is not Task.target:
         return "the task makes its targets of the images"
+    if setup.config.train.method != "plain":
+        return "train.method may look at the images"
+    if type(setup.task).objective is not Task.objective:
+        return "the task may look at the images"
     if setup.stages is not None:
         return "the model lies in stages (parallel.pipeline_stages)"
     if any(setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES):

@@ -19,6 +19,7 @@ from jaxtrain.run.phases import Phase
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Sums
 from jaxtrain.training.compiled import Compiled, Program
+from jaxtrain.training.methods.base import Normalization
 from jaxtrain.training.stages import create as stage_create
 from jaxtrain.training.stages import steps as stage_steps
 from jaxtrain.training.step import make_eval_step, make_train_step
@@ -79,9 +80,13 @@ def make_programs(setup: Setup) -> Programs:
     dtype = setup.policy.compute_dtype
     augmenting = [augmented(setup, phase, mean, std, dtype) for phase in setup.phases]
     plain = unaugmented(setup, mean, std, dtype)
-    make = _whole if setup.stages is None else _staged
     with jax.default_matmul_precision(setup.policy.products):
-        weights, begin, train, evaluate = make(setup, augmenting, plain)
+        if setup.stages is None:
+            statistics = Normalization(mean, std)
+            four = _whole(setup, augmenting, plain, statistics)
+        else:
+            four = _staged(setup, augmenting, plain)
+    weights, begin, train, evaluate = four
     return Programs(
         weights=weights,
         begin=begin,
@@ -135,7 +140,12 @@ def _zero_sums(setup: Setup, plain: Preprocess) -> Sums:
     return setup.task.zero_sums(batch, setup.policy.output_dtype)
 
 
-def _whole(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -> Four:
+def _whole(
+    setup: Setup,
+    augmenting: Sequence[Preprocess],
+    plain: Preprocess,
+    normalization: Normalization,
+) -> Four:
     states, everywhere = setup.state_shardings, sharding.replicated(setup.mesh)
     weights = Compiled(
         setup.create.weights, out_shardings=(states.params, states.model_state)
@@ -151,6 +161,8 @@ def _whole(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) ->
                 preprocess,
                 setup.layout,
                 mixes=setup.config.data.augment.mixes,
+                method=setup.method,
+                normalization=normalization,
             ),
             out_shardings=(states, everywhere),
             donate_argnums=0,

@@ -34,7 +34,8 @@ from jaxtrain.run.settle import settle_statistics
 from jaxtrain.run.timetable import Timetable, make_timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
-from jaxtrain.training import precision
+from jaxtrain.training import methods, precision
+from jaxtrain.training.methods.base import Method
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
@@ -56,6 +57,7 @@ class Setup:
     policy: Policy
     splits: sources.Splits
     task: Task
+    method: Method
     best: Goal
     watched: Goal
     timetable: Timetable
@@ -105,6 +107,8 @@ def build_setup(
     if config.train.class_weights is not None:
         facts = {**facts, "class_counts": checks.class_counts(config, train)}
     task = tasks.build(config.task, shape, facts, config.train)
+    method = methods.build(config.train)
+    checks.check_method(config, task)
     checks.check_targets(config.data, splits, task)
     checks.check_mixing(config, meshes[0], task)
     timetable = make_timetable(
@@ -142,6 +146,7 @@ def build_setup(
         policy=policy,
         splits=splits,
         task=task,
+        method=method,
         best=task.goal(
             "checkpoint.best_metric", config.checkpoint.best_metric or task.best_metric
         ),

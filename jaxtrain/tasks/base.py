@@ -13,9 +13,12 @@ import numpy as np
 
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.tasks.metrics import Goal, Metric
 
 Sums = dict[str, Any]
+# (images, key) -> (outputs, new model state).
+Forward = Callable[[Any, jax.Array], tuple[Any, Any]]
 Values = dict[str, Any]
 
 
@@ -102,6 +105,25 @@ class Task:
         """
         raise NotImplementedError
 
+    def objective(
+        self, forward: Forward, batch: Batch, key: jax.Array
+    ) -> tuple[jax.Array, dict[str, jax.Array], Any]:
+        """Return the loss of each example, (B,), metrics, and the new model state.
+
+        By default it is one forward pass, `loss` and `train_metrics`. A task whose loss
+        needs another pass, or more than the outputs, says here what training lowers;
+        it is then not trained in pipeline stages.
+
+        Args:
+          forward: Function `(images, key) -> (outputs, new model state)`: the model in
+            training mode. Each call begins with the state before the step.
+          batch: Prepared batch, with `image`, stored `target` and `index`.
+          key: Key for what is random in the model.
+        """
+        outputs, model_state = forward(batch["image"], key)
+        losses, metrics = self.losses_and_metrics(outputs, self.target(batch))
+        return losses, metrics, model_state
+
     def train_metrics(self, outputs: jax.Array, target: Any) -> dict[str, jax.Array]:
         """Return means over a batch that are told beside the loss, float32 each."""
         del outputs, target
@@ -138,6 +160,36 @@ class Task:
                 f"{outputs.shape[:1]}"
             )
         return loss
+
+    def losses_and_metrics(
+        self, outputs: Any, target: Any
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Return the training loss of each example, (B,), and metrics of the batch.
+
+        Auxiliary outputs add their losses, times their weight; what they add on average
+        is a metric, too. The metrics of the task are those of the main outputs.
+
+        Args:
+          outputs: Outputs of the model in training mode.
+          target: What `target` returned.
+
+        Raises:
+          UserError: Auxiliary outputs have another shape than the main ones.
+        """
+        if not isinstance(outputs, WithAuxiliary):
+            losses = self.checked_loss(outputs, target, training=True)
+            return losses, self.train_metrics(outputs, target)
+        main, weight = outputs.outputs, outputs.weight
+        losses, metrics = self.losses_and_metrics(main, target)
+        added = jnp.zeros_like(losses)
+        for auxiliary in outputs.auxiliary:
+            if auxiliary.shape != main.shape:
+                raise UserError(
+                    f"an auxiliary head puts out {auxiliary.shape}, the model "
+                    f"{main.shape}: expected the same"
+                )
+            added += weight * self.checked_loss(auxiliary, target, training=True)
+        return losses + added, {**metrics, "auxiliary_loss": added.mean()}
 
     def sums(self, outputs: jax.Array, target: Any, mask: jax.Array) -> Sums:
         """Sum the loss and the metrics over the examples of a batch.

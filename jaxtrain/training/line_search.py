@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 
 def arguments(
@@ -17,8 +16,8 @@ def arguments(
     """Return what `optax.lbfgs` takes beside the gradients.
 
     Args:
-      loss_fn: `(params, model_state, batch, key, scale) -> (loss, (model_state, _))`
-        of a micro-batch.
+      loss_fn: `(params, model_state, batch, key) -> (loss, (model_state, _))` of a
+        micro-batch.
       repeat: `(micro_step, carry) -> (carry, mean metrics)` over the micro-batches of
         the step, for a `micro_step(carry, batch, key)`.
       model_state: before the step.
@@ -28,8 +27,7 @@ def arguments(
 
     def value_fn(params: Any) -> jax.Array:
         def micro_step(carry: Any, batch: Any, key: Any) -> tuple[Any, Any]:
-            one = jnp.float32(1)
-            value, (carry, _) = loss_fn(params, carry, batch, key, one)
+            value, (carry, _) = loss_fn(params, carry, batch, key)
             return carry, {"loss": value}
 
         return repeat(micro_step, model_state)[1]["loss"]

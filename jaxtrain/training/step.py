@@ -13,14 +13,19 @@ from jaxtrain.config import TrainConfig
 from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Preprocess
-from jaxtrain.errors import UserError
-from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training import line_search
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
+from jaxtrain.training.methods.base import (
+    UNCHANGED,
+    Method,
+    Normalization,
+    Objective,
+)
+from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.norms import global_norm, in_rows
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
@@ -31,6 +36,8 @@ from jaxtrain.training.update import (
     scale_of,
     zero_grads,
 )
+
+PLAIN = Plain()
 
 
 def make_train_step(
@@ -43,11 +50,14 @@ def make_train_step(
     part: slice = slice(None),
     *,
     mixes: bool = False,
+    method: Method = PLAIN,
+    normalization: Normalization = UNCHANGED,
 ) -> Callable[[TrainState, jax.Array, Any, Batch], tuple[TrainState, Metrics]]:
     """Return `(state, root_key, data, batches) -> (state, metrics)`.
 
     The gradients are those of the layers alone that are trained, and so the backward
-    pass ends at the first of them. What `preprocess` returns as images goes into
+    pass ends at the first of them; the `method` computes them from the objective of the
+    task, of images with this `normalization`. What `preprocess` returns as images goes into
     `part`, the last pieces of the model. If it `mixes` examples, it sees whole batches,
     else micro-batches, each in its turn, so that no more are in memory.
 
@@ -60,27 +70,23 @@ def make_train_step(
     prepares_whole = mixes or num_micro == 1
     frozen = update.frozen
 
-    def loss_fn(
-        rest: Any,
-        params: Any,
-        model_state: Any,
-        batch: Batch,
-        key: jax.Array,
-        scale: jax.Array,
-    ) -> tuple[jax.Array, tuple[Any, Metrics]]:
-        outputs, model_state = apply_model(
-            graphdef,
-            merge(params, rest),
-            model_state,
-            batch["image"],
-            key,
-            part,
-            frozen,
-            layout.copies,
-            config.remat,
-        )
-        loss, metrics = mean_loss_and_metrics(task, outputs, task.target(batch))
-        return loss * scale, (model_state, metrics)
+    def losses(
+        rest: Any, params: Any, model_state: Any, batch: Batch, key: jax.Array
+    ) -> tuple[jax.Array, Metrics, Any]:
+        def forward(images: Any, key: jax.Array) -> tuple[Any, Any]:
+            return apply_model(
+                graphdef,
+                merge(params, rest),
+                model_state,
+                images,
+                key,
+                part,
+                frozen,
+                layout.copies,
+                config.remat,
+            )
+
+        return task.objective(forward, batch, key)
 
     def over_micro_batches(
         micro_step: Callable[..., tuple[Any, Metrics]],
@@ -104,14 +110,16 @@ def make_train_step(
     def gradients(
         state: TrainState, repeat_micro: Callable[..., tuple[Any, Metrics]]
     ) -> tuple[Any, Any, Metrics]:
-        scale = scale_of(state.loss_scale)
         params, rest = frozen.part(layout.trained_params(state.params))
+        objective = Objective(
+            partial(losses, rest), scale_of(state.loss_scale), normalization
+        )
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
-            (_, (model_state, metrics)), grads = jax.value_and_grad(
-                partial(loss_fn, rest), has_aux=True
-            )(params, model_state, batch, key, scale)
+            grads, model_state, metrics = method.gradients(
+                objective, params, model_state, batch, key
+            )
             grads = layout.shared_grads(grads)
             return (model_state, jax.tree.map(jnp.add, total, grads)), metrics
 
@@ -145,7 +153,9 @@ def make_train_step(
             def loss_of(params: Any, *args: Any) -> Any:
                 whole = layout.trained_params(merge(params, frozen_params))
                 params, rest = frozen.part(whole)
-                return loss_fn(rest, params, *args)
+                one = jnp.float32(1)
+                objective = Objective(partial(losses, rest), one, normalization)
+                return objective(params, *args)
 
             extra_args = line_search.arguments(
                 loss_of, repeat_micro, state.model_state, metrics["loss"], grads
@@ -233,30 +243,3 @@ def predict(
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.eval()
     return model(x, part=part)
-
-
-def mean_loss_and_metrics(
-    task: Task, outputs: Any, target: Any
-) -> tuple[jax.Array, Metrics]:
-    """Return the loss of a micro-batch, and it and those of the task as metrics.
-
-    Auxiliary outputs add their losses, times their weight, to it; what they add is a
-    metric, too. The metrics of the task are those of the main outputs.
-
-    Raises:
-      UserError: auxiliary outputs have another shape than the main ones.
-    """
-    if not isinstance(outputs, WithAuxiliary):
-        loss = task.checked_loss(outputs, target, training=True).mean()
-        return loss, {"loss": loss, **task.train_metrics(outputs, target)}
-    main, weight = outputs.outputs, outputs.weight
-    loss, metrics = mean_loss_and_metrics(task, main, target)
-    added = jnp.zeros_like(loss)
-    for auxiliary in outputs.auxiliary:
-        if auxiliary.shape != main.shape:
-            raise UserError(
-                f"an auxiliary head puts out {auxiliary.shape}, the model {main.shape}:"
-                " expected the same"
-            )
-        added += weight * task.checked_loss(auxiliary, target, training=True).mean()
-    return loss + added, {**metrics, "loss": loss + added, "auxiliary_loss": added}

@@ -28,6 +28,7 @@ from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
 from tests.helpers.command import float64
+from tests.helpers.own_methods import ADVERSARIAL as _  # Allows it.
 from tests.helpers.shallow import BASIC, SHORT, SIZES
 
 # Twice as many as devices that share a batch, so that a micro-batch of half can, too.
@@ -82,7 +83,7 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
             accumulate_steps=case["micro"],
             ema_decay=0.9,
             label_smoothing=0.1,
-            remat=case.get("remat", "none"),
+            **{"remat": case.get("remat", "none"), **case.get("train", {})},
         ),
     )
 
@@ -198,7 +199,8 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     # shift (`SHIFTS`), and of the scale of a norm of a single value, as in Inception's
     # auxiliary head. The largest of any other array is 2e-5 and more.
     floor = 1e-6 if name.startswith("short ") else 1e-30
-    # By micro-batches, which the shapes of batch-norm statistics depend on.
+    # By micro-batches, which the shapes of batch-norm statistics depend on; what the
+    # cases train with otherwise is one.
     references: dict[int, tuple[Any, Outcome]] = {}
     lines = []
     with on_first_devices() as use:
@@ -207,6 +209,7 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if micro not in references:
                 use(1)
                 alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
+                alone |= {"train": case.get("train", {})}
                 config = make_config(name, alone)
                 # Drawn once: their program takes as long to compile as a step.
                 drawn = draw(config)

@@ -18,7 +18,7 @@ from jaxtrain.training.frozen import Frozen, merge
 from jaxtrain.training.norms import squares
 from jaxtrain.training.stages.cut import Stage
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.step import apply_model, mean_loss_and_metrics
+from jaxtrain.training.step import apply_model
 from jaxtrain.training.update import (
     Metrics,
     Update,
@@ -168,8 +168,10 @@ def _last_forward(
     def loss_fn(params: Any, x: Any) -> tuple[jax.Array, Any]:
         whole = merge(params, rest)
         outputs, new = _apply(stage, frozen, remat, whole, model_state, x, key)
-        loss, metrics = mean_loss_and_metrics(task, outputs, target["target"])
-        return loss * scale_of(target["loss_scale"]), (new, metrics)
+        losses, metrics = task.losses_and_metrics(outputs, target["target"])
+        loss = losses.mean()
+        scaled = loss * scale_of(target["loss_scale"])
+        return scaled, (new, {**metrics, "loss": loss})
 
     loss, pullback, (model_state, metrics) = jax.vjp(loss_fn, params, x, has_aux=True)
     return loss, pullback, model_state, metrics

@@ -1,0 +1,79 @@
+"""What a method is given, and what it returns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxtrain.data.batch import Batch
+from jaxtrain.training.update import Metrics
+
+# (params, model_state, batch, key) -> (losses (B,), metrics, new model_state).
+Losses = Callable[[Any, Any, Batch, jax.Array], tuple[jax.Array, Metrics, Any]]
+
+
+class Normalization(NamedTuple):
+    """The statistics that images are normalised with, of each channel, in 0..1."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+# Of images that were not normalised.
+UNCHANGED = Normalization((0.0,), (1.0,))
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a step lowers, as a function of the trained parameters.
+
+    Attributes:
+      losses: Function `(params, model_state, batch, key) -> (losses (B,), metrics, new
+        model_state)`, in training mode; `key` is for what is random in the model.
+      scale: Factor on the loss that its gradients carry, so that float16 does not round
+        them to 0; 1 without a loss scale.
+      normalization: Statistics that the images of a batch are normalised with.
+    """
+
+    losses: Losses
+    scale: jax.Array
+    normalization: Normalization
+
+    def __call__(
+        self, params: Any, model_state: Any, batch: Batch, key: jax.Array
+    ) -> tuple[jax.Array, tuple[Any, Metrics]]:
+        """Return the scaled mean loss, and the new model state and all metrics."""
+        losses, metrics, model_state = self.losses(params, model_state, batch, key)
+        loss = losses.mean()
+        return loss * self.scale, (model_state, {**metrics, "loss": loss})
+
+
+class Method:
+    """How a step gets its gradients from an objective.
+
+    A user's own is created with the options of `train.method_options`.
+    """
+
+    def gradients(
+        self,
+        objective: Objective,
+        params: Any,
+        model_state: Any,
+        batch: Batch,
+        key: jax.Array,
+    ) -> tuple[Any, Any, Metrics]:
+        """Return scaled gradients, the new state of the model, and metrics. Traced.
+
+        It sees one micro-batch. What it draws must depend on `key` and on the numbers
+        of the examples alone, so that the devices do not matter (`keys.of_examples`).
+
+        Args:
+          objective: What is lowered; what it returns first is what is differentiated.
+          params: Trained parameters, nested dicts.
+          model_state: State of the model before the micro-batch, nested dicts.
+          batch: Prepared batch: `image` (B, H, W, C), normalised; `target`, as it is
+            stored; `index` (B,), the numbers of the examples.
+          key: Key of the micro-batch.
+        """
+        raise NotImplementedError

@@ -1,0 +1,26 @@
+"""One forward and one backward pass over a batch."""
+
+from typing import Any
+
+import jax
+
+from jaxtrain.data.batch import Batch
+from jaxtrain.training.methods.base import Method, Metrics, Objective
+
+
+class Plain(Method):
+    """The gradients of the mean loss of the batch as it is."""
+
+    def gradients(
+        self,
+        objective: Objective,
+        params: Any,
+        model_state: Any,
+        batch: Batch,
+        key: jax.Array,
+    ) -> tuple[Any, Any, Metrics]:
+        differentiated = jax.value_and_grad(objective, has_aux=True)
+        (_, (model_state, metrics)), grads = differentiated(
+            params, model_state, batch, key
+        )
+        return grads, model_state, metrics

@@ -1,0 +1,157 @@
+"""A task says what is lowered, its objective; a method makes the gradients of it."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxtrain.cli import main
+from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.training import methods
+from jaxtrain.training.methods.base import Normalization
+from jaxtrain.training.step import make_train_step
+from tests.helpers import own_methods
+from tests.helpers.axes import compare
+from tests.helpers.command import with_devices
+from tests.helpers.numerics import close
+from tests.helpers.own_methods import ADVERSARIAL, CONSISTENT, Consistent
+from tests.helpers.processes import ROOT
+from tests.helpers.trial import CLASSES, IMAGES, LABELS, LAYOUT, SHAPE, Trial, as_given
+
+RATE = 0.1
+SGD = OptimizerConfig(name="sgd", learning_rate=RATE, momentum=0.0)
+INDEX = np.arange(LABELS.shape[1])
+
+
+def cross_entropy(trial: Trial, params: Any, images: Any) -> tuple[Any, Any]:
+    """Return the mean loss of the first batch, and the logits, with nnx alone."""
+    model = nnx.merge(trial.graphdef, params, trial.state.model_state, copy=True)
+    model.train()
+    logits = model(jnp.asarray(images))
+    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), LABELS[0][:, None], 1)
+    return -picked.mean(), logits
+
+
+def one_step(trial: Trial, **choices: Any) -> tuple[Any, Any]:
+    """Return the parameters and the metrics of one step of SGD."""
+    choices = {"task": trial.task, **choices}
+    task = choices.pop("task")
+    step = make_train_step(
+        trial.config.train,
+        task,
+        trial.graphdef,
+        trial.update,
+        as_given,
+        LAYOUT,
+        **choices,
+    )
+    batch = {"image": IMAGES[:1], "target": LABELS[:1], "index": INDEX[None]}
+    state, metrics = jax.jit(step)(trial.state, jax.random.key(0), {}, batch)
+    return state.params, jax.device_get(metrics)
+
+
+def test_an_objective_with_two_passes_is_the_hand_written_one():
+    trial = Trial(optimizer=SGD)
+
+    def loss_fn(params: Any) -> Any:
+        loss, logits = cross_entropy(trial, params, IMAGES[0])
+        noise = own_methods.noise(jnp.asarray(INDEX), IMAGES[0].shape)
+        _, other = cross_entropy(trial, params, IMAGES[0] + noise)
+        apart = jnp.square(logits - other).mean()
+        return loss + apart, apart
+
+    (loss, apart), grads = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))(
+        trial.state.params
+    )
+    task = Consistent(SHAPE, {"num_classes": CLASSES})
+    params, metrics = one_step(trial, task=task)
+    # The same float32 sums in another order.
+    np.testing.assert_allclose(metrics["loss"][0], loss, rtol=1e-5)
+    np.testing.assert_allclose(metrics["apart"][0], apart, rtol=1e-4)
+    assert 0 < apart < loss
+    expected = jax.tree.map(lambda p, g: p - RATE * g, trial.state.params, grads)
+    close(params, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_method_sees_pixels_and_raises_the_loss_within_its_bound():
+    """One step of PGD along the gradient of the loss by the pixels, by hand."""
+    trial, mean, std, epsilon = Trial(optimizer=SGD), 0.4, 0.25, 0.02
+    pixels = np.clip(IMAGES[0] * std + mean, 0, 1)
+    method = own_methods.Adversarial(epsilon=epsilon, steps=1)
+    _, plain = one_step(trial)
+    _, metrics = one_step(
+        trial, method=method, normalization=Normalization((mean,), (std,))
+    )
+
+    def loss_of(pixels: jax.Array) -> Any:
+        return cross_entropy(trial, trial.state.params, (pixels - mean) / std)[0]
+
+    slopes = jax.jit(jax.grad(loss_of))(jnp.asarray(pixels))
+    steepest = jnp.sqrt(jnp.square(slopes).sum((1, 2, 3))).sum()
+    rise = float(metrics["loss"][0] - plain["loss"][0])
+    # Nowhere more than along the gradient, to first order; from a random start on.
+    assert 0.3 * epsilon * steepest < rise < 1.2 * epsilon * steepest
+
+
+@pytest.mark.slow
+def test_on_any_devices_a_method_computes_what_it_does_on_one():
+    """In float64, by the l2 norm: the sign of a gradient of 0 is that of rounding."""
+    common = {"micro": 1, "stages": 1, "preset": "fsdp"}
+    common |= {"train": {"method": ADVERSARIAL}}
+    meshes = [
+        {"data": 2, "fsdp": 2, "model": 2},
+        {"data": 2, "spatial": 2, "spatial_width": 2},
+    ]
+    cases = [
+        {**common, "axes": meshes[0]},
+        {**common, "axes": meshes[0], "micro": 2, "copies": True},
+        {**common, "axes": meshes[1], "remat": "full"},
+    ]
+    lines = with_devices(8, compare, "convnet, groups", cases)
+    assert [line["case"] for line in lines] == cases
+    # As in test_axes.py: about 1e-14; what is missing gives 1e-6 and more.
+    wrong = [line for line in lines if not max(line["differences"].values()) < 1e-9]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--train.method fgsm", "train.method = 'fgsm': expected plain, or path/to"),
+        (
+            "--train.method-options epsilon 1",
+            "is for a method of your own; plain has no options",
+        ),
+        (f"--train.method {ADVERSARIAL} --train.method-options size 1", "'size'"),
+        ("--train.method tests.helpers.own_methods:noise", "own_methods:noise"),
+        (
+            f"--train.method {ADVERSARIAL} --optimizer.name lbfgs",
+            "whose line search asks for",
+        ),
+        (
+            f"--train.method {ADVERSARIAL} --parallel.pipeline-stages 2",
+            "needs passes of the whole model",
+        ),
+        (
+            f"--task {CONSISTENT} --parallel.pipeline-stages 2",
+            "which has an objective of its own, needs passes of the whole model",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    words: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], cli: Any
+):
+    config = ROOT / "configs" / "digits.py"
+    result = cli("--config", config, *words.split(), JAX_NUM_CPU_DEVICES="2")
+    assert result.code == 2
+    assert told in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_what_is_no_method_is_refused():
+    config = TrainConfig(steps=1, method="tests.helpers.own_methods:Consistent")
+    with pytest.raises(Exception, match="does not take what it is given"):
+        methods.build(config)
