@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxtrain.cli import main
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.training import methods
 from jaxtrain.training.methods.base import Normalization

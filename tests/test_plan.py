@@ -218,7 +218,9 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_a_plan_for_a_cpu(cli: Cli, write_config: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_for_a_cpu(
+    cli: Cli, write_config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     words = ["plan", "--config", write_config(TINY), "--target", "cpu"]
     first = cli(*words)
     assert first.code == 0, first.stderr
@@ -241,6 +243,11 @@ def test_a_plan_for_a_cpu(cli: Cli, write_config: Any, monkeypatch: pytest.Monke
     for more, env in ([], {"XLA_FLAGS": "--x"}), (["--batch", "32"], {}):
         with pytest.raises(AssertionError, match="already"):
             cli(*words, *more, **env)
+    # And what is damaged.
+    (kept,) = (tmp_path / "cache").rglob("plans/*.json")
+    kept.write_text(kept.read_text().replace('"num_kernels": ', '"num_kernels": 1'))
+    with pytest.raises(AssertionError, match="already"):
+        cli(*words)
 
 
 def test_a_plan_for_gpus(

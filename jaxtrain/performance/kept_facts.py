@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -14,11 +13,13 @@ import jax
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.console import tell
+from jaxtrain.errors import UserError
+from jaxtrain.json_files.read import read_json
 from jaxtrain.parallel.devices import cache_folder
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import CompileJob, Facts, compile_facts
 from jaxtrain.performance.targets import HERE, Target
-from jaxtrain.records.workdir import write_json
+from jaxtrain.records.workdir import write_digested
 
 # What of JAX's variables does not change a program.
 _NO_MATTER = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
@@ -48,7 +49,7 @@ def facts_of(
             known[i] = facts
             path = paths[i]
             if path is not None and isinstance(facts, Facts):
-                write_json(path, dataclasses.asdict(facts))
+                write_digested(path, dataclasses.asdict(facts))
     return [facts for facts in known if facts is not None]
 
 
@@ -62,12 +63,12 @@ def _tell(configs: Sequence[Config], target: Target) -> None:
 
 
 def _read(path: Path | None) -> Facts | str | None:
-    if path is None or not path.exists():
+    if path is None:
         return None
     try:
-        return Facts(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
-        return None  # Of a write that was cut off: it is made anew.
+        return read_json(path, Facts)
+    except UserError:
+        return None  # It is damaged, or of another version: it is made anew.
 
 
 def _path(config: Config, target: Target, shapes: Any) -> Path | None:

@@ -27,8 +27,8 @@ from jaxtrain.run import setup as setup_of_runs
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.evaluate import evaluate
+from tests.helpers import own_methods  # noqa: F401 (allows its methods)
 from tests.helpers.command import float64
-from tests.helpers.own_methods import ADVERSARIAL as _  # Allows it.
 from tests.helpers.shallow import BASIC, SHORT, SIZES
 
 # Twice as many as devices that share a batch, so that a micro-batch of half can, too.
