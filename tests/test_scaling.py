@@ -1,5 +1,6 @@
 """The number of devices, and what they share, does not change the result."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.shallow import BASIC
 
 STEPS = 8
 CONFIG = recipe(
@@ -52,7 +54,9 @@ GROUP_NORM = [
 ]
 
 
-def run(folder: Path, devices: int, *words: object) -> Path:
+def run(
+    folder: Path, devices: int, *words: object, options: Sequence[str] = ()
+) -> Path:
     folder.mkdir(exist_ok=True)
     config = write_recipe(folder / "recipe.py", CONFIG)
     flags = [f"--{word}" for text in words for word in str(text).split()]
@@ -62,6 +66,7 @@ def run(folder: Path, devices: int, *words: object) -> Path:
         "--workdir",
         folder / "run",
         *flags,
+        *options,
         JAX_NUM_CPU_DEVICES=str(devices),
         **FP64,
     )
@@ -102,10 +107,18 @@ def test_run_goes_on_with_another_number_of_devices(global_norm: Path, tmp_path:
 
 @pytest.mark.slow
 def test_deep_model_trains_like_on_one_device(tmp_path: Path):
-    words = "model.name=resnet18 model.stem=cifar model.width=0.125 data.image_size=32"
-    one = run(tmp_path / "one", 1, GROUPS, words)
+    """A ResNet with a block of each stage."""
+    change = f"model.name={BASIC.name} model.width=0.125 data.image_size=32"
+    change += " data.batch_size=32 data.test_split=test[:32]"
+    options = ["--model.options", "stem", "cifar"]
+
+    def train(name: str, devices: int, flags: str = "") -> Path:
+        words = GROUPS, change, flags
+        return run(tmp_path / name, devices, *words, options=options)
+
+    one = train("one", 1)
     flags = "parallel.preset=fsdp parallel.fsdp=2 parallel.spatial=2"
-    check_same(one, run(tmp_path / "four", 4, GROUPS, words, flags), 4)
+    check_same(one, train("four", 4, flags), 4)
 
 
 @pytest.mark.slow
