@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.data.split import stratified_split
 from jaxtrain.data.stores import ArrayStore
-from tests.helpers.processes import ROOT
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import ROOT, Cli
 from tests.helpers.runs import read_lines, read_summary
 
 TEXT = (ROOT / "docs" / "extending.md").read_text()
@@ -77,8 +79,11 @@ def refusal(words: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_every_part_has_an_example_under_30_lines():
-    assert len(FILES) == 9 and FILES.keys() == COMMANDS.keys()
-    assert all(len(text.splitlines()) < 30 for text in FILES.values())
+    """But for a task with its source and its model in one file."""
+    assert len(FILES) == 10 and FILES.keys() == COMMANDS.keys()
+    lines = {name: len(text.splitlines()) for name, text in FILES.items()}
+    assert lines.pop("my_segmentation.py") < 120
+    assert max(lines.values()) < 30
 
 
 @pytest.mark.parametrize(
@@ -127,6 +132,52 @@ def test_tracker_gets_the_config_the_metrics_and_the_summary(
         assert records[-1][1]["test/loss"] == summary["eval"]["loss"]
     # Evaluations do not load the writer: they need no trust.
     assert main(["evaluate", "--workdir", "run"]) == 0
+
+
+@pytest.mark.slow
+def test_maps_are_learnt_evaluated_and_put_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = "--train.epochs 12 --logging.report False --workdir run"
+    assert main([*COMMANDS["my_segmentation.py"], *words.split()]) == 0
+    assert main(["evaluate", "--workdir", "run", "--trust"]) == 0
+    evaluated = json.loads(Path("run/evaluation.json").read_text())["metrics"]
+    tested = read_summary(Path("run"))["eval"]
+    assert tested["num_examples"] == 128 and tested["mean_iou"] > 0.45
+    assert evaluated["mean_iou"] == pytest.approx(tested["mean_iou"], rel=1e-4)
+    # The maps are those that were evaluated.
+    import my_segmentation  # pyright: ignore[reportMissingImports]
+
+    store, splits = my_segmentation.shapes()
+    images, masks = store.read(splits["test"][0])
+    logits = load_model("run", trust=True).logits(images)
+    assert logits.shape == (128, 32, 32, 3)
+    both = [((logits.argmax(-1) == c) & (masks == c)).sum() for c in range(3)]
+    either = [((logits.argmax(-1) == c) | (masks == c)).sum() for c in range(3)]
+    assert np.mean(np.divide(both, either)) == pytest.approx(tested["mean_iou"], 1e-3)
+    assert load_model("run", trust=True).logits(images[:0]).shape == (0, 32, 32, 3)
+    Image.fromarray(images[0, ..., 0]).save("one.png")
+    assert main(["predict", "--workdir", "run", "--trust", "one.png"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "has outputs of the shape (32, 32, 3) for an image" in told
+
+
+@pytest.mark.slow
+def test_maps_are_the_same_on_devices(folder: Path):
+    def losses(name: str, devices: int, *words: str) -> list[float]:
+        command = [*COMMANDS["my_segmentation.py"], "--precision", "fp64", *words]
+        command += ["--train.steps", "3", "--logging.every-steps", "1"]
+        command += ["--optimizer.warmup-epochs", "None", "--workdir", name]
+        env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
+        result = Cli(folder)(*command, **env)
+        assert result.code == 0, result.stderr
+        lines = read_lines(folder / name)
+        return [line["loss"] for line in lines if line["kind"] in ("train", "eval")]
+
+    one = losses("one", 1)
+    for mesh in ("fsdp 2 --parallel.spatial 2", "pipeline-stages 2"):
+        many = losses(f"many, {mesh}", 4, *f"--parallel.{mesh}".split())
+        np.testing.assert_allclose(many, one, rtol=TOLERANCE)
 
 
 @pytest.mark.slow

@@ -78,8 +78,11 @@ class TrainedModel:
             )
         return self._all("probabilities", images)
 
-    def logits(self, images: Any) -> np.ndarray:
-        """Return what the model puts out, float32 (N, num_outputs); see `predict`."""
+    def logits(self, images: Any) -> Any:
+        """Return what the model puts out, float32 (N, num_outputs); see `predict`.
+
+        A task whose outputs have other shapes has (N, ...) each, in the same tree.
+        """
         return self._all("logits", images)
 
     def features(self, images: Any) -> np.ndarray:
@@ -105,7 +108,7 @@ class TrainedModel:
         about = self.description
         return normalize(pixels, about.mean, about.std, self.policy.compute_dtype)
 
-    def forward(self, params: Any, model_state: Any, images: jax.Array) -> jax.Array:
+    def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
         """Return the logits of normalised images, float32. May be traced."""
         with jax.default_matmul_precision(self.policy.products):
             return widen(step.predict(self.graphdef, params, model_state, images))
@@ -132,7 +135,7 @@ class TrainedModel:
         with jax.default_matmul_precision(self.policy.products):
             return widen(model(images))
 
-    def run(self, pixels: np.ndarray, output: Output) -> jax.Array:
+    def run(self, pixels: np.ndarray, output: Output) -> Any:
         """Start to compute an output of a batch; the result comes while others go on.
 
         Args:
@@ -186,19 +189,19 @@ class TrainedModel:
         """Return the size of the batch that a program is compiled for."""
         return self.share(1 << max(0, num - 1).bit_length())
 
-    def _all(self, output: Output, given: Any) -> np.ndarray:
+    def _all(self, output: Output, given: Any) -> Any:
         images = as_sequence(given)
         if not len(images):
-            width = self.shapes(self._functions[output], 1).shape[1:]
-            return np.zeros((0, *width), np.float32)
+            shapes = self.shapes(self._functions[output], 1)
+            return jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), shapes)
         about, num = self.description, len(images)
         loaded = stream.refuse(
             stream.load(images.__getitem__, num, about, MAX_BATCH), images
         )
         started = stream.compute(loaded, lambda pixels: self.run(pixels, output))
         with contextlib.closing(started):
-            found = [np.asarray(x)[: len(batch.pixels)] for batch, x in started]
-        return np.concatenate(found)
+            found = [_first(len(batch.pixels), result) for batch, result in started]
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
     @functools.cached_property
     def _placed(self) -> tuple[Any, Any]:
@@ -219,6 +222,11 @@ class TrainedModel:
     @functools.cached_property
     def _jitted(self) -> dict[str, Any]:
         return {name: self.compiled(f) for name, f in self._functions.items()}
+
+
+def _first(num: int, tree: Any) -> Any:
+    """Return the first rows of arrays, on the host."""
+    return jax.tree.map(lambda x: np.asarray(x)[:num], tree)
 
 
 def abstract_weights(description: Description) -> tuple[Any, Any]:

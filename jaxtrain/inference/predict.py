@@ -68,6 +68,14 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
             f"the model takes images of {channels} channels, which no image file has: "
             "give arrays to load_model(...).predict in Python"
         )
+    outputs = model.shapes(model.forward, 1)
+    if getattr(outputs, "shape", None) != (1, about.num_outputs):
+        shapes = jax.tree.map(lambda x: x.shape[1:], outputs)
+        raise UserError(
+            f"task = {about.task!r} has outputs of the shape {shapes} for an image, "
+            "which a row of a table cannot hold: use load_model(...).logits in Python "
+            "(docs/python.md)"
+        )
     if names is None:
         asked = {
             "--topk": wanted.topk != 1,

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from jaxtrain import config as config_lib
 from jaxtrain import tasks
 from jaxtrain.config import Config
@@ -127,11 +129,12 @@ def make_planner(config: Config, target: Target) -> tuple[Planner, Config]:
     task = tasks.build(config.task, shape, splits.train.facts, config.train)
     stored = train_spec(config.data, splits.train).stored()
     lengths = [len(source) for source in splits.named().values()]
+    outputs = task.abstract_outputs((1,), np.float32)
     planner = Planner(
         target=target,
         source=source,
         image_bytes=math.prod(shape),
-        shapes=(stored, shape, task.num_outputs, lengths),
+        shapes=(stored, shape, outputs, lengths),
         num_examples=len(splits.train),
         has_validation=splits.validation is not None,
     )

@@ -203,15 +203,16 @@ def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
             task.check_targets(some, f"split {text!r} of {config.source}")
 
 
-def check_outputs(model: Model, images: jax.ShapeDtypeStruct, num_outputs: int) -> None:
-    """Check that an abstract model puts out (B, num_outputs) for images of a shape."""
+def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> None:
+    """Check that an abstract model puts out what the task says, for some images."""
     graphdef, params, model_state = split_model(model)
     found = jax.eval_shape(partial(predict, graphdef), params, model_state, images)
-    expected = (images.shape[0], num_outputs)
-    if getattr(found, "shape", None) != expected:
+    wanted = task.abstract_outputs(images.shape[:1], images.dtype)
+    shapes, expected = (jax.tree.map(np.shape, tree) for tree in (found, wanted))
+    if shapes != expected:
         raise UserError(
-            f"the model puts out {getattr(found, 'shape', found)} for images "
-            f"{images.shape}: expected {expected}"
+            f"the model puts out {shapes} for images {images.shape}: expected "
+            f"{expected}"
         )
 
 

@@ -123,7 +123,7 @@ def build_setup(
     create = CreateState(blueprint, config.train, phases[-1].update.tx)
     checks.check_image_shape(shape, model, meshes[0])
     images = blueprint.images(2)
-    checks.check_outputs(model, images, task.num_outputs)
+    checks.check_outputs(model, images, task)
     checks.check_groups(model, meshes[0])
     checks.check_training_sizes(config.data, model, images, meshes[0])
     shard_params = config.parallel.preset != "zero1"

@@ -26,10 +26,14 @@ class Task:
     """What is learnt from a data set.
 
     A subclass is created with the shape of the images (H, W, C) and the facts of the
-    data set (`Store.facts`), and sets `num_outputs`.
+    data set (`Store.facts`), and sets `num_outputs`. Outputs are arrays
+    (B, num_outputs), or what `output_spec` says.
 
     Attributes:
-      num_outputs: numbers that the model puts out for an image.
+      num_outputs: Features of the model's last layer.
+      output_spec: Shape of what the model puts out for one image: (height, width,
+        num_outputs) for a map; or a pytree of shapes, such as a dict of several heads.
+        None means (num_outputs,).
       class_names: of the outputs, where each stands for a class; else None.
       best_metric: makes a checkpoint the best, unless the config names another.
       own_metrics: of the user's own, beside those of the task.
@@ -38,6 +42,7 @@ class Task:
     """
 
     num_outputs: int
+    output_spec: Any = None
     class_names: tuple[str, ...] | None = None
     best_metric: ClassVar[str] = "loss"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
@@ -94,11 +99,11 @@ class Task:
         """
         raise NotImplementedError
 
-    def loss(self, outputs: jax.Array, target: Any, *, training: bool) -> jax.Array:
+    def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         """Return the loss of each example, (B,), in at least float32.
 
         Args:
-          outputs: of the model, (B, num_outputs).
+          outputs: Outputs of the model, of the shapes of `output_spec`.
           target: what `target` returned.
           training: whether it is the loss that training lowers; else it is the one
             that an evaluation tells.
@@ -124,7 +129,7 @@ class Task:
         losses, metrics = self.losses_and_metrics(outputs, self.target(batch))
         return losses, metrics, model_state
 
-    def train_metrics(self, outputs: jax.Array, target: Any) -> dict[str, jax.Array]:
+    def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         """Return means over a batch that are told beside the loss, float32 each."""
         del outputs, target
         return {}
@@ -144,20 +149,28 @@ class Task:
         """Return the metrics of the task, and the user's own."""
         return {**self.metrics(), **self.own_metrics}
 
-    def checked_loss(
-        self, outputs: jax.Array, target: Any, *, training: bool
-    ) -> jax.Array:
+    def abstract_outputs(self, batch: tuple[int, ...], dtype: Any) -> Any:
+        """Return the shapes of the outputs for a batch, jax.ShapeDtypeStruct each."""
+
+        def shaped(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((*batch, *shape), dtype)
+
+        spec = (self.num_outputs,) if self.output_spec is None else self.output_spec
+        return jax.tree.map(shaped, spec, is_leaf=_is_shape)
+
+    def checked_loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         """Return what `loss` does.
 
         Raises:
           UserError: it is not one value an example: its mean would be of other things.
         """
         loss = self.loss(outputs, target, training=training)
-        if loss.shape != outputs.shape[:1]:
+        shapes = jax.tree.map(lambda x: x.shape, outputs)
+        batch = jax.tree.leaves(outputs)[0].shape[:1]
+        if loss.shape != batch:
             raise UserError(
                 f"the loss of {type(self).__name__} has the shape {loss.shape} for "
-                f"outputs {outputs.shape}: expected one value an example, "
-                f"{outputs.shape[:1]}"
+                f"outputs {shapes}: expected one value an example, {batch}"
             )
         return loss
 
@@ -191,11 +204,11 @@ class Task:
             added += weight * self.checked_loss(auxiliary, target, training=True)
         return losses + added, {**metrics, "auxiliary_loss": added.mean()}
 
-    def sums(self, outputs: jax.Array, target: Any, mask: jax.Array) -> Sums:
+    def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Sums:
         """Sum the loss and the metrics over the examples of a batch.
 
         Args:
-          outputs: of the model, (B, num_outputs).
+          outputs: Outputs of the model, of the shapes of `output_spec`.
           target: what `target` returned.
           mask: (B,) of 0 and 1; 0 marks padding.
         """
@@ -215,7 +228,7 @@ class Task:
           output_dtype: of the model.
         """
         mask = batch["mask"]
-        outputs = jax.ShapeDtypeStruct((*mask.shape, self.num_outputs), output_dtype)
+        outputs = self.abstract_outputs(mask.shape, output_dtype)
         target = jax.eval_shape(self.target, batch)
         shapes = jax.eval_shape(self.sums, outputs, target, mask)
         return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
@@ -262,6 +275,10 @@ class Task:
         for name, metric in self.all_metrics().items():
             adds.setdefault(metric.add, name)
         return adds
+
+
+def _is_shape(spec: Any) -> bool:
+    return isinstance(spec, tuple) and all(isinstance(size, int) for size in spec)
 
 
 def _plain(value: Any) -> Any:

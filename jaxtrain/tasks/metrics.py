@@ -27,7 +27,7 @@ class Metric:
       better: which of two values is better; None: it ranks nothing.
     """
 
-    add: Callable[[jax.Array, Any, jax.Array], jax.Array]
+    add: Callable[[Any, Any, jax.Array], jax.Array]
     value: Callable[[np.ndarray, int], Any] = mean
     better: Literal["higher", "lower"] | None = None
 

@@ -58,8 +58,8 @@ def make_train_step(
     The gradients are those of the layers alone that are trained, and so the backward
     pass ends at the first of them; the `method` computes them from the objective of the
     task, of images with this `normalization`. What `preprocess` returns as images goes
-    into `part`, the last pieces of the model. If it `mixes` examples, it sees whole batches,
-    else micro-batches, each in its turn, so that no more are in memory.
+    into `part`, the last pieces of the model. If it `mixes` examples, it sees whole
+    batches, else micro-batches, each in its turn, so that no more are in memory.
 
     `batches` has a leading axis of steps, all of them run in one call, and `metrics`
     has one value a step. A step whose loss, gradients, batch-norm statistics or new
