@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.metrics import roc_auc_score
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
+from jaxtrain.config import DataConfig
 from jaxtrain.data.split import stratified_split
-from jaxtrain.data.stores import ArrayStore
+from jaxtrain.data.stores import ArrayStore, open_digits
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.runs import read_lines, read_summary
@@ -80,7 +82,7 @@ def refusal(words: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_every_part_has_an_example_under_30_lines():
     """But for a task with its source and its model in one file."""
-    assert len(FILES) == 10 and FILES.keys() == COMMANDS.keys()
+    assert len(FILES) == 11 and FILES.keys() == COMMANDS.keys()
     lines = {name: len(text.splitlines()) for name, text in FILES.items()}
     assert lines.pop("my_segmentation.py") < 120
     assert max(lines.values()) < 30
@@ -132,6 +134,36 @@ def test_tracker_gets_the_config_the_metrics_and_the_summary(
         assert records[-1][1]["test/loss"] == summary["eval"]["loss"]
     # Evaluations do not load the writer: they need no trust.
     assert main(["evaluate", "--workdir", "run"]) == 0
+
+
+@pytest.mark.slow
+def test_a_metric_of_the_whole_set_is_sklearns(folder: Path):
+    words = "--train.steps 6 --optimizer.warmup-steps 0 --logging.report False"
+    command = [*COMMANDS["my_auroc.py"], *words.split(), "--workdir", "run"]
+    assert main([*command, "--data.eval-batch-size", "100"]) == 0
+    tested = read_summary(Path("run"))["eval"]
+    store, splits = open_digits("", DataConfig())
+    images, labels = store.read(splits["test"][0])
+    scores = load_model("run").predict(images)
+    expected = roc_auc_score(labels, scores, multi_class="ovr", average="macro")
+    assert 0.5 < expected < 0.999
+    # float32 of two batch sizes: pairs of near scores may change places.
+    assert tested["auroc"] == pytest.approx(expected, abs=1e-4)
+    assert read_summary(Path("run"))["best"]["metric"] == "auroc"
+    assert main(["evaluate", "--workdir", "run", "--trust"]) == 0
+    evaluation = json.loads(Path("run/evaluation.json").read_text())
+    assert evaluation["metrics"]["auroc"] == pytest.approx(expected, abs=1e-4)
+    assert "auroc" not in evaluation["intervals"]["metrics"]
+    # On devices, in stages, and with padding, it is of the same examples.
+    for devices, mesh in ((4, "preset fsdp"), (2, "pipeline-stages 2")):
+        result = Cli(folder)(
+            *[*command[:-1], f"run {devices}", *f"--parallel.{mesh}".split()],
+            *["--data.eval-batch-size", "64"],
+            JAX_NUM_CPU_DEVICES=str(devices),
+        )
+        assert result.code == 0, result.stderr
+        other = read_summary(folder / f"run {devices}")["eval"]["auroc"]
+        assert other == pytest.approx(tested["auroc"], abs=1e-3)
 
 
 @pytest.mark.slow

@@ -361,10 +361,12 @@ def test_eval_step_ignores_dropout_and_padding():
     one = {"target": LABELS[0], "mask": mask[0]}
     zero = trial.task.zero_sums(one, np.float32)
     args = (trial.state.params, trial.state.model_state, zero, {})
-    once = step(*args, {**batch, "mask": mask})
+    once, kept = step(*args, {**batch, "mask": mask})
+    assert kept == {}
     spoilt = IMAGES[:1].copy()
     spoilt[0, 5:] = 1e3
-    assert same(once, step(*args, {**batch, "image": spoilt, "mask": mask}))
+    again, _ = step(*args, {**batch, "image": spoilt, "mask": mask})
+    assert same(once, again)
     assert int(once["num_examples"]) == 5
 
 

@@ -122,10 +122,11 @@ class Pass:
         if self.num_resamples:
             intervals = resampling.intervals(task, resampled, sums)
         numbers = np.concatenate(index)
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)
         return PassResult(
-            task.values(sums),
+            task.values(sums, whole["metrics"]),
             intervals,
-            jax.tree.map(lambda *parts: np.concatenate(parts), *kept),
+            whole["asked"],
             numbers,
             len(source) - len(numbers),
         )
@@ -171,7 +172,7 @@ class Pass:
 
     def _step(
         self, params: Any, model_state: Any, batches: Batch, number: jax.Array
-    ) -> tuple[tuple[Sums, Sums], dict[str, jax.Array]]:
+    ) -> tuple[tuple[Sums, Sums], dict[str, Any]]:
         """Return the sums of a batch, those of resamples, and what is kept."""
         subject, task = self.subject, self.subject.task
         batch = jax.tree.map(lambda x: x[0], batches)
@@ -197,7 +198,8 @@ class Pass:
             resampled = resampling.resampled_sums(
                 task, names, outputs, target, batch["mask"], counts
             )
-        kept = {} if self.keep is None else self.keep(outputs, target, number)
+        asked = {} if self.keep is None else self.keep(outputs, target, number)
+        kept = {"asked": asked, "metrics": task.kept(outputs, target)}
         return (sums, resampled), kept
 
     def _outputs(self, apply: Apply, pixels: jax.Array) -> jax.Array:

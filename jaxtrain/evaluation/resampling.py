@@ -96,8 +96,8 @@ def wanted_sums(task: Task, zero: Sums) -> tuple[str, ...]:
       zero: sums over no examples, on the host, or their shapes.
     """
     names, wanted = task.sum_names(), {"loss", "num_examples"}
-    for name, metric in task.all_metrics().items():
-        shape = zero[names[name]]
+    for name in names:
+        shape, metric = zero[names[name]], task.all_metrics()[name]
         value = metric.value(np.ones(shape.shape, shape.dtype), 1)
         if np.ndim(np.asarray(value, object)) <= 1:
             wanted.add(names[name])

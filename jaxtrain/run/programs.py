@@ -34,7 +34,8 @@ class Programs:
 
     `weights` is `root_key -> weights` and `begin` is `weights -> state`.
     `train` has for each phase, `(state, root_key, data, batches) -> (state, metrics)`;
-    `eval` is `(params, model_state, sums, data, batches) -> sums`, from `zero_sums` on.
+    `eval` is `(params, model_state, sums, data, batches) -> (sums, kept)`, from
+    `zero_sums` on.
     """
 
     weights: Program

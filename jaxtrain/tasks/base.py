@@ -220,6 +220,19 @@ class Task:
             "num_examples": jnp.sum(mask, dtype=jnp.int32),
         }
 
+    def kept(self, outputs: Any, target: Any) -> dict[str, Any]:
+        """Return what metrics keep of each example of a batch, (B, ...) each.
+
+        Args:
+          outputs: Outputs of the model, of the shapes of `output_spec`.
+          target: What `target` returned.
+        """
+        return {
+            name: metric.keep(outputs, target)
+            for name, metric in self.all_metrics().items()
+            if metric.keep is not None
+        }
+
     def zero_sums(self, batch: Any, output_dtype: Any) -> Sums:
         """Return the sums over no examples, on the host.
 
@@ -233,26 +246,37 @@ class Task:
         shapes = jax.eval_shape(self.sums, outputs, target, mask)
         return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
-    def values(self, sums: Sums) -> Values:
-        """Turn the sums of an evaluation, on the host, into metrics.
+    def values(
+        self, sums: Sums, kept: Mapping[str, Any] = MappingProxyType({})
+    ) -> Values:
+        """Turn what an evaluation has found, on the host, into metrics.
 
-        Those whose sums are left out are left out.
+        Metrics whose part of it is left out are left out.
+
+        Args:
+          sums: Sums over all examples.
+          kept: What metrics keep of each example, (N, ...) each, by their names.
         """
         num_examples, names = int(sums["num_examples"]), self.sum_names()
+        found = {n: sums[of] for n, of in names.items() if of in sums} | {**kept}
         return {
             "loss": float(sums["loss"]) / num_examples,
             **{
-                name: _plain(metric.value(sums[names[name]], num_examples))
+                name: _plain(metric.value(found[name], num_examples))
                 for name, metric in self.all_metrics().items()
-                if names[name] in sums
+                if name in found
             },
             "num_examples": num_examples,
         }
 
     def sum_names(self) -> dict[str, str]:
-        """Return for each metric the name of its sum among those of `sums`."""
+        """Return for each metric with a sum its name among those of `sums`."""
         adds = self._adds()
-        return {name: adds[metric.add] for name, metric in self.all_metrics().items()}
+        return {
+            name: adds[metric.add]
+            for name, metric in self.all_metrics().items()
+            if metric.add is not None
+        }
 
     def goal(self, field: str, metric: str) -> Goal:
         """Return the goal of the metric that a field of the config names.
@@ -273,7 +297,8 @@ class Task:
         """Name what is summed after the first metric that it is for."""
         adds: dict[Callable[..., Any], str] = {}
         for name, metric in self.all_metrics().items():
-            adds.setdefault(metric.add, name)
+            if metric.add is not None:
+                adds.setdefault(metric.add, name)
         return adds
 
 

@@ -1,4 +1,4 @@
-"""What a metric of an evaluation is: summed on the device, valued on the host."""
+"""What a metric of an evaluation is: found on the device, valued on the host."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
+
+from jaxtrain.errors import UserError
 
 TOP5 = "top5_accuracy"
 
@@ -19,17 +21,28 @@ def mean(total: np.ndarray, num_examples: int) -> float:
 class Metric:
     """A number, a vector or a matrix of an evaluation.
 
+    It has one of `add`, whose sums take no more memory for more examples, and `keep`,
+    for what is no function of sums, such as the area under a ROC curve.
+
     Attributes:
       add: `(outputs, target, mask) -> array`: on the device, a sum over the examples
         of a batch whose mask is 1. Metrics with the same function share its sum.
-      value: `(sum of all batches, num_examples) -> value`: on the host, a number or
-        nested lists of them. What is not defined is None.
-      better: which of two values is better; None: it ranks nothing.
+      value: `(sum of all batches, num_examples) -> value`, or `(what is kept,
+        num_examples) -> value`: on the host, a number or nested lists of them. What is
+        not defined is None.
+      better: Which of two values is better; None means that it ranks nothing.
+      keep: `(outputs, target) -> arrays (B, ...)`, any pytree: on the device, what is
+        kept of each example of a batch. `value` gets (N, ...) of all.
     """
 
-    add: Callable[[Any, Any, jax.Array], jax.Array]
-    value: Callable[[np.ndarray, int], Any] = mean
+    add: Callable[[Any, Any, jax.Array], jax.Array] | None = None
+    value: Callable[[Any, int], Any] = mean
     better: Literal["higher", "lower"] | None = None
+    keep: Callable[[Any, Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.add is None) == (self.keep is None):
+            raise UserError("a Metric has one of add and keep")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from jaxtrain.config import DataConfig
@@ -35,15 +36,27 @@ def evaluate(
     sums = jax.device_put(zero_sums, sharding.replicated(mesh))
     pace = Pace()
     batches_on_host = loader.eval_batches(config, dataset, mesh, batch_size)
+    kept: list[dict[str, Any]] = []
     for batch in batches_on_host:
         if should_stop():
             return None
         local = jax.tree.map(lambda rows: rows[None], batch)
         batches = sharding.put_batch(mesh, local, batch_size)
         params, model_state = state.eval_params, state.eval_model_state
-        sums = eval_step(params, model_state, sums, dataset.on_device, batches)
+        args = params, model_state, sums, dataset.on_device, batches
+        sums, of_batch = eval_step(*args)
+        kept.append(of_batch)
         pace.sent(sums)
-    return task.values(jax.device_get(sums))
+    return task.values(jax.device_get(sums), _join(kept))
+
+
+def _join(batches: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what metrics keep of all examples, (N, ...) each, without padding."""
+    if not batches[0]:
+        return {}
+    batches = jax.device_get(batches)
+    whole = jax.tree.map(lambda *parts: np.concatenate(parts), *batches)
+    return jax.tree.map(lambda x: x[whole["mask"] > 0], whole["kept"])
 
 
 def eval_batch_size(config: DataConfig) -> int:

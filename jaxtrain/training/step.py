@@ -179,22 +179,37 @@ def make_train_step(
 
 def make_eval_step(
     task: Task, graphdef: Any, preprocess: Preprocess, layout: Layout
-) -> Callable[[Any, Any, Sums, Any, Batch], Sums]:
-    """Return `(params, model_state, sums, data, batches) -> sums`, with dropout off."""
+) -> Callable[[Any, Any, Sums, Any, Batch], tuple[Sums, dict[str, Any]]]:
+    """Return `(params, model_state, sums, data, batches) -> (sums, kept)`.
+
+    Dropout is off. See `add_batch` for what it returns.
+    """
 
     def eval_step(
         params: Any, model_state: Any, sums: Sums, data: Any, batches: Batch
-    ) -> Sums:
+    ) -> tuple[Sums, dict[str, Any]]:
         batch = jax.tree.map(lambda x: x[0], batches)
         unused = jnp.zeros((), jnp.int32)
         batch = preprocess(data, batch, keys.root_key(0), unused)
         params = layout.whole_params(params)
         batch = {**batch, "image": layout.images(batch["image"])}
         outputs = predict(graphdef, params, model_state, batch["image"])
-        new = task.sums(outputs, task.target(batch), batch["mask"])
-        return jax.tree.map(jnp.add, sums, new)
+        return add_batch(task, sums, outputs, task.target(batch), batch["mask"])
 
     return eval_step
+
+
+def add_batch(
+    task: Task, sums: Sums, outputs: Any, target: Any, mask: jax.Array
+) -> tuple[Sums, dict[str, Any]]:
+    """Return sums with those of a batch, and its `mask` and what is `kept` of it.
+
+    The latter is {} unless there are metrics that keep something.
+    """
+    new = task.sums(outputs, target, mask)
+    kept = task.kept(outputs, target)
+    some = {"mask": mask, "kept": kept} if kept else {}
+    return jax.tree.map(jnp.add, sums, new), some
 
 
 def micro_batch(x: jax.Array, num: int, index: Any) -> jax.Array:

@@ -22,7 +22,7 @@ from jaxtrain.training.compiled import Compiled, Several
 from jaxtrain.training.stages.cut import Stage, Stages
 from jaxtrain.training.stages.programs import StagePrograms
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.step import micro_batch, predict
+from jaxtrain.training.step import add_batch, micro_batch, predict
 from jaxtrain.training.update import Metrics, Update
 
 
@@ -156,7 +156,7 @@ class TrainStep(Several):
 
 
 class EvalStep(Several):
-    """`(params, model_state, sums, data, batches) -> sums`, as `make_eval_step`."""
+    """What `make_eval_step` returns, with the layers on different devices."""
 
     def __init__(self, task: Task, stages: Stages, preprocess: Preprocess):
         self._stages = stages
@@ -170,7 +170,7 @@ class EvalStep(Several):
             Compiled(functools.partial(_predict, stage)) for stage in stages.stages
         ]
         self._add = Compiled(
-            functools.partial(_add_sums, task),
+            functools.partial(_add_batch, task),
             out_shardings=replicated(stages.stages[-1].layout.mesh),
             donate_argnums=0,
         )
@@ -180,7 +180,7 @@ class EvalStep(Several):
 
     def __call__(
         self, params: Any, model_state: Any, sums: Sums, data: Any, batches: Batch
-    ) -> Sums:
+    ) -> tuple[Sums, dict[str, Any]]:
         x, target = self._prepare(data, batches)
         for stage, forward in zip(self._stages.stages, self._forward, strict=True):
             model = self._stages.part(stage, (params, model_state))
@@ -227,7 +227,7 @@ def _predict(stage: Stage, params: Any, model_state: Any, x: Any) -> Any:
     return stage.constrain(predict(stage.graphdef, params, model_state, x, stage.part))
 
 
-def _add_sums(
-    task: Task, sums: Sums, outputs: jax.Array, target: tuple[Any, jax.Array]
-) -> Sums:
-    return jax.tree.map(jnp.add, sums, task.sums(outputs, *target))
+def _add_batch(
+    task: Task, sums: Sums, outputs: Any, target: tuple[Any, jax.Array]
+) -> tuple[Sums, dict[str, Any]]:
+    return add_batch(task, sums, outputs, *target)
