@@ -10,7 +10,6 @@ from jaxtrain.evaluation.corruptions.corrupt import check_shape
 from jaxtrain.evaluation.corruptions.levels import levels
 from jaxtrain.evaluation.passes import Subject
 from jaxtrain.evaluation.views import VIEWS, View, plain
-from jaxtrain.tasks.classification import Classification
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,7 @@ def check(asked: Asked, subject: Subject) -> None:
     }
     given = [option for option, is_given in needs.items() if is_given]
     task = subject.model.description.task
-    if given and not isinstance(subject.task, Classification):
+    if given and not subject.task.one_class_an_image:
         raise UserError(
             f"{given[0]}: task = {task!r} has no classes that it would be about; leave "
             "the option out"

@@ -23,7 +23,6 @@ from jaxtrain.evaluation.subject import Opened, open_other, open_subject
 from jaxtrain.evaluation.temperature import Temperature
 from jaxtrain.evaluation.wrapped import Corrupted, Unlabelled
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.tasks.classification import Classification
 
 # Of the form of the result: a key that changes its meaning changes it.
 SCHEMA = 1
@@ -56,7 +55,7 @@ def evaluate(
     check(asked, subject)
     other = None if asked.ood is None else open_other(asked.ood, subject)
     fitted = _fit(model, config, asked) if asked.calibrate else None
-    classes = isinstance(subject.task, Classification)
+    classes = subject.task.one_class_an_image
     main = Pass(
         subject,
         asked.view,

@@ -13,7 +13,6 @@ from jaxtrain.evaluation.passes import Pass, Subject
 from jaxtrain.evaluation.subject import build_task
 from jaxtrain.inference.load import load_model
 from jaxtrain.parallel import devices
-from jaxtrain.tasks.classification import Classification
 
 
 def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
@@ -31,7 +30,7 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     splits = sources.load(config.data, config.seed)
     model = load_model(workdir)
     task = build_task(config, model, splits.train.facts, config.data)
-    if not isinstance(task, Classification):
+    if not task.one_class_an_image:
         raise UserError(
             f"--workdir {workdir}: task = {config.task!r} has no classes whose labels "
             "could be judged"

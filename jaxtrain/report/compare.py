@@ -16,12 +16,9 @@ from jaxtrain.report.curves import (
 from jaxtrain.report.history import History
 from jaxtrain.report.numbers import duration, shown
 from jaxtrain.report.overview import train_seconds, verdict
-from jaxtrain.tasks.classification import METRICS
+from jaxtrain.tasks import BETTER
 
 MAX_RUNS = 2 * NUM_COLOURS
-# Metric of the test split -> which of two values is better. Of a user's own it is not
-# in the records.
-BETTER = {"loss": "lower", **{n: metric.better for n, metric in METRICS.items()}}
 
 
 def make_comparison(histories: Sequence[History]) -> bytes:

@@ -9,7 +9,7 @@ from jaxtrain.config import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_own, find_call, given_options
 from jaxtrain.tasks.base import Task
-from jaxtrain.tasks.classification import Classification
+from jaxtrain.tasks.classification import METRICS, Classification
 from jaxtrain.tasks.metrics import Metric
 
 # What makes the task, of the shape of the images and the facts of the data set.
@@ -19,6 +19,9 @@ TASKS: dict[str, Row] = {
         ("label_smoothing", "class_weights", "loss", "target_threshold"),
     ),
 }
+
+# Metric -> which of two values is better. Of a user's own it is not in the records.
+BETTER = {"loss": "lower", **{n: metric.better for n, metric in METRICS.items()}}
 
 # What records hold beside metrics of the user's own.
 RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "event")

@@ -35,6 +35,9 @@ class Task:
         num_outputs) for a map; or a pytree of shapes, such as a dict of several heads.
         None means (num_outputs,).
       class_names: of the outputs, where each stands for a class; else None.
+      one_class_an_image: Whether an image shows one of these classes, whose number is
+        the target: the softmax of the outputs then gives their probabilities, which
+        calibration, attacks, the report's examples and the check of labels ask for.
       best_metric: makes a checkpoint the best, unless the config names another.
       own_metrics: of the user's own, beside those of the task.
       shown: metrics, of training and of evaluations, that the screen shows beside the
@@ -44,6 +47,7 @@ class Task:
     num_outputs: int
     output_spec: Any = None
     class_names: tuple[str, ...] | None = None
+    one_class_an_image: ClassVar[bool] = False
     best_metric: ClassVar[str] = "loss"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
     shown: ClassVar[tuple[str, ...]] = ()

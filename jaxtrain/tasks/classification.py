@@ -50,6 +50,7 @@ class Classification(Task):
         fit it.
     """
 
+    one_class_an_image = True
     best_metric = "accuracy"
     shown = ("accuracy",)
 

@@ -19,7 +19,6 @@ from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.report.examples import Examples, Pair, Predictions, Shown
 from jaxtrain.report.history import History
 from jaxtrain.run.setup import Setup, build_setup
-from jaxtrain.tasks.classification import Classification
 from jaxtrain.tools.preview import first_images
 from jaxtrain.tools.sample import SampleLimits, predict_some
 
@@ -98,7 +97,7 @@ def _choose_split(
 
     The test split is for the end of a run; before, it is looked at by nobody.
     """
-    if not isinstance(setup.task, Classification):
+    if not setup.task.one_class_an_image:
         notes.append(
             f"task = {setup.config.task!r} has no classes: there are no predictions of "
             "them, and no confusion matrix."
