@@ -17,10 +17,10 @@ from jaxtrain.config import (
 from jaxtrain.data import loader, sources
 from jaxtrain.data.images import WINDOW, Fit
 from jaxtrain.data.order import DataOrder
+from jaxtrain.engine.passes import evaluate
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
-from jaxtrain.training.evaluate import evaluate
 
 DATA = DataConfig(source="digits", batch_size=64)
 

@@ -21,13 +21,14 @@ from jaxtrain.data.defects import Defects
 from jaxtrain.data.images import Fit
 from jaxtrain.data.sources import Source
 from jaxtrain.dtypes import wide
+from jaxtrain.engine import passes
+from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.evaluation import resampling, views
 from jaxtrain.evaluation.attacks import Attack
 from jaxtrain.evaluation.views import Apply, View
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
-from jaxtrain.training.evaluate import eval_batch_size
 
 # (outputs, target, a number) -> arrays (B, ...): what is kept of each example.
 Keep = Callable[[jax.Array, Any, jax.Array], dict[str, jax.Array]]
@@ -136,19 +137,17 @@ class Pass:
     ) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
         """Yield the mask, the numbers and the result of each batch, one late."""
         subject = self.subject
-        mesh, size = subject.model.mesh, subject.batch_size()
         weights = self._once("weights", self._place)
         step = self._once("step", self._jit)
-        last = None
-        for batch in loader.eval_batches(subject.data, dataset, mesh, size):
-            local = jax.tree.map(lambda rows: rows[None], batch)
-            batches = sharding.put_batch(mesh, local, size)
-            result = step(*weights, batches, jnp.float32(number))
-            if last is not None:
-                yield last
-            last = batch["mask"] > 0, batch["index"], result
-        if last is not None:
-            yield last
+        found = passes.over_split(
+            subject.data,
+            dataset,
+            subject.model.mesh,
+            subject.batch_size(),
+            lambda batches: step(*weights, batches, jnp.float32(number)),
+        )
+        for batch, result in found:
+            yield batch["mask"] > 0, batch["index"], result
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self._compiled:

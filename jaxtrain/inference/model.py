@@ -14,6 +14,7 @@ from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ParallelConfig
 from jaxtrain.data.augment.normalize import normalize
 from jaxtrain.dtypes import widen
+from jaxtrain.engine import passes
 from jaxtrain.errors import UserError
 from jaxtrain.inference import stream
 from jaxtrain.inference.description import Description
@@ -198,7 +199,7 @@ class TrainedModel:
         loaded = stream.refuse(
             stream.load(images.__getitem__, num, about, MAX_BATCH), images
         )
-        started = stream.compute(loaded, lambda pixels: self.run(pixels, output))
+        started = passes.results(loaded, lambda some: self.run(some.pixels, output))
         with contextlib.closing(started):
             found = [_first(len(batch.pixels), result) for batch, result in started]
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxtrain.data.files import MODES
 from jaxtrain.data.image_files import FileNames
+from jaxtrain.engine import passes
 from jaxtrain.errors import UserError
 from jaxtrain.inference import gradcam, stream
 from jaxtrain.inference.model import TrainedModel
@@ -109,7 +110,9 @@ def predict(
     loaded = stream.load(
         lambda i: os.fsdecode(names[i]), len(names), model.description, batch_size
     )
-    started = stream.compute(loaded, lambda x: model.start(program, x, size))
+    started = passes.results(
+        loaded, lambda some: model.start(program, some.pixels, size)
+    )
     with contextlib.closing(started):
         for batch, result in started:
             num = len(batch.pixels)

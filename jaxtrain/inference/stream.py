@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -96,23 +96,3 @@ def refuse(
                 name = shown(os.fsencode(image)) if known else f"image {index}"
                 raise UserError(f"{name} is unreadable: {error}")
             yield batch
-
-
-def compute(
-    batches: Generator[Loaded, None, None], start: Callable[[np.ndarray], Any]
-) -> Generator[tuple[Loaded, Any], None, None]:
-    """Yield each batch with its result, which is handed out while the next one runs.
-
-    Args:
-      batches: of images; closed at the end.
-      start: starts to compute the result of a batch of pixels.
-    """
-    last = None
-    with contextlib.closing(batches):
-        for batch in batches:
-            result = start(batch.pixels)
-            if last is not None:
-                yield last
-            last = batch, result
-    if last is not None:
-        yield last

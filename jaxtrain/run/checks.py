@@ -11,13 +11,13 @@ from jax.sharding import Mesh
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.sources import Source, Splits
+from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.evaluate import eval_batch_size
 from jaxtrain.training.optimizers import LINE_SEARCH
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model

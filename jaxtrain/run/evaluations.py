@@ -1,11 +1,11 @@
 """The evaluations of a run: when, on which split, and what follows from them."""
 
 from jaxtrain.data.loader import Dataset
+from jaxtrain.engine.passes import evaluate
 from jaxtrain.processes import peers
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.tested import Tested, load_tested
 from jaxtrain.tasks.base import Values
-from jaxtrain.training.evaluate import evaluate
 
 
 class Evaluations:

@@ -5,6 +5,7 @@ epoch, so is what they make of it. It then lies on the devices in the place of t
 images, and the steps begin at the first piece that is trained.
 """
 
+import collections
 import functools
 import math
 from dataclasses import dataclass, replace
@@ -20,12 +21,14 @@ from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch, eval_spec
 from jaxtrain.data.loader import Dataset
 from jaxtrain.data.preprocess import Preprocess
+from jaxtrain.engine import passes
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.run.programs import Programs, augmented
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
+from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.state import TrainState
@@ -176,18 +179,16 @@ def _extract(
             donate_argnums=0,
         )
     batches = loader.all_batches(data, programs.train_set, setup.mesh, data.batch_size)
-    for i, local in enumerate(batches, start=1):
-        batch = jax.tree.map(lambda rows: rows[None], local)
-        batch = sharding.put_batch(setup.mesh, batch, data.batch_size)
-        features = extract(
-            features,
-            state.params,
-            state.model_state,
-            programs.train_set.on_device,
-            batch,
-        )
-        if i % loader.PUT_AHEAD == 0:
-            jax.block_until_ready(features)
+    weights, on_device = (state.params, state.model_state), programs.train_set.on_device
+    pace = Pace()
+
+    def start(batch: Any) -> None:
+        nonlocal features
+        batch = passes.shared(setup.mesh, batch, data.batch_size)
+        features = extract(features, *weights, on_device, batch)
+        pace.sent(features)
+
+    collections.deque(passes.results(batches, start), maxlen=0)
     return features
 
 

@@ -1,5 +1,6 @@
 """What the model of a run says of some examples: bounded work, by one process alone."""
 
+import contextlib
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.data import ahead
 from jaxtrain.data.sources import Source
+from jaxtrain.engine import passes
 from jaxtrain.inference.load import load_step
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.report.examples import Predictions
@@ -22,8 +24,6 @@ from jaxtrain.run.setup import Setup
 # Examples of a split that the model looks at, drawn at random, and how many at once.
 MAX_EXAMPLES = 2000
 BATCH = 64
-# A stop is heeded, and the time looked at, between batches; they may be behind by two.
-IN_FLIGHT = 2
 
 # Numbers of examples, their classes, and the probabilities of all classes.
 Result = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -118,19 +118,12 @@ def _results(
         good = ~np.isin(index, [bad.index for bad in unreadable])
         return index, good, {**batch, "index": padded.astype(np.int32)}
 
-    waiting = []
     starts = range(0, len(chosen), size)
-    for index, good, batch in ahead.by_threads(read, starts, ahead.READ_THREADS):
-        label = np.asarray(batch["target"])[: len(index)]
-        waiting.append((index, label, good, function(batch)))
-        if len(waiting) > IN_FLIGHT:
-            yield _take(*waiting.pop(0))
-    for one in waiting:
-        yield _take(*one)
-
-
-def _take(
-    index: np.ndarray, label: np.ndarray, good: np.ndarray, result: jax.Array
-) -> Result:
-    probabilities = np.asarray(result, np.float64)[: len(index)]
-    return index[good], label[good], probabilities[good]
+    batches = ahead.by_threads(read, starts, ahead.READ_THREADS)
+    found = passes.results(batches, lambda read: function(read[-1]), in_flight=2)
+    # A stop is heeded, and the time looked at, between batches.
+    with contextlib.closing(found):
+        for (index, good, batch), result in found:
+            label = np.asarray(batch["target"])[: len(index)]
+            probabilities = np.asarray(result, np.float64)[: len(index)]
+            yield index[good], label[good], probabilities[good]

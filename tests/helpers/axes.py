@@ -20,13 +20,13 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.data import loader
+from jaxtrain.engine.passes import evaluate
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.run import setup as setup_of_runs
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
-from jaxtrain.training.evaluate import evaluate
 from tests.helpers import own_methods  # noqa: F401 (allows its methods)
 from tests.helpers.command import float64
 from tests.helpers.shallow import BASIC, SHORT, SIZES

@@ -1,0 +1,1 @@
+"""Passes over examples that do not train."""
