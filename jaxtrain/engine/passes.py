@@ -73,7 +73,7 @@ def over_split(
 
     Args:
       config: Section of the data.
-      dataset: The split.
+      dataset: Examples of the split.
       mesh: Mesh of the devices that share a batch.
       batch_size: Number of examples; the last batch is padded, as its `mask` says.
       start: Function of a batch (1, B, ...) on the devices.
