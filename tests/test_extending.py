@@ -156,7 +156,7 @@ def test_a_metric_of_the_whole_set_is_sklearns(folder: Path):
     assert "auroc" not in evaluation["intervals"]["metrics"]
     # On devices, in stages, and with padding, it is of the same examples.
     for devices, mesh in ((4, "preset fsdp"), (2, "pipeline-stages 2")):
-        result = Cli(folder)(
+        result = Cli(folder).process(
             *[*command[:-1], f"run {devices}", *f"--parallel.{mesh}".split()],
             *["--data.eval-batch-size", "64"],
             JAX_NUM_CPU_DEVICES=str(devices),
@@ -201,7 +201,7 @@ def test_maps_are_the_same_on_devices(folder: Path):
         command += ["--train.steps", "3", "--logging.every-steps", "1"]
         command += ["--optimizer.warmup-epochs", "None", "--workdir", name]
         env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
-        result = Cli(folder)(*command, **env)
+        result = Cli(folder).process(*command, **env)
         assert result.code == 0, result.stderr
         lines = read_lines(folder / name)
         return [line["loss"] for line in lines if line["kind"] in ("train", "eval")]

@@ -13,7 +13,7 @@ import pytest
 import simplejpeg
 from PIL import Image, ImageOps
 
-from jaxtrain.data import canvas, formats, images
+from jaxtrain.data import canvas, formats, images, webp_header
 from jaxtrain.data.files import UnreadableError, open_file
 from jaxtrain.data.formats import describe_counts as describe
 from tests.helpers.bad_images import chunk, jpeg_of_many_scans, png
@@ -458,3 +458,37 @@ def test_nothing_is_printed(number: int, capfd: pytest.CaptureFixture[str]):
     with pytest.raises(UnreadableError):
         decode(NOISY[number](), 3)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("options", [{}, {"lossless": True}, {"animated": True}])
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_the_canvas_of_a_webp_is_what_its_header_tells(
+    mode: str, options: dict[str, bool]
+):
+    for size in ((1, 1), (300, 17), (16, 259)):
+        image, animated = Image.new(mode, size, "red"), "animated" in options
+        buffer, other = io.BytesIO(), Image.new(mode, size, "blue")
+        more = {"save_all": True, "append_images": [other]} if animated else options
+        image.save(buffer, "WEBP", **more)
+        assert webp_header.canvas(buffer.getvalue()) == size
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        b"VP8X" + bytes([10, 0, 0, 0, 0, 0, 0, 0]) + 2 * b"\xfe\x3f\x00",
+        b"VP8L" + bytes([10, 0, 0, 0, 0x2F, 0xFE, 0xBF, 0xFF, 0x0F]) + bytes(5),
+        b"VP8 " + bytes([10, 0, 0, 0, 0x10, 0, 0, 0x9D, 1, 0x2A]) + 2 * b"\xff\x3f",
+    ],
+    ids=["extended", "lossless", "lossy"],
+)
+def test_a_webp_that_claims_gigabytes_is_refused_before_it_is_opened(
+    chunk: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("its decoder would have been made")
+
+    monkeypatch.setattr(Image, "open", refuse)
+    data = b"RIFF" + (4 + len(chunk)).to_bytes(4, "little") + b"WEBP" + chunk
+    with pytest.raises(UnreadableError, match="16383x16383 are more pixels than"):
+        open_file(data, 2**27)

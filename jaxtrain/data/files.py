@@ -2,6 +2,7 @@
 
 import functools
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from jaxtrain.data import formats, jpeg_work
+from jaxtrain.data import formats, jpeg_work, webp_header
 from jaxtrain.data.quiet import keep_quiet
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -180,6 +181,7 @@ def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
     if not data:
         raise UnreadableError("the file is empty")
     _refuse(jpeg_work.slow_metadata(data))
+    _check_pixels(webp_header.canvas(data) or (0, 0), max_pixels)
     keep_quiet()
     try:
         with Image.open(io.BytesIO(data), formats=formats.candidates(data)) as image:
@@ -199,11 +201,8 @@ def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
         raise UnreadableError(f"it is no image of a known format ({known})") from None
     except Exception as error:
         raise UnreadableError(_reason(error)) from error
-    for columns, rows in ((width, height), tile):
-        if columns * rows > max_pixels:
-            raise UnreadableError(
-                f"{columns}x{rows} are more pixels than data.max_pixels = {max_pixels}"
-            )
+    for size in ((width, height), tile):
+        _check_pixels(size, max_pixels)
     # Only progressive scans take longer than their bytes explain.
     if progressive:
         _refuse(jpeg_work.slow_scans(data, width, height, max_pixels))
@@ -212,6 +211,14 @@ def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
     elif orientation >= FIRST_TURNED:
         height, width = width, height
     return ImageFile(data, kind, height, width, mode, orientation)
+
+
+def _check_pixels(size: Sequence[int], max_pixels: int) -> None:
+    columns, rows = size
+    if columns * rows > max_pixels:
+        raise UnreadableError(
+            f"{columns}x{rows} are more pixels than data.max_pixels = {max_pixels}"
+        )
 
 
 def _refuse(reason: str | None) -> None:
