@@ -1,6 +1,8 @@
 """The order of the data, and that caching, streaming and workers change nothing."""
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -105,6 +107,29 @@ def test_evaluation_counts_every_example_once(batch_size: int):
     log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     loss = -log_probabilities[np.arange(360), everything["target"]].mean()
     np.testing.assert_allclose(result["loss"], loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize("num", [0, 2])
+def test_a_stop_is_heeded_before_a_batch_is_sent(num: int):
+    """Whatever a batch takes, and the compilation of the first one."""
+    config = Config(
+        data=DataConfig(source="digits", batch_size=64),
+        optimizer=OptimizerConfig(learning_rate=0.1),
+        train=TrainConfig(steps=1),
+    )
+    setup = build_setup(config)
+    sent: list[Any] = []
+    dataset = loader.make_datasets(setup.splits, setup.mesh, False, 0.0)[2]
+
+    def step(params: Any, model_state: Any, sums: Any, *batch: Any) -> Any:
+        sent.append(batch)
+        return sums, {}
+
+    weights: Any = SimpleNamespace(eval_params={}, eval_model_state={})
+    stop = lambda: len(sent) == num  # noqa: E731
+    parts = config.data, setup.mesh, setup.task, stop
+    assert evaluate(step, {"sum": np.zeros(())}, weights, dataset, *parts) is None
+    assert len(sent) == num
 
 
 def _logits(setup, programs, state, images: np.ndarray) -> np.ndarray:

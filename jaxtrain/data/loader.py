@@ -206,7 +206,7 @@ def train_batches(
 
 def eval_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
-) -> Iterator[HostBatch]:
+) -> Generator[HostBatch, None, None]:
     """Yield this process's rows of a pass over the split, the last batch padded."""
     num, rows = len(dataset.source), sharding.local_rows(mesh, batch_size)
     read = _Read(
@@ -220,7 +220,7 @@ def eval_batches(
 
 def all_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
-) -> Iterator[HostBatch]:
+) -> Generator[HostBatch, None, None]:
     """Yield this process's rows of all training examples, each as training sees it.
 
     The last batch is filled up with the first examples.
@@ -326,7 +326,7 @@ def _eval_rows(
 
 def _run(
     read: _Read, dataset: Dataset, start: int, stop: int, workers: int | None
-) -> Iterator[HostBatch]:
+) -> Generator[HostBatch, None, None]:
     source = read.source
     if source is None:
         yield from map(read, range(start, stop))

@@ -6,7 +6,7 @@ with its batches, what starts to compute a batch, and what is made of the result
 
 import collections
 import contextlib
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import jax
@@ -29,19 +29,20 @@ EvalStep = Callable[[Any, Any, Any, Any, Any], Any]
 
 
 def results(
-    batches: Iterable[Given], start: Callable[[Given], Result], *, in_flight: int = 1
+    batches: Generator[Given, None, None],
+    start: Callable[[Given], Result],
+    *,
+    in_flight: int = 1,
 ) -> Generator[tuple[Given, Result], None, None]:
     """Yield each batch with its result, handed out while the next ones are computed.
 
     Args:
-      batches: Batches of examples; a generator of them is closed at the end.
+      batches: Batches of examples; closed at the end.
       start: Function that starts to compute the result of a batch, and does not wait.
       in_flight: Number of batches that are started before a result is handed out.
     """
     waiting: collections.deque[tuple[Given, Result]] = collections.deque()
-    with contextlib.ExitStack() as at_end:
-        if isinstance(batches, Generator):
-            at_end.enter_context(contextlib.closing(batches))
+    with contextlib.closing(batches):
         for batch in batches:
             waiting.append((batch, start(batch)))
             if len(waiting) > in_flight:
@@ -96,24 +97,31 @@ def evaluate(
 
     None if `should_stop` became true on the way.
     """
+    batch_size = eval_batch_size(config)
     sums = jax.device_put(zero_sums, sharding.replicated(mesh))
-    pace = Pace()
+    pace, stopped = Pace(), False
 
-    def start(batches: Batch) -> dict[str, Any]:
+    def until_stopped() -> Generator[Any, None, None]:
+        nonlocal stopped
+        with contextlib.closing(
+            loader.eval_batches(config, dataset, mesh, batch_size)
+        ) as batches:
+            for batch in batches:
+                stopped = should_stop()
+                if stopped:
+                    return
+                yield batch
+
+    def start(batch: Any) -> dict[str, Any]:
         nonlocal sums
         weights = state.eval_params, state.eval_model_state
+        batches = shared(mesh, batch, batch_size)
         sums, kept = eval_step(*weights, sums, dataset.on_device, batches)
         pace.sent(sums)
         return kept
 
-    found = over_split(config, dataset, mesh, eval_batch_size(config), start)
-    kept = []
-    with contextlib.closing(found):
-        for _, of_batch in found:
-            if should_stop():
-                return None
-            kept.append(of_batch)
-    return task.values(jax.device_get(sums), _join(kept))
+    kept = [of_batch for _, of_batch in results(until_stopped(), start)]
+    return None if stopped else task.values(jax.device_get(sums), _join(kept))
 
 
 def _join(batches: list[dict[str, Any]]) -> dict[str, Any]:
