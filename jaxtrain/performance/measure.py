@@ -110,6 +110,18 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
     Raises:
       UserError: the setup has pipeline stages.
     """
+    step, arguments = _step(setup)
+    return step.compile(*arguments)
+
+
+def lower_step(setup: Setup) -> jax.stages.Lowered:
+    """Return that step as XLA would be given it (see `compile_step`)."""
+    step, arguments = _step(setup)
+    return step.lower(*arguments)
+
+
+def _step(setup: Setup) -> tuple[Compiled, tuple[Any, ...]]:
+    """Return the step, and its arguments without values."""
     if setup.stages is not None:
         raise UserError(
             f"parallel.pipeline_stages = {len(setup.stages.stages)}: a pipelined step "
@@ -128,7 +140,7 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
     *_, (_, train) = programs.train
     assert isinstance(train, Compiled)
-    return train.compile(setup.abstract_state, key, data, batches)
+    return train, (setup.abstract_state, key, data, batches)
 
 
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:

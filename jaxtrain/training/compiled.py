@@ -50,12 +50,16 @@ class Compiled:
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args[-1]))
         if shapes not in self.programs:
             self.compiling, start = True, time.perf_counter()
-            with jax.default_matmul_precision(self._products):
-                self.programs[shapes] = self._jitted.lower(*args).compile()
+            self.programs[shapes] = self.lower(*args).compile()
             self.seconds += time.perf_counter() - start
             peers.gather(None)
             self.compiling = False
         return self.programs[shapes]
+
+    def lower(self, *args: Any) -> jax.stages.Lowered:
+        """Return the program before XLA compiles it, in StableHLO."""
+        with jax.default_matmul_precision(self._products):
+            return self._jitted.lower(*args)
 
 
 class Several:
