@@ -112,6 +112,11 @@ def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
         ),
         ("--task learn", "task = 'learn': expected classification, or"),
         (
+            "--task classification --task-options scale 2",
+            "task_options = {'scale': 2} is for a task of your own",
+        ),
+        ("--task-options scale 2", "does not take what it is given"),
+        (
             "--task tests.helpers.autoencoder:METRICS",
             "is no class or function",
         ),
@@ -150,3 +155,42 @@ def test_json_takes_nested_values_and_writes_rows_on_a_line(tmp_path: Path):
     written = (tmp_path / "summary.json").read_text()
     assert json.loads(written) == {**values, "of_class": [1.0, None, None]}
     assert "[1, 2],\n" in written and "[1.0, null, null]" in written
+
+
+OWN_OPTION = """
+from jaxtrain.tasks.classification import Classification
+
+
+class Scaled(Classification):
+    def __init__(self, image_shape, facts, scale=1.0):
+        super().__init__(image_shape, facts)
+        self.scale = scale
+
+    def loss(self, outputs, target, *, training):
+        return self.scale * super().loss(outputs, target, training=training)
+"""
+
+
+@pytest.mark.slow
+def test_a_task_of_ones_own_gets_its_options(cli: Cli, write_config):
+    """In training, in a resumed run, and in an evaluation."""
+    (cli.directory / "scaled.py").write_text(OWN_OPTION)
+    every = "LoggingConfig(every_steps=1)"
+    config = write_config(recipe(train="TrainConfig(steps=4)", logging=every))
+    words = ["--config", config, "--task", "scaled.py:Scaled"]
+    losses = {}
+    for scale in 1, 4:
+        workdir = cli.directory / f"run{scale}"
+        scaled = [*words, "--workdir", workdir, "--task-options", "scale", scale]
+        assert cli.process(*scaled, "--train.stop-after-steps", 2).code == 0
+        result = cli.process(*scaled)
+        assert result.code == 0, result.stderr
+        evaluated = cli.process("evaluate", "--workdir", workdir, "--trust")
+        assert evaluated.code == 0, evaluated.stderr
+        summary = read_summary(workdir)
+        report = json.loads((workdir / "evaluation.json").read_text())
+        assert report["metrics"]["loss"] == summary["eval"]["loss"]
+        model = json.loads((workdir / "model.json").read_text())
+        assert model["task_options"] == {"scale": scale}
+        losses[scale] = read_lines(workdir, "train")[0]["loss"]
+    assert losses[4] == 4 * losses[1]

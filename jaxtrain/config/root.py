@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Options, Section
 from jaxtrain.config.checkpoint import CheckpointConfig
 from jaxtrain.config.data import DataConfig
 from jaxtrain.config.log import LoggingConfig
@@ -45,6 +45,8 @@ class Config(Section):
     precision: Annotated[str, row_of("jaxtrain.training.precision:POLICIES")] = "fp32"
     # What is learnt.
     task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = "classification"
+    # Options of a task of your own, by name.
+    task_options: Options = field(default_factory=dict)
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -112,7 +112,8 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
                 f"of these weights, which come with {fixed[name]!r}: leave it out"
             )
     own = dataclasses.replace(DataConfig(), **fixed)
-    return Config(task=about.task, data=own), dataclasses.replace(data, **fixed)
+    config = Config(task=about.task, task_options=about.task_options, data=own)
+    return config, dataclasses.replace(data, **fixed)
 
 
 def check_fields(run: DataConfig, given: DataConfig) -> None:
@@ -186,7 +187,8 @@ def build_task(
     about = model.description
     # What weighs or smooths the loss of training does not enter that of an evaluation.
     train = dataclasses.replace(config.train, class_weights=None, label_smoothing=0.0)
-    task = tasks.build(about.task, about.image_shape, facts, train)
+    options = config.task_options
+    task = tasks.build(about.task, about.image_shape, facts, train, options)
     if task.num_outputs != about.num_outputs:
         raise UserError(
             f"data.source = {data.source!r} has {task.describe()}, and the model "

@@ -8,6 +8,7 @@ from typing import Any
 
 import jaxtrain
 from jaxtrain.config import ModelConfig
+from jaxtrain.config.base import Options
 from jaxtrain.data.images import FILTERS, Fit
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
@@ -40,6 +41,7 @@ class Description:
       std: of each channel, in 0..1, divided by then.
       crop_pct: of the shorter side, what is kept of images that are made smaller.
       interpolation: how images are resized, bilinear or bicubic.
+      task_options: of a task of the user's own, as in a config.
       jaxtrain: the version that wrote this.
     """
 
@@ -53,6 +55,7 @@ class Description:
     std: tuple[float, ...]
     crop_pct: float
     interpolation: str
+    task_options: Options = field(default_factory=dict)
     jaxtrain: str = field(default=jaxtrain.__version__)
 
     @property
@@ -91,6 +94,9 @@ class Description:
             no model that there can be.
         """
         names = {f.name for f in dataclasses.fields(cls)}
+        if isinstance(values, dict):
+            # Versions without the options of a task wrote none.
+            values = {"task_options": {}, **values}
         if not isinstance(values, dict) or values.keys() != names:
             known = values.keys() if isinstance(values, dict) else ()
             version = values.get("jaxtrain") if isinstance(values, dict) else None

@@ -106,7 +106,7 @@ def build_setup(
     facts = train.facts
     if config.train.class_weights is not None:
         facts = {**facts, "class_counts": checks.class_counts(config, train)}
-    task = tasks.build(config.task, shape, facts, config.train)
+    task = tasks.build(config.task, shape, facts, config.train, config.task_options)
     method = methods.build(config.train)
     checks.check_method(config, task)
     checks.check_targets(config.data, splits, task)

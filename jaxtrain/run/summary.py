@@ -59,6 +59,7 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
     crop_pct, interpolation = config.data.fit
     return Description(
         task=config.task,
+        task_options=config.task_options,
         model=dataclasses.replace(
             config.model, pretrained=None, pretrained_digest=None
         ),

@@ -1,7 +1,7 @@
 """Tasks by name: what is learnt, and how well it was."""
 
 from collections.abc import Mapping
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from jaxtrain import own
@@ -32,8 +32,16 @@ def build(
     image_shape: tuple[int, int, int],
     facts: Mapping[str, Any],
     config: TrainConfig,
+    own_options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Task:
     """Return the task of a name, or the user's own, with the options that are set.
+
+    Args:
+      name: Name or place of the task, as `task` of a config.
+      image_shape: Height, width and channels of the images.
+      facts: What the data set says of itself (`Store.facts`).
+      config: Section with the options of the tasks of the table.
+      own_options: Options of a task of the user's own, as `task_options` of a config.
 
     Raises:
       UserError: the name is not known, an option has no effect on the task, the data
@@ -48,7 +56,12 @@ def build(
         target_threshold=config.target_threshold,
     )
     given = given_options(options, "train", vars(options), name, takes)
-    task = call_own("task", name, make, image_shape, facts, **given)
+    if own_options and not own.is_own(name):
+        raise UserError(
+            f"task_options = {dict(own_options)!r} is for a task of your own; {name} "
+            f"has {', '.join(f'train.{option}' for option in takes)}"
+        )
+    task = call_own("task", name, make, image_shape, facts, **given, **own_options)
     if not isinstance(task, Task):
         raise UserError(
             f"task = {name!r} makes {task!r}, which is no jaxtrain.tasks.base.Task"
