@@ -3,7 +3,7 @@
     python main.py data --prepare tfds:fashion_mnist
     python main.py --config configs/fashion_mnist.py
 
-Hardware: 2 CPU cores. Measured: 2 min 48 s, compilation included; test accuracy 0.919
+Hardware: 2 CPU cores. Measured: 1 min 46 s, compilation included; test accuracy 0.918
 on all 10,000 test images, of the last weights.
 Data: 60,000 images (Xiao et al. 2017, arXiv:1708.07747), 10 % held out for validation.
 Recipe: our own, with Muon (Jordan et al. 2024) at its learning rate of 0.02 on all
@@ -36,5 +36,5 @@ def get_config() -> Config:
             schedule="cosine",
             warmup_epochs=1,
         ),
-        train=TrainConfig(epochs=10),
+        train=TrainConfig(epochs=6),
     )

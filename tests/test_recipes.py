@@ -42,7 +42,9 @@ def test_fashion_mnist(cli: Cli, tmp_path: Path, fashion_mnist_dir: str):
     assert process.returncode == 0, stderr
     summary = read_summary(tmp_path / "run")
     assert summary["eval"]["num_examples"] == 10_000
-    assert summary["eval"]["accuracy"] >= 0.915
+    # 0.918 where it was measured, less 1.5 standard errors of 10,000 images: other
+    # CPUs round otherwise.
+    assert summary["eval"]["accuracy"] >= 0.914
 
 
 @pytest.mark.slow
