@@ -25,7 +25,7 @@ PROCESS_TESTS := $(addprefix tests/test_, processes.py processes_saving.py \
 	processes_signals.py lost.py distributed.py)
 
 .PHONY: train test test-slow test-gpu-program test-processes test-core test-bare \
-	test-newest lint check fashion-mnist gpu-compiler clean
+	newest test-newest lint check fashion-mnist gpu-compiler clean
 
 train: $(STAMP)
 	$(BIN)/python main.py --config configs/digits.py
@@ -42,6 +42,9 @@ test-processes: $(STAMP)
 
 test-bare:
 	tests/machines/bare.sh make train test
+
+newest:
+	tests/machines/newest.sh make .venv/.installed
 
 test-newest:
 	tests/machines/newest.sh make train test test-processes

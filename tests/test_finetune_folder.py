@@ -60,7 +60,6 @@ def run(command: str, *options: object, **settings: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("optimised")
 def test_a_folder_and_a_file_of_weights_make_a_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

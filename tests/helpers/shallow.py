@@ -26,12 +26,12 @@ from jaxtrain.models.wide_resnet import WideResNet
 
 class ShortResNet(ResNet):
     block = Bottleneck
-    depths = (1, 2, 1, 1)
+    depths = (1, 2)
 
 
 class ShortBasicResNet(ResNet):
     block = BasicBlock
-    depths = (1, 1, 1, 1)
+    depths = (1, 1)
 
 
 class ShortResNetD(ResNetD):
