@@ -8,7 +8,11 @@ import pytest
 
 from tests.helpers.processes import ROOT
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    page
+    for folder in (ROOT, ROOT / "benchmarks", ROOT / "docs")
+    for page in sorted(folder.glob("*.md"))
+]
 
 
 def anchors(page: Path) -> set[str]:

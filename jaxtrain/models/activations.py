@@ -29,7 +29,7 @@ def relu(x: jax.Array) -> jax.Array:
     """Return max(x, 0), for a sum of arrays.
 
     The derivative is told from the result, which the next layer keeps anyway. From `x`,
-    as Flax does, a GPU would add up the arrays once more (`docs/performance.md`).
+    as Flax does, a GPU would add up the arrays once more (`benchmarks/RESULTS.md`).
     """
     return nnx.relu(x)
 

@@ -4,7 +4,7 @@ That of JAX is a select-and-scatter. For it a GPU writes the maxima and their pl
 anew, in four arrays of 32-bit numbers, and scatters. Here the forward pass keeps which
 pixel of its window was the largest, one byte a window, and backwards each pixel gathers
 from the windows around it, together with whatever reads the gradient
-(`docs/performance.md`).
+(`benchmarks/RESULTS.md`).
 """
 
 import functools

@@ -15,7 +15,7 @@ import numpy as np
 # Side of the small picture that decides.
 PRINT = 16
 # Bits that candidates differ in at most: a JPEG of quality 75, half the size or a fifth
-# less contrast change 0 to 4 (docs/decisions.md).
+# less contrast change 0 to 4 (benchmarks/RESULTS.md).
 MAX_BITS = 4
 # Of two that differ in up to MAX_BITS bits, one of so many parts of the hash is equal.
 NUM_BANDS = MAX_BITS + 1
