@@ -13,8 +13,10 @@ from jaxtrain.config import (
     OptimizerConfig,
     ParallelConfig,
     TrainConfig,
+    reference,
 )
 from jaxtrain.errors import UserError
+from tests.helpers.processes import ROOT
 
 
 def test_config_survives_json():
@@ -133,3 +135,10 @@ def test_differences_are_those_that_change_training():
         "data.augment.cutout_size: 0 -> 4",
         "optimizer.weight_decay: 0.0 -> 0.5",
     ]
+
+
+def test_the_reference_of_fields_is_up_to_date():
+    """If not, run `python -m jaxtrain.config.reference > docs/config.md`."""
+    page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
+    assert page == reference.page()
+    assert all(f"| `{path}` |" in page for path in config_lib.paths())

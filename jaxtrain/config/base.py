@@ -52,11 +52,12 @@ def _show_value(value: Any) -> str:
         return "a number with more digits than Python writes"
 
 
-def _show(hint: Any) -> str:
+def shown_type(hint: Any) -> str:
+    """Return the type of a field in words."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))
     if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(_show, get_args(hint)))
+        return " or ".join(map(shown_type, get_args(hint)))
     if hint is NoneType:
         return "None"
     return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
@@ -72,7 +73,7 @@ class Section:
                 # A recipe may hold its own part; what is written is where it lies.
                 value = own.reference(value)
                 object.__setattr__(self, name, value)
-            self._check(name, _is_of_type(value, hint), _show(hint))
+            self._check(name, _is_of_type(value, hint), shown_type(hint))
             largest = MAX_LARGE_COUNT if name in LARGE_COUNTS else MAX_COUNT
             for number in _numbers(value):
                 if isinstance(number, int):

@@ -1,0 +1,73 @@
+"""The page docs/config.md: every field of a config with its type, default and meaning.
+
+python -m jaxtrain.config.reference > docs/config.md
+"""
+
+import dataclasses
+from typing import Any, get_origin, get_type_hints
+
+from jaxtrain.config.base import Section, shown_type
+from jaxtrain.config.help import meanings, sections_of
+from jaxtrain.config.root import Config
+
+INTRODUCTION = """# The config: every field
+
+This page is generated: `python -m jaxtrain.config.reference > docs/config.md` writes it
+from the schema in [`jaxtrain/config/`](../jaxtrain/config/), where a comment above each
+field is its meaning. On the command line a field is `--SECTION.FIELD VALUE`
+([all forms](command-line.md)); `python main.py --config FILE --help SECTION` shows the
+fields of a section with the values of a recipe.
+"""
+HEADER = "| field | type | default | meaning |\n|---|---|---|---|"
+# More names than these are listed by the help alone.
+MOST_NAMES = 20
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    parts = [INTRODUCTION]
+    for path, section in {"": Config(), **sections_of(Config())}.items():
+        title = f"`{path}`" if path else "The whole run"
+        about = (type(section).__doc__ or "").partition("\n")[0]
+        rows = "\n".join(_row(path, section, field) for field in _leaves(section))
+        parts.append(f"## {title}\n\n{about}\n\n{HEADER}\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _leaves(section: Section) -> list[dataclasses.Field[Any]]:
+    return [
+        field
+        for field in dataclasses.fields(section)  # type: ignore[arg-type]
+        if not isinstance(getattr(section, field.name), Section)
+    ]
+
+
+def _row(path: str, section: Section, field: dataclasses.Field[Any]) -> str:
+    name = f"{path}.{field.name}" if path else field.name
+    hint = get_type_hints(type(section))[field.name]
+    kind = "dict" if get_origin(hint) is dict else shown_type(hint)
+    meaning = meanings(type(section))[field.name] + _row_names(name, section, field)
+    cells = (f"`{name}`", kind, f"`{_default(field)!r}`", meaning)
+    escaped = (cell.replace("|", r"\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _row_names(name: str, section: Section, field: dataclasses.Field[Any]) -> str:
+    """Return the names of the table's rows, for a field that names one."""
+    hint = get_type_hints(type(section), include_extras=True)[field.name]
+    for extra in getattr(hint, "__metadata__", ()):
+        names = extra.help_behavior_hint("").partition(": ")[2].rpartition(";")[0]
+        num = len(names.split(", "))
+        listed = f"one of {names}" if num <= MOST_NAMES else f"`--help {name}` has all"
+        return f" ({listed})"
+    return ""
+
+
+if __name__ == "__main__":
+    print(page(), end="")
