@@ -192,6 +192,10 @@ def test_maps_are_learnt_evaluated_and_put_out(
     assert main(["predict", "--workdir", "run", "--trust", "one.png"]) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "has outputs of the shape (32, 32, 3) for an image" in told
+    predict = ["predict", "--workdir", "run", "--trust", "one.png"]
+    assert main([*predict, "--outputs", "maps"]) == 0
+    written = np.load("maps/one.png.npy")
+    np.testing.assert_allclose(written, logits[0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from jaxtrain.inference import (
     folder,
     found,
     gradcam,
+    overlay,
     predict,
     sinks,
     stream,
@@ -390,15 +392,15 @@ def test_an_interrupted_command_leaves_what_was_there(
     def interrupt(*_: Any) -> None:
         raise Interrupted(signal.SIGINT, "nothing was lost")
 
-    write, drawn = sinks.Overlays.write, []
+    draw, drawn = overlay.draw, []
 
-    def once(self: Any, index: int, *rest: Any) -> None:
-        write(self, index, *rest)
-        drawn.append(index)
-        if index >= 8:
+    def once(*given: Any) -> Any:
+        drawn.append(given)
+        if len(drawn) > 8:
             interrupt()
+        return draw(*given)
 
-    monkeypatch.setattr(sinks.Overlays, "write", once)
+    monkeypatch.setattr(overlay, "draw", once)
     words = "--out found.csv --features f.npy --explain seen --batch-size 8 photos"
     assert run(words) == 130
     assert len(drawn) == 9 and Path("found.csv").read_text() == "old"
@@ -488,6 +490,33 @@ def test_a_task_without_classes_has_its_outputs(
         assert f"{option.split()[0]}: task = 'mine' has no classes" in (
             capsys.readouterr().err
         )
+
+
+def test_outputs_are_a_file_of_each_image(
+    here: Path, model: TrainedModel, capsys: pytest.CaptureFixture[str]
+):
+    assert run("--outputs all --batch-size 7 photos") == 0
+    told = capsys.readouterr().out
+    assert f"all: {NUM + 1} images in " in told
+    names = [name for name in in_order() if "bad" not in name]
+    written = sorted(str(path) for path in Path("all").rglob("*.npy"))
+    assert written == [f"all/{name.removeprefix('photos/')}.npy" for name in names]
+    found = np.stack([np.load(path) for path in written])
+    np.testing.assert_allclose(found, model.logits(names), rtol=1e-5, atol=1e-6)
+    assert run("--outputs all photos") == 2
+    assert "--outputs all holds something already" in capsys.readouterr().err
+
+
+def test_several_heads_are_one_file(tmp_path: Path):
+    heads = {"mask": np.ones((2, 4, 4)), "size": {"rows": np.arange(2)}}
+    pixels = np.zeros((2, 8, 8, 3), np.uint8)
+    batch = predict.Predicted(0, pixels, [None, "no image"], {"outputs": heads})
+    names: Any = [os.fsencode(tmp_path / name) for name in ("a.png", "b.png")]
+    with ExitStack() as renames, sinks.outputs(tmp_path / "o", names, renames) as write:
+        write(batch)
+    assert [path.name for path in (tmp_path / "o").iterdir()] == ["a.png.npz"]
+    found = np.load(tmp_path / "o" / "a.png.npz")
+    assert set(found) == {"mask", "size/rows"} and found["mask"].shape == (4, 4)
 
 
 def test_channels_that_no_file_has_are_refused():

@@ -49,6 +49,9 @@ class PredictArguments:
     explain: Path | None = None
     # File, .npy, for what the last layer gets of each image, float32 (N, F).
     features: Path | None = None
+    # New folder for what the model puts out of each image: .npy, float32; of several
+    # heads .npz.
+    outputs: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
     calibrated: bool = False
     # Load the parts of your own (code) that the folder names: their files are shown,
@@ -93,9 +96,9 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
                 shown += list(layout.rows(names, batch))[: NUM_SHOWN - len(shown)]
             unreadable += sum(error is not None for error in batch.errors)
     seconds = time.perf_counter() - start
-    if arguments.out is None:
-        _show(shown, model.class_names is not None)
-    left = len(found) - len(shown)
+    if not layout.empty and arguments.out is None:
+        _show(shown, layout.class_names is not None)
+    left = 0 if layout.empty else len(found) - len(shown)
     _tell(arguments, len(names), left, unreadable, seconds)
     if arguments.strict and unreadable:
         raise IncompleteError(
@@ -122,8 +125,13 @@ def _check(arguments: PredictArguments) -> None:
 
 def _all_wanted(arguments: PredictArguments) -> bool:
     """Whether images are of use beyond the rows that the screen shows."""
-    written = arguments.out, arguments.explain, arguments.features
-    return arguments.strict or any(path is not None for path in written)
+    return arguments.strict or bool(_written(arguments))
+
+
+def _written(arguments: PredictArguments) -> list[Path]:
+    """List the files and folders to write."""
+    paths = arguments.out, arguments.features, arguments.explain, arguments.outputs
+    return [path for path in paths if path is not None]
 
 
 def _wanted(arguments: PredictArguments, model: "TrainedModel") -> "Wanted":
@@ -138,6 +146,7 @@ def _wanted(arguments: PredictArguments, model: "TrainedModel") -> "Wanted":
         temperature=fitted,
         features=arguments.features is not None,
         maps=arguments.explain is not None,
+        outputs=arguments.outputs is not None,
     )
 
 
@@ -162,6 +171,8 @@ def _sinks(
         if arguments.explain is not None:
             classes = model.class_names or ()
             opened.append(sinks.overlays(arguments.explain, names, classes, renames))
+        if arguments.outputs is not None:
+            opened.append(sinks.outputs(arguments.outputs, names, renames))
         yield [stack.enter_context(one) for one in opened]
 
 
@@ -214,8 +225,7 @@ def _tell(
     arguments: PredictArguments, num: int, left: int, unreadable: int, seconds: float
 ) -> None:
     """Print what was written, what was left out, and how long it took."""
-    written = arguments.out, arguments.features, arguments.explain
-    names = ", ".join(str(path) for path in written if path is not None)
+    names = ", ".join(map(str, _written(arguments)))
     lines = []
     if names:
         lines.append(f"{names}: {num:,} images in {seconds:.1f} s")

@@ -1,15 +1,11 @@
 """Maps drawn over the images that they explain."""
 
 import functools
-import os
-from pathlib import Path
 
 import numpy as np
 from matplotlib import colormaps
 from PIL import Image, ImageDraw
 
-from jaxtrain.data.image_files import FileNames
-from jaxtrain.inference.found import common_folder
 from jaxtrain.pages.font import fitted, font
 
 # Pixels of the shorter side, at least.
@@ -18,34 +14,6 @@ SIDE = 224
 STRENGTH = 0.6
 # In pixels.
 CAPTION_HEIGHT, CAPTION_SIZE, CAPTION_MARGIN = 24, 14, 4
-
-
-class Overlays:
-    """Pictures in a folder, at the places of their images below the common folder."""
-
-    def __init__(self, folder: Path, names: FileNames):
-        self._folder, self._names = os.fsencode(folder), names
-        self._common = common_folder(names)
-
-    def write(
-        self, index: int, pixels: np.ndarray, heat: np.ndarray, caption: str
-    ) -> None:
-        """Write the picture of an image.
-
-        Args:
-          index: of the image.
-          pixels: as the model saw it, uint8 (H, W, C).
-          heat: its map (rows, columns).
-          caption: What the map explains, below the picture.
-
-        Raises:
-          OSError: it cannot be written.
-        """
-        image = os.path.abspath(self._names[index])
-        path = os.path.join(self._folder, os.path.relpath(image, self._common))
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        # Pillow's own 6 takes 11 ms, not 3, for files that are a sixth smaller.
-        draw(pixels, heat, caption).save(os.fsdecode(path + b".png"), compress_level=1)
 
 
 def draw(pixels: np.ndarray, heat: np.ndarray, caption: str = "") -> Image.Image:

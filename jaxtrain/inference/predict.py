@@ -1,4 +1,4 @@
-"""What a model finds in many image files: rows of a table, features, maps."""
+"""What a model finds in many image files: rows of a table, features, arrays, maps."""
 
 import contextlib
 import functools
@@ -31,12 +31,14 @@ class Wanted:
       temperature: that logits are divided by; None: they are not.
       features: what the last layer gets.
       maps: Grad-CAM of the likeliest class.
+      outputs: All that the model puts out, as arrays.
     """
 
     topk: int = 1
     temperature: float | None = None
     features: bool = False
     maps: bool = False
+    outputs: bool = False
 
 
 class Predicted(NamedTuple):
@@ -47,13 +49,13 @@ class Predicted(NamedTuple):
       pixels: as the model saw them, uint8 (n, H, W, C).
       errors: why an image could not be read, or None, for each.
       found: by name, (n, ...): `output`, or `index` and `prob` of the likeliest
-        classes; `features`; `map`.
+        classes; `features`; `map`; `outputs`, a tree of such arrays.
     """
 
     start: int
     pixels: np.ndarray
     errors: list[str | None]
-    found: dict[str, np.ndarray]
+    found: dict[str, Any]
 
 
 def check(model: TrainedModel, wanted: Wanted) -> None:
@@ -69,24 +71,32 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
             f"the model takes images of {channels} channels, which no image file has: "
             "give arrays to load_model(...).predict in Python"
         )
-    outputs = model.shapes(model.forward, 1)
-    if getattr(outputs, "shape", None) != (1, about.num_outputs):
-        shapes = jax.tree.map(lambda x: x.shape[1:], outputs)
+    in_a_row = puts_out_a_row(model)
+    if not in_a_row and not wanted.outputs:
+        shapes = jax.tree.map(lambda x: x.shape[1:], model.shapes(model.forward, 1))
         raise UserError(
             f"task = {about.task!r} has outputs of the shape {shapes} for an image, "
-            "which a row of a table cannot hold: use load_model(...).logits in Python "
-            "(docs/python.md)"
+            "which a row of a table cannot hold: --outputs FOLDER writes a file of "
+            "each"
         )
-    if names is None:
+    if names is None or not in_a_row:
         asked = {
             "--topk": wanted.topk != 1,
             "--calibrated": wanted.temperature is not None,
             "--explain": wanted.maps,
         }
         for option in (option for option, given in asked.items() if given):
-            raise UserError(f"{option}: task = {about.task!r} has no classes")
+            raise UserError(
+                f"{option}: task = {about.task!r} has no classes of whole images"
+            )
     elif wanted.topk > len(names):
         raise UserError(f"--topk {wanted.topk}: the model knows {len(names)} classes")
+
+
+def puts_out_a_row(model: TrainedModel) -> bool:
+    """Return whether the outputs for an image are a row of numbers, and no maps."""
+    outputs = model.shapes(model.forward, 1)
+    return getattr(outputs, "shape", None) == (1, model.description.num_outputs)
 
 
 def predict(
@@ -121,7 +131,7 @@ def predict(
                 batch.start,
                 batch.pixels,
                 [None if error is None else str(error) for error in errors],
-                {name: np.asarray(x)[:num] for name, x in result.items()},
+                jax.tree.map(lambda x, num=num: np.asarray(x)[:num], result),
             )
 
 
@@ -134,22 +144,23 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
       UserError: there is nothing that maps could be drawn of.
     """
     last = gradcam.last_piece(model) if wanted.maps else 0
+    in_a_row = puts_out_a_row(model)
 
-    def function(
-        params: Any, model_state: Any, images: jax.Array
-    ) -> dict[str, jax.Array]:
+    def function(params: Any, model_state: Any, images: jax.Array) -> dict[str, Any]:
         arguments = params, model_state, images
-        logits = model.forward(*arguments)
-        if model.class_names is None:
-            found = {"output": logits}
-        else:
+        logits, found = model.forward(*arguments), {}
+        if wanted.outputs:
+            found["outputs"] = logits
+        if in_a_row and model.class_names is None:
+            found["output"] = logits
+        elif in_a_row:
             # Probabilities may be equal where logits are not.
             _, index = jax.lax.top_k(logits, wanted.topk)
             if wanted.temperature is not None:
                 logits = logits / wanted.temperature
             probabilities = jax.nn.softmax(logits, axis=-1)
             prob = jnp.take_along_axis(probabilities, index, axis=1)
-            found = {"index": index, "prob": prob}
+            found |= {"index": index, "prob": prob}
         if wanted.features:
             found["features"] = model.features_of(*arguments)
         if wanted.maps:
@@ -181,7 +192,7 @@ class TableLayout:
     Attributes:
       class_names: None: there are no classes.
       topk: the likeliest classes.
-      num_outputs: of a model without classes.
+      num_outputs: of a model without classes; 0: they are no row of numbers.
     """
 
     class_names: tuple[str, ...] | None
@@ -190,7 +201,14 @@ class TableLayout:
 
     @classmethod
     def of(cls, model: TrainedModel, wanted: Wanted) -> "TableLayout":
+        if not puts_out_a_row(model):
+            return cls(None, wanted.topk, 0)
         return cls(model.class_names, wanted.topk, model.description.num_outputs)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no columns of what was found."""
+        return self.class_names is None and not self.num_outputs
 
     @functools.cached_property
     def columns(self) -> Columns:
@@ -214,9 +232,10 @@ class TableLayout:
             values = {} if error is not None else self._values(batch.found, i)
             yield {**dict.fromkeys(self.columns), NAME: name, **values, ERROR: error}
 
-    def _values(self, found: dict[str, np.ndarray], i: int) -> Row:
+    def _values(self, found: dict[str, Any], i: int) -> Row:
         if self.class_names is None:
-            return {f"output_{j}": plain(x) for j, x in enumerate(found["output"][i])}
+            outputs = found["output"][i] if self.num_outputs else ()
+            return {f"output_{j}": plain(x) for j, x in enumerate(outputs)}
         values: Row = {}
         for end, index, prob in zip(
             self._endings, found["index"][i], found["prob"][i], strict=True

@@ -4,6 +4,7 @@ They get their names when `renames` ends, which all of them share.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.data.image_files import FileNames
+from jaxtrain.inference import overlay
 from jaxtrain.inference.feature_file import FeatureFile
-from jaxtrain.inference.overlay import Overlays
+from jaxtrain.inference.found import common_folder
 from jaxtrain.inference.predict import Predicted, TableLayout
 from jaxtrain.inference.tables import open_table
 from jaxtrain.records.whole import reported, whole
@@ -57,7 +60,7 @@ def overlays(
 ) -> Iterator[Sink]:
     """Write pictures into the folder of `--explain`, with class and probability."""
     partial = renames.enter_context(whole("--explain", path, folder=True))
-    drawn = Overlays(partial, names)
+    places = Places(partial, names)
 
     def write(batch: Predicted) -> None:
         with reported("--explain", path):
@@ -66,9 +69,46 @@ def overlays(
                     number, prob = batch.found["index"][i, 0], batch.found["prob"][i, 0]
                     # The probability first: a long name is cut.
                     caption = f"{100 * prob:.1f}% {class_names[number]}"
-                    drawn.write(batch.start + i, batch.pixels[i], heat, caption)
+                    picture = overlay.draw(batch.pixels[i], heat, caption)
+                    place = places.of(batch.start + i, ".png")
+                    # Pillow's own 6 takes 11 ms, not 3, for files a sixth smaller.
+                    picture.save(place, compress_level=1)
 
     yield write
+
+
+@contextlib.contextmanager
+def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
+    """Write arrays into the folder of `--outputs`: a file of each image."""
+    partial = renames.enter_context(whole("--outputs", path, folder=True))
+    places = Places(partial, names)
+
+    def write(batch: Predicted) -> None:
+        found = batch.found["outputs"]
+        with reported("--outputs", path):
+            for i in (i for i, error in enumerate(batch.errors) if error is None):
+                if isinstance(found, np.ndarray):
+                    np.save(places.of(batch.start + i, ".npy"), found[i])
+                else:
+                    arrays = {name(head): x[i] for head, x in flatten(found)}
+                    np.savez(places.of(batch.start + i, ".npz"), **arrays)
+
+    yield write
+
+
+class Places:
+    """Files in a folder, placed as their images are below the common folder."""
+
+    def __init__(self, folder: Path, names: FileNames):
+        self._folder, self._names = os.fsencode(folder), names
+        self._common = common_folder(names)
+
+    def of(self, index: int, ending: str) -> str:
+        """Return the path for an image, with this ending; its folder is made."""
+        image = os.path.abspath(self._names[index])
+        path = os.path.join(self._folder, os.path.relpath(image, self._common))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return os.fsdecode(path) + ending
 
 
 class _Reported:
