@@ -24,10 +24,10 @@ from jaxtrain.data.placeholder import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.performance import measure
 from jaxtrain.performance.plot import plot
-from jaxtrain.performance.scale import Mode, at_devices, rows, scale
+from jaxtrain.performance.scale import Mode, ScaledStep, at_devices, rows, scale
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import Setup, build_setup
-from tests.helpers.fake_plans import use_fake_compiler
+from tests.helpers.fake_plans import facts, use_fake_compiler
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 
@@ -112,9 +112,10 @@ def test_timed_with_a_fixed_batch(cli: Cli, write_config):
 @pytest.mark.slow
 def test_a_step_is_timed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measure, "TIMED_SECONDS", 0.01)
-    config = at_devices(TINY_CONFIG, 1, "strong")
-    found = measure.measure(config, "cpu", timed=True)
-    assert found.step_seconds and found.images_per_second == 16 / found.step_seconds
+    found = measure.run_steps(at_devices(TINY_CONFIG, 1, "strong"))
+    assert found["step_seconds"] > 0
+    step = ScaledStep(facts(batch_size=16), 0.5)
+    assert step.images_per_second == 32
 
 
 @pytest.mark.parametrize(("mode", "size"), [("weak", 64), ("strong", 16)])
@@ -122,26 +123,19 @@ def test_the_batch_grows_with_the_devices_or_stays(mode: Mode, size: int):
     assert at_devices(TINY_CONFIG, 4, mode).data.batch_size == size
 
 
-def measurement(devices: int, step_seconds: float | None) -> measure.Measurement:
-    return measure.Measurement(
-        devices=devices,
-        batch_size=32 * devices,
-        step_seconds=step_seconds,
-        state_bytes=1000,
-        peak_bytes=5000,
-        collectives={},
-        wire_bytes=0,
-        minimum_bytes=0,
+def timed(num_devices: int, seconds: float) -> ScaledStep:
+    return ScaledStep(
+        facts(num_devices=num_devices, batch_size=32 * num_devices), seconds
     )
 
 
 def test_efficiency_is_speed_by_device():
-    runs = rows([measurement(1, 0.1), measurement(4, 0.125), measurement(8, 0.2)])
+    runs = rows([timed(1, 0.1), timed(4, 0.125), timed(8, 0.2)])
     assert [run["images_per_second"] for run in runs] == pytest.approx(
         [320, 1024, 1280]
     )
     assert [run["efficiency"] for run in runs] == pytest.approx([1, 0.8, 0.5])
-    runs = rows([measurement(4, 0.1), measurement(8, 0.2)])
+    runs = rows([timed(4, 0.1), timed(8, 0.2)])
     assert [run["efficiency"] for run in runs] == pytest.approx([1, 0.5])
 
 
@@ -163,7 +157,7 @@ def test_a_larger_batch_does_not_make_steps_per_call_an_error():
 def test_speed_of_simulated_devices_is_not_drawn(
     tmp_path: Path, simulated: bool, panels: int
 ):
-    runs = rows([measurement(1, 0.1), measurement(2, 0.1)])
+    runs = rows([timed(1, 0.1), timed(2, 0.1)])
     result = {"config": "tiny", "mode": "weak", "preset": "fsdp", "runs": runs}
     result |= {"simulated": simulated, "target": None}
     plot(tmp_path / "plot.png", result, [0, 1])

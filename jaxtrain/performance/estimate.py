@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import statistics
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,15 +18,18 @@ from jaxtrain.data import loader
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import abstract_inputs, compile_step
+from jaxtrain.performance.measure import (
+    TIMED_SECONDS,
+    abstract_inputs,
+    compile_step,
+    settled_setup,
+    time_step,
+)
 from jaxtrain.processes.signals import ignore
-from jaxtrain.run.settle import settle
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.run.setup import Setup
 
 # After so long the estimate is given up: compiling has no other bound.
 LIMIT_SECONDS = 60.0
-# Of steps, and of reading images.
-TIMED_SECONDS = 2.0
 # Examples of a timed step for each device of a CPU, where an example takes as long as
 # in larger batches, to 5 % (docs/decisions.md).
 CPU_BATCH = 8
@@ -185,12 +187,11 @@ def measure_here(config: Config) -> Estimate:
     if on_cpu:
         batch_size = min(batch_size, CPU_BATCH * jax.device_count())
     timed = replace(config, data=replace(config.data, batch_size=batch_size))
-    settled = settle(timed)
-    setup = build_setup(settled.config, trained=settled.trained)
+    setup = settled_setup(timed)
     start = time.perf_counter()
     program = compile_step(setup)
     compile_seconds = time.perf_counter() - start
-    image_seconds = _time_steps(setup, program) / batch_size
+    image_seconds = _time_step(setup, program) / batch_size
     read_seconds = 0.0
     if not loader.should_cache(setup.config.data, setup.splits):
         read_seconds = _time_reading(setup.splits.train)
@@ -209,24 +210,20 @@ def measure_here(config: Config) -> Estimate:
     )
 
 
-def _time_steps(setup: Setup, program: jax.stages.Compiled) -> float:
-    """Return the median of the seconds of a step; at least two are timed."""
+def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
+    """Return the seconds of a step on zeros.
+
+    The values change no time, and need no other program to be compiled.
+    """
 
     def zeros(tree: Any) -> Any:
-        # The values change no time, and need no other program to be compiled.
         return jax.tree.map(
             lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding), tree
         )
 
-    state, key = zeros(setup.abstract_state), jax.random.key(0)
     data, batches = map(zeros, abstract_inputs(setup))
-    seconds: list[float] = []
-    while len(seconds) < 3 or sum(seconds) < TIMED_SECONDS:
-        start = time.perf_counter()
-        state, _ = program(state, key, data, batches)
-        jax.block_until_ready(state)
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[1:])
+    state = zeros(setup.abstract_state)
+    return time_step(program, state, jax.random.key(0), data, batches)
 
 
 def _time_reading(source: Source) -> float:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -17,13 +17,13 @@ from jaxtrain.performance import collectives, gpu_compiler
 from jaxtrain.performance.measure import (
     bytes_per_device,
     compile_step,
-    minimum_bytes,
+    enough_memory,
     peak_bytes,
+    settled_setup,
 )
 from jaxtrain.performance.program import HloProgram, read_program
 from jaxtrain.performance.targets import Target
-from jaxtrain.run.settle import settle
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.run.setup import Setup
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import num_params
 
@@ -33,7 +33,6 @@ class Facts:
     """Of a step on one device, but for what is said to be of all.
 
     Attributes:
-      platform: of the devices: gpu or cpu.
       device_kind: as JAX names them.
       usable_bytes: of a device's memory; None: a device that is not here.
       num_devices: of all nodes.
@@ -55,7 +54,6 @@ class Facts:
       minimum_bytes: what must be sent in theory (see `collectives.minimum_bytes`).
     """
 
-    platform: str
     device_kind: str
     usable_bytes: int | None
     num_devices: int
@@ -113,10 +111,9 @@ def compile_facts(job: CompileJob) -> list[Facts | str]:
 
 def _facts_or_error(config: Config, stand_ins: Sequence[Any] | None) -> Facts | str:
     try:
-        settled = settle(config)
-        trained = settled.trained
-        setup = build_setup(settled.config, devices=stand_ins, trained=trained)
-        return _facts(setup, compile_step(setup))
+        setup = settled_setup(config, stand_ins)
+        with enough_memory(config):
+            return _facts(setup, compile_step(setup))
     except UserError as error:
         return str(error)
 
@@ -135,7 +132,6 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
     device = setup.mesh.devices.flat[0]
     whole = jax.tree.leaves(setup.abstract_state)
     return Facts(
-        platform=device.platform,
         device_kind=device.device_kind,
         usable_bytes=_usable_bytes(device),
         num_devices=setup.mesh.size,
@@ -154,7 +150,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
         kernels=_launches(counted),
         collectives=sums,
         exchanges=[(c.kind, c.wire_bytes, list(c.group)) for c in found],
-        minimum_bytes=minimum_bytes(setup),
+        minimum_bytes=_minimum_bytes(setup),
     )
 
 
@@ -165,6 +161,28 @@ def _launches(program: HloProgram) -> list[tuple[int, int, int]]:
         key = kernel.bytes, kernel.flops
         launches[key] = launches.get(key, 0) + kernel.runs
     return [(*key, runs) for key, runs in launches.items()]
+
+
+def _minimum_bytes(setup: Setup) -> int:
+    """Return what a device must send in theory (`collectives.minimum_bytes`)."""
+    # As the `model` axis alone splits them.
+    shardings = replace(setup.layout, shard_params=False).state(setup.abstract_state)
+    params = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+        setup.abstract_state.params,
+        shardings.params,
+    )
+    copies, width = setup.layout.copies, jnp.dtype(setup.policy.param_dtype).itemsize
+    widths = {}
+    if copies is not None:
+        widths["gathered"] = jnp.dtype(copies.dtype).itemsize / width
+        widths["summed"] = jnp.dtype(copies.sum_dtype).itemsize / width
+    return collectives.minimum_bytes(
+        setup.mesh.shape,
+        bytes_per_device(params),
+        setup.config.parallel.preset,
+        **widths,
+    )
 
 
 def _usable_bytes(device: Any) -> int | None:

@@ -19,7 +19,8 @@ import jax
 
 from jaxtrain import own
 from jaxtrain.errors import UserError
-from jaxtrain.performance.targets import Target
+from jaxtrain.parallel.devices import nvidia_gpus
+from jaxtrain.performance.targets import CPU, Target
 
 FOLDER = ".venv-gpu-compiler"
 # Another place of the environment.
@@ -100,9 +101,21 @@ def environment(target: Target) -> dict[str, str]:
             "JAX_PLATFORMS": "cpu",
             "TF_CPP_MIN_LOG_LEVEL": "2",
         }
-    elif target.num_devices is not None:
+    elif target.name == CPU:
         env |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(target.num_devices)}
+    elif target.num_devices is not None:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus()[: target.num_devices])
     return env
+
+
+def visible_gpus() -> list[str]:
+    """List the GPUs that a process may use, as $CUDA_VISIBLE_DEVICES names them."""
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        return []
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name]
+    return [str(i) for i in range(len(nvidia_gpus()))]
 
 
 def call(function: Callable[[Any], Any], job: Any, target: Target) -> Any:
@@ -169,8 +182,8 @@ def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
     """
     if code == -signal.SIGKILL:
         raise UserError(
-            f"the process that compiles for {target} was killed, perhaps for want of "
-            "memory: try a smaller model or batch"
+            f"the process for {target} was killed, perhaps for want of memory: try a "
+            "smaller model or batch"
         )
     lines = stderr.splitlines()
     # XLA ends a process whose flags it does not know.

@@ -3,10 +3,15 @@
 No data are read: the step is compiled from shapes alone, and timed on noise.
 """
 
+import contextlib
+import ctypes
 import math
+import re
 import statistics
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,81 +23,29 @@ from jaxtrain.data import loader
 from jaxtrain.data.batch import train_spec
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel import devices, sharding
-from jaxtrain.performance import collectives
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.settle import settle
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState
 
-WARM_UP_CALLS = 3
+# How long steps are timed, in seconds.
+TIMED_SECONDS = 2.0
+# Calls in a row on a GPU: it works while the host prepares the next call.
 CALLS_A_BLOCK = 5
-TIMED_SECONDS = 3.0
+# Steps whose memory is watched.
+WATCHED_STEPS = 3
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """What a step takes; bytes are those of one device.
-
-    Attributes:
-      devices: their number.
-      batch_size: of all devices.
-      step_seconds: of one step, the median over blocks of calls; None if not timed.
-      state_bytes: of parameters, optimizer state and all else that a step hands on.
-      peak_bytes: of all that is alive at once, as the compiler plans it.
-      collectives: count and bytes of each kind (see `collectives.summarize`).
-      wire_bytes: what is sent for them, if they run as rings.
-      minimum_bytes: what must be sent in theory (see `collectives.minimum_bytes`).
-    """
-
-    devices: int
-    batch_size: int
-    step_seconds: float | None
-    state_bytes: int
-    peak_bytes: int
-    collectives: dict[str, dict[str, Any]]
-    wire_bytes: int
-    minimum_bytes: int
-
-    @property
-    def images_per_second(self) -> float | None:
-        return self.step_seconds and self.batch_size / self.step_seconds
-
-
-def measure(config: Config, platform: devices.Platform, *, timed: bool) -> Measurement:
-    """Compile one step of `config` for all devices of this process, and maybe time it.
+def settled_setup(config: Config, devices: Sequence[Any] | None = None) -> Setup:
+    """Build the setup of a config that need not be settled.
 
     Raises:
-      UserError: config, data and devices do not fit.
+      UserError: The config, the data and the devices do not fit.
     """
-    devices.start(platform)
-    try:
-        settled = settle(config)
-        setup = build_setup(settled.config, trained=settled.trained)
-        return _measure(setup, timed=timed)
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise UserError(
-            f"data.batch_size = {config.data.batch_size} needs more memory than "
-            f"{counted(jax.device_count(), 'device')} can hold: use a smaller one, "
-            "or more devices"
-        ) from None
-
-
-def _measure(setup: Setup, *, timed: bool) -> Measurement:
-    program = compile_step(setup)
-    found = collectives.list_collectives(program.as_text() or "")
-    return Measurement(
-        devices=jax.device_count(),
-        batch_size=setup.timetable.batch_size,
-        step_seconds=_time(setup, program) if timed else None,
-        state_bytes=bytes_per_device(setup.abstract_state),
-        peak_bytes=peak_bytes(program),
-        collectives=collectives.summarize(found),
-        wire_bytes=collectives.wire_bytes(found),
-        minimum_bytes=minimum_bytes(setup),
-    )
+    settled = settle(config)
+    return build_setup(settled.config, devices=devices, trained=settled.trained)
 
 
 def compile_step(setup: Setup) -> jax.stages.Compiled:
@@ -174,28 +127,6 @@ def peak_bytes(program: jax.stages.Compiled) -> int:
     )
 
 
-def minimum_bytes(setup: Setup) -> int:
-    """Return what a device must send in theory (`collectives.minimum_bytes`)."""
-    # As the `model` axis alone splits them.
-    shardings = replace(setup.layout, shard_params=False).state(setup.abstract_state)
-    params = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-        setup.abstract_state.params,
-        shardings.params,
-    )
-    copies, width = setup.layout.copies, np.dtype(setup.policy.param_dtype).itemsize
-    widths = {}
-    if copies is not None:
-        widths["gathered"] = np.dtype(copies.dtype).itemsize / width
-        widths["summed"] = np.dtype(copies.sum_dtype).itemsize / width
-    return collectives.minimum_bytes(
-        setup.mesh.shape,
-        bytes_per_device(params),
-        setup.config.parallel.preset,
-        **widths,
-    )
-
-
 def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     """Return what one step takes, on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
@@ -223,20 +154,96 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     return state, key, data, batches
 
 
-def _time(setup: Setup, program: jax.stages.Compiled) -> float:
-    """Return the seconds of a step: calls in a row on one batch of noise."""
-    state, key, data, batches = create_inputs(setup)
+@contextlib.contextmanager
+def enough_memory(config: Config) -> Iterator[None]:
+    """Raise UserError where the devices have too little memory for a batch."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise UserError(
+            f"data.batch_size = {config.data.batch_size} needs more memory than "
+            f"{counted(jax.device_count(), 'device')} can hold: use a smaller one, "
+            "or more devices"
+        ) from None
 
-    def block(state: TrainState, num_calls: int) -> tuple[TrainState, float]:
+
+def time_step(program: jax.stages.Compiled, state: TrainState, *inputs: Any) -> float:
+    """Return the seconds of a step: the median over blocks of calls in a row.
+
+    The first of at least three blocks is not counted. On a CPU a block is one call.
+    """
+    num_calls = 1 if jax.default_backend() == "cpu" else CALLS_A_BLOCK
+    seconds: list[float] = []
+    while len(seconds) < 3 or sum(seconds) * num_calls < TIMED_SECONDS:
         start = time.perf_counter()
         for _ in range(num_calls):
-            state, _ = program(state, key, data, batches)
+            state, _ = program(state, *inputs)
         jax.block_until_ready(state)
-        return state, (time.perf_counter() - start) / num_calls
+        seconds.append((time.perf_counter() - start) / num_calls)
+    return statistics.median(seconds[1:])
 
-    state, _ = block(state, WARM_UP_CALLS)
-    seconds = []
-    while sum(seconds) * CALLS_A_BLOCK < TIMED_SECONDS:
-        state, one = block(state, CALLS_A_BLOCK)
-        seconds.append(one)
-    return statistics.median(seconds)
+
+def run_steps(config: Config) -> dict[str, float]:
+    """Run a few steps on noise; return what they took of a device.
+
+    To be called in a process of its own, which has allocated nothing yet.
+
+    Returns:
+      `peak_bytes`, `step_seconds`, and `planned_bytes` of the same program.
+
+    Raises:
+      UserError: The config, the data and the devices do not fit, or the devices have
+        too little memory.
+    """
+    devices.start("auto", flags=config.parallel.xla_flags)
+    with enough_memory(config):
+        return _run_steps(settled_setup(config))
+
+
+def _run_steps(setup: Setup) -> dict[str, float]:
+    program = compile_step(setup)
+    state, *inputs = create_inputs(setup)
+    # The first call allocates what later ones keep, such as threads.
+    state, metrics = program(state, *inputs)
+    jax.block_until_ready((state, metrics))
+    _, *arrays = inputs
+    held, grown = bytes_per_device((state, arrays)), 0
+    for _ in range(WATCHED_STEPS):
+        # What has been freed goes back first: the C library may not fill its holes.
+        before = _forget_peak()
+        state, metrics = program(state, *inputs)
+        jax.block_until_ready((state, metrics))
+        grown = max(grown, _status("VmHWM") - before)
+    return {
+        "peak_bytes": _measured_peak(held, grown),
+        "planned_bytes": peak_bytes(program),
+        "step_seconds": time_step(program, state, *inputs),
+    }
+
+
+def _forget_peak() -> int:
+    """Let the largest size of this process count from now on; return its size.
+
+    On Linux (proc(5)).
+    """
+    ctypes.CDLL(None).malloc_trim(0)
+    CLEAR.write_text("5")
+    return _status("VmRSS")
+
+
+def _measured_peak(held: int, grown: int) -> float:
+    """Return the most that a device held.
+
+    GPUs count it. On a CPU it is what a device held between the steps, and what the
+    process grew by in one of them.
+    """
+    if jax.default_backend() != "cpu":
+        return max(d.memory_stats()["peak_bytes_in_use"] for d in jax.local_devices())
+    return held + grown / jax.device_count()
+
+
+def _status(name: str) -> int:
+    match = re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text())
+    return int(match[1]) * 1024 if match else 0

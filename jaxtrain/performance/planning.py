@@ -8,8 +8,9 @@ from jaxtrain.config import Config, Preset
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.parallel.devices import nvidia_gpus
-from jaxtrain.performance import checked, gpu_compiler, plan_table
+from jaxtrain.performance import gpu_compiler, plan_table
 from jaxtrain.performance.fitting import changes, largest_batch, with_batch
+from jaxtrain.performance.measure import run_steps
 from jaxtrain.performance.plan import Plan
 from jaxtrain.performance.planner import Planner, make_planner
 from jaxtrain.performance.targets import HERE, Target, target_of
@@ -109,7 +110,7 @@ def _check(plan: Plan) -> dict[str, float]:
     target = (
         plan.target if plan.target.gpu is None else Target(name=HERE, num_devices=None)
     )
-    found = gpu_compiler.call(checked.check, plan.config, target)
+    found = gpu_compiler.call(run_steps, plan.config, target)
     ratio = found["peak_bytes"] / found["planned_bytes"]
     tell(
         f"measured: {found['peak_bytes'] / 2**30:,.3f} GiB a device, {ratio:.3f} of "

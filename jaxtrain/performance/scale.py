@@ -1,23 +1,19 @@
-"""How the training step of a config scales: measured for several numbers of devices."""
+"""How the training step of a config scales: planned for several numbers of devices."""
 
-import concurrent.futures
-import contextlib
-import multiprocessing
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.data.placeholder import stand_in
-from jaxtrain.errors import UserError, counted
-from jaxtrain.parallel.devices import nvidia_gpus
-from jaxtrain.performance import gpu_scale
-from jaxtrain.performance.measure import Measurement, measure
+from jaxtrain.errors import UserError, counted, nearest
+from jaxtrain.performance import gpu_compiler
+from jaxtrain.performance.facts import Facts
+from jaxtrain.performance.measure import run_steps
+from jaxtrain.performance.planner import make_planner
 from jaxtrain.performance.plot import plot
+from jaxtrain.performance.targets import CPU, GPUS, HERE, Target
 from jaxtrain.records.workdir import write_json
 
 RESULT, PLOT = "scaling.json", "scaling.png"
@@ -30,6 +26,23 @@ Mode = Literal["weak", "strong"]
 Platform = Literal["auto", "cpu", "gpu"]
 
 
+@dataclass(frozen=True)
+class ScaledStep:
+    """A step on some number of devices.
+
+    Attributes:
+      facts: Those of the compiled step.
+      seconds: Of one step; None if it was not timed.
+    """
+
+    facts: Facts
+    seconds: float | None = None
+
+    @property
+    def images_per_second(self) -> float | None:
+        return self.seconds and self.facts.batch_size / self.seconds
+
+
 def scale(
     config: Config,
     counts: Sequence[int],
@@ -38,12 +51,11 @@ def scale(
     *,
     timed: bool,
     target: str | None = None,
-) -> tuple[dict[str, Any], list[Measurement]]:
-    """Measure the training step on each number of devices.
+) -> tuple[dict[str, Any], list[ScaledStep]]:
+    """Plan, and maybe time, the training step on each number of devices.
 
-    Each number has a process of its own, as JAX cannot change its devices. Without
-    GPUs the devices are simulated on the CPU: its compiler's memory and collectives are
-    not those of a GPU, and times mean nothing.
+    Without GPUs the devices are simulated on the CPU: its compiler's memory and
+    collectives are not those of a GPU, and times mean nothing.
 
     Args:
       config: Config of the run. Its batch is that of one device (weak) or of all
@@ -55,66 +67,64 @@ def scale(
       target: GPU to compile for, which need not be here. None compiles for `platform`.
 
     Returns:
-      What scaling.json holds, but for the name of the config; and all measurements.
+      What scaling.json holds, but for the name of the config; and all steps.
 
     Raises:
       UserError: config and devices do not fit, there are too few devices, or nothing
         can be measured of the target.
     """
     if target is not None:
-        gpu_scale.check_target(target, platform, timed=timed)
-    gpus = [] if platform == "cpu" or target else _visible_gpus()
-    if gpus and max(counts) > len(gpus):
+        _check_target(target, platform, timed=timed)
+    gpus = [] if platform == "cpu" or target else gpu_compiler.visible_gpus()
+    if (gpus or platform == "gpu") and max(counts) > len(gpus):
         raise UserError(
             f"--devices {max(counts)}: this machine has {counted(len(gpus), 'GPU')}; "
             "--platform cpu simulates any number of devices"
         )
-    simulated = not (gpus or target) and platform != "gpu"
+    simulated = not (gpus or target)
     data = stand_in(config.data)
     if data != config.data:
         print(f"{config.data.source} is not prepared: {data.source} stands for it")
     config = replace(config, data=data)
     if simulated:
         print(SIMULATED)
-    measured = []
+    name = target or (CPU if simulated else HERE)
+    steps = []
     for count in counts:
-        settled = at_devices(config, count, mode)
-        if target is not None:
-            measured.append(gpu_scale.compile_for(target, settled, count))
-        else:
-            on = "cpu" if simulated else platform
-            shown = None if simulated else gpus[:count]
-            measured.append(_measure(settled, count, shown, on, timed=timed))
-        print(describe(measured[-1]), flush=True)
+        on = Target(name=name, num_devices=count)
+        planner, settled = make_planner(at_devices(config, count, mode), on)
+        facts, seconds = planner.plan(settled).facts, None
+        if timed:
+            seconds = gpu_compiler.call(run_steps, settled, on)["step_seconds"]
+        steps.append(ScaledStep(facts, seconds))
+        print(describe(steps[-1]), flush=True)
     return {
         "mode": mode,
         "preset": config.parallel.preset,
         "simulated": simulated,
         "target": target,
-        "runs": rows(measured),
-    }, measured
+        "runs": rows(steps),
+    }, steps
 
 
-def _measure(
-    config: Config,
-    count: int,
-    gpus: Sequence[str] | None,
-    platform: Platform,
-    *,
-    timed: bool,
-) -> Measurement:
-    """Measure a step on these GPUs, or so many simulated devices."""
-    env = {"JAX_NUM_CPU_DEVICES": str(count)}
-    if gpus is not None:
-        env = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    with _new_process(env) as pool:
-        try:
-            return pool.submit(measure, config, platform, timed=timed).result()
-        except BrokenProcessPool:
-            raise UserError(
-                f"the process for {counted(count, 'device')} was killed, perhaps "
-                "for want of memory: try a smaller data.batch_size"
-            ) from None
+def _check_target(target: str, platform: str, *, timed: bool) -> None:
+    """Raise UserError if the step cannot be compiled for a target, and no more."""
+    if target not in GPUS:
+        meant = nearest(target, GPUS, "; did you mean {!r}?")
+        raise UserError(
+            f"--target {target}: expected {', '.join(GPUS)}; --devices gives their "
+            f"numbers{meant}"
+        )
+    if platform != "auto":
+        raise UserError(
+            f"--target {target} --platform {platform}: a step is compiled for one or "
+            "the other; leave one out"
+        )
+    if timed:
+        raise UserError(
+            f"--target {target}: a GPU that need not be here cannot be timed; add "
+            "--compile-only"
+        )
 
 
 def parse_counts(text: str) -> list[int]:
@@ -144,75 +154,48 @@ def at_devices(config: Config, count: int, mode: Mode) -> Config:
     return replace(config, data=data, train=train)
 
 
-def rows(measured: Sequence[Measurement]) -> list[dict[str, Any]]:
+def rows(steps: Sequence[ScaledStep]) -> list[dict[str, Any]]:
     """Return the `runs` of scaling.json.
 
     `efficiency` is the speed of a device, relative to that in the first run:
     images_per_second of n devices / (n x that of one), if the first has one.
     """
-    speeds = [m.images_per_second for m in measured]
-    first = speeds[0] and speeds[0] / measured[0].devices
+    speeds = [step.images_per_second for step in steps]
+    first = speeds[0] and speeds[0] / steps[0].facts.num_devices
     return [
         {
-            "devices": m.devices,
-            "step_seconds": m.step_seconds,
+            "devices": (facts := step.facts).num_devices,
+            "step_seconds": step.seconds,
             "images_per_second": speed,
-            "efficiency": speed and first and speed / (m.devices * first),
-            "state_bytes_per_device": m.state_bytes,
-            "peak_bytes_per_device": m.peak_bytes,
-            "collectives": m.collectives,
-            "minimum_collective_bytes": m.minimum_bytes,
+            "efficiency": speed and first and speed / (facts.num_devices * first),
+            "state_bytes_per_device": facts.state_bytes,
+            "peak_bytes_per_device": facts.peak_bytes,
+            "collectives": facts.collectives,
+            "minimum_collective_bytes": facts.minimum_bytes,
         }
-        for m, speed in zip(measured, speeds, strict=True)
+        for step, speed in zip(steps, speeds, strict=True)
     ]
 
 
-def describe(m: Measurement) -> str:
-    """Return a line on one measurement."""
-    speed = ""
-    if m.images_per_second is not None:
-        speed = f"{m.images_per_second:,.0f} images/s, "
-    found = ", ".join(f"{c['count']} {kind}" for kind, c in m.collectives.items())
+def describe(step: ScaledStep) -> str:
+    """Return a line on one step."""
+    facts, speed = step.facts, ""
+    if step.images_per_second is not None:
+        speed = f"{step.images_per_second:,.0f} images/s, "
+    found = ", ".join(f"{c['count']} {kind}" for kind, c in facts.collectives.items())
     return (
-        f"{counted(m.devices, 'device')}: {speed}state {_mb(m.state_bytes)}, peak "
-        f"{_mb(m.peak_bytes)}, {found or 'no collectives'}, {_mb(m.wire_bytes)} sent "
-        f"(minimum {_mb(m.minimum_bytes)}) a device"
+        f"{counted(facts.num_devices, 'device')}: {speed}state "
+        f"{_mb(facts.state_bytes)}, peak {_mb(facts.peak_bytes)}, "
+        f"{found or 'no collectives'}, {_mb(facts.wire_bytes)} sent "
+        f"(minimum {_mb(facts.minimum_bytes)}) a device"
     )
 
 
-def write(out: Path, result: dict[str, Any], measured: Sequence[Measurement]) -> None:
+def write(out: Path, result: dict[str, Any], steps: Sequence[ScaledStep]) -> None:
     """Write scaling.json and scaling.png."""
     write_json(out / RESULT, result)
-    plot(out / PLOT, result, [m.wire_bytes for m in measured])
+    plot(out / PLOT, result, [step.facts.wire_bytes for step in steps])
     print(f"wrote {out / RESULT} and {out / PLOT}")
-
-
-def _visible_gpus() -> list[str]:
-    """List the GPUs that a process may use, as $CUDA_VISIBLE_DEVICES names them."""
-    if os.environ.get("JAX_PLATFORMS") == "cpu":
-        return []
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return [name for name in chosen.split(",") if name]
-    return [str(i) for i in range(len(nvidia_gpus()))]
-
-
-@contextlib.contextmanager
-def _new_process(
-    env: dict[str, str],
-) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
-    """Start a process with other environment variables, which JAX reads on import."""
-    old = dict(os.environ)
-    os.environ.update(env)
-    context = multiprocessing.get_context("spawn")
-    try:
-        with concurrent.futures.ProcessPoolExecutor(
-            1, context, initializer=own.hand_over, initargs=(own.decided(),)
-        ) as pool:
-            yield pool
-    finally:
-        os.environ.clear()
-        os.environ.update(old)
 
 
 def _mb(num_bytes: int) -> str:

@@ -214,7 +214,7 @@ class Target:
 
     Attributes:
       name: of `GPUS`, or here or cpu.
-      num_devices: of all nodes; None: all that there are here.
+      num_devices: of all nodes, or the first of those here; None: all of them.
       num_nodes: that they are spread over evenly.
     """
 

@@ -13,7 +13,6 @@ from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import CompileJob, Facts
 
 FACTS = Facts(
-    platform="gpu",
     device_kind="NVIDIA H100 80GB HBM3",
     usable_bytes=None,
     num_devices=1,
