@@ -37,8 +37,9 @@ from jaxtrain.config import (
 )
 from jaxtrain.models.convnet import ConvNet
 from jaxtrain.parallel import devices
-from jaxtrain.performance.collectives import list_collectives, summarize
+from jaxtrain.performance.collectives import summarize
 from jaxtrain.performance.measure import compile_step, create_inputs
+from jaxtrain.performance.program import read_program
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import versions
 from jaxtrain.training.state import split_model
@@ -150,7 +151,7 @@ def main() -> None:
         "name": "pmap",
         **compare([o for o, _ in pairs], [p for _, p in pairs], images),
         "collectives": {
-            name: summarize(list_collectives(p.as_text() or ""))
+            name: summarize(read_program(p.as_text() or "").collectives)
             for name, p in (("ours", our_program), ("peer", program))
         },
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",

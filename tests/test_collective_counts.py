@@ -17,8 +17,8 @@ BOTTLENECKS = 3 + 4 + 6 + 3
 PROGRAM = """
 import json, sys
 from jaxtrain.config import *
-from jaxtrain.performance.measure import bytes_per_device, compile_step
-from jaxtrain.performance.collectives import list_collectives, wire_bytes
+from jaxtrain.performance.measure import compile_step
+from jaxtrain.performance.program import read_program
 from jaxtrain.run.setup import build_setup
 
 batch_size, parallel = int(sys.argv[1]), json.loads(sys.argv[2])
@@ -30,10 +30,10 @@ setup = build_setup(Config(
     train=TrainConfig(steps=10),
 ))
 hlo = compile_step(setup).as_text()
-found = list_collectives(hlo)
+found = read_program(hlo).collectives
 print(json.dumps({
     "collectives": [[c.kind, c.bytes] for c in found],
-    "wire_bytes": wire_bytes(found),
+    "wire_bytes": sum(c.wire_bytes for c in found),
     "hlo": [line for line in hlo.splitlines() if "all-" in line],
 }))
 """

@@ -14,7 +14,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.collectives import Collective, list_collectives
+from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.performance.targets import parse_target
 from tests.helpers.gpu_programs import Step, compile_steps
@@ -113,7 +113,7 @@ def test_nothing_goes_to_the_host_or_comes_from_it(
 
 def large(step: Step) -> list[Collective]:
     """List the collectives but those of a few numbers, such as the loss."""
-    return [c for c in list_collectives(step.text) if c.bytes > 1000]
+    return [c for c in read_program(step.text).collectives if c.bytes > 1000]
 
 
 def test_gradients_are_summed_once_in_float32(on_eight: dict[str, Step]):
@@ -157,8 +157,6 @@ def test_fsdp_gathers_in_the_compute_dtype_and_scatters_sums(
 
 @pytest.mark.parametrize("name", EIGHT)
 def test_collectives_run_beside_computation(on_eight: dict[str, Step], name: str):
-    text = on_eight[name].text
-    overlapped = read_program(text).overlapped()
-    found = list_collectives(text)
-    hidden = sum(c.bytes * overlapped[c.kind] for c in found)
+    found = read_program(on_eight[name].text).collectives
+    hidden = sum(c.bytes for c in found if c.overlapped)
     assert hidden >= 0.95 * sum(c.bytes for c in found)

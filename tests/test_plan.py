@@ -132,7 +132,7 @@ def test_a_kernel_is_bound_by_what_takes_it_longest():
     ],
 )
 def test_collectives_are_bound_by_links_or_network(group: Any, seconds: float, by: str):
-    exchanges = [("all-reduce", 1e9, list(group))]
+    exchanges = [(1e9, list(group))]
     found = bound(facts(kernels=[(0, 0, 1)], exchanges=exchanges), H100, 8)
     assert found.step_seconds == pytest.approx(seconds)
     assert found.bound_by == by

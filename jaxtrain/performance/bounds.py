@@ -78,7 +78,7 @@ def products_of(facts: Facts, gpu: Gpu) -> tuple[str, float]:
 
 
 def _exchange(
-    exchanges: Sequence[tuple[str, float, Sequence[int]]],
+    exchanges: Sequence[tuple[float, Sequence[int]]],
     gpu: Gpu,
     devices_a_node: int,
 ) -> dict[str, float]:
@@ -88,7 +88,7 @@ def _exchange(
     adapter carries the share of one of these devices.
     """
     seconds = {LINKS: 0.0, NETWORK: 0.0}
-    for _, num_bytes, group in exchanges:
+    for num_bytes, group in exchanges:
         nodes = {device // devices_a_node for device in group}
         if len(nodes) == 1:
             seconds[LINKS] += num_bytes / gpu.link_bandwidth

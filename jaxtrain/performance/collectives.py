@@ -1,7 +1,6 @@
-"""What devices exchange in a compiled program: read from its HLO, and in theory.
+"""What devices exchange in a compiled program, and what they must in theory.
 
-The text is XLA's optimized HLO, `jax.stages.Compiled.as_text()`, the program of one
-device; https://openxla.org/xla/operation_semantics describes its operations.
+https://openxla.org/xla/operation_semantics describes the operations.
 """
 
 import math
@@ -22,8 +21,6 @@ KINDS = (
     "collective-permute",
 )
 
-# `%name = TYPE KIND(` or `KIND-start(`; no quote before it, so not within metadata.
-_OPERATION = re.compile(rf'^[^"=]* = ([^"]*?) ({"|".join(KINDS)})(-start)?\(')
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
 _PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 
@@ -39,12 +36,14 @@ class Collective:
         collective-permute: the operands; all-gather: the result.
       group: devices that exchange with each other, those of the first group; for a
         collective-permute, all that send or receive.
+      overlapped: whether a kernel stands between its start and its end.
     """
 
     kind: str
     dtype: str
     bytes: int
     group: tuple[int, ...]
+    overlapped: bool = False
 
     @property
     def group_size(self) -> int:
@@ -62,52 +61,48 @@ class Collective:
         return (2 if self.kind == "all-reduce" else 1) * share * self.bytes
 
 
-def list_collectives(hlo: str) -> list[Collective]:
-    """List the collectives of a program in the order of its text.
-
-    Each counts once, as it is written: one in the body of a loop or in a computation
-    that is called more than once runs more often than that. An asynchronous one counts
-    at its start, and not at its end. Groups of one device exchange nothing and are left
-    out.
+def read_collective(
+    operation: str, result: str, line: str, num_devices: int
+) -> Collective:
+    """Read one collective, whose group may be a single device.
 
     Args:
-      hlo: the optimized HLO.
+      operation: Kind of the collective; that of an asynchronous one ends in -start.
+      result: Type of its result, as HLO writes it.
+      line: Whole line of the program.
+      num_devices: Number of devices of the program.
 
     Raises:
-      ValueError: the groups of a collective are written in a way that is not known.
+      ValueError: the groups are written in a way that is not known.
     """
-    found = []
-    for line in hlo.splitlines():
-        match = _OPERATION.match(line)
-        if match:
-            result, kind, is_start = match.groups()
-            group = _group(kind, line, hlo)
-            size = len(group)
-            payload = _payload(kind, result, is_start=bool(is_start))
-            dtype, num_bytes = _dtype_and_bytes(payload)
-            if kind == "reduce-scatter" and not is_start:
-                num_bytes *= size  # The text tells the result; operands are larger.
-            if size > 1:
-                found.append(Collective(kind, dtype, num_bytes, group))
-    return found
+    kind = operation.removesuffix("-start")
+    is_start, group = kind != operation, _group(kind, line, num_devices)
+    # The start of an all-reduce has the type of its result, the others (operands,
+    # result, ...).
+    if is_start and kind != "all-reduce":
+        result = _elements(result)[1 if kind == "all-gather" else 0]
+    num_bytes = array_bytes(result)
+    if kind == "reduce-scatter" and not is_start:
+        num_bytes *= len(group)  # The text tells the result; operands are larger.
+    dtypes = dict.fromkeys(dtype for dtype, _ in arrays(result))
+    return Collective(kind, "+".join(dtypes), num_bytes, group)
 
 
 def summarize(collectives: Sequence[Collective]) -> dict[str, dict[str, Any]]:
-    """Return `count`, the sum of `bytes` and the `dtypes` of each kind that occurs."""
+    """Return `count`, sum of `bytes`, `dtypes` and the part `overlapped` of each kind.
+
+    A kind that does not occur is left out.
+    """
     return {
         kind: {
             "count": len(group),
-            "bytes": sum(c.bytes for c in group),
+            "bytes": (total := sum(c.bytes for c in group)),
             "dtypes": sorted({name for c in group for name in c.dtype.split("+")}),
+            "overlapped": sum(c.bytes for c in group if c.overlapped) / max(1, total),
         }
         for kind in KINDS
         if (group := [c for c in collectives if c.kind == kind])
     }
-
-
-def wire_bytes(collectives: Sequence[Collective]) -> int:
-    """Return what a device sends for all of them, run as rings."""
-    return round(sum(c.wire_bytes for c in collectives))
 
 
 def minimum_bytes(
@@ -145,15 +140,23 @@ def minimum_bytes(
     return round(shared + reduced)
 
 
-def _payload(kind: str, result: str, *, is_start: bool) -> str:
-    """Return the part of a result's type that is the payload.
+def arrays(types: str) -> list[tuple[str, list[int]]]:
+    """Return dtype and shape of all arrays in a type, such as `(f32[2,3], pred[])`."""
+    return [
+        (dtype, [int(n.lstrip("<=")) for n in dims.split(",") if n])
+        for dtype, dims in _ARRAY.findall(types)
+    ]
 
-    The start of an all-reduce has the type of its result, the others (operands, result,
-    ...).
-    """
-    if not is_start or kind == "all-reduce":
-        return result
-    return _elements(result)[1 if kind == "all-gather" else 0]
+
+def array_bytes(types: str) -> int:
+    """Return the bytes of all arrays in a type."""
+    return sum(math.prod(dims) * _bits(dtype) for dtype, dims in arrays(types)) // 8
+
+
+def _bits(dtype: str) -> int:
+    """Return the width that the name of a dtype tells, as in f32 or f8e4m3fn."""
+    width = re.search(r"\d+", dtype)
+    return int(width[0]) if width else 8  # pred
 
 
 def _elements(tuple_type: str) -> list[str]:
@@ -168,27 +171,7 @@ def _elements(tuple_type: str) -> list[str]:
     return parts
 
 
-def array_bytes(types: str) -> int:
-    """Return the bytes of all arrays in a type, such as `(f32[2,3], pred[])`."""
-    return _dtype_and_bytes(types)[1]
-
-
-def _dtype_and_bytes(types: str) -> tuple[str, int]:
-    arrays = _ARRAY.findall(types)
-    bits = 0
-    for dtype, dims in arrays:
-        sizes = [int(n.lstrip("<=")) for n in dims.split(",") if n]
-        bits += math.prod(sizes) * _bits(dtype)
-    return "+".join(dict.fromkeys(dtype for dtype, _ in arrays)), bits // 8
-
-
-def _bits(dtype: str) -> int:
-    """Return the width that the name of a dtype tells, as in f32 or f8e4m3fn."""
-    width = re.search(r"\d+", dtype)
-    return int(width[0]) if width else 8  # pred
-
-
-def _group(kind: str, line: str, hlo: str) -> tuple[int, ...]:
+def _group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
     """Return the devices of the first group that exchange with each other."""
     if kind == "collective-permute":
         pairs = _PAIRS.search(line)
@@ -203,10 +186,7 @@ def _group(kind: str, line: str, hlo: str) -> tuple[int, ...]:
     if groups.startswith("mesh["):
         return _mesh_group(groups)
     if groups.startswith("{}"):  # All devices in one group.
-        size = _header_count(hlo, "num_partitions") * _header_count(
-            hlo, "replica_count"
-        )
-        return tuple(range(size))
+        return tuple(range(num_devices))
     raise ValueError(f"unknown form of replica_groups: {line.strip()}")
 
 
@@ -237,8 +217,3 @@ def _mesh_group(groups: str) -> tuple[int, ...]:
         count = int(size) if size else whole
         place[list(sizes).index(axis)] = slice(0, step * count, step)
     return tuple(ids[tuple(place)].reshape(-1).tolist())
-
-
-def _header_count(hlo: str, name: str) -> int:
-    match = re.search(rf"\b{name}=(\d+)", hlo.partition("\n")[0])
-    return int(match[1]) if match else 1

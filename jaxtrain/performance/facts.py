@@ -49,8 +49,8 @@ class Facts:
       flops: of convolutions and matrix products; on a CPU XLA's count of all.
       products: their dtype, as the keys of `Gpu.peaks`.
       kernels: bytes and FLOPs of each launch, most of them alike: (bytes, flops, runs).
-      collectives: kind -> count, bytes, dtypes, and the part that may overlap.
-      exchanges: kind, bytes sent as a ring, and the first group, of each collective.
+      collectives: kind -> count, bytes, ... (see `collectives.summarize`).
+      exchanges: bytes sent as a ring, and the first group, of each collective.
       minimum_bytes: what must be sent in theory (see `collectives.minimum_bytes`).
     """
 
@@ -71,13 +71,13 @@ class Facts:
     products: str
     kernels: list[tuple[int, int, int]]
     collectives: dict[str, dict[str, Any]]
-    exchanges: list[tuple[str, float, list[int]]]
+    exchanges: list[tuple[float, list[int]]]
     minimum_bytes: int
 
     @property
     def wire_bytes(self) -> int:
         """What is sent if the collectives run as rings."""
-        return round(sum(num_bytes for _, num_bytes, _ in self.exchanges))
+        return round(sum(num_bytes for num_bytes, _ in self.exchanges))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,14 +119,7 @@ def _facts_or_error(config: Config, stand_ins: Sequence[Any] | None) -> Facts | 
 
 
 def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
-    text = program.as_text() or ""
-    counted = read_program(text)
-    found = collectives.list_collectives(text)
-    overlapped = counted.overlapped()
-    sums = {
-        kind: {**value, "overlapped": overlapped.get(kind, 0.0)}
-        for kind, value in collectives.summarize(found).items()
-    }
+    counted = read_program(program.as_text() or "")
     plan: Any = program.memory_analysis()
     state = bytes_per_device(setup.abstract_state)
     device = setup.mesh.devices.flat[0]
@@ -148,8 +141,8 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
         flops=_flops_by_xla(program) if device.platform == "cpu" else counted.flops,
         products=_products(setup.policy),
         kernels=_launches(counted),
-        collectives=sums,
-        exchanges=[(c.kind, c.wire_bytes, list(c.group)) for c in found],
+        collectives=collectives.summarize(counted.collectives),
+        exchanges=[(c.wire_bytes, list(c.group)) for c in counted.collectives],
         minimum_bytes=_minimum_bytes(setup),
     )
 

@@ -7,10 +7,16 @@ lines stand in the order in which a GPU starts them. Nothing is run for it.
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from jaxtrain.performance.collectives import KINDS, array_bytes
+from jaxtrain.performance.collectives import (
+    KINDS,
+    Collective,
+    array_bytes,
+    arrays,
+    read_collective,
+)
 
 # What starts no kernel: it names memory, or waits.
 _NO_KERNELS = {
@@ -27,7 +33,8 @@ _NO_KERNELS = {
 _LINE = re.compile(r"\s*(?:ROOT )?%(\S+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-_DIMS = re.compile(r"\[([\d,]*)\]")
+# Where the operands of a line end.
+_END = re.compile(r"\), [\w\-]+=")
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,10 @@ class Instruction:
     operation: str
     operands: tuple[str, ...]
     text: str
+
+    @property
+    def starts_kernel(self) -> bool:
+        return not (self.operation in _NO_KERNELS or self.operation.endswith("-done"))
 
     def attribute(self, name: str) -> str:
         """Return the word after `name=`, without % and quotes; "" without it."""
@@ -70,7 +81,7 @@ class HloProgram:
 
     computations: Mapping[str, Mapping[str, Instruction]]
     entry: str
-    text: str = field(repr=False)
+    num_devices: int
 
     @cached_property
     def kernels(self) -> list[Kernel]:
@@ -94,62 +105,51 @@ class HloProgram:
         """Those of convolutions and matrix products; a product and its sum are two."""
         return sum(kernel.flops * kernel.runs for kernel in self.kernels)
 
-    def overlapped(self) -> dict[str, float]:
-        """Return of each kind of collectives the part that computation may hide.
-
-        That is the part of its bytes for which a kernel stands between the start and
-        the end. A kind that does not occur is left out.
-        """
-        total: dict[str, int] = dict.fromkeys(KINDS, 0)
-        hidden = dict(total)
-        for name, lines in self.computations.items():
-            if name in self._started:
-                continue  # It counts where it is started.
-            for kind, num_bytes, between in self._waits(list(lines.values())):
-                total[kind] += num_bytes
-                hidden[kind] += num_bytes if between else 0
-        return {kind: hidden[kind] / total[kind] for kind in KINDS if total[kind]}
-
     @cached_property
-    def _started(self) -> set[str]:
-        """Names of the computations that are a collective's own."""
-        lines = (x for found in self.computations.values() for x in found.values())
-        return {x.attribute("calls") for x in lines if x.operation == "async-start"}
+    def collectives(self) -> list[Collective]:
+        """All that is exchanged, in the order of the text.
 
-    def _waits(self, lines: list[Instruction]) -> Iterator[tuple[str, int, int]]:
-        """Yield kind, bytes and the kernels meanwhile of each collective."""
-        places = {line.name: place for place, line in enumerate(lines)}
+        Each counts once, as it is written: one in the body of a loop or in a
+        computation that is called more than once runs more often than that. An
+        asynchronous one counts at its start, and not at its end. Groups of one device
+        exchange nothing and are left out.
+        """
+        every = self.computations.values()
+        lines = (line for found in every for line in found.values())
+        started = {x.attribute("calls") for x in lines if x.operation == "async-start"}
+        return [
+            collective
+            for name, found in self.computations.items()
+            if name not in started  # It counts where it is started.
+            for collective in self._collectives(list(found.values()))
+        ]
+
+    def _collectives(self, lines: list[Instruction]) -> Iterator[Collective]:
         ends = {
             line.operands[0]: place
             for place, line in enumerate(lines)
             if line.operation.endswith("-done") and line.operands
         }
         for place, line in enumerate(lines):
-            kind = self.collective_kind(line)
-            if kind is None:
+            inner = self._exchange(line)
+            if inner is None:
                 continue
-            end = ends.get(line.name, place)
-            between = [x for x in lines[place + 1 : end] if self._computes(x)]
-            operands = (lines[places[o]].type for o in line.operands if o in places)
-            yield kind, sum(map(array_bytes, operands)), len(between)
-
-    def collective_kind(self, line: Instruction) -> str | None:
-        """Return the kind of collective that a line starts; None: it starts none."""
-        operation = line.operation
-        if operation == "async-start":
-            called = self.computations.get(line.attribute("calls"), {})
-            return next(
-                (x.operation for x in called.values() if x.operation in KINDS), None
+            found = read_collective(
+                inner.operation, inner.type, inner.text, self.num_devices
             )
-        operation = operation.removesuffix("-start")
-        return operation if operation in KINDS else None
+            meanwhile = lines[place + 1 : ends.get(line.name, place)]
+            if len(found.group) > 1:
+                yield replace(found, overlapped=any(map(self._computes, meanwhile)))
+
+    def _exchange(self, line: Instruction) -> Instruction | None:
+        """Return the collective that a line is or starts; None: it starts none."""
+        if line.operation == "async-start":
+            called = self.computations.get(line.attribute("calls"), {})
+            return next((x for x in called.values() if x.operation in KINDS), None)
+        return line if line.operation.removesuffix("-start") in KINDS else None
 
     def _computes(self, line: Instruction) -> bool:
-        if self.collective_kind(line) is not None:
-            return False
-        return line.operation not in _NO_KERNELS and not line.operation.endswith(
-            "-done"
-        )
+        return line.starts_kernel and self._exchange(line) is None
 
     def _kernels(self, name: str, runs: int) -> Iterator[Kernel]:
         lines = self.computations[name]
@@ -165,9 +165,7 @@ class HloProgram:
                 branches = _branches(line)
                 each = [list(self._kernels(branch, runs)) for branch in branches]
                 yield from max(each, key=len, default=[])
-            elif line.operation not in _NO_KERNELS and not line.operation.endswith(
-                "-done"
-            ):
+            elif line.starts_kernel:
                 types = [lines[o].type for o in line.operands if o in lines]
                 num_bytes = sum(map(array_bytes, [line.type, *types]))
                 yield Kernel(line, num_bytes, self._flops(line, lines, types), runs)
@@ -191,9 +189,9 @@ def read_program(text: str) -> HloProgram:
     """Read the text of an optimized HLO module."""
     computations: dict[str, dict[str, Instruction]] = {}
     current: dict[str, Instruction] = {}
-    entry = ""
+    entry, module = "", text.partition("\n")[0]
     for raw in text.splitlines():
-        header = re.match(r"(ENTRY )?%(\S+) \(.*\{$", raw)
+        header = re.match(r"(ENTRY )?%(\S+) .*\{$", raw)
         if header:
             current = computations.setdefault(header[2], {})
             entry = header[2] if header[1] else entry
@@ -201,19 +199,10 @@ def read_program(text: str) -> HloProgram:
         match = _LINE.match(_COMMENT.sub("", raw))
         if match:
             name, kind, operation, rest = match.groups()
-            operands = tuple(re.findall(r"%([\w.\-]+)", rest[: _end(rest)]))
+            operands = tuple(re.findall(r"%([\w.\-]+)", _END.split(rest)[0]))
             current[name] = Instruction(name, kind, operation, operands, raw)
-    return HloProgram(computations, entry, text)
-
-
-def _end(rest: str) -> int:
-    """Return where the brackets close that are open at the start."""
-    depth = 1
-    for place, char in enumerate(rest):
-        depth += (char in "({[") - (char in ")}]")
-        if depth == 0:
-            return place
-    return len(rest)
+    counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", module)
+    return HloProgram(computations, entry, math.prod(map(int, counts)))
 
 
 def _branches(line: Instruction) -> list[str]:
@@ -223,9 +212,8 @@ def _branches(line: Instruction) -> list[str]:
     return [line.attribute("true_computation"), line.attribute("false_computation")]
 
 
-def _dims(array: str) -> list[int]:
-    match = _DIMS.search(array)
-    return [int(n) for n in match[1].split(",") if n] if match else []
+def _dims(types: str) -> list[int]:
+    return next((dims for _, dims in arrays(types)), [])
 
 
 def _conv_flops(line: Instruction, target: str, operands: list[str]) -> int:
