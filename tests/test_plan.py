@@ -9,7 +9,7 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,10 +32,8 @@ from jaxtrain.performance import facts as facts_lib
 from jaxtrain.performance import gpu_compiler, planning
 from jaxtrain.performance.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.performance.fitting import RESOLUTION, batch_unit, search
-from jaxtrain.performance.plan import Plan
-from jaxtrain.performance.planner import make_planner, usable_bytes
+from jaxtrain.performance.plan import Plan, make_planner, usable_bytes
 from jaxtrain.performance.targets import GPUS, Target, parse_target, target_of
-from jaxtrain.run.timetable import Timetable
 from tests.helpers.fake_plans import facts, use_fake_compiler
 from tests.helpers.needs import need_gpu_compiler
 from tests.helpers.processes import Cli
@@ -497,17 +495,9 @@ def test_a_plan_names_the_disk_that_the_run_demands(
     save = CheckpointConfig(keep=2, keep_best=3, keep_every_steps=every)
     state = {"params": jax.ShapeDtypeStruct((25,), np.float32)}
     steps = 45
-    plan = Plan(
-        config=Config(checkpoint=save),
-        target=Target(name="cpu"),
-        source="digits",
-        facts=facts(checkpoint_bytes=100),
-        timetable=cast(Timetable, SimpleNamespace(total_steps=steps)),
-        image_bytes=1,
-        usable_bytes=1,
-        gpu=None,
-        bound=None,
-    )
+    config = replace(CONFIG, checkpoint=save, train=TrainConfig(steps=steps))
+    planner, settled = make_planner(config, parse_target("cpu"))
+    plan = Plan(planner=planner, config=settled, facts=facts(checkpoint_bytes=100))
     # Those that are kept, one read back and one being written.
     assert plan.disk_bytes == 100 * (2 + 3 + (4 if every else 0) + 2)
 

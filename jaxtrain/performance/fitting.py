@@ -8,8 +8,7 @@ from typing import Any
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel.mesh import BATCH_AXES, axis_sizes
-from jaxtrain.performance.plan import Plan
-from jaxtrain.performance.planner import Planner
+from jaxtrain.performance.plan import Plan, Planner
 
 # The largest batch is found to one part in so many.
 RESOLUTION = 64

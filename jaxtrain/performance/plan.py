@@ -1,16 +1,92 @@
 """Will a config fit on a target, what does a step take there, how fast can it be."""
 
-from dataclasses import dataclass
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
+import numpy as np
 
+from jaxtrain import config as config_lib
+from jaxtrain import tasks
 from jaxtrain.checkpoints.saver import num_copies
 from jaxtrain.config import Config
-from jaxtrain.performance.bounds import Bound
+from jaxtrain.data import loader, sources
+from jaxtrain.data.batch import train_spec
+from jaxtrain.data.placeholder import stand_in
+from jaxtrain.errors import UserError
+from jaxtrain.performance.bounds import Bound, bound
 from jaxtrain.performance.facts import Facts
-from jaxtrain.performance.targets import Gpu, Target
-from jaxtrain.run.timetable import Timetable
+from jaxtrain.performance.kept_facts import facts_of
+from jaxtrain.performance.targets import GPUS, Gpu, Target, target_of
+from jaxtrain.run.settle import settle
+from jaxtrain.run.timetable import Timetable, make_timetable
+
+# The part of a GPU's memory that JAX takes at its start, and works with, and what
+# changes it.
+FRACTION_VARIABLE, FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75
+# Fields of `Facts` that plan.json holds under their names.
+SHOWN_FACTS = (
+    *("device_kind", "num_devices", "mesh", "batch_size", "num_params"),
+    *("state_bytes", "input_bytes", "peak_bytes", "checkpoint_bytes"),
+    *("hbm_bytes", "num_kernels", "flops", "collectives", "wire_bytes"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planner:
+    """Plans configs for one target: what all of them share.
+
+    Attributes:
+      target: Target to compile for.
+      source: Source of the data, though others may stand for it.
+      image_bytes: Bytes of an image as the host hands it on.
+      shapes: Shapes of the data and outputs: all that a program depends on beside the
+        config.
+      num_examples: Number of examples of the training split.
+      has_validation: Whether there is a validation split.
+    """
+
+    target: Target
+    source: str
+    image_bytes: int
+    shapes: Any
+    num_examples: int
+    has_validation: bool
+
+    def plan(self, config: Config) -> "Plan":
+        """Plan one config.
+
+        Raises:
+          UserError: config, data and devices do not fit.
+        """
+        (facts,) = facts_of([config], self.target, self.shapes)
+        if isinstance(facts, str):
+            raise UserError(facts)
+        return Plan(planner=self, config=config, facts=facts)
+
+    def alternatives(
+        self, config: Config, changes: Sequence[tuple[str, Any]]
+    ) -> "list[Plan | str]":
+        """Plan a config with each of some changes alone, or say why there is no plan.
+
+        Args:
+          config: Config that is changed.
+          changes: Dotted paths of fields, and their new values.
+        """
+        changed = [_changed(config, *change) for change in changes]
+        configs = [c for c in changed if isinstance(c, Config)]
+        facts = iter(facts_of(configs, self.target, self.shapes))
+        found = [(c, next(facts) if isinstance(c, Config) else c) for c in changed]
+        return [
+            Plan(planner=self, config=c, facts=f)
+            if isinstance(c, Config) and isinstance(f, Facts)
+            else str(f)
+            for c, f in found
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,26 +94,41 @@ class Plan:
     """What a run of a config takes on a target.
 
     Attributes:
-      config: settled.
-      target: that it is compiled for.
-      source: of the data.
-      facts: of the compiled step.
-      timetable: of the run.
-      image_bytes: of an image as the host hands it on.
-      usable_bytes: those of a device that JAX works with.
-      gpu: what is known of the devices; None: nothing.
-      bound: on the time of a step; None: nothing is known of the devices.
+      planner: Planner of the target.
+      config: Config of the run, settled.
+      facts: Facts of the compiled step.
     """
 
+    planner: Planner
     config: Config
-    target: Target
-    source: str
     facts: Facts
-    timetable: Timetable
-    image_bytes: int
-    usable_bytes: int
-    gpu: Gpu | None
-    bound: Bound | None
+
+    @cached_property
+    def timetable(self) -> Timetable:
+        about = self.planner
+        return make_timetable(
+            self.config, about.num_examples, has_validation=about.has_validation
+        )
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """What is known of the devices; None: nothing."""
+        known = target_of(self.facts.device_kind)
+        return self.planner.target.gpu or (GPUS[known] if known else None)
+
+    @cached_property
+    def bound(self) -> Bound | None:
+        """The bound on the time of a step; None: nothing is known of the devices."""
+        a_node = self.facts.num_devices // self.planner.target.num_nodes
+        return self.gpu and bound(self.facts, self.gpu, a_node)
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes of a device that JAX works with."""
+        if self.facts.usable_bytes is not None:
+            return self.facts.usable_bytes
+        assert self.gpu is not None
+        return usable_bytes(self.gpu)
 
     @property
     def fits(self) -> bool:
@@ -75,30 +166,17 @@ class Plan:
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
         """Return what plan.json holds; `price` is that of a device and an hour."""
-        facts, roof = self.facts, self.bound
-        hours = self.hours
+        facts, roof, hours = self.facts, self.bound, self.hours
         return {
-            "target": str(self.target),
-            "source": self.source,
-            "device_kind": facts.device_kind,
-            "num_devices": facts.num_devices,
-            "num_nodes": self.target.num_nodes,
-            "mesh": facts.mesh,
+            "target": str(self.planner.target),
+            "source": self.planner.source,
+            "num_nodes": self.planner.target.num_nodes,
             "preset": self.config.parallel.preset,
             "precision": self.config.precision,
-            "batch_size": facts.batch_size,
-            "num_params": facts.num_params,
-            "fits": self.fits,
-            "state_bytes": facts.state_bytes,
-            "input_bytes": facts.input_bytes,
-            "peak_bytes": facts.peak_bytes,
-            "usable_bytes": self.usable_bytes,
-            "hbm_bytes": facts.hbm_bytes,
-            "num_kernels": facts.num_kernels,
-            "flops": facts.flops,
-            "collectives": facts.collectives,
-            "wire_bytes": facts.wire_bytes,
+            **{name: getattr(facts, name) for name in SHOWN_FACTS},
             "minimum_wire_bytes": facts.minimum_bytes,
+            "fits": self.fits,
+            "usable_bytes": self.usable_bytes,
             "bound_seconds": roof and dict(roof.alone),
             "step_seconds_bound": roof and roof.step_seconds,
             "images_per_second_bound": self.images_per_second,
@@ -106,7 +184,65 @@ class Plan:
             "steps": self.timetable.total_steps,
             "hours_bound": hours,
             "cost_bound": hours and price and hours * price * facts.num_devices,
-            "checkpoint_bytes": facts.checkpoint_bytes,
             "disk_bytes": self.disk_bytes,
             "versions": {"jax": jax.__version__},
         }
+
+
+def make_planner(config: Config, target: Target) -> tuple[Planner, Config]:
+    """Look at the data of a config; return what plans it, and the config settled.
+
+    Data that are not prepared are replaced by generated images of the same shape.
+
+    Raises:
+      UserError: the data are not there, or do not fit the config.
+    """
+    source, data = config.data.source, stand_in(config.data)
+    config = settle(replace(config, data=data)).config
+    splits = sources.load(config.data, config.seed)
+    if target.gpu is not None:
+        # As a run on such a GPU decides it.
+        memory = usable_bytes(target.gpu)
+        cached = loader.should_cache(config.data, splits, memory)
+        where = "device" if cached else "stream"
+        config = config_lib.replace(config, "data.cache", where)
+    shape = splits.input_shape
+    facts = splits.train.facts
+    task = tasks.build(config.task, shape, facts, config.train, config.task_options)
+    stored = train_spec(config.data, splits.train).stored()
+    lengths = [len(source) for source in splits.named().values()]
+    outputs = task.abstract_outputs((1,), np.float32)
+    planner = Planner(
+        target=target,
+        source=source,
+        image_bytes=math.prod(shape),
+        shapes=(stored, shape, outputs, lengths),
+        num_examples=len(splits.train),
+        has_validation=splits.validation is not None,
+    )
+    return planner, config
+
+
+def usable_bytes(gpu: Gpu) -> int:
+    """Return what JAX takes of a GPU's memory.
+
+    Raises:
+      UserError: the variable that tells it is no number above 0.
+    """
+    text = os.environ.get(FRACTION_VARIABLE) or str(FRACTION)
+    try:
+        part = float(text)
+    except ValueError:
+        part = math.nan
+    if not 0 < part < math.inf:
+        raise UserError(
+            f"${FRACTION_VARIABLE} = {text!r}: expected a number above 0 such as 0.9"
+        )
+    return int(part * gpu.memory)
+
+
+def _changed(config: Config, path: str, value: Any) -> Config | str:
+    try:
+        return config_lib.replace(config, path, value)
+    except UserError as error:
+        return str(error)

@@ -36,7 +36,7 @@ def show(plan: Plan, price: float | None = None) -> None:
         **_describe_bound(plan, price),
         **_describe_host(plan),
     }
-    table = Table(title=f"Plan for {plan.target}", show_header=False)
+    table = Table(title=f"Plan for {plan.planner.target}", show_header=False)
     for name, value in rows.items():
         table.add_row(name, value)
     Console().print(table)
@@ -76,15 +76,15 @@ def _figures(plan: Plan) -> list[str]:
 
 
 def _describe_run(plan: Plan) -> dict[str, str]:
-    config, facts = plan.config, plan.facts
+    config, facts, source = plan.config, plan.facts, plan.planner.source
     mesh = " x ".join(f"{axis} {n}" for axis, n in facts.mesh.items()) or "one device"
     return {
         "model": f"{config.model.name}, {facts.num_params:,} parameters, "
         f"{config.precision}",
         "devices": f"{facts.num_devices} x {facts.device_kind}: {mesh}",
-        "data": plan.source
-        if plan.source == config.data.source
-        else f"{plan.source} is not prepared: {config.data.source}, with its number of "
+        "data": source
+        if source == config.data.source
+        else f"{source} is not prepared: {config.data.source}, with its number of "
         "examples, stands for it",
         "batch": f"{facts.batch_size:,} a step, "
         f"{facts.batch_size / facts.num_devices:g} a device",
@@ -176,8 +176,8 @@ def _describe_host(plan: Plan) -> dict[str, str]:
     rate = _rate(plan)
     if rate is None or speed is None:
         return rows
-    nodes = plan.target.num_nodes
-    waiting = (PUT_AHEAD + 1) * plan.facts.batch_size * plan.image_bytes
+    nodes = plan.planner.target.num_nodes
+    waiting = (PUT_AHEAD + 1) * plan.facts.batch_size * plan.planner.image_bytes
     rows["host"] = (
         f"{speed / nodes / rate:,.1f} cores a node keep up with the bound, at "
         f"{rate:,} images/s a core; {_decimal(waiting / nodes)} for batches that wait"
@@ -189,7 +189,7 @@ def _rate(plan: Plan) -> int | None:
     """Return the images a second that a core makes ready; None: it does nothing."""
     if plan.facts.cached:
         return None
-    kind = plan.source.partition(":")[0]
+    kind = plan.planner.source.partition(":")[0]
     return DECODED if kind in IMAGE_FILES else PACKED
 
 

@@ -11,8 +11,7 @@ from jaxtrain.parallel.devices import nvidia_gpus
 from jaxtrain.performance import gpu_compiler, plan_table
 from jaxtrain.performance.fitting import changes, largest_batch, with_batch
 from jaxtrain.performance.measure import run_steps
-from jaxtrain.performance.plan import Plan
-from jaxtrain.performance.planner import Planner, make_planner
+from jaxtrain.performance.plan import Plan, Planner, make_planner
 from jaxtrain.performance.targets import HERE, Target, target_of
 from jaxtrain.records.workdir import make_folder, write_json
 
@@ -107,9 +106,9 @@ def _check_is_here(target: Target) -> None:
 
 def _check(plan: Plan) -> dict[str, float]:
     """Run a few steps here, and show what they took beside the plan."""
-    target = (
-        plan.target if plan.target.gpu is None else Target(name=HERE, num_devices=None)
-    )
+    target = plan.planner.target
+    if target.gpu is not None:
+        target = Target(name=HERE, num_devices=None)
     found = gpu_compiler.call(run_steps, plan.config, target)
     ratio = found["peak_bytes"] / found["planned_bytes"]
     tell(

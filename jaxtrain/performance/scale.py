@@ -11,7 +11,7 @@ from jaxtrain.errors import UserError, counted, nearest
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts
 from jaxtrain.performance.measure import run_steps
-from jaxtrain.performance.planner import make_planner
+from jaxtrain.performance.plan import make_planner
 from jaxtrain.performance.plot import plot
 from jaxtrain.performance.targets import CPU, GPUS, HERE, Target
 from jaxtrain.records.workdir import write_json
