@@ -19,7 +19,7 @@ from jaxtrain.data import images, loader, sources
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.files import StoredFile, open_file
 from jaxtrain.data.image_source import ImageSource, Unreadable
-from jaxtrain.data.packed.writer import pack
+from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh

@@ -18,8 +18,8 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import loader, sources
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.packed import shard, writer
-from jaxtrain.data.packed.convert import to_file
+from jaxtrain.data.packing import shard, writer
+from jaxtrain.data.packing.convert import to_file
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh

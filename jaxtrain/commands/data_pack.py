@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from jaxtrain.config import replace
 from jaxtrain.console import printable
 from jaxtrain.data.packed.store import verify as verify_packed
-from jaxtrain.data.packed.writer import pack as pack_data
+from jaxtrain.data.packing.writer import pack as pack_data
 from jaxtrain.errors import UserError
 
 if TYPE_CHECKING:

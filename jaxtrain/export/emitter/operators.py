@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,15 +14,13 @@ from jaxtrain.export.emitter.layout import (
     is_unit,
     straight,
 )
+from jaxtrain.export.emitter.lowering import Lowering
 from jaxtrain.export.emitter.products import Written, pads_of
 
-if TYPE_CHECKING:
-    from jaxtrain.export.emitter.lower import Lowering
-
-Rule = Callable[["Lowering", Node], Written]
+Rule = Callable[[Lowering, Node], Written]
 
 
-def on_elements(to: "Lowering", node: Node) -> Written:
+def on_elements(to: Lowering, node: Node) -> Written:
     """Write an operator on elements in the order of its inputs."""
     rank = len(node.shape)
     order = common_order(to, node.inputs, rank)
@@ -31,7 +28,7 @@ def on_elements(to: "Lowering", node: Node) -> Written:
     return to.add(node.op, names, **node.attributes), order
 
 
-def common_order(to: "Lowering", inputs: tuple[Node, ...], rank: int) -> Order:
+def common_order(to: Lowering, inputs: tuple[Node, ...], rank: int) -> Order:
     """Return the order of the first large input, or one that is not straight."""
     found = [
         to.order_of(x) for x in inputs if not x.is_constant and len(x.shape) == rank
@@ -39,31 +36,31 @@ def common_order(to: "Lowering", inputs: tuple[Node, ...], rank: int) -> Order:
     return next((order for order in found if order != straight(rank)), straight(rank))
 
 
-def _operand(to: "Lowering", x: Node, order: Order) -> str:
+def _operand(to: Lowering, x: Node, order: Order) -> str:
     return to.get(x, order if len(x.shape) == len(order) else None)
 
 
-def _cast(to: "Lowering", node: Node) -> Written:
+def _cast(to: Lowering, node: Node) -> Written:
     (x,) = node.inputs
     order = common_order(to, (x,), len(node.shape))
     to_type = to.writer.type_of(node.dtype)
     return to.add("Cast", [_operand(to, x, order)], to=to_type), order
 
 
-def _clip(to: "Lowering", node: Node) -> Written:
+def _clip(to: Lowering, node: Node) -> Written:
     (x,) = node.inputs
     order = common_order(to, (x,), len(node.shape))
     ends = [to.numbers(node.attributes[name], node.dtype) for name in ("low", "high")]
     return to.add("Clip", [_operand(to, x, order), *ends]), order
 
 
-def _hard_sigmoid(to: "Lowering", node: Node) -> Written:
+def _hard_sigmoid(to: Lowering, node: Node) -> Written:
     (x,) = node.inputs
     order = common_order(to, (x,), len(node.shape))
     return to.add("HardSigmoid", [to.get(x, order)], alpha=1 / 6, beta=0.5), order
 
 
-def _gelu(to: "Lowering", node: Node) -> Written:
+def _gelu(to: Lowering, node: Node) -> Written:
     """Write Gelu in the operators, and the order, that runtimes join."""
     (x,) = node.inputs
     order = common_order(to, (x,), len(node.shape))
@@ -74,7 +71,7 @@ def _gelu(to: "Lowering", node: Node) -> Written:
     return to.add("Mul", [product, to.numbers(0.5, dtype)]), order
 
 
-def _reduce(to: "Lowering", node: Node) -> Written:
+def _reduce(to: Lowering, node: Node) -> Written:
     (x,), a = node.inputs, node.attributes
     order, rank = to.order_of(x), len(x.shape)
     axes = sorted(order.index(d) for d in a["axes"])
@@ -92,7 +89,7 @@ def _reduce(to: "Lowering", node: Node) -> Written:
     return name, tuple(sorted(rest).index(d) for d in rest)
 
 
-def _reshape(to: "Lowering", node: Node) -> Written:
+def _reshape(to: Lowering, node: Node) -> Written:
     (x,) = node.inputs
     order, rank = to.order_of(x), len(node.shape)
     if filled(x.shape, order) != filled(x.shape, straight(len(order))):
@@ -107,14 +104,14 @@ def _reshape(to: "Lowering", node: Node) -> Written:
     return to.add("Reshape", [to.get(x, order), shape]), target
 
 
-def _transpose(to: "Lowering", node: Node) -> Written:
+def _transpose(to: Lowering, node: Node) -> Written:
     """Write nothing: only the order of the dims is another."""
     (x,) = node.inputs
     order, moved = to.order_of(x), node.attributes["order"]
     return to.get(x, order), tuple(moved.index(d) for d in order)
 
 
-def _expand(to: "Lowering", node: Node) -> Written:
+def _expand(to: Lowering, node: Node) -> Written:
     (x,) = node.inputs
     order = straight(len(node.shape)) if x.is_constant else to.order_of(x)
     # 1 is as many as there are.
@@ -128,13 +125,13 @@ def _expand(to: "Lowering", node: Node) -> Written:
     return to.add("Expand", [to.get(x, order), shape]), order
 
 
-def _concat(to: "Lowering", node: Node) -> Written:
+def _concat(to: Lowering, node: Node) -> Written:
     order = common_order(to, node.inputs, len(node.shape))
     names = [to.get(x, order) for x in node.inputs]
     return to.add("Concat", names, axis=order.index(node.attributes["axis"])), order
 
 
-def _slice(to: "Lowering", node: Node) -> Written:
+def _slice(to: Lowering, node: Node) -> Written:
     (x,), cut = node.inputs, node.attributes["cut"]
     order = to.order_of(x)
     if any(not is_unit(stop) and not isinstance(stop, int) for _, _, stop, _ in cut):
@@ -144,7 +141,7 @@ def _slice(to: "Lowering", node: Node) -> Written:
     return to.add("Slice", [to.get(x, order), starts, stops, axes, strides]), order
 
 
-def _pad(to: "Lowering", node: Node) -> Written:
+def _pad(to: Lowering, node: Node) -> Written:
     (x,), a = node.inputs, node.attributes
     order = to.order_of(x)
     pads = to.integers(*pads_of([a["sides"][d] for d in order]))
@@ -152,21 +149,21 @@ def _pad(to: "Lowering", node: Node) -> Written:
     return to.add("Pad", [to.get(x, order), pads, value]), order
 
 
-def _layer_norm(to: "Lowering", node: Node) -> Written:
+def _layer_norm(to: Lowering, node: Node) -> Written:
     names = [to.get(x) for x in node.inputs]
     epsilon = node.attributes["epsilon"]
     name = to.add("LayerNormalization", names, axis=-1, epsilon=epsilon)
     return name, straight(len(node.shape))
 
 
-def _arg(to: "Lowering", node: Node) -> Written:
+def _arg(to: Lowering, node: Node) -> Written:
     (x,), (axis,) = node.inputs, node.attributes["axes"]
     return to.add(node.op, [to.get(x)], axis=axis, keepdims=0), straight(
         len(node.shape)
     )
 
 
-def _extreme(to: "Lowering", node: Node) -> Written:
+def _extreme(to: Lowering, node: Node) -> Written:
     """Write Max and Min of numbers with which ONNX has types: not of booleans."""
     if node.dtype == np.bool_:
         raise unknown("the maximum of booleans")

@@ -2,13 +2,11 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxtrain.export.emitter.graph import Node, constant
 from jaxtrain.export.emitter.layout import Order, channels_first, straight
-
-if TYPE_CHECKING:
-    from jaxtrain.export.emitter.lower import Lowering
+from jaxtrain.export.emitter.lowering import Lowering
 
 # The name of what is written, and the order of its dims.
 Written = tuple[str, Order]
@@ -19,7 +17,7 @@ def pads_of(padding: Any) -> list[int]:
     return [low for low, _ in padding] + [high for _, high in padding]
 
 
-def _conv(to: "Lowering", node: Node) -> Written:
+def _conv(to: Lowering, node: Node) -> Written:
     x, kernel, *bias = node.inputs
     rank, a = len(x.shape), node.attributes
     order = channels_first(rank)
@@ -36,7 +34,7 @@ def _conv(to: "Lowering", node: Node) -> Written:
     ), order
 
 
-def _matmul(to: "Lowering", node: Node) -> Written:
+def _matmul(to: Lowering, node: Node) -> Written:
     x, y, *bias = node.inputs
     rank = len(node.shape)
     if y.is_constant and len(y.shape) == 2:
@@ -50,7 +48,7 @@ def _matmul(to: "Lowering", node: Node) -> Written:
     return name, straight(rank)
 
 
-def _pointwise(to: "Lowering", node: Node) -> Written:
+def _pointwise(to: Lowering, node: Node) -> Written:
     """Write a product over channels that lie first: a convolution of one pixel."""
     x, weights, *bias = node.inputs
     ones = len(x.shape) - 2
@@ -62,7 +60,7 @@ def _pointwise(to: "Lowering", node: Node) -> Written:
     return to.add("Conv", names, kernel_shape=[1] * ones), order
 
 
-def _gemm(to: "Lowering", node: Node) -> Written:
+def _gemm(to: Lowering, node: Node) -> Written:
     x, weights, *bias = node.inputs
     name = None
     images = x.inputs[0] if x.op == "Reshape" else x
@@ -82,7 +80,7 @@ def _gemm(to: "Lowering", node: Node) -> Written:
     return to.add(op, names), straight(2)
 
 
-def _scale_and_shift(to: "Lowering", node: Node) -> Written:
+def _scale_and_shift(to: Lowering, node: Node) -> Written:
     """Write a norm whose mean is 0 and deviation 1: runtimes have one op for both."""
     x, scale, shift = node.inputs
     rank = len(node.shape)
@@ -95,7 +93,7 @@ def _scale_and_shift(to: "Lowering", node: Node) -> Written:
     return name, channels_first(rank)
 
 
-def _pool(to: "Lowering", node: Node) -> Written:
+def _pool(to: Lowering, node: Node) -> Written:
     (x,), a = node.inputs, node.attributes
     order = channels_first(len(x.shape))
     more: dict[str, Any] = {}
@@ -114,7 +112,7 @@ def _pool(to: "Lowering", node: Node) -> Written:
     return name, order
 
 
-RULES: dict[str, Callable[["Lowering", Node], Written]] = {
+RULES: dict[str, Callable[[Lowering, Node], Written]] = {
     "AveragePool": _pool,
     "BatchNormalization": _scale_and_shift,
     "Conv": _conv,

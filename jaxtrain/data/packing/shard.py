@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.packed.convert import Form
 from jaxtrain.data.packed.index import (
     IMAGE,
     KINDS,
@@ -25,6 +24,7 @@ from jaxtrain.data.packed.index import (
     digest,
     write_atomically,
 )
+from jaxtrain.data.packing.convert import Form
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
 

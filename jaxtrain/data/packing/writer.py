@@ -21,7 +21,6 @@ from jaxtrain.console import tell
 from jaxtrain.data import sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
-from jaxtrain.data.packed.convert import Form, make_form
 from jaxtrain.data.packed.index import (
     INDEX,
     Index,
@@ -29,7 +28,8 @@ from jaxtrain.data.packed.index import (
     tuples,
     write_atomically,
 )
-from jaxtrain.data.packed.shard import Note, ShardWriter, note_path, read_note
+from jaxtrain.data.packing.convert import Form, make_form
+from jaxtrain.data.packing.shard import Note, ShardWriter, note_path, read_note
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.errors import UserError
 
