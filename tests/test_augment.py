@@ -142,8 +142,8 @@ def test_a_target_goes_where_the_pixels_of_its_image_go():
     batch = {"image": images, "target": {"mask": images, "label": np.arange(64)}}
     keys = make_keys(jax.random.key(0), jnp.int32(0), jnp.arange(64))
 
-    def follow(target, move):
-        return {**target, "mask": move(target["mask"])}
+    def follow(target, geometry):
+        return {**target, "mask": geometry.pixels(target["mask"])}
 
     fill = jnp.asarray(FILL)
     found = jax.jit(lambda: augment(batch, keys, EVERYTHING, fill, follow))()
@@ -186,7 +186,7 @@ def test_alternating_flip_shows_both_sides_in_two_epochs():
     def mirror(epoch, indices=each, image=images):
         batch = {"image": image, "target": image[..., 0], "index": indices}
         batch["epoch"] = jnp.full(len(image), epoch)
-        follow = lambda target, move: move(target[..., None])[..., 0]  # noqa: E731
+        follow = lambda target, geometry: geometry.pixels(target)  # noqa: E731
         return alternating_flip(batch, root, follow)
 
     first, second, third = (mirror(epoch) for epoch in range(3))

@@ -184,8 +184,8 @@ def run(config: AugmentConfig, images, step=0) -> Any:
     keys = keys_of(len(images), step)
     batch = {"image": images, "target": {"mask": images[..., :1]}}
 
-    def follow(target, move):
-        return {"mask": move(target["mask"])}
+    def follow(target, geometry):
+        return {"mask": geometry.pixels(target["mask"])}
 
     return augment(batch, keys, config, FILL, follow)
 

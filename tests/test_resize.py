@@ -240,8 +240,8 @@ def test_a_target_is_cut_like_its_image_and_not_smoothed():
     batch = {"image": image, "target": {"mask": image[..., :1] // 64, "label": image}}
     each = make_keys(keys.root_key(0), jnp.int32(0), jnp.arange(4))
 
-    def follow(target, move):
-        return {**target, "mask": move(target["mask"])}
+    def follow(target, geometry):
+        return {**target, "mask": geometry.pixels(target["mask"])}
 
     fit = Fit(window=Window((1.0, 1.0), (1.2, 1.2)))
     found = random_windows(batch, each, 10, fit, follow)

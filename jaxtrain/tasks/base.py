@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.auxiliary import WithAuxiliary
@@ -80,14 +81,15 @@ class Task:
         """
         return batch["target"]
 
-    def follow(self, target: Any, move: Callable[[jax.Array], jax.Array]) -> Any:
-        """Return the stored target of an image that is cropped or mirrored.
+    def follow(self, target: Any, geometry: Geometry) -> Any:
+        """Return the stored target of an image that is cropped, mirrored or turned.
 
         Args:
-          target: of one example.
-          move: does to an array (H, W, C) what is done to the image.
+          target: Target of one example.
+          geometry: Where the image is taken: `geometry.pixels` moves an array of its
+            height and width, `geometry.points` coordinates.
         """
-        del move
+        del geometry
         return target
 
     def mix(self, target: Any, partner: Any, weight: jax.Array) -> Any:

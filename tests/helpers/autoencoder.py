@@ -1,13 +1,14 @@
 """A second task, of a user's own: the model learns to put out what it is shown."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.dtypes import widen
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Metric
@@ -40,8 +41,8 @@ class AutoEncoder(Task):
 class Followed(AutoEncoder):
     """Its stored targets have pixels, which would follow those of the images."""
 
-    def follow(self, target: Any, move: Callable[[jax.Array], jax.Array]) -> Any:
-        return move(target)
+    def follow(self, target: Any, geometry: Geometry) -> Any:
+        return geometry.pixels(target)
 
 
 def _squares(outputs: jax.Array, target: Any) -> jax.Array:

@@ -1,7 +1,7 @@
 """Augmentation on the device, inside the step: each example by a key of its own.
 
-One that moves pixels to other places says how (a row with `move`, a function of the
-user's own with the attribute `moves`): targets that have pixels then follow.
+One that moves pixels to other places says where (a row with `geometry`, a function of
+the user's own with the attribute `moves`): targets then follow.
 
 To add one: write its function, add its field to `AugmentConfig` and its row to
 `AUGMENTATIONS`. Random windows (`windows`) and the flip that alternates (`alternate`)
@@ -20,6 +20,7 @@ from jaxtrain import own
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import jitter, policies, simple
 from jaxtrain.data.augment.apply import Follow, change, make_keys, stay
+from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.normalize import normalize
 from jaxtrain.errors import UserError
 from jaxtrain.registry import call_own
@@ -33,10 +34,10 @@ __all__ = [
     "normalize",
 ]
 
-# (key, image (H, W, C), config) -> image (H, W, C).
-Move = Callable[[jax.Array, jax.Array, AugmentConfig], jax.Array]
+# (key, (H, W) of the image, config) -> where the image is taken.
+RowGeometry = Callable[..., Geometry]
 # (key, image (H, W, C), config, mean colour (C,)) -> image (H, W, C).
-Paint = Callable[[jax.Array, jax.Array, AugmentConfig, jax.Array], jax.Array]
+Paint = Callable[..., jax.Array]
 
 
 class AugmentationRow(NamedTuple):
@@ -44,12 +45,12 @@ class AugmentationRow(NamedTuple):
 
     Attributes:
       number: part of the keys of its draws: a number, once used, stays.
-      move: what it does to the places of pixels, also those of a target; None: nothing.
-      paint: what it does to an image; None: just that.
+      geometry: Where it takes an image, and its target; None if pixels stay.
+      paint: What it does to an image; None if its geometry is all that it does.
     """
 
     number: int
-    move: Move | None = None
+    geometry: RowGeometry | None = None
     paint: Paint | None = None
 
 
@@ -60,11 +61,9 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
     "vertical_flip": AugmentationRow(4, simple.vertical_flip),
     "rotation": AugmentationRow(5, simple.rotation),
     "colour_jitter": AugmentationRow(6, paint=jitter.colour_jitter),
-    "randaugment": AugmentationRow(
-        7, policies.move_rand_augment, policies.rand_augment
-    ),
+    "randaugment": AugmentationRow(7, policies.rand_geometry, policies.rand_augment),
     "trivialaugment": AugmentationRow(
-        8, policies.move_trivial_augment, policies.trivial_augment
+        8, policies.trivial_geometry, policies.trivial_augment
     ),
     "augmix": AugmentationRow(9, paint=policies.aug_mix),
     "cutout_size": AugmentationRow(2, paint=simple.cutout),
@@ -96,7 +95,7 @@ def augment(
       keys: one an example, (B,).
       config: which augmentations, and how strong.
       fill: the mean colour in 0..255, (C,).
-      follow: how a target goes along where pixels move.
+      follow: How a target goes along where the image moves.
 
     Returns:
       The batch with other images and targets of the same shapes.
@@ -104,41 +103,39 @@ def augment(
     colour = jnp.round(fill).astype(batch["image"].dtype)
     for field, row in AUGMENTATIONS.items():
         if getattr(config, field):
-            move = row.move and functools.partial(_moved, row.move, config)
-            paint = row.paint and functools.partial(_painted, row.paint, config, colour)
-            function = paint or move
-            assert function is not None
-            batch = change(batch, keys, row.number, function, move, follow)
+            moves = row.geometry and functools.partial(row.geometry, config=config)
+            paint = row.paint and functools.partial(
+                row.paint, config=config, fill=colour
+            )
+            batch = change(batch, keys, row.number, moves, paint, follow)
     for number, name in enumerate(config.own, start=FIRST_OWN):
         function = own.load("data.augment.own", name)
-        called = functools.partial(_call_own, name, function, colour)
-        move = called if getattr(function, "moves", False) else None
-        changed = change(batch, keys, number, called, move, follow)
+        paint = functools.partial(_call_own, name, function, colour)
+        moves = getattr(function, "moves", None)
+        moves = moves and functools.partial(_own_geometry, name, moves)
+        changed = change(batch, keys, number, moves, paint, follow)
         _check_own(name, batch["image"], changed["image"])
         batch = changed
     return batch
-
-
-def _moved(
-    move: Move, config: AugmentConfig, key: jax.Array, pixels: jax.Array
-) -> jax.Array:
-    return move(key, pixels, config)
-
-
-def _painted(
-    paint: Paint,
-    config: AugmentConfig,
-    colour: jax.Array,
-    key: jax.Array,
-    image: jax.Array,
-) -> jax.Array:
-    return paint(key, image, config, colour)
 
 
 def _call_own(
     name: str, function: Any, colour: jax.Array, key: jax.Array, image: jax.Array
 ) -> jax.Array:
     return call_own("data.augment.own", name, function, key, image, colour)
+
+
+def _own_geometry(
+    name: str, moves: Any, key: jax.Array, shape: tuple[int, int]
+) -> Geometry:
+    found = call_own("data.augment.own", name, moves, key, shape)
+    if not isinstance(found, Geometry):
+        raise UserError(
+            f"data.augment.own = {name!r}: its attribute moves returned {found!r}; it "
+            "is a function (key, (height, width)) that returns a Geometry "
+            "(docs/extending.md)"
+        )
+    return found
 
 
 def check_augmentations(

@@ -81,6 +81,19 @@ def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
     return jnp.where(inside[..., None], mean, 0).astype(image.dtype)
 
 
+def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
+    """Return where points (..., 2) of an image are in the result.
+
+    Args:
+      points: (x, y) in pixels from the upper left corner, float32.
+      coefficients: map in fixed point, of which this takes the inverse.
+    """
+    a, b, c, d, e, f = coefficients.astype(jnp.float32) / ONE
+    x = points[..., 0] - (c - (a + b) / 2)
+    y = points[..., 1] - (f - (d + e) / 2)
+    return jnp.stack([e * x - b * y, a * y - d * x], -1) / (a * e - b * d)
+
+
 def _places(image: jax.Array, coefficients: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return x and y of what each pixel shows, (H, W) each, in 1/65536 pixels."""
     a, b, c, d, e, f = coefficients

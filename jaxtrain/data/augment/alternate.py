@@ -3,11 +3,11 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.data.augment.apply import Follow, fold_each
+from jaxtrain.data.augment.geometry import Flip
 
 
 def alternating_flip(
@@ -34,11 +34,9 @@ def alternating_flip(
     ) -> tuple[jax.Array, Any]:
         first = jax.random.bernoulli(key, np.float32(0.5))
         mirrored = first ^ (turn % 2 == 1)
-
-        def move(pixels: jax.Array) -> jax.Array:
-            return jnp.where(mirrored, pixels[:, ::-1], pixels)
-
-        return move(image), follow(target, move)
+        height, width, _ = image.shape
+        flip = Flip(mirrored, (height, width), dim=1)
+        return flip.pixels(image), follow(target, flip)
 
     images, targets = jax.vmap(one)(each, turn, batch["image"], batch["target"])
     return {**batch, "image": images, "target": targets}

@@ -1,20 +1,23 @@
 """What changes each example of a batch by a key of its own, and its target with it."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
-# (target of an example, what moves the pixels of its image) -> target.
-Follow = Callable[[Any, Callable[[jax.Array], jax.Array]], Any]
+from jaxtrain.data.augment.geometry import Geometry
+
+# (target of an example, where its image is taken) -> target.
+Follow = Callable[[Any, Geometry], Any]
+# (key, (H, W) of the image) -> where it is taken.
+MakeGeometry = Callable[[jax.Array, tuple[int, int]], Geometry]
 # (key, image (H, W, C)) -> image (H, W, C).
 Change = Callable[[jax.Array, jax.Array], jax.Array]
 
 
-def stay(target: Any, move: Callable[[jax.Array], jax.Array]) -> Any:
-    """Leave a target as it is, wherever the pixels of its image go."""
-    del move
+def stay(target: Any, geometry: Geometry) -> Any:
+    """Leave a target as it is, wherever its image goes."""
+    del geometry
     return target
 
 
@@ -45,26 +48,31 @@ def change(
     batch: dict[str, Any],
     keys: jax.Array,
     number: int,
-    function: Change,
-    move: Change | None,
+    make_geometry: MakeGeometry | None,
+    paint: Change | None,
     follow: Follow,
 ) -> dict[str, Any]:
-    """Call `function(key, image)` for each image, by its own key.
+    """Augment each image by its own key; its target follows.
 
     Args:
       batch: Batch of images and targets.
       keys: One key an example, (B,).
       number: Number of the augmentation, which is part of its keys.
-      function: Augmentation of one image.
-      move: Where it takes pixels from, with the same key; None if they stay.
-      follow: How targets follow the pixels.
+      make_geometry: Function that says where it takes an image; None if pixels stay.
+      paint: Augmentation of one image; None if its geometry is all that it does.
+      follow: How targets follow the image.
     """
 
     def one(key: jax.Array, image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
         key = jax.random.fold_in(key, number)
-        if move is not None:
-            target = follow(target, functools.partial(move, key))
-        return function(key, image), target
+        if make_geometry is not None:
+            height, width, _ = image.shape
+            geometry = make_geometry(key, (height, width))
+            target = follow(target, geometry)
+            if paint is None:
+                return geometry.pixels(image), target
+        assert paint is not None
+        return paint(key, image), target
 
     images, targets = jax.vmap(one)(keys, batch["image"], batch["target"])
     return {**batch, "image": images, "target": targets}

@@ -110,11 +110,6 @@ def draw(key: jax.Array, tables: Tables, level: int | None = None) -> Drawn:
     return Drawn(operation, drawn if level is None else jnp.int32(level), negative)
 
 
-def move(pixels: jax.Array, drawn: Drawn, tables: Tables) -> jax.Array:
-    """Do to pixels (H, W, C) what the operation does to their places."""
-    return affine.nearest(pixels, drawn.of(tables.maps))
-
-
 def apply(
     image: jax.Array, drawn: Drawn, tables: Tables, *, smooth: bool = False
 ) -> jax.Array:

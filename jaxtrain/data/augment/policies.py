@@ -7,6 +7,7 @@ from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import operations
 from jaxtrain.data.augment.apply import fold_each
 from jaxtrain.data.augment.beta import BetaDraw
+from jaxtrain.data.augment.geometry import Affine, AffineSequence, Geometry
 from jaxtrain.data.augment.operations import Tables
 
 # Of a chain of AugMix whose depth is drawn (arXiv:1912.02781, figure 4).
@@ -18,7 +19,7 @@ def rand_augment(
 ) -> jax.Array:
     """Apply operations one after the other, all of one magnitude (arXiv:1909.13719)."""
     del fill
-    tables = _rand_tables(image.shape)
+    tables = _rand_tables(*image.shape[:2])
 
     def apply(image: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
         drawn = operations.draw(key, tables, config.randaugment_magnitude)
@@ -28,21 +29,20 @@ def rand_augment(
     return jax.lax.scan(apply, image, _in_a_row(key, config.randaugment))[0]
 
 
-def move_rand_augment(
-    key: jax.Array, pixels: jax.Array, config: AugmentConfig
-) -> jax.Array:
-    """Do to pixels what `rand_augment` of the same key does to their places."""
-    tables = _rand_tables(pixels.shape)
+def rand_geometry(
+    key: jax.Array, shape: tuple[int, int], config: AugmentConfig
+) -> Geometry:
+    """Return where `rand_augment` of the same key takes an image (H, W)."""
+    tables = _rand_tables(*shape)
 
-    def move(pixels: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
+    def one(key: jax.Array) -> jax.Array:
         drawn = operations.draw(key, tables, config.randaugment_magnitude)
-        return operations.move(pixels, drawn, tables), None
+        return drawn.of(tables.maps)
 
-    return jax.lax.scan(move, pixels, _in_a_row(key, config.randaugment))[0]
+    return AffineSequence(jax.vmap(one)(_in_a_row(key, config.randaugment)))
 
 
-def _rand_tables(shape: tuple[int, ...]) -> Tables:
-    height, width, _ = shape
+def _rand_tables(height: int, width: int) -> Tables:
     strengths = operations.rand_levels(height, width)
     return operations.make_tables(strengths, height, width)
 
@@ -57,21 +57,21 @@ def trivial_augment(
 ) -> jax.Array:
     """Apply one operation of any magnitude of the wide space (arXiv:2103.10158)."""
     del config, fill
-    tables = _trivial_tables(image.shape)
+    tables = _trivial_tables(*image.shape[:2])
     return operations.apply(image, operations.draw(key, tables), tables)
 
 
-def move_trivial_augment(
-    key: jax.Array, pixels: jax.Array, config: AugmentConfig
-) -> jax.Array:
-    """Do to pixels what `trivial_augment` of the same key does to their places."""
+def trivial_geometry(
+    key: jax.Array, shape: tuple[int, int], config: AugmentConfig
+) -> Geometry:
+    """Return where `trivial_augment` of the same key takes an image (H, W)."""
     del config
-    tables = _trivial_tables(pixels.shape)
-    return operations.move(pixels, operations.draw(key, tables), tables)
+    tables = _trivial_tables(*shape)
+    return Affine(operations.draw(key, tables).of(tables.maps))
 
 
-def _trivial_tables(shape: tuple[int, ...]) -> Tables:
-    return operations.make_tables(operations.wide_levels(), *shape[:2])
+def _trivial_tables(height: int, width: int) -> Tables:
+    return operations.make_tables(operations.wide_levels(), height, width)
 
 
 def aug_mix(

@@ -56,6 +56,19 @@ def resize(
     return _product("oh,hwc->owc", down, narrow)
 
 
+def resize_linear(
+    pixels: jax.Array, box: Box, size: int, *, within: bool = False
+) -> jax.Array:
+    """Resample a box of a float32 array (H, W, C) as `resize` does, unrounded."""
+    left, top, right, bottom = box
+    height, width, _ = pixels.shape
+    across = weights(left, right, width, size, "bilinear", within=within)
+    down = weights(top, bottom, height, size, "bilinear", within=within)
+    exact = jax.lax.Precision.HIGHEST
+    narrow = jnp.einsum("ow,hwc->hoc", across, pixels, precision=exact)
+    return jnp.einsum("oh,hwc->owc", down, narrow, precision=exact)
+
+
 def weights(
     start: jax.Array,
     stop: jax.Array,

@@ -6,27 +6,26 @@ import numpy as np
 
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import affine
+from jaxtrain.data.augment.geometry import Affine, Flip, Geometry, PaddedCrop
 
+# Height and width of an image.
+Shape = tuple[int, int]
 ERASING_TRIES = 10
 
 
-def random_crop(key: jax.Array, image: jax.Array, config: AugmentConfig) -> jax.Array:
+def random_crop(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
     """Pad with black, then crop back at a random place (He et al. 2016, CIFAR-10)."""
+    del shape
     padding = config.crop_padding
-    # A padded copy and a slice of it: on CPU 0.1 ms for 128 images of 32x32x3, where
-    # two index gathers take 0.3 ms and selecting among static shifts 3.4 ms.
-    padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1, jnp.int32)
-    return jax.lax.dynamic_slice(padded, (top, left, jnp.int32(0)), image.shape)
+    return PaddedCrop(padding, top, left)
 
 
-def horizontal_flip(
-    key: jax.Array, image: jax.Array, config: AugmentConfig
-) -> jax.Array:
+def horizontal_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
     """Mirror left and right with probability one half."""
     del config
     # The dtype is that of the draw, which JAX_ENABLE_X64 is not to change.
-    return jnp.where(jax.random.bernoulli(key, np.float32(0.5)), image[:, ::-1], image)
+    return Flip(jax.random.bernoulli(key, np.float32(0.5)), shape, dim=1)
 
 
 def cutout(
@@ -47,16 +46,15 @@ def cutout(
     return jnp.where(inside & (column < left + size), fill[None, None], image)
 
 
-def vertical_flip(key: jax.Array, image: jax.Array, config: AugmentConfig) -> jax.Array:
+def vertical_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
     """Mirror top and bottom with probability one half."""
     del config
-    return jnp.where(jax.random.bernoulli(key, np.float32(0.5)), image[::-1], image)
+    return Flip(jax.random.bernoulli(key, np.float32(0.5)), shape, dim=0)
 
 
-def rotation(key: jax.Array, image: jax.Array, config: AugmentConfig) -> jax.Array:
+def rotation(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
     """Turn by any angle up to the one given, either way; corners become black."""
-    turn = affine.random_rotation(key, config.rotation, *image.shape[:2])
-    return affine.nearest(image, turn)
+    return Affine(affine.random_rotation(key, config.rotation, *shape))
 
 
 def erasing(

@@ -1,8 +1,4 @@
-"""The model's images of stored ones of another size: random windows, or the centre.
-
-Where a target has pixels of its own, its window is the same, and each of its pixels one
-of the stored: they may be numbers of classes, which have no mean.
-"""
+"""The model's images of stored ones of another size: random windows, or the centre."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.data.augment.apply import Follow
-from jaxtrain.data.augment.resize import Box, resize, resize_nearest
+from jaxtrain.data.augment.geometry import ResizedBox
+from jaxtrain.data.augment.resize import Box, resize
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.images import CROP_TRIES, Fit, Window, largest_window
 
@@ -31,7 +28,7 @@ def random_windows(
     def one(key: jax.Array, image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
         box = random_window(jax.random.fold_in(key, NUMBER), height, width, window)
         small = resize(image, box, size, fit.interpolation, within=True)
-        return small, follow(target, _nearest_of(box, size))
+        return small, follow(target, ResizedBox(box, size, within=True))
 
     return _each(one, batch, keys)
 
@@ -56,28 +53,30 @@ def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
 def centres(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
     """Resize the centred square of each image to (size, size), as on the host."""
     height, width = batch["image"].shape[1:3]
-    if height == width == size:
-        return batch
-    left, top, right, bottom = map(np.float32, fit.centre_box(height, width, size))
-    box: Any = left, top, right, bottom
-
-    def one(image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
-        small = resize(image, box, size, fit.interpolation)
-        return small, follow(target, _nearest_of(box, size))
-
-    return _each(one, batch)
+    return _same(batch, fit.centre_box(height, width, size), size, fit, follow)
 
 
 def whole(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
     """Resize each image as a whole to (size, size)."""
     height, width = batch["image"].shape[1:3]
-    if height == width == size:
+    return _same(batch, (0, 0, width, height), size, fit, follow)
+
+
+def _same(
+    batch: dict[str, Any],
+    sides: tuple[float, ...],
+    size: int,
+    fit: Fit,
+    follow: Follow,
+) -> dict[str, Any]:
+    """Resize the same box of all images to (size, size), unless they have that size."""
+    if batch["image"].shape[1:3] == (size, size):
         return batch
-    box: Any = tuple(map(np.float32, (0, 0, width, height)))
+    box: Any = tuple(map(np.float32, sides))
 
     def one(image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
         small = resize(image, box, size, fit.interpolation)
-        return small, follow(target, _nearest_of(box, size))
+        return small, follow(target, ResizedBox(box, size))
 
     return _each(one, batch)
 
@@ -104,10 +103,6 @@ def _place(draw: jax.Array, room: jax.Array, random: jax.Array) -> jax.Array:
     # A draw just below 1 may round up to the place after the last.
     drawn = jnp.minimum(jnp.floor(draw * (room + 1)), room)
     return jnp.where(random, drawn, jnp.floor(room / 2))
-
-
-def _nearest_of(box: Box, size: int) -> Callable[[jax.Array], jax.Array]:
-    return lambda pixels: resize_nearest(pixels, box, size)
 
 
 def _each(

@@ -1,0 +1,201 @@
+"""Where an augmentation takes an image: pixels and points that belong to it go along.
+
+Points are (x, y) in pixels from the upper left corner of the image, x to the right and
+y down: the centre of the first pixel is (0.5, 0.5), the lower right corner (W, H).
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.data.augment import affine
+from jaxtrain.data.augment.resize import Box, resize_linear, resize_nearest
+from jaxtrain.errors import UserError
+
+Interpolation = Literal["nearest", "linear"]
+
+
+class Geometry:
+    """Where an augmentation takes one image, for the targets of that image.
+
+    A subclass moves arrays (H, W, C), and points.
+    """
+
+    def pixels(
+        self, array: jax.Array, interpolation: Interpolation = "nearest"
+    ) -> jax.Array:
+        """Return an array moved as the image is; what comes from outside is 0.
+
+        Args:
+          array: Array of the height and width of the image, (H, W) or (H, W, ...).
+          interpolation: `nearest` takes one stored value each, as numbers of classes
+            need; `linear` takes means, of heights or heat, in float32. Integers are
+            then rounded.
+
+        Raises:
+          UserError: there is no such interpolation.
+        """
+        if interpolation not in get_args(Interpolation):
+            raise UserError(
+                f"interpolation = {interpolation!r}: expected nearest or linear"
+            )
+        flat = array.reshape(*array.shape[:2], -1)
+        if interpolation == "nearest":
+            moved = self.nearest(flat)
+        else:
+            moved = self.linear(flat.astype(jnp.float32))
+            if not jnp.issubdtype(array.dtype, jnp.floating):
+                moved = jnp.round(moved)
+            moved = moved.astype(array.dtype)
+        return moved.reshape(*moved.shape[:2], *array.shape[2:])
+
+    def points(self, points: jax.Array) -> jax.Array:
+        """Return where points (..., 2) of the image are in the moved image.
+
+        Args:
+          points: (x, y) in pixels of the image; the centre of the first pixel is
+            (0.5, 0.5).
+
+        Returns:
+          (x, y) in pixels of the moved image, float32: outside of it, below 0 or beyond
+          its width and height, where a point is no longer in the image.
+        """
+        raise NotImplementedError
+
+    def nearest(self, pixels: jax.Array) -> jax.Array:
+        """Move an array (H, W, C), without interpolation."""
+        raise NotImplementedError
+
+    def linear(self, pixels: jax.Array) -> jax.Array:
+        """Move a float32 array (H, W, C); without interpolation where that is exact."""
+        return self.nearest(pixels)
+
+
+@dataclass(frozen=True)
+class PaddedCrop(Geometry):
+    """Padded with zeros on every side, then cropped to the size that it had."""
+
+    padding: int
+    top: jax.Array
+    left: jax.Array
+
+    def nearest(self, pixels: jax.Array) -> jax.Array:
+        # A padded copy and a slice of it: on CPU 0.1 ms for 128 images of 32x32x3,
+        # where two index gathers take 0.3 ms and selecting among static shifts 3.4 ms.
+        around = self.padding, self.padding
+        padded = jnp.pad(pixels, (around, around, (0, 0)))
+        start = self.top, self.left, jnp.int32(0)
+        return jax.lax.dynamic_slice(padded, start, pixels.shape)
+
+    def points(self, points: jax.Array) -> jax.Array:
+        corner = jnp.stack([self.left, self.top]) - self.padding
+        return _float(points) - corner.astype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class Flip(Geometry):
+    """Mirrored, or not.
+
+    Attributes:
+      mirrored: Whether it is, bool ().
+      shape: Height and width of the image.
+      dim: Mirrored dim: 0 for top and bottom, 1 for left and right.
+    """
+
+    mirrored: jax.Array
+    shape: tuple[int, int]
+    dim: int
+
+    def nearest(self, pixels: jax.Array) -> jax.Array:
+        return jnp.where(self.mirrored, jnp.flip(pixels, self.dim), pixels)
+
+    def points(self, points: jax.Array) -> jax.Array:
+        x, y = _split(points)
+        height, width = self.shape
+        other = (width - x, y) if self.dim == 1 else (x, height - y)
+        return jnp.where(self.mirrored, jnp.stack(other, -1), _float(points))
+
+
+@dataclass(frozen=True)
+class Affine(Geometry):
+    """Turned, sheared or translated.
+
+    Attributes:
+      coefficients: Map of `affine`, int32 (6,) in fixed point.
+    """
+
+    coefficients: jax.Array
+
+    def nearest(self, pixels: jax.Array) -> jax.Array:
+        return affine.nearest(pixels, self.coefficients)
+
+    def linear(self, pixels: jax.Array) -> jax.Array:
+        return affine.bilinear(pixels, self.coefficients)
+
+    def points(self, points: jax.Array) -> jax.Array:
+        return affine.move_points(_float(points), self.coefficients)
+
+
+@dataclass(frozen=True)
+class AffineSequence(Geometry):
+    """Several maps of `affine` in a row.
+
+    Attributes:
+      coefficients: Maps, int32 (N, 6) in fixed point.
+    """
+
+    coefficients: jax.Array
+
+    def nearest(self, pixels: jax.Array) -> jax.Array:
+        return self._scan(affine.nearest, pixels)
+
+    def linear(self, pixels: jax.Array) -> jax.Array:
+        return self._scan(affine.bilinear, pixels)
+
+    def points(self, points: jax.Array) -> jax.Array:
+        return self._scan(affine.move_points, _float(points))
+
+    def _scan(self, move, moved: jax.Array) -> jax.Array:
+        def one(moved: jax.Array, coefficients: jax.Array):
+            return move(moved, coefficients), None
+
+        return jax.lax.scan(one, moved, self.coefficients)[0]
+
+
+@dataclass(frozen=True)
+class ResizedBox(Geometry):
+    """A box of the image, resized to (size, size).
+
+    Attributes:
+      box: Left, top, right and bottom in the image.
+      size: Height and width of the result.
+      within: Whether what lies beyond the box is left out of means (see `resize`).
+    """
+
+    box: Box
+    size: int
+    within: bool = False
+
+    def nearest(self, pixels: jax.Array) -> jax.Array:
+        return resize_nearest(pixels, self.box, self.size)
+
+    def linear(self, pixels: jax.Array) -> jax.Array:
+        return resize_linear(pixels, self.box, self.size, within=self.within)
+
+    def points(self, points: jax.Array) -> jax.Array:
+        left, top, right, bottom = (jnp.asarray(side, jnp.float32) for side in self.box)
+        x, y = _split(points)
+        across, down = self.size / (right - left), self.size / (bottom - top)
+        return jnp.stack([(x - left) * across, (y - top) * down], -1)
+
+
+def _float(points: jax.Array) -> jax.Array:
+    return jnp.asarray(points).astype(jnp.float32)
+
+
+def _split(points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return x and y of points (..., 2)."""
+    floats = _float(points)
+    return floats[..., 0], floats[..., 1]
