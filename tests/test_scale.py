@@ -24,7 +24,7 @@ from jaxtrain.data.placeholder import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.performance import measure
 from jaxtrain.performance.plot import plot
-from jaxtrain.performance.scale import Mode, ScaledStep, at_devices, rows, scale
+from jaxtrain.performance.scale import Mode, at_devices, describe_run, scale
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import Setup, build_setup
 from tests.helpers.fake_plans import facts, use_fake_compiler
@@ -85,6 +85,7 @@ def test_compile_only(cli: Cli, write_config):
         "state_bytes_per_device": one["state_bytes_per_device"],
         "peak_bytes_per_device": one["peak_bytes_per_device"],
         "collectives": {},
+        "wire_bytes_per_device": 0,
         "minimum_collective_bytes": 0,
     }
     # Parameters, momentum and average; the rest is batch-norm statistics and counters.
@@ -113,9 +114,7 @@ def test_timed_with_a_fixed_batch(cli: Cli, write_config):
 def test_a_step_is_timed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measure, "TIMED_SECONDS", 0.01)
     found = measure.run_steps(at_devices(TINY_CONFIG, 1, "strong"))
-    assert found["step_seconds"] > 0
-    step = ScaledStep(facts(batch_size=16), 0.5)
-    assert step.images_per_second == 32
+    assert found["step_seconds"] > 0 and found["peak_bytes"] > 0
 
 
 @pytest.mark.parametrize(("mode", "size"), [("weak", 64), ("strong", 16)])
@@ -123,19 +122,21 @@ def test_the_batch_grows_with_the_devices_or_stays(mode: Mode, size: int):
     assert at_devices(TINY_CONFIG, 4, mode).data.batch_size == size
 
 
-def timed(num_devices: int, seconds: float) -> ScaledStep:
-    return ScaledStep(
-        facts(num_devices=num_devices, batch_size=32 * num_devices), seconds
-    )
+def timed(*runs: tuple[int, float]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for num_devices, seconds in runs:
+        step = facts(num_devices=num_devices, batch_size=32 * num_devices)
+        found.append(describe_run(step, seconds, *found[:1]))
+    return found
 
 
 def test_efficiency_is_speed_by_device():
-    runs = rows([timed(1, 0.1), timed(4, 0.125), timed(8, 0.2)])
+    runs = timed((1, 0.1), (4, 0.125), (8, 0.2))
     assert [run["images_per_second"] for run in runs] == pytest.approx(
         [320, 1024, 1280]
     )
     assert [run["efficiency"] for run in runs] == pytest.approx([1, 0.8, 0.5])
-    runs = rows([timed(4, 0.1), timed(8, 0.2)])
+    runs = timed((4, 0.1), (8, 0.2))
     assert [run["efficiency"] for run in runs] == pytest.approx([1, 0.5])
 
 
@@ -157,10 +158,10 @@ def test_a_larger_batch_does_not_make_steps_per_call_an_error():
 def test_speed_of_simulated_devices_is_not_drawn(
     tmp_path: Path, simulated: bool, panels: int
 ):
-    runs = rows([timed(1, 0.1), timed(2, 0.1)])
+    runs = timed((1, 0.1), (2, 0.1))
     result = {"config": "tiny", "mode": "weak", "preset": "fsdp", "runs": runs}
     result |= {"simulated": simulated, "target": None}
-    plot(tmp_path / "plot.png", result, [0, 1])
+    plot(tmp_path / "plot.png", result)
     with Image.open(tmp_path / "plot.png") as image:
         width, height = image.size
     assert width / height == panels * 5 / 4

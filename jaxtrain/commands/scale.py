@@ -58,7 +58,7 @@ def run(arguments: ScaleArguments, signals: StopSignals) -> None:
         config = replace(config, "parallel.preset", arguments.preset)
     out = arguments.out or Path("runs") / arguments.config.stem
     make_folder(out)
-    result, steps = scale.scale(
+    result = scale.scale(
         config,
         counts,
         arguments.mode,
@@ -66,4 +66,4 @@ def run(arguments: ScaleArguments, signals: StopSignals) -> None:
         timed=not arguments.compile_only,
         target=arguments.target,
     )
-    scale.write(out, {"config": arguments.config.stem, **result}, steps)
+    scale.write(out, {"config": arguments.config.stem, **result})

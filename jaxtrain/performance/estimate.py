@@ -1,23 +1,23 @@
 """How long a run would take on this machine: a few of its own steps, timed."""
 
-import multiprocessing
+import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
+from subprocess import TimeoutExpired
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.config import replace as change
 from jaxtrain.data import loader
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
+from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.measure import (
     TIMED_SECONDS,
     abstract_inputs,
@@ -25,7 +25,7 @@ from jaxtrain.performance.measure import (
     settled_setup,
     time_step,
 )
-from jaxtrain.processes.signals import ignore
+from jaxtrain.performance.targets import HERE, Target
 from jaxtrain.run.setup import Setup
 
 # After so long the estimate is given up: compiling has no other bound.
@@ -103,85 +103,53 @@ def changes(config: Config) -> dict[str, Config]:
 def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate | str:
     """Return what a run would take here, or in words why that is not known.
 
-    A process of its own measures: it can be ended, and leaves the devices free.
+    Processes of their own measure: they can be ended, and leave the devices free.
+    Changes are measured, too: XLA takes longer for some small images than for larger
+    ones.
 
     Args:
-      config: Of the run, of a length in epochs.
-      limit_seconds: After which it is given up, or what would be faster is.
+      config: Config of the run, of a length in epochs.
+      limit_seconds: Time after which it is given up, or what would be faster is.
     """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_answer, args=(theirs, config, own.decided()), daemon=True
-    )
-    process.start()
-    theirs.close()
-    found: Estimate | str | None = None
-    try:
-        for answer in _answers(ours, limit_seconds):
-            if not isinstance(found, Estimate):
-                found = answer
-            else:
-                found = replace(found, faster={**found.faster, **answer})
-    except EOFError:
-        told = "the process that timed a step was ended, perhaps for want of memory"
-        found = found or told
-    finally:
-        process.kill()
-        process.join()
-        ours.close()
-    return found or f"a step was not compiled and timed within {limit_seconds:g} s"
-
-
-def _answers(connection: Connection, limit_seconds: float) -> Iterator[Any]:
-    """Yield what the other process sends, until it says so or the time is up."""
     end = time.monotonic() + limit_seconds
-    while connection.poll(max(0.0, end - time.monotonic())):
-        answer = connection.recv()
-        if answer is None:
-            return
-        yield answer
 
+    def measure(config: Config) -> Estimate:
+        here, left = Target(name=HERE, num_devices=None), end - time.monotonic()
+        return gpu_compiler.call(measure_here, config, here, max(0.0, left))
 
-def _answer(
-    connection: Connection, config: Config, decided: dict[own.Key, str | None]
-) -> None:
-    """Measure, in a process of its own, and send what was found."""
-    own.hand_over(decided)
-    ignore()  # The process that started this one ends it.
     try:
-        devices.start("auto")
-        found = measure_here(config)
-        connection.send(found)
-        if found.seconds >= LONG_SECONDS:
-            _try_changes(connection, config, found)
-    except (UserError, jax.errors.JaxRuntimeError) as error:
-        connection.send(str(error).partition("\n")[0])
-    connection.send(None)
-
-
-def _try_changes(connection: Connection, config: Config, found: Estimate) -> None:
-    """Send the seconds of changed runs that are faster.
-
-    They are measured, too: XLA takes longer for some small images than for larger ones.
-    """
+        found = measure(config)
+    except TimeoutExpired:
+        return f"a step was not compiled and timed within {limit_seconds:g} s"
+    except UserError as error:
+        return str(error)
+    if found.seconds < LONG_SECONDS:
+        return found
     fewer = max(1, round(found.epochs / 3))
-    connection.send({f"--train.epochs {fewer}": replace(found, epochs=fewer).seconds})
+    faster = {f"--train.epochs {fewer}": replace(found, epochs=fewer).seconds}
     for words, changed in changes(config).items():
-        try:
-            seconds = measure_here(changed).seconds
-        except UserError:
-            continue  # Not every model takes every size.
-        if seconds < FASTER_PART * found.seconds:
-            connection.send({words: seconds})
+        # Not every model takes every size, and the time may be up.
+        with contextlib.suppress(UserError, TimeoutExpired):
+            seconds = measure(changed).seconds
+            if seconds < FASTER_PART * found.seconds:
+                faster[words] = seconds
+    return replace(found, faster=faster)
 
 
 def measure_here(config: Config) -> Estimate:
     """Time steps and the reading of images, in this process.
 
     Raises:
-      UserError: config, data and devices do not fit.
+      UserError: config, data and devices do not fit, or XLA fails.
     """
+    devices.start("auto")
+    try:
+        return _measure(config)
+    except jax.errors.JaxRuntimeError as error:
+        raise UserError(str(error).partition("\n")[0]) from None
+
+
+def _measure(config: Config) -> Estimate:
     assert config.train.epochs is not None
     on_cpu, batch_size = jax.default_backend() == "cpu", config.data.batch_size
     if on_cpu:

@@ -118,15 +118,22 @@ def visible_gpus() -> list[str]:
     return [str(i) for i in range(len(nvidia_gpus()))]
 
 
-def call(function: Callable[[Any], Any], job: Any, target: Target) -> Any:
+def call(
+    function: Callable[[Any], Any],
+    job: Any,
+    target: Target,
+    timeout: float | None = None,
+) -> Any:
     """Return `function(job)`, carried out in a process that compiles for `target`.
 
     Args:
       function: of a module.
       job: any value that can be pickled.
       target: on which Python and environment depend.
+      timeout: seconds after which the process is ended; None waits.
 
     Raises:
+      subprocess.TimeoutExpired: the process was ended.
       UserError: as the function did; the environment is missing or of another version;
         or the process was killed.
     """
@@ -139,6 +146,7 @@ def call(function: Callable[[Any], Any], job: Any, target: Target) -> Any:
         capture_output=True,
         env=environment(target),
         check=False,
+        timeout=timeout,
     )
     stderr = result.stderr.decode(errors="replace")
     try:

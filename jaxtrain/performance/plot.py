@@ -1,6 +1,6 @@
 """The picture of scaling.json."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +9,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 
-def plot(path: Path, result: dict[str, Any], wire_bytes: Sequence[int]) -> None:
+def plot(path: Path, result: Mapping[str, Any]) -> None:
     """Draw speed (where it was measured on real devices), memory and traffic.
 
     Args:
-      path: of the PNG.
-      result: what scaling.json holds.
-      wire_bytes: what a device sends in a step, for each run.
+      path: Path of the PNG.
+      result: What scaling.json holds.
     """
-    runs = result["runs"]
-    devices = [run["devices"] for run in runs]
-    speeds = [run["images_per_second"] for run in runs]
+
+    def values(key: str, unit: float = 1) -> list[Any]:
+        return [run[key] and run[key] / unit for run in result["runs"]]
+
+    devices = [run["devices"] for run in result["runs"]]
+    speeds = values("images_per_second")
     timed = not result["simulated"] and speeds[0] is not None
     figure = Figure(figsize=(5 * (2 + timed), 4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -29,12 +31,12 @@ def plot(path: Path, result: dict[str, Any], wire_bytes: Sequence[int]) -> None:
         _lines(first[0], "images/s", devices, measured=speeds)
         ideal = [per_device * n for n in devices]
         first[0].plot(devices, ideal, "k:", label="ideal")
-    state = [run["state_bytes_per_device"] / 1e6 for run in runs]
-    peak = [run["peak_bytes_per_device"] / 1e6 for run in runs]
+    state = values("state_bytes_per_device", 1e6)
+    peak = values("peak_bytes_per_device", 1e6)
     _lines(memory, "MB a device", devices, state=state, peak=peak)
     memory.set_yscale("log")
-    minimum = [run["minimum_collective_bytes"] / 1e6 for run in runs]
-    sent = [n / 1e6 for n in wire_bytes]
+    minimum = values("minimum_collective_bytes", 1e6)
+    sent = values("wire_bytes_per_device", 1e6)
     _lines(traffic, "MB sent a device and step", devices, sent=sent)
     traffic.plot(devices, minimum, "k:", label="minimum")
     for axes in (*first, traffic):

@@ -1,7 +1,7 @@
 """How the training step of a config scales: planned for several numbers of devices."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,23 +26,6 @@ Mode = Literal["weak", "strong"]
 Platform = Literal["auto", "cpu", "gpu"]
 
 
-@dataclass(frozen=True)
-class ScaledStep:
-    """A step on some number of devices.
-
-    Attributes:
-      facts: Those of the compiled step.
-      seconds: Of one step; None if it was not timed.
-    """
-
-    facts: Facts
-    seconds: float | None = None
-
-    @property
-    def images_per_second(self) -> float | None:
-        return self.seconds and self.facts.batch_size / self.seconds
-
-
 def scale(
     config: Config,
     counts: Sequence[int],
@@ -51,7 +34,7 @@ def scale(
     *,
     timed: bool,
     target: str | None = None,
-) -> tuple[dict[str, Any], list[ScaledStep]]:
+) -> dict[str, Any]:
     """Plan, and maybe time, the training step on each number of devices.
 
     Without GPUs the devices are simulated on the CPU: its compiler's memory and
@@ -67,7 +50,7 @@ def scale(
       target: GPU to compile for, which need not be here. None compiles for `platform`.
 
     Returns:
-      What scaling.json holds, but for the name of the config; and all steps.
+      What scaling.json holds, but for the name of the config.
 
     Raises:
       UserError: config and devices do not fit, there are too few devices, or nothing
@@ -89,22 +72,22 @@ def scale(
     if simulated:
         print(SIMULATED)
     name = target or (CPU if simulated else HERE)
-    steps = []
+    runs: list[dict[str, Any]] = []
     for count in counts:
         on = Target(name=name, num_devices=count)
         planner, settled = make_planner(at_devices(config, count, mode), on)
         facts, seconds = planner.plan(settled).facts, None
         if timed:
             seconds = gpu_compiler.call(run_steps, settled, on)["step_seconds"]
-        steps.append(ScaledStep(facts, seconds))
-        print(describe(steps[-1]), flush=True)
+        runs.append(describe_run(facts, seconds, *runs[:1]))
+        print(_line(runs[-1]), flush=True)
     return {
         "mode": mode,
         "preset": config.parallel.preset,
         "simulated": simulated,
         "target": target,
-        "runs": rows(steps),
-    }, steps
+        "runs": runs,
+    }
 
 
 def _check_target(target: str, platform: str, *, timed: bool) -> None:
@@ -154,47 +137,54 @@ def at_devices(config: Config, count: int, mode: Mode) -> Config:
     return replace(config, data=data, train=train)
 
 
-def rows(steps: Sequence[ScaledStep]) -> list[dict[str, Any]]:
-    """Return the `runs` of scaling.json.
+def describe_run(
+    facts: Facts, seconds: float | None, first: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return one of the `runs` of scaling.json.
 
     `efficiency` is the speed of a device, relative to that in the first run:
-    images_per_second of n devices / (n x that of one), if the first has one.
+    images_per_second of n devices / (n x that of one), if it was timed.
+
+    Args:
+      facts: Facts of the compiled step.
+      seconds: Time of one step; None: it was not timed.
+      first: The first run; None: it is this one.
     """
-    speeds = [step.images_per_second for step in steps]
-    first = speeds[0] and speeds[0] / steps[0].facts.num_devices
-    return [
-        {
-            "devices": (facts := step.facts).num_devices,
-            "step_seconds": step.seconds,
-            "images_per_second": speed,
-            "efficiency": speed and first and speed / (facts.num_devices * first),
-            "state_bytes_per_device": facts.state_bytes,
-            "peak_bytes_per_device": facts.peak_bytes,
-            "collectives": facts.collectives,
-            "minimum_collective_bytes": facts.minimum_bytes,
-        }
-        for step, speed in zip(steps, speeds, strict=True)
-    ]
+    num, efficiency = facts.num_devices, None
+    speed = seconds and facts.batch_size / seconds
+    if speed is not None:
+        start = first or {"images_per_second": speed, "devices": num}
+        efficiency = speed / num * start["devices"] / start["images_per_second"]
+    return {
+        "devices": num,
+        "step_seconds": seconds,
+        "images_per_second": speed,
+        "efficiency": efficiency,
+        "state_bytes_per_device": facts.state_bytes,
+        "peak_bytes_per_device": facts.peak_bytes,
+        "collectives": facts.collectives,
+        "wire_bytes_per_device": facts.wire_bytes,
+        "minimum_collective_bytes": facts.minimum_bytes,
+    }
 
 
-def describe(step: ScaledStep) -> str:
-    """Return a line on one step."""
-    facts, speed = step.facts, ""
-    if step.images_per_second is not None:
-        speed = f"{step.images_per_second:,.0f} images/s, "
-    found = ", ".join(f"{c['count']} {kind}" for kind, c in facts.collectives.items())
+def _line(run: Mapping[str, Any]) -> str:
+    speed = run["images_per_second"]
+    found = ", ".join(f"{c['count']} {kind}" for kind, c in run["collectives"].items())
     return (
-        f"{counted(facts.num_devices, 'device')}: {speed}state "
-        f"{_mb(facts.state_bytes)}, peak {_mb(facts.peak_bytes)}, "
-        f"{found or 'no collectives'}, {_mb(facts.wire_bytes)} sent "
-        f"(minimum {_mb(facts.minimum_bytes)}) a device"
+        f"{counted(run['devices'], 'device')}: "
+        f"{'' if speed is None else f'{speed:,.0f} images/s, '}"
+        f"state {_mb(run['state_bytes_per_device'])}, "
+        f"peak {_mb(run['peak_bytes_per_device'])}, {found or 'no collectives'}, "
+        f"{_mb(run['wire_bytes_per_device'])} sent "
+        f"(minimum {_mb(run['minimum_collective_bytes'])}) a device"
     )
 
 
-def write(out: Path, result: dict[str, Any], steps: Sequence[ScaledStep]) -> None:
+def write(out: Path, result: dict[str, Any]) -> None:
     """Write scaling.json and scaling.png."""
     write_json(out / RESULT, result)
-    plot(out / PLOT, result, [step.facts.wire_bytes for step in steps])
+    plot(out / PLOT, result)
     print(f"wrote {out / RESULT} and {out / PLOT}")
 
 
