@@ -31,6 +31,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.performance import facts as facts_lib
 from jaxtrain.performance import gpu_compiler, planning
 from jaxtrain.performance.bounds import LAUNCH_SECONDS, bound
+from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.fitting import RESOLUTION, batch_unit, search
 from jaxtrain.performance.plan import Plan, make_planner, usable_bytes
 from jaxtrain.performance.targets import GPUS, Target, parse_target, target_of
@@ -130,7 +131,7 @@ def test_a_kernel_is_bound_by_what_takes_it_longest():
     ],
 )
 def test_collectives_are_bound_by_links_or_network(group: Any, seconds: float, by: str):
-    exchanges = [(1e9, list(group))]
+    exchanges = [Collective("collective-permute", "f32", 10**9, tuple(group))]
     found = bound(facts(kernels=[(0, 0, 1)], exchanges=exchanges), H100, 8)
     assert found.step_seconds == pytest.approx(seconds)
     assert found.bound_by == by
@@ -243,7 +244,7 @@ def test_a_plan_for_a_cpu(
             cli(*words, *more, **env)
     # And what is damaged.
     (kept,) = (tmp_path / "cache").rglob("plans/*.json")
-    kept.write_text(kept.read_text().replace('"num_kernels": ', '"num_kernels": 1'))
+    kept.write_text(kept.read_text().replace('"num_params": ', '"num_params": 1'))
     with pytest.raises(AssertionError, match="already"):
         cli(*words)
 

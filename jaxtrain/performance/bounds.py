@@ -6,6 +6,7 @@ Williams et al. 2009 (https://doi.org/10.1145/1498765.1498785), one roof a kerne
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.facts import Facts
 from jaxtrain.performance.targets import Gpu
 
@@ -78,9 +79,7 @@ def products_of(facts: Facts, gpu: Gpu) -> tuple[str, float]:
 
 
 def _exchange(
-    exchanges: Sequence[tuple[float, Sequence[int]]],
-    gpu: Gpu,
-    devices_a_node: int,
+    exchanges: Sequence[Collective], gpu: Gpu, devices_a_node: int
 ) -> dict[str, float]:
     """Return the seconds on the links of a node, and on the network between nodes.
 
@@ -88,11 +87,11 @@ def _exchange(
     adapter carries the share of one of these devices.
     """
     seconds = {LINKS: 0.0, NETWORK: 0.0}
-    for num_bytes, group in exchanges:
-        nodes = {device // devices_a_node for device in group}
+    for found in exchanges:
+        nodes = {device // devices_a_node for device in found.group}
         if len(nodes) == 1:
-            seconds[LINKS] += num_bytes / gpu.link_bandwidth
+            seconds[LINKS] += found.wire_bytes / gpu.link_bandwidth
         else:
-            sharing = len(group) / len(nodes)
-            seconds[NETWORK] += num_bytes / (sharing * gpu.network_bandwidth)
+            sharing = len(found.group) / len(nodes)
+            seconds[NETWORK] += found.wire_bytes / (sharing * gpu.network_bandwidth)
     return seconds

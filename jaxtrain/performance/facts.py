@@ -1,6 +1,7 @@
 """What the compiled step of a config takes of each device, for any target."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
 from jaxtrain.parallel.xla_flags import xla_flags
 from jaxtrain.performance import collectives, gpu_compiler
+from jaxtrain.performance.collectives import Collective, summarize
 from jaxtrain.performance.measure import (
     bytes_per_device,
     compile_step,
@@ -21,10 +23,9 @@ from jaxtrain.performance.measure import (
     peak_bytes,
     settled_setup,
 )
-from jaxtrain.performance.program import HloProgram, read_program
+from jaxtrain.performance.program import read_program
 from jaxtrain.performance.targets import Target
 from jaxtrain.run.setup import Setup
-from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import num_params
 
 
@@ -33,25 +34,23 @@ class Facts:
     """Of a step on one device, but for what is said to be of all.
 
     Attributes:
-      device_kind: as JAX names them.
-      usable_bytes: of a device's memory; None: a device that is not here.
-      num_devices: of all nodes.
-      mesh: sizes of the axes that are not 1.
-      batch_size: of all devices.
-      num_params: of the model.
-      state_bytes: of what a step hands on to the next: parameters, optimizer state.
-      input_bytes: of the batch, or of the whole data set where it is kept there.
-      cached: whether it is kept there.
-      peak_bytes: of all that is alive at once, as the compiler plans it.
-      checkpoint_bytes: of the whole state, wherever it lies.
-      num_kernels: launches.
-      hbm_bytes: that they read and write (see `HloProgram`).
-      flops: of convolutions and matrix products; on a CPU XLA's count of all.
-      products: their dtype, as the keys of `Gpu.peaks`.
-      kernels: bytes and FLOPs of each launch, most of them alike: (bytes, flops, runs).
-      collectives: kind -> count, bytes, ... (see `collectives.summarize`).
-      exchanges: bytes sent as a ring, and the first group, of each collective.
-      minimum_bytes: what must be sent in theory (see `collectives.minimum_bytes`).
+      device_kind: Name of the device in JAX.
+      usable_bytes: Bytes of a device's memory; None: a device that is not here.
+      num_devices: Number of devices of all nodes.
+      mesh: Sizes of the axes that are not 1.
+      batch_size: Batch of all devices.
+      num_params: Number of parameters of the model.
+      state_bytes: Bytes that a step hands on to the next: parameters, optimizer state.
+      input_bytes: Bytes of the batch, or of the whole data set where it is kept there.
+      cached: Whether the data set is kept there.
+      peak_bytes: Bytes of all that is alive at once, as the compiler plans it.
+      checkpoint_bytes: Bytes of the whole state, wherever it lies.
+      flops: Number of FLOPs of convolutions and matrix products; on a CPU XLA's count
+        of all.
+      products: Dtype of the products, as the keys of `Gpu.peaks`.
+      kernels: Bytes and FLOPs of each launch, most of them alike: (bytes, flops, runs).
+      exchanges: Collectives of the program (see `HloProgram.collectives`).
+      minimum_bytes: What must be sent in theory (see `collectives.minimum_bytes`).
     """
 
     device_kind: str
@@ -65,19 +64,31 @@ class Facts:
     cached: bool
     peak_bytes: int
     checkpoint_bytes: int
-    num_kernels: int
-    hbm_bytes: int
     flops: int
     products: str
     kernels: list[tuple[int, int, int]]
-    collectives: dict[str, dict[str, Any]]
-    exchanges: list[tuple[float, list[int]]]
+    exchanges: list[Collective]
     minimum_bytes: int
 
     @property
+    def num_kernels(self) -> int:
+        """Number of launches."""
+        return sum(runs for *_, runs in self.kernels)
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes that the kernels read and write (see `Kernel`)."""
+        return sum(num_bytes * runs for num_bytes, _, runs in self.kernels)
+
+    @property
+    def collectives(self) -> dict[str, dict[str, Any]]:
+        """Count, bytes, ... of each kind (see `collectives.summarize`)."""
+        return summarize(self.exchanges)
+
+    @property
     def wire_bytes(self) -> int:
-        """What is sent if the collectives run as rings."""
-        return round(sum(num_bytes for num_bytes, _ in self.exchanges))
+        """Bytes that are sent if the collectives run as rings."""
+        return round(sum(c.wire_bytes for c in self.exchanges))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +132,13 @@ def _facts_or_error(config: Config, stand_ins: Sequence[Any] | None) -> Facts | 
 def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
     counted = read_program(program.as_text() or "")
     plan: Any = program.memory_analysis()
+    costs: Any = program.cost_analysis() or {}
     state = bytes_per_device(setup.abstract_state)
-    device = setup.mesh.devices.flat[0]
     whole = jax.tree.leaves(setup.abstract_state)
+    device, policy = setup.mesh.devices.flat[0], setup.policy
+    launches = Counter[tuple[int, int]]()
+    for kernel in counted.kernels:
+        launches[kernel.bytes, kernel.flops] += kernel.runs
     return Facts(
         device_kind=device.device_kind,
         usable_bytes=_usable_bytes(device),
@@ -136,24 +151,15 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
         cached=loader.should_cache(setup.config.data, setup.splits),
         peak_bytes=peak_bytes(program),
         checkpoint_bytes=sum(x.size * x.dtype.itemsize for x in whole),
-        num_kernels=counted.num_kernels,
-        hbm_bytes=counted.hbm_bytes,
-        flops=_flops_by_xla(program) if device.platform == "cpu" else counted.flops,
-        products=_products(setup.policy),
-        kernels=_launches(counted),
-        collectives=collectives.summarize(counted.collectives),
-        exchanges=[(c.wire_bytes, list(c.group)) for c in counted.collectives],
+        # XLA's own count is of CPUs alone.
+        flops=int(costs.get("flops", 0)) if device.platform == "cpu" else counted.flops,
+        products=policy.products
+        if policy.products == "tensorfloat32"
+        else jnp.dtype(policy.compute_dtype).name,
+        kernels=[(*key, runs) for key, runs in launches.items()],
+        exchanges=counted.collectives,
         minimum_bytes=_minimum_bytes(setup),
     )
-
-
-def _launches(program: HloProgram) -> list[tuple[int, int, int]]:
-    """Return bytes and FLOPs of the kernels, and how often each pair occurs."""
-    launches: dict[tuple[int, int], int] = {}
-    for kernel in program.kernels:
-        key = kernel.bytes, kernel.flops
-        launches[key] = launches.get(key, 0) + kernel.runs
-    return [(*key, runs) for key, runs in launches.items()]
 
 
 def _minimum_bytes(setup: Setup) -> int:
@@ -186,14 +192,3 @@ def _usable_bytes(device: Any) -> int | None:
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return pages // jax.device_count()
     return device.memory_stats()["bytes_limit"]
-
-
-def _products(policy: Policy) -> str:
-    name = jnp.dtype(policy.compute_dtype).name
-    return policy.products if policy.products == "tensorfloat32" else name
-
-
-def _flops_by_xla(program: jax.stages.Compiled) -> int:
-    """Return XLA's own count, which it has for CPUs alone."""
-    costs: Any = program.cost_analysis() or {}
-    return int(costs.get("flops", 0))

@@ -24,12 +24,9 @@ FACTS = Facts(
     cached=False,
     peak_bytes=10**9,
     checkpoint_bytes=8_000,
-    num_kernels=3,
-    hbm_bytes=10**9,
     flops=10**12,
     products="bfloat16",
     kernels=[(10**9, 10**12, 1)],
-    collectives={},
     exchanges=[],
     minimum_bytes=0,
 )
