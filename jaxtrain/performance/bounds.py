@@ -23,32 +23,31 @@ class Bound:
     """The least seconds of a step.
 
     Attributes:
-      alone: what each resource would take if it were all that counts.
-      kernels: the sum over the kernels, each bound by what takes it longest.
-      exchanges: that of the collectives, as rings, hidden behind nothing.
-      bound_by: the resource that counts most in the larger of the two.
+      alone: Seconds that each resource would take if it were all that counts.
+      rates: How fast each resource is taken to be, in words.
+      step_seconds: The larger of the sum over the kernels, each bound by what takes it
+        longest, and that of the collectives, as rings: at best one hides behind the
+        other.
+      bound_by: The resource that counts most in the larger of the two.
     """
 
     alone: Mapping[str, float]
-    kernels: float
-    exchanges: float
+    rates: Mapping[str, str]
+    step_seconds: float
     bound_by: str
-
-    @property
-    def step_seconds(self) -> float:
-        """The larger of the two: at best one hides behind the other."""
-        return max(self.kernels, self.exchanges)
 
 
 def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
     """Bound the time of a step.
 
     Args:
-      facts: of the compiled step.
-      gpu: that it is compiled for.
-      devices_a_node: those that `link_bandwidth` joins.
+      facts: Facts of the compiled step.
+      gpu: GPU that it is compiled for.
+      devices_a_node: Number of devices that `link_bandwidth` joins.
     """
-    _, peak = products_of(facts, gpu)
+    # What a GPU has no faster products of, it computes as float32.
+    products = facts.products if facts.products in gpu.peaks else "float32"
+    peak = gpu.peaks[products]
     each = {COMPUTE: 0.0, MEMORY: 0.0, LAUNCHES: 0.0}
     alone = dict(each)
     for num_bytes, flops, runs in facts.kernels:
@@ -61,21 +60,23 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
         each[longest] += runs * seconds[longest]
         for name, value in seconds.items():
             alone[name] += runs * value
-    alone |= _exchange(facts.exchanges, gpu, devices_a_node)
-    kernels, exchanges = sum(each.values()), alone[LINKS] + alone[NETWORK]
-    if exchanges > kernels:
-        each = {name: alone[name] for name in (LINKS, NETWORK)}
-    by = max(each, key=lambda name: each[name])
-    return Bound(alone, kernels, exchanges, by)
-
-
-def products_of(facts: Facts, gpu: Gpu) -> tuple[str, float]:
-    """Return the dtype of products, and how many FLOP a second there are of it.
-
-    What a GPU has no faster products of, it computes as float32.
-    """
-    name = facts.products if facts.products in gpu.peaks else "float32"
-    return name, gpu.peaks[name]
+    sent = _exchange(facts.exchanges, gpu, devices_a_node)
+    larger = max(each, sent, key=lambda part: sum(part.values()))
+    missing = f" (it has no faster products of {facts.products})"
+    rates = {
+        COMPUTE: f"at {peak / 1e12:,.0f} TFLOP/s of {products}"
+        + (missing if products != facts.products else ""),
+        MEMORY: f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, nothing kept in caches",
+        LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
+        LINKS: f"at {gpu.link_bandwidth / 1e9:g} GB/s of {gpu.links}, as rings",
+        NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s of a device's adapter",
+    }
+    return Bound(
+        alone={**alone, **sent},
+        rates=rates,
+        step_seconds=sum(larger.values()),
+        bound_by=max(larger, key=lambda name: larger[name]),
+    )
 
 
 def _exchange(

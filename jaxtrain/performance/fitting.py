@@ -12,8 +12,6 @@ from jaxtrain.performance.plan import Plan, Planner
 
 # The largest batch is found to one part in so many.
 RESOLUTION = 64
-# Fields of the config, with new values.
-Change = tuple[str, Any]
 
 
 def largest_batch(planner: Planner, config: Config) -> Plan:
@@ -27,12 +25,13 @@ def largest_batch(planner: Planner, config: Config) -> Plan:
     if num_devices is None:
         num_devices = planner.plan(config).facts.num_devices
     unit = batch_unit(config, num_devices)
-    largest = planner.num_examples // unit
+    num_examples = len(planner.splits.train)
+    largest = num_examples // unit
     if largest == 0:
         raise UserError(
             f"--batch max: a batch for {counted(num_devices, 'device')} has a "
             f"multiple of {unit} examples, and the training split has "
-            f"{planner.num_examples}: use fewer devices, or a "
+            f"{num_examples}: use fewer devices, or a "
             "smaller parallel.batch_norm or train.accumulate_steps"
         )
 
@@ -65,21 +64,13 @@ def with_batch(config: Config, size: int) -> Config:
     return replace(config, data=data, train=replace(config.train, steps_per_call=1))
 
 
-def changes(planner: Planner, plan: Plan) -> list[tuple[str, Plan | str]]:
-    """Compile what may make a config fit: each change alone, and its plan.
+def changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any]]:
+    """Return what may lower the memory of a device, the cheapest in time first.
 
     Returns:
-      The field and its value, and the plan with it, or why there is none.
+      The field and its new value, by their words.
     """
-    candidates = _candidates(plan.config, plan.facts.num_devices)
-    words = [f"{name} {value}" for name, value in candidates]
-    found = planner.alternatives(plan.config, candidates)
-    return list(zip(words, found, strict=True))
-
-
-def _candidates(config: Config, num_devices: int) -> list[Change]:
-    """Return what may lower the memory of a device, the cheapest in time first."""
-    found: list[Change] = []
+    found: list[tuple[str, Any]] = []
     if config.precision in ("fp32", "tf32"):
         found.append(("precision", "bf16"))
     if num_devices > 1 and config.parallel.preset == "data_parallel":
@@ -92,7 +83,7 @@ def _candidates(config: Config, num_devices: int) -> list[Change]:
     ]
     if config.train.remat == "none":
         found += [("train.remat", name) for name in ("conv_outputs", "block", "full")]
-    return found
+    return {f"{name} {value}": (name, value) for name, value in found}
 
 
 def search(

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from jaxtrain.config import Config
 from jaxtrain.data import loader, sources
 from jaxtrain.data.batch import train_spec
 from jaxtrain.data.placeholder import stand_in
+from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
 from jaxtrain.performance.bounds import Bound, bound
 from jaxtrain.performance.facts import Facts
@@ -43,19 +44,15 @@ class Planner:
     Attributes:
       target: Target to compile for.
       source: Source of the data, though others may stand for it.
-      image_bytes: Bytes of an image as the host hands it on.
+      splits: Splits of the data, which are not read.
       shapes: Shapes of the data and outputs: all that a program depends on beside the
         config.
-      num_examples: Number of examples of the training split.
-      has_validation: Whether there is a validation split.
     """
 
     target: Target
     source: str
-    image_bytes: int
+    splits: Splits
     shapes: Any
-    num_examples: int
-    has_validation: bool
 
     def plan(self, config: Config) -> "Plan":
         """Plan one config.
@@ -69,24 +66,22 @@ class Planner:
         return Plan(planner=self, config=config, facts=facts)
 
     def alternatives(
-        self, config: Config, changes: Sequence[tuple[str, Any]]
-    ) -> "list[Plan | str]":
+        self, config: Config, changes: Mapping[str, tuple[str, Any]]
+    ) -> "dict[str, Plan | str]":
         """Plan a config with each of some changes alone, or say why there is no plan.
 
         Args:
           config: Config that is changed.
-          changes: Dotted paths of fields, and their new values.
+          changes: By their names, dotted paths of fields and their new values.
         """
-        changed = [_changed(config, *change) for change in changes]
-        configs = [c for c in changed if isinstance(c, Config)]
-        facts = iter(facts_of(configs, self.target, self.shapes))
-        found = [(c, next(facts) if isinstance(c, Config) else c) for c in changed]
-        return [
-            Plan(planner=self, config=c, facts=f)
-            if isinstance(c, Config) and isinstance(f, Facts)
-            else str(f)
-            for c, f in found
-        ]
+        changed = {name: _changed(config, *new) for name, new in changes.items()}
+        good = {name: c for name, c in changed.items() if isinstance(c, Config)}
+        facts = facts_of([*good.values()], self.target, self.shapes)
+        found = {
+            name: f if isinstance(f, str) else Plan(planner=self, config=c, facts=f)
+            for (name, c), f in zip(good.items(), facts, strict=True)
+        }
+        return {name: found.get(name) or str(changed[name]) for name in changed}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +100,11 @@ class Plan:
 
     @cached_property
     def timetable(self) -> Timetable:
-        about = self.planner
+        splits = self.planner.splits
         return make_timetable(
-            self.config, about.num_examples, has_validation=about.has_validation
+            self.config,
+            len(splits.train),
+            has_validation=splits.validation is not None,
         )
 
     @property
@@ -212,14 +209,8 @@ def make_planner(config: Config, target: Target) -> tuple[Planner, Config]:
     stored = train_spec(config.data, splits.train).stored()
     lengths = [len(source) for source in splits.named().values()]
     outputs = task.abstract_outputs((1,), np.float32)
-    planner = Planner(
-        target=target,
-        source=source,
-        image_bytes=math.prod(shape),
-        shapes=(stored, shape, outputs, lengths),
-        num_examples=len(splits.train),
-        has_validation=splits.validation is not None,
-    )
+    shapes = (stored, shape, outputs, lengths)
+    planner = Planner(target=target, source=source, splits=splits, shapes=shapes)
     return planner, config
 
 

@@ -1,6 +1,7 @@
 """A plan as a person reads it."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rich.table import Table
@@ -8,15 +9,6 @@ from rich.table import Table
 from jaxtrain.checkpoints.saver import num_copies
 from jaxtrain.console import Console
 from jaxtrain.data.loader import PUT_AHEAD
-from jaxtrain.performance.bounds import (
-    COMPUTE,
-    LAUNCH_SECONDS,
-    LAUNCHES,
-    LINKS,
-    MEMORY,
-    NETWORK,
-    products_of,
-)
 from jaxtrain.performance.plan import Plan
 
 # Images a second that a core makes ready, by the kind of source; measured
@@ -42,7 +34,7 @@ def show(plan: Plan, price: float | None = None) -> None:
     Console().print(table)
 
 
-def show_side_by_side(plans: Sequence[tuple[str, Plan | str]]) -> None:
+def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
     """Print several plans, a row each, with figures of a device; or why there is none.
 
     Names are without the section of their field: so rows fit 80 columns.
@@ -51,11 +43,11 @@ def show_side_by_side(plans: Sequence[tuple[str, Plan | str]]) -> None:
     table.add_column(no_wrap=True)
     for title in (*FIGURES, "fits", "bound by"):
         table.add_column(title, justify="right" if title in FIGURES else "left")
-    for name, plan in plans:
+    for name, plan in plans.items():
         figures = ["refused"] if isinstance(plan, str) else _figures(plan)
         table.add_row(name.rpartition(".")[2], *figures)
     Console().print(table)
-    for name, plan in plans:
+    for name, plan in plans.items():
         if isinstance(plan, str):
             print(f"{name}: {plan}")
 
@@ -130,15 +122,13 @@ def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
     if roof is None or plan.hours is None:
         kind = plan.facts.device_kind
         return {"bound": f"none: no peaks are known of {kind}, see docs/plan.md"}
-    told = {name: f"{1e3 * s:,.2f} ms" for name, s in roof.alone.items() if s}
-    assumed = _assumptions(plan)
-    hours = plan.hours
-    times = plan.timetable
+    alone = {name: seconds for name, seconds in roof.alone.items() if seconds}
+    hours, times = plan.hours, plan.timetable
     least = "as the last, larger ones" if plan.varies else "at least"
     rows = {
         "bound": f"{plan.images_per_second:,.0f} images/s, "
         f"{1e3 * roof.step_seconds:,.2f} ms a step, by {roof.bound_by}",
-        **{f"  {name}": f"{told[name]}: {assumed[name]}" for name in told},
+        **{f"  {k}": f"{1e3 * s:,.2f} ms: {roof.rates[k]}" for k, s in alone.items()},
         "run": f"{times.total_steps:,} steps, {times.num_examples:,} examples an "
         f"epoch: {hours:,.2f} hours {least}",
     }
@@ -146,21 +136,6 @@ def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
         cost = hours * price * plan.facts.num_devices
         rows["cost"] = f"{cost:,.2f} {least}, at {price:g} a device and hour"
     return rows
-
-
-def _assumptions(plan: Plan) -> Mapping[str, str]:
-    gpu = plan.gpu
-    assert gpu is not None
-    products, peak = products_of(plan.facts, gpu)
-    asked = plan.facts.products
-    missing = "" if products == asked else f" (it has no faster products of {asked})"
-    return {
-        COMPUTE: f"at {peak / 1e12:,.0f} TFLOP/s of {products}{missing}",
-        MEMORY: f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, nothing kept in caches",
-        LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
-        LINKS: f"at {gpu.link_bandwidth / 1e9:g} GB/s of {gpu.links}, as rings",
-        NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s of a device's adapter",
-    }
 
 
 def _describe_host(plan: Plan) -> dict[str, str]:
@@ -177,7 +152,8 @@ def _describe_host(plan: Plan) -> dict[str, str]:
     if rate is None or speed is None:
         return rows
     nodes = plan.planner.target.num_nodes
-    waiting = (PUT_AHEAD + 1) * plan.facts.batch_size * plan.planner.image_bytes
+    image_bytes = math.prod(plan.planner.splits.input_shape)
+    waiting = (PUT_AHEAD + 1) * plan.facts.batch_size * image_bytes
     rows["host"] = (
         f"{speed / nodes / rate:,.1f} cores a node keep up with the bound, at "
         f"{rate:,} images/s a core; {_decimal(waiting / nodes)} for batches that wait"

@@ -1,6 +1,6 @@
 """What `main.py plan` does: one plan, or several side by side, shown and written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -57,23 +57,24 @@ def carry_out(
     plan = _plan(planner, settled, batch)
     plan_table.show(plan, price)
     result = plan.to_json(price)
-    compared = [("parallel.preset", name) for name in presets]
-    found = planner.alternatives(plan.config, compared)
-    others: list[tuple[str, Plan | str]] = list(zip(presets, found, strict=True))
-    if others:
-        plan_table.show_side_by_side(others)
-        result["compare"] = {name: _to_json(other) for name, other in others}
+    others: dict[str, Plan | str] = {}
+
+    def compare(key: str, changes: Mapping[str, tuple[str, Any]]) -> None:
+        found = planner.alternatives(plan.config, changes)
+        plan_table.show_side_by_side(found)
+        result[key] = {name: _to_json(other) for name, other in found.items()}
+        others.update(found)
+
+    if presets:
+        compare("compare", {name: ("parallel.preset", name) for name in presets})
     if check:
         result["check"] = _check(plan)
     if not plan.fits:
         print("It does not fit. With one change each:")
-        changed = changes(planner, plan)
-        plan_table.show_side_by_side(changed)
-        result["changes"] = {words: _to_json(other) for words, other in changed}
-        others += changed
+        compare("changes", changes(plan.config, plan.facts.num_devices))
     write_json(path, result)
     print(f"wrote {path}")
-    if not plan.fits and not any(isinstance(p, Plan) and p.fits for _, p in others):
+    if not any(isinstance(p, Plan) and p.fits for p in (plan, *others.values())):
         raise UserError(
             f"data.batch_size = {plan.facts.batch_size} needs "
             f"{plan.facts.peak_bytes / 2**30:,.2f} GiB a device, {target} has "
