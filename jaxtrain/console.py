@@ -27,6 +27,8 @@ def printable(text: str) -> str:
 
     New lines stay.
     """
+    if text.isprintable():
+        return text
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
         for c in text

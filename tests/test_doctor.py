@@ -24,7 +24,7 @@ from jaxtrain.data.doctor.look import Rules, look_at
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.sources import load, statistics
 from jaxtrain.data.stores import ArrayStore
-from jaxtrain.pages.page import breakable
+from jaxtrain.pages.text import breakable
 from tests.helpers.images import encode, grey, write_tfds
 from tests.helpers.messy import make_messy
 from tests.helpers.needs import fashion_mnist

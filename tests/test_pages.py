@@ -4,6 +4,9 @@ import base64
 import io
 import math
 import re
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
+from markupsafe import Markup
 from PIL import Image
 
 from jaxtrain.config import (
@@ -22,21 +27,21 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
+from jaxtrain.pages import templates
 from jaxtrain.pages.charts import MAX_POINTS, Series, line_chart, thin
 from jaxtrain.pages.font import font
+from jaxtrain.pages.numbers import duration
 from jaxtrain.pages.pictures import LARGE_SIDE, to_address
 from jaxtrain.pages.scales import make_scale, short
-from jaxtrain.pages.style import STYLE
 from jaxtrain.report.again import write_recipe
-from jaxtrain.report.classes import NUM_BEST, NUM_WORST, classes
+from jaxtrain.report.classes import NUM_BEST, NUM_WORST
 from jaxtrain.report.compare import make_comparison
 from jaxtrain.report.examples import Examples, Predictions, Shown
-from jaxtrain.report.gallery import predictions
 from jaxtrain.report.history import History
 from jaxtrain.report.matrix import confusion
-from jaxtrain.report.numbers import duration
 from jaxtrain.report.page import make_page
 from jaxtrain.report.reliability import reliability
+from tests.helpers.browser import Elements
 from tests.helpers.processes import ROOT
 
 FINITE = st.floats(-1e30, 1e30).map(lambda x: 0.0 if abs(x) < 1e-30 else x)
@@ -96,15 +101,14 @@ def test_the_bars_of_the_reliability_diagram():
         confidence=confidence,
         true_probability=confidence,
     )
-    drawn = reliability(found)
+    gap, error, drawn = reliability(found)
     bars = re.findall(r"<title>(\d+) images: confidence (.*?), accuracy (.*?)<", drawn)
     assert bars == [
         *(("1", "0.250", "1.000"), ("1", "0.450", "0.000"), ("3", "0.937", "0.667"))
     ]
     # |1 - 0.25|, |0 - 0.45|, |0 - 0.91|, |2 - 1.9|, of 5 examples, in 15 bins.
-    assert f"calibration error {(0.75 + 0.45 + 0.91 + 0.1) / 5:.3f}" in drawn
-    gap = confidence.mean() - right.mean()
-    assert f"{100 * gap:.1f}% more confident than right" in drawn
+    assert np.isclose(error, (0.75 + 0.45 + 0.91 + 0.1) / 5)
+    assert np.isclose(gap, confidence.mean() - right.mean())
     heights = [float(h) for h in re.findall(r'height="([\d.]+)"', drawn)]
     assert np.allclose(heights, [198, 0.8, 132])
 
@@ -187,26 +191,29 @@ def test_a_page_of_many_classes_is_small(tmp_path: Path, num: int, matrix: bool)
     assert "460 more are in metrics.jsonl" in page
 
 
-def test_the_table_of_classes_and_what_is_confused():
+def test_the_table_of_classes_and_what_is_confused(tmp_path: Path):
     counts = np.array([[8, 2, 0], [0, 5, 0], [0, 0, 0]])
     values = {
         "recall": [0.8, 1.0, None],
         "precision": [1.0, 5 / 7, None],
         "confusion_matrix": counts.tolist(),
     }
-    page = classes(values, ["a", "b", "c"], "test")
-    rows = re.findall(r"<tr><td>(.*?)</td></tr>", page)
-    cells = [re.sub(r"<span.*?</span>", "", row).split("</td><td") for row in rows]
+    history = History(
+        workdir=tmp_path,
+        config=None,
+        summary={"step": 1, "eval": values},
+        model={"class_names": ["a", "b", "c"]},
+    )
+    page = make_page(history, Examples()).decode()
+    confused, rows = re.findall(r"<tbody>(.*?)</tbody>", page, re.DOTALL)
     # F1: 2 * 0.8 * 1 / 1.8, 2 * 1 * 5/7 / (12/7).
-    assert [[cell.split(">")[-1] for cell in row[:5]] for row in cells] == [
-        ["a", "10", "80.0%", "100.0%", "88.9%"],
-        ["b", "5", "100.0%", "71.4%", "83.3%"],
-        ["c", "0", "-", "-", "-"],
+    assert Elements(rows).text.split() == [
+        *("a", "10", "80.0%", "100.0%", "88.9%"),
+        *("b", "5", "100.0%", "71.4%", "83.3%"),
+        *("c", "0", "-", "-", "-"),
     ]
-    drawn = confusion(counts, ["a", "b", "c"], "test")
-    assert re.findall(r">(\d+)</text>", drawn) == ["8", "2", "5"]
-    (pair,) = re.findall(r"<tbody><tr>(.*?)</tr></tbody>", drawn)
-    assert "<td>a</td><td>b</td>" in pair and ">20.0%<" in pair
+    assert Elements(confused).text.split() == ["a", "b", "2", "20.0%"]
+    assert re.findall(r">(\d+)</text>", page) == ["8", "2", "5"]
 
 
 def test_times_are_told_in_their_units():
@@ -314,7 +321,9 @@ def test_top_5_is_shown_of_more_than_five_classes(
     assert (b"top-5" in make_comparison([run, run])) == shown
 
 
-def test_names_break_after_their_signs_and_pictures_are_enlarged_by_a_click():
+def test_names_break_after_their_signs_and_pictures_are_enlarged_by_a_click(
+    tmp_path: Path,
+):
     picture = np.random.default_rng(0).integers(0, 255, (500, 400, 3), np.uint8)
     address = to_address(picture, LARGE_SIDE)
     with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
@@ -338,18 +347,49 @@ def test_names_break_after_their_signs_and_pictures_are_enlarged_by_a_click():
         confidence=np.ones(1),
         true_probability=np.zeros(1),
     )
-    page = predictions(Examples(predictions=found, shown={"worst": [shown]}))
+    history = History(workdir=tmp_path, config=None)
+    examples = Examples(predictions=found, shown={"worst": [shown]})
+    page = make_page(history, examples).decode()
     assert "Bilder/<wbr>Schlüssel_<wbr>links/<wbr>IMG_<wbr>1.<wbr>jpg" in page
     assert "is Schlüssel_<wbr>links, 25.0%" in page
     # The page has no script: the style enlarges what a checked box stands before.
     box = '<label class="zoom"><input type="checkbox" aria-label="enlarge"><img'
     assert page.count(box) == 1
-    assert ".zoom input:checked + img" in STYLE
+    assert ".zoom input:checked + img" in page
+
+
+def test_templates_escape_whatever_they_print_and_lack_nothing():
+    shown = templates.environment().from_string("<i>{{ name }}</i>{{ markup }}")
+    values = {"name": "<b>&\x1b", "markup": Markup("<br>")}
+    assert shown.render(values) == r"<i>&lt;b&gt;&amp;\x1b</i><br>"
+    with pytest.raises(UndefinedError, match="'markup' is undefined"):
+        shown.render(name="a")
+    found = list((ROOT / "jaxtrain").rglob("*.html.j2"))
+    assert len(found) > 4
+    for path in found:
+        assert not re.search(r"\bsafe\b|autoescape", path.read_text()), path
+
+
+def test_a_wheel_has_all_files_of_the_package():
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folder = ROOT / "jaxtrain"
+    files = {path for path in folder.rglob("*") if path.is_file()}
+    patterns = table["package-data"]["jaxtrain"]
+    packed = {path for pattern in patterns for path in folder.glob(pattern)}
+    assert {path for path in files if path.suffix not in (".py", ".pyc")} == packed
+
+
+def test_only_what_writes_a_page_imports_jinja():
+    program = (
+        "import sys\nfrom jaxtrain.pages import charts, templates\n"
+        "assert 'jinja2' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
 def test_names_beside_a_matrix_are_cut_by_their_width():
     names = ["W" * 30, "i" * 30, "Gebrauchtwagen"]
-    drawn = confusion(np.eye(3, dtype=int), names, "test")
+    drawn = confusion(np.eye(3, dtype=int), names).picture
     words = re.findall(r'text-anchor="end">(.*?)</text>', drawn)
     margin = float(re.findall(r'd="M([\d.]+) ', drawn)[0])
     assert words[0].startswith("WWWWW") and words[0].endswith("…")

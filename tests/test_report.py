@@ -141,7 +141,8 @@ def test_the_worst_mistakes_are_those_of_the_model(root: Path):
     page = (root / "run" / "report.html").read_text()
     part = page.partition("Worst mistakes")[2].partition("Least sure")[0]
     seen = Elements(part)
-    assert re.findall(r"[\w<>= ()-]+\.png", seen.text) == expected
+    names = re.findall(r"[\w<>= ()-]+\.png", seen.text)
+    assert [name.strip() for name in names] == expected
     assert all(f"{100 * of_true[i]:.1f}%" in seen.text for i in wrong)
     # Names are seen from the folder of the set, wherever that is.
     assert str(root) not in seen.text
@@ -331,7 +332,7 @@ def test_runs_are_laid_side_by_side(root: Path, here: Callable[..., Path]):
     seen = text_of(page)
     assert "<i>run<|i>" in seen and "<i>run" not in page
     assert "Fields that differ: 1." in seen
-    assert "optimizer.learning_rate 0.1 0.25" in re.sub("(0.1|0.25)", r" \1", seen)
+    assert "optimizer.learning_rate 0.1 0.25" in seen
     best = re.findall(r'<span class="best">(.*?)</span>', page)
     assert best == [f"{summary['eval']['loss']:.4g}"]
     charts = re.findall(r"<h3>(.*?)</h3>", page)

@@ -8,8 +8,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxtrain.pages.page import text
+from markupsafe import Markup
+
 from jaxtrain.pages.scales import Scale, make_scale, short
+from jaxtrain.pages.text import text
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 22
@@ -51,7 +53,7 @@ def line_chart(
     span: tuple[float, float] | None = None,
     marks: Sequence[float] = (),
     log: bool = True,
-) -> str:
+) -> Markup:
     """Return a chart; nothing if there is no number in it.
 
     Args:
@@ -63,7 +65,7 @@ def line_chart(
     """
     drawn = [one for one in series if one.finite]
     if not drawn:
-        return ""
+        return Markup()
     points = [point for one in drawn for point in one.finite]
     places = [x for x, _ in points] if span is None else span
     across = _tight(make_scale(places, LEFT, WIDTH - RIGHT, num=5), places)
@@ -72,7 +74,7 @@ def line_chart(
     parts += [_mark(across.place(x)) for x in marks if across.low <= x <= across.high]
     parts += [_line(one, across, up) for one in drawn]
     told = f"{title}, logarithmic" if up.log else title
-    return (
+    return Markup(
         f'<div class="chart"><h3>{text(told)}</h3>{_legend(drawn)}'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{text(title)}">'
         f"{''.join(parts)}</svg></div>"

@@ -5,16 +5,17 @@ from typing import Any
 
 from jaxtrain.config import get, paths
 from jaxtrain.pages.charts import NUM_COLOURS, Series, line_chart
-from jaxtrain.pages.page import breakable, note, render, section, table, text
+from jaxtrain.pages.numbers import duration, shown
+from jaxtrain.pages.templates import render
 from jaxtrain.report.curves import (
     MAX_CHARTS,
+    DrawnCurves,
     drop_zero_counts,
     ordered,
     steps_of,
     title,
 )
 from jaxtrain.report.history import History
-from jaxtrain.report.numbers import duration, shown
 from jaxtrain.report.overview import train_seconds, verdict
 from jaxtrain.tasks import BETTER
 
@@ -24,19 +25,23 @@ MAX_RUNS = 2 * NUM_COLOURS
 def make_comparison(histories: Sequence[History]) -> bytes:
     """Return the page; the first run is the one that the others are laid beside."""
     names = _names(histories)
-    legend = "".join(
-        f'<span class="k{i % NUM_COLOURS}"><i></i>{breakable(name)}</span>'
-        for i, name in enumerate(names)
+    metrics = _metrics(histories)
+    apart = _other_data(histories, names)
+    return render(
+        "report/comparison.html.j2",
+        names=names,
+        num_colours=NUM_COLOURS,
+        cells=[_cells(history, metrics) for history in histories],
+        best={} if apart else {_column(m): _winner(m, histories) for m in metrics},
+        apart=apart,
+        curves=_curves(histories, names),
+        fields=_differences(histories),
+        left_out=[
+            f"{name}: {told}"
+            for name, history in zip(names, histories, strict=True)
+            for told in history.missing
+        ],
     )
-    body = [
-        f"<header><h1>{len(histories)} runs compared</h1>"
-        f'<div class="legend">{legend}</div></header>',
-        _results(histories, names),
-        _curves(histories, names),
-        _differences(histories, names),
-        _missing(histories, names),
-    ]
-    return render(f"{len(histories)} runs compared", body)
 
 
 def _names(histories: Sequence[History]) -> list[str]:
@@ -47,9 +52,9 @@ def _names(histories: Sequence[History]) -> list[str]:
     return names
 
 
-def _results(histories: Sequence[History], names: Sequence[str]) -> str:
-    """Return a table with a row for each run."""
-    metrics = ordered(
+def _metrics(histories: Sequence[History]) -> list[str]:
+    """Return the metrics of the test split that any run has."""
+    return ordered(
         {
             name
             for history in histories
@@ -57,22 +62,10 @@ def _results(histories: Sequence[History], names: Sequence[str]) -> str:
             if _is_number(value) and name != "num_examples"
         }
     )
-    found = [_cells(history, metrics) for history in histories]
-    apart = _other_data(histories, names)
-    winners = {} if apart else {name: _winner(name, histories) for name in metrics}
-    rows = []
-    for i, (name, cells) in enumerate(zip(names, found, strict=True)):
-        colour = f"swatch k{i % NUM_COLOURS}"
-        swatch = f'<span class="{colour}"><i></i>{breakable(name)}</span>'
-        for metric, winner in winners.items():
-            if winner == i:
-                column = f"test {title(metric)}"
-                cells[column] = f'<span class="best">{cells[column]}</span>'
-        rows.append([swatch, *cells.values()])
-    head = ["run", *found[0]]
-    told = "The best of a column stands out, where it is known what is better."
-    results = table(head, rows, range(2, len(head)), pinned=True)
-    return section("Results", results, note=apart or told)
+
+
+def _column(metric: str) -> str:
+    return f"test {title(metric)}"
 
 
 def _other_data(histories: Sequence[History], names: Sequence[str]) -> str:
@@ -104,14 +97,14 @@ def _test_data(history: History) -> Any:
 
 
 def _cells(history: History, metrics: Sequence[str]) -> dict[str, str]:
-    """Return what a row says of a run: name of the column -> cell, HTML."""
+    """Return what a row says of a run, by the name of the column."""
     level, _ = verdict(history)
     epochs = [line["epoch"] for line in history.lines if "epoch" in line]
     best = history.best
     metric = best.get("metric")
-    values = {
+    return {
         "ended": "yes" if level == "good" else f"no, step {shown(history.step)}",
-        **{f"test {title(n)}": shown(history.test.get(n)) for n in metrics},
+        **{_column(name): shown(history.test.get(name)) for name in metrics},
         "tested step": shown(history.tested_step) if history.test else "-",
         "best validation": "-"
         if metric is None
@@ -122,7 +115,6 @@ def _cells(history: History, metrics: Sequence[str]) -> dict[str, str]:
         "images per second": shown(history.summary.get("examples_per_second")),
         "parameters": shown(history.summary.get("num_params")),
     }
-    return {name: text(value) for name, value in values.items()}
 
 
 def _describe_test_data(history: History) -> str:
@@ -151,7 +143,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _curves(histories: Sequence[History], names: Sequence[str]) -> str:
+def _curves(histories: Sequence[History], names: Sequence[str]) -> DrawnCurves:
     """Return of each metric a chart for training and one for the validation split."""
     found = [drop_zero_counts(history.curves()) for history in histories]
     span, charts = steps_of(*found), []
@@ -167,35 +159,18 @@ def _curves(histories: Sequence[History], names: Sequence[str]) -> str:
             charts.append(line_chart(told, series, span=span, log=log))
     charts = [chart for chart in charts if chart]
     hidden = len(charts) - 2 * MAX_CHARTS
-    drawn = f'<div class="charts">{"".join(charts[: 2 * MAX_CHARTS])}</div>'
-    more = note(f"{hidden} more are left out.") if hidden > 0 else ""
-    told = "By step; a number after a name is the last value."
-    return section("Curves", drawn if charts else "", more, note=told)
+    notes = [f"{hidden} more are left out."] if hidden > 0 else []
+    return DrawnCurves(charts[: 2 * MAX_CHARTS], notes)
 
 
-def _differences(histories: Sequence[History], names: Sequence[str]) -> str:
-    """Return the fields of the configs that differ."""
+def _differences(histories: Sequence[History]) -> dict[str, list[str | None]]:
+    """Return the fields of the configs that differ, as each run has them."""
     configs = [history.config for history in histories]
     known = [config for config in configs if config is not None]
-    rows = []
-    for path in paths():
-        values = [None if c is None else get(c, path) for c in configs]
-        if any(get(c, path) != get(known[0], path) for c in known):
-            cells = [
-                "-" if config is None else f"<code>{text(repr(value))}</code>"
-                for config, value in zip(configs, values, strict=True)
-            ]
-            rows.append([f"<code>{text(path)}</code>", *cells])
-    if not rows:
-        return section("Configs", note("They do not differ."))
-    told = f"Fields that differ: {len(rows)}."
-    return section("Configs", table(["field", *names], rows, pinned=True), note=told)
-
-
-def _missing(histories: Sequence[History], names: Sequence[str]) -> str:
-    notes = [
-        note(f"{name}: {told}")
-        for name, history in zip(names, histories, strict=True)
-        for told in history.missing
-    ]
-    return section("Left out", *notes)
+    return {
+        path: [
+            None if config is None else repr(get(config, path)) for config in configs
+        ]
+        for path in paths()
+        if any(get(config, path) != get(known[0], path) for config in known)
+    }

@@ -1,10 +1,12 @@
 """The curves of a run."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
+
+from markupsafe import Markup
 
 from jaxtrain.errors import counted
 from jaxtrain.pages.charts import Series, line_chart
-from jaxtrain.pages.page import note, section
 from jaxtrain.report.history import Curves, History
 
 # These come first, in this order; the others, such as a user's own, by name.
@@ -21,8 +23,16 @@ COLOURS = {"train": 0, "validation": 1, "test": 2}
 MAX_CHARTS = 24
 
 
-def curves(history: History) -> str:
-    """Return a chart of each metric by step."""
+class DrawnCurves(NamedTuple):
+    """Charts of metrics by step, as SVG, and what there is to say of them."""
+
+    charts: list[Markup]
+    notes: list[str]
+    resumed: bool = False
+
+
+def curves(history: History) -> DrawnCurves:
+    """Return a chart of each metric."""
     found = drop_zero_counts(history.curves())
     names = ordered(found)
     marks = [e["step"] for e in history.events() if e.get("event") == "resumed"]
@@ -39,12 +49,7 @@ def curves(history: History) -> str:
     notes = _notes(history, found)
     if hidden > 0:
         notes.append(f"{hidden} more metrics are in metrics.jsonl.")
-    drawn = f'<div class="charts">{"".join(charts)}</div>' if any(charts) else ""
-    told = "".join(map(note, notes))
-    explained = "By step; a number after a name is the last value."
-    if marks:
-        explained += " Dashed lines: the run was resumed."
-    return section("Curves", drawn, told, note=explained if drawn else "")
+    return DrawnCurves([chart for chart in charts if chart], notes, bool(marks))
 
 
 def steps_of(*found: Curves) -> tuple[float, float]:

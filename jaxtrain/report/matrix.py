@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from jaxtrain.pages.font import fitted, font
-from jaxtrain.pages.page import bar, breakable, section, table, text
-from jaxtrain.report.numbers import share
+from jaxtrain.pages.text import text
 
 # Matrices up to this size have their counts written into the cells.
 MAX_WRITTEN = 20
@@ -19,26 +20,49 @@ MAX_NAME = 130
 SHADES = 6
 
 
-def confusion(counts: np.ndarray, names: Sequence[str], split: str) -> str:
-    """Return the matrix and its largest cells off the diagonal.
+class ConfusedPair(NamedTuple):
+    """How many images of a class are taken for another one, and their share of it."""
+
+    true: str
+    predicted: str
+    num: int
+    part: float
+
+
+class Confusion(NamedTuple):
+    """A confusion matrix as SVG, and its largest cells off the diagonal."""
+
+    picture: Markup
+    pairs: list[ConfusedPair]
+
+
+def confusion(counts: np.ndarray, names: Sequence[str]) -> Confusion:
+    """Draw the matrix, a row for each true class; list what is confused most often.
 
     Args:
-      counts: (true, predicted) of all examples.
-      names: of the classes.
-      split: that was evaluated.
+      counts: Number of examples, (true, predicted).
+      names: Names of the classes.
     """
-    sums = np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    draw = _written if len(counts) <= MAX_WRITTEN else _shaded
-    return section(
-        "Confusion matrix",
-        draw(counts, counts / sums, names),
-        _pairs(counts, sums[:, 0], names),
-        note=f"The {split} split: a row for each true class, a column for each "
-        "predicted one; the stronger the colour, the larger the part of the row.",
-    )
+    parts = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    many = len(counts) > MAX_WRITTEN
+    picture = _shaded(counts, parts) if many else _written(counts, parts, names)
+    return Confusion(picture, _pairs(counts, parts, names))
 
 
-def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> str:
+def _pairs(
+    counts: np.ndarray, parts: np.ndarray, names: Sequence[str]
+) -> list[ConfusedPair]:
+    wrong = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
+    rows, columns = np.unravel_index(order, counts.shape)
+    return [
+        ConfusedPair(names[i], names[k], int(wrong[i, k]), float(parts[i, k]))
+        for i, k in zip(map(int, rows), map(int, columns), strict=True)
+        if wrong[i, k]
+    ]
+
+
+def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> Markup:
     """Draw a matrix with names and counts."""
     words = [fitted(name, MAX_NAME) for name in names]
     margin = max(24, 12 + math.ceil(max(map(font().getlength, words))))
@@ -63,9 +87,8 @@ def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> str
     return _svg(side, margin, "".join(cells), side - margin)
 
 
-def _shaded(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> str:
+def _shaded(counts: np.ndarray, parts: np.ndarray) -> Markup:
     """Draw a matrix of many classes: cells of like shade are one path."""
-    del names
     paths: dict[tuple[bool, int], list[str]] = {}
     for row, column in np.argwhere(counts > 0).tolist():
         shade = 1 + min(SHADES - 1, int(parts[row, column] * SHADES))
@@ -102,44 +125,18 @@ def _opacity(right: bool, part: float) -> float:
     return least + (1 - least) * part
 
 
-def _svg(side: float, margin: float, drawn: str, size: float) -> str:
+def _svg(side: float, margin: float, drawn: str, size: float) -> Markup:
     # A small matrix is not blown up to the width of the page.
     width = min(640, max(220, round(side * 1.25)))
     frame = (
         f'<path class="grid" vector-effect="non-scaling-stroke" '
         f'd="M{margin} {margin}h{size}v{size}h-{size}z"/>'
     )
-    return (
+    return Markup(
         f'<svg class="matrix" style="max-width:{width if margin else 640}px" '
         f'viewBox="0 0 {side} {side}" role="img" aria-label="confusion matrix">'
         f"{drawn}{frame}</svg>"
     )
-
-
-def _pairs(counts: np.ndarray, sums: np.ndarray, names: Sequence[str]) -> str:
-    """List what is taken for what most often."""
-    wrong = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
-    pairs = [
-        (names[true], names[predicted], int(wrong[true, predicted]), int(sums[true]))
-        for true, predicted in zip(*np.unravel_index(order, counts.shape), strict=True)
-        if wrong[true, predicted]
-    ]
-    most = max((count / num for _, _, count, num in pairs), default=1)
-    rows = [
-        [
-            breakable(true),
-            breakable(other),
-            f"{n:,}",
-            share(n / num),
-            bar(n / num / most),
-        ]
-        for true, other, n, num in pairs
-    ]
-    if not rows:
-        return '<p class="soft">No example is taken for another class.</p>'
-    head = ["true class", "taken for", "images", "of the class", ""]
-    return table(head, rows, numbers=(2, 3))
 
 
 def _count(count: int) -> str:

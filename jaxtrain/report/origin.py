@@ -1,13 +1,11 @@
 """Where a run comes from: its data, its system, its time, its config."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtrain.config import Config, get, paths
-from jaxtrain.pages.page import facts, note, section, table, text
-from jaxtrain.report.again import write_recipe
+from jaxtrain.pages.numbers import share, shown
 from jaxtrain.report.history import History
-from jaxtrain.report.numbers import duration, share, shown
 from jaxtrain.report.overview import train_seconds
 
 MAX_NAMES = 30
@@ -18,12 +16,12 @@ MAX_TIME = 253_000_000_000
 PLACE = {"kind", "step", "epoch", "time", "event"}
 
 
-def data(history: History) -> str:
-    """Return what the run learnt from."""
+def data(history: History) -> dict[str, str]:
+    """Return what the run learnt from, by name."""
     found, model = history.data, history.model
-    pairs: dict[str, object] = {}
+    pairs = {}
     if "source" in found:
-        pairs["source"] = found["source"]
+        pairs["source"] = str(found["source"])
     for split, num in (found.get("num_examples") or {}).items():
         pairs[f"{split} images"] = shown(num)
     if model.get("image_shape"):
@@ -37,18 +35,20 @@ def data(history: History) -> str:
             pairs[name] = ", ".join(f"{value:.4f}" for value in model[key])
     if found.get("digest"):
         pairs["digest"] = str(found["digest"])[:16]
+    return pairs
+
+
+def class_names(history: History) -> str:
+    """Return the names of the first classes in a line; empty if there are none."""
     names = list(history.class_names or ())
-    told = ""
-    if names:
-        more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
-        told = note("Classes: " + ", ".join(names[:MAX_NAMES]) + more)
-    return section("Data", facts(pairs), told)
+    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
 
 
-def system(history: History) -> str:
-    """Return what it ran on."""
+def system(history: History) -> dict[str, str]:
+    """Return what the run ran on, by name."""
     found = history.summary
-    pairs: dict[str, object] = {}
+    pairs = {}
     if "device_kind" in found:
         pairs["devices"] = f"{shown(found.get('num_devices'))} x {found['device_kind']}"
         pairs["processes"] = shown(found.get("num_processes"))
@@ -59,17 +59,15 @@ def system(history: History) -> str:
     if "pipeline_idle_share" in found:
         pairs["pipeline idle"] = share(found["pipeline_idle_share"])
     versions = found.get("versions") or history.checkpoint.get("versions") or {}
-    return section("System", facts({**pairs, **versions}))
+    return {**pairs, **versions}
 
 
-def time(history: History) -> str:
-    """Return how long it took, and what for."""
-    found, progress = history.summary, history.progress
-    total, when = train_seconds(history), facts(_moments(history))
+def times(history: History) -> dict[str, float]:
+    """Return the seconds that each part of the training took; empty if not known."""
+    found, total = history.summary, train_seconds(history)
     if not isinstance(total, int | float):
-        told = note("What it went into is not known: nothing was saved.")
-        return section("Time", when, told)
-    steps = progress.get("step_seconds")
+        return {}
+    steps = history.progress.get("step_seconds")
     speed, config = found.get("examples_per_second"), history.config
     if history.finished and speed and config is not None:
         steps = history.step * config.data.batch_size / speed
@@ -80,23 +78,10 @@ def time(history: History) -> str:
     compiling = found.get("compile_seconds") if history.finished else None
     if isinstance(compiling, int | float):
         parts["compilation, of the last start"] = compiling
-    whole = sum(parts.values())
-    if not whole:
-        return section("Time", when, note(f"{duration(total)} of training."))
-    stack = "".join(
-        f'<i class="k{i}" style="width:{100 * value / whole:.2f}%"></i>'
-        for i, value in enumerate(parts.values())
-    )
-    legend = "".join(
-        f'<span class="k{i}"><i></i>{text(name)}: {duration(value)}, '
-        f"{share(value / whole)}</span>"
-        for i, (name, value) in enumerate(parts.items())
-    )
-    drawn = f'<div class="stack">{stack}</div><div class="legend">{legend}</div>'
-    return section("Time", when, f'<div style="margin-top:.9rem">{drawn}</div>')
+    return parts
 
 
-def _moments(history: History) -> dict[str, str]:
+def moments(history: History) -> dict[str, str]:
     """Return when the first and the last line of metrics were written."""
     moments = [line["time"] for line in history.lines if _is_time(line.get("time"))]
     if not moments:
@@ -112,17 +97,21 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, float) and 0 < value < MAX_TIME
 
 
-def events(history: History) -> str:
-    """Return what happened on the way."""
+class Events(NamedTuple):
+    """What happened on the way: step, name and details; and how much is not listed."""
+
+    first: list[tuple[int, str, str]]
+    num_more: int
+
+
+def events(history: History) -> Events:
+    """Return the first events of a run."""
     found = history.events()
-    rows = [
-        [shown(event["step"]), text(event.get("event", "")), text(_details(event))]
+    first = [
+        (event["step"], str(event.get("event", "")), _details(event))
         for event in found[:MAX_EVENTS]
     ]
-    hidden = len(found) - len(rows)
-    more = note(f"{hidden:,} more are in metrics.jsonl.") if hidden else ""
-    head = ["step", "event", "details"]
-    return section("Events", table(head, rows, numbers=(0,)), more) if rows else ""
+    return Events(first, len(found) - len(first))
 
 
 def _details(event: dict[str, Any]) -> str:
@@ -133,46 +122,21 @@ def _details(event: dict[str, Any]) -> str:
     )
 
 
-def config(history: History) -> str:
-    """Return all fields of the config, those first that differ from the defaults."""
-    found = history.config
-    if found is None:
-        return section("Config", note("config.json cannot be read by this version."))
+class ConfigField(NamedTuple):
+    """A field of a config."""
+
+    path: str
+    value: str
+    default: str
+    changed: bool
+
+
+def fields(config: Config) -> list[ConfigField]:
+    """Return the fields of a config, beside their defaults."""
     default = Config()
-    changed = [p for p in paths() if get(found, p) != get(default, p)]
-    rows = [
-        [_code(path), _code(_value(found, path)), _code(_value(default, path))]
-        for path in changed
-    ]
-    rest = [p for p in paths() if p not in changed]
-    same = [[_code(path), _code(_value(found, path))] for path in rest]
-    return section(
-        "Config",
-        table(["differs from the default", "value", "default"], rows),
-        f"<details><summary>{len(rest)} fields have their default</summary>"
-        f"{table(['field', 'value'], same)}</details>",
-    )
+    found = ((path, get(config, path), get(default, path)) for path in paths())
+    return [ConfigField(p, _code(v), _code(d), v != d) for p, v, d in found]
 
 
-def again(history: History) -> str:
-    """Return how the run is made again."""
-    found = history.config
-    if found is None:
-        return ""
-    command = "python main.py --config again.py --workdir runs/again"
-    return section(
-        "Make this run again",
-        f"<pre>{text(command)}</pre><details open><summary>again.py</summary>"
-        f"<pre>{text(write_recipe(found))}</pre></details>",
-        note="Save the recipe as again.py, where the run was started: paths in it are "
-        "from there.",
-    )
-
-
-def _value(config: Config, path: str) -> str:
-    value = get(config, path)
+def _code(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
-
-
-def _code(value: str) -> str:
-    return f"<code>{text(value)}</code>"

@@ -2,23 +2,15 @@
 
 from typing import Any
 
-from jaxtrain.pages.page import text
+from jaxtrain.pages.numbers import duration, shown
 from jaxtrain.report.curves import title
 from jaxtrain.report.history import History
-from jaxtrain.report.numbers import duration, shown
 
 # Of the metrics of the test split, those that are shown large.
 MAX_METRICS = 4
 
-
-def head(history: History) -> str:
-    """Return the heading, how the run ended, and tiles of its results."""
-    level, told = verdict(history)
-    return (
-        f'<header><h1>{text(history.name)}</h1><div class="soft">{_subject(history)}'
-        f'</div><p class="verdict {level}">{text(told)}</p></header>'
-        f'<div class="tiles">{"".join(_tiles(history))}</div>'
-    )
+# A number, and what it is.
+Tile = tuple[str, str]
 
 
 def verdict(history: History) -> tuple[str, str]:
@@ -51,61 +43,62 @@ def _tested(history: History) -> str:
     )
 
 
-def _subject(history: History) -> str:
-    """Say what was trained on what."""
+def subject(history: History) -> list[str]:
+    """Return what was trained on, and what for."""
     config, model = history.config, history.model
     parts = []
     if config is not None:
-        parts.append(f"<b>{text(config.model.name)}</b> on {text(config.data.source)}")
+        parts.append(config.data.source)
         if config.task != "classification":
-            parts.append(f"task {text(config.task)}")
+            parts.append(f"task {config.task}")
     if model.get("image_shape"):
         height, width, channels = model["image_shape"]
         parts.append(f"{height}x{width}x{channels} images")
     if model.get("class_names"):
         parts.append(f"{len(model['class_names']):,} classes")
-    return ", ".join(parts)
+    return parts
 
 
-def _tiles(history: History) -> list[str]:
-    tiles = []
+def tiles(history: History) -> list[Tile]:
+    """Return the results, and what they took."""
+    found = []
     numbers = {n: v for n, v in history.test.items() if isinstance(v, int | float)}
     first = [n for n in ("accuracy", "loss") if n in numbers]
     others = [n for n in numbers if n not in (*first, "num_examples")]
     for name in (first + others)[:MAX_METRICS]:
-        tiles.append(_tile(shown(numbers[name]), f"test {title(name)}"))
+        found.append((shown(numbers[name]), f"test {title(name)}"))
     best = history.best
     if best:
         where = f"best validation {title(str(best.get('metric')))}, step "
         where += shown(best.get("step"))
-        tiles.append(_tile(shown(best.get("value")), where))
+        found.append((shown(best.get("value")), where))
         last = history.last_validation.get(str(best.get("metric")))
         if history.finished and last is not None and best.get("step") != history.step:
             told = f"validation {title(str(best.get('metric')))} of the last weights, "
-            tiles.append(_tile(shown(last), f"{told}step {history.step:,}"))
+            found.append((shown(last), f"{told}step {history.step:,}"))
     if not history.test:
-        tiles += _last(history)
+        found += _last(history)
     epochs = [line["epoch"] for line in history.lines if "epoch" in line]
     if epochs:
-        tiles.append(_tile(shown(epochs[-1]), "epochs"))
+        found.append((shown(epochs[-1]), "epochs"))
     seconds = train_seconds(history)
     if seconds is not None:
-        tiles.append(_tile(duration(seconds), "of training"))
+        found.append((duration(seconds), "of training"))
     for name, told in (
         ("num_params", "parameters"),
         ("examples_per_second", "images per second"),
     ):
         value = history.summary.get(name)
         if value is not None:
-            tiles.append(_tile(_compact(value), told))
-    return tiles
+            found.append((_compact(value), told))
+    return found
 
 
-def _last(history: History) -> list[str]:
+def _last(history: History) -> list[Tile]:
     """Return tiles of the last line of training, where there is no result yet."""
     lines = [line for line in history.lines if line["kind"] == "train"]
     return [
-        _tile(shown(lines[-1][name]), f"training {title(name)}, last")
+        (shown(lines[-1][name]), f"training {title(name)}, last")
         for name in ("accuracy", "loss")
         if lines and name in lines[-1]
     ]
@@ -121,7 +114,3 @@ def _compact(value: Any) -> str:
     if isinstance(value, int | float) and value >= 1e6:
         return f"{value / 1e6:.4g} M"
     return shown(value)
-
-
-def _tile(value: str, told: str) -> str:
-    return f"<div><b>{text(value)}</b><span>{text(told)}</span></div>"

@@ -2,51 +2,44 @@
 
 import numpy as np
 
-from jaxtrain.pages.page import note, render, section
-from jaxtrain.report import gallery, origin
-from jaxtrain.report.classes import classes, counts
+from jaxtrain.pages.templates import render
+from jaxtrain.report import classes, origin, overview
+from jaxtrain.report.again import write_recipe
 from jaxtrain.report.curves import curves
 from jaxtrain.report.examples import Examples
+from jaxtrain.report.gallery import GROUPS, looked_at
 from jaxtrain.report.history import History
 from jaxtrain.report.matrix import confusion
-from jaxtrain.report.overview import head
 from jaxtrain.report.reliability import reliability
 
 
 def make_page(history: History, examples: Examples) -> bytes:
     """Return the page of a run."""
-    found = examples.predictions
-    body = [
-        head(history),
-        _missing(history, examples),
-        curves(history),
-        _results(history),
-        gallery.predictions(examples),
-        reliability(found) if found is not None else "",
-        gallery.augmented(examples.pairs),
-        origin.data(history),
-        origin.time(history),
-        origin.system(history),
-        origin.events(history),
-        origin.config(history),
-        origin.again(history),
-    ]
-    return render(f"Report: {history.name}", body)
-
-
-def _missing(history: History, examples: Examples) -> str:
-    notes = [*history.missing, *examples.notes, *examples.failed]
-    return section("Left out", *map(note, notes)) if notes else ""
-
-
-def _results(history: History) -> str:
-    """Return what the summary has of each class."""
-    names, test = history.class_names, history.test
-    if names is None or not test:
-        return ""
-    parts = []
-    matrix = counts(test, names)
-    if matrix is not None:
-        parts.append(confusion(np.array(matrix), names, "test"))
-    parts.append(classes(test, names, "test"))
-    return "\n".join(parts)
+    config, predictions, test = history.config, examples.predictions, history.test
+    names = history.class_names or ()
+    counts = classes.counts(test, names)
+    return render(
+        "report/report.html.j2",
+        name=history.name,
+        model=config and config.model.name,
+        subject=overview.subject(history),
+        verdict=overview.verdict(history),
+        tiles=overview.tiles(history),
+        left_out=[*history.missing, *examples.notes, *examples.failed],
+        curves=curves(history),
+        confusion=counts and confusion(np.array(counts), names),
+        classes=classes.classes(test, names),
+        looked_at=predictions and looked_at(predictions),
+        groups=GROUPS,
+        examples=examples,
+        reliability=predictions and reliability(predictions),
+        data=origin.data(history),
+        class_names=origin.class_names(history),
+        moments=origin.moments(history),
+        train_seconds=overview.train_seconds(history),
+        times=origin.times(history),
+        system=origin.system(history),
+        events=origin.events(history),
+        fields=config and origin.fields(config),
+        recipe=config and write_recipe(config),
+    )

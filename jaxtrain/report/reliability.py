@@ -1,38 +1,44 @@
 """The reliability diagram: is the model right as often as it says?"""
 
-from typing import Any
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
 
 from jaxtrain.evaluation import calibration
 from jaxtrain.evaluation.calibration import expected_error
-from jaxtrain.pages.page import section, text
+from jaxtrain.pages.text import text
 from jaxtrain.report.examples import Predictions
-from jaxtrain.report.numbers import share
 
 NUM_BINS = 10
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 300, 240, 40, 8, 8, 34
 
 
-def reliability(predictions: Predictions) -> str:
-    """Return the diagram."""
+class Reliability(NamedTuple):
+    """How well the confidence of a model fits its accuracy.
+
+    Attributes:
+      gap: Mean confidence less the accuracy.
+      error: Expected calibration error.
+      diagram: Accuracy by confidence, as SVG.
+    """
+
+    gap: float
+    error: float
+    diagram: Markup
+
+
+def reliability(predictions: Predictions) -> Reliability:
+    """Return the diagram, and what it shows in two numbers."""
     right, confidence = predictions.right, predictions.confidence
-    # As `evaluate` counts it; fewer bars are drawn, with room for their numbers.
-    error = expected_error(calibration.reliability(confidence, right))
-    mean, hits = float(confidence.mean()), float(right.mean())
-    word = "more" if mean > hits else "less"
-    note = (
-        "How often predictions of a confidence are right; on the dashed line, as often "
-        f"as they say. On average the model is {share(abs(mean - hits))} {word} "
-        f"confident than right; expected calibration error {error:.3f}. "
-        "The numbers below the bars count images."
-    )
-    return section(
-        "Reliability",
-        _draw(calibration.reliability(confidence, right, NUM_BINS)),
-        note=note,
+    return Reliability(
+        gap=float(confidence.mean()) - float(right.mean()),
+        # As `evaluate` counts it; fewer bars are drawn, with room for their numbers.
+        error=expected_error(calibration.reliability(confidence, right)),
+        diagram=_draw(calibration.reliability(confidence, right, NUM_BINS)),
     )
 
 
-def _draw(bins: list[dict[str, Any]]) -> str:
+def _draw(bins: list[dict[str, Any]]) -> Markup:
     width = (WIDTH - LEFT - RIGHT) / NUM_BINS
     height = HEIGHT - TOP - BOTTOM
     lines, parts = [], []
@@ -55,7 +61,7 @@ def _draw(bins: list[dict[str, Any]]) -> str:
         )
         parts.append(_word(x + width / 2, TOP + height + 13, _count(num)))
     diagonal = f"M{LEFT} {TOP + height}L{WIDTH - RIGHT} {TOP}"
-    return (
+    return Markup(
         f'<svg class="square" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="reliability diagram"><path class="grid" d="{"".join(lines)}"/>'
         f'{"".join(parts)}<path class="mark" d="{diagonal}"/></svg>'

@@ -5,6 +5,7 @@ import contextlib
 import functools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.serving.batcher import Batcher, BatcherLimits, FullError
 from jaxtrain.serving.connections import ConnectionLimits
 from jaxtrain.serving.decoders import DecoderPool, DecoderProgram
-from jaxtrain.serving.page import PAGE
 
+# Drop an image on it: it loads nothing from elsewhere.
+PAGE = Path(__file__).with_name("page.html").read_text()
 # Images of a request at most.
 MAX_IMAGES = 64
 # Seconds after which a client that found the server full may try again.

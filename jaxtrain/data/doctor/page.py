@@ -1,20 +1,35 @@
 """`data_report.html`: all that was found, for people, in one file."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from jaxtrain.data.doctor import thumbnails
 from jaxtrain.data.doctor.checks import describe_sizes
 from jaxtrain.data.doctor.diagnosis import Diagnosis
 from jaxtrain.data.doctor.finding import Finding, count_images
 from jaxtrain.data.doctor.scan import SPLITS
-from jaxtrain.pages.page import bar, breakable, facts, figure, render, text
 from jaxtrain.pages.pictures import TINY
+from jaxtrain.pages.templates import render
 
 # Shown of a finding; data_report.json has all.
 MAX_PICTURES = 24
 MAX_GROUPS = 12
 MAX_OF_GROUP = 6
 MAX_CLASSES = 1000
+
+
+class ClassSizes(NamedTuple):
+    """The examples of a class.
+
+    Attributes:
+      name: Name of the class.
+      counts: Number of examples in each split.
+      part: Number in training as a part of that of the largest class.
+    """
+
+    name: str
+    counts: Sequence[int]
+    part: float
 
 
 def make_page(diagnosis: Diagnosis) -> bytes:
@@ -24,20 +39,19 @@ def make_page(diagnosis: Diagnosis) -> bytes:
     pictures = thumbnails.draw(
         diagnosis.store, diagnosis.scan, diagnosis.rules, sorted(rows)
     )
-    body = [
-        "<header><h1>Data report</h1>",
-        f'<div class="soft"><code>{breakable(diagnosis.source)}</code></div>',
-        _verdict(diagnosis),
-        "</header>",
-        _facts(diagnosis),
-        _contents(diagnosis.findings),
-    ]
-    for number, (finding, groups) in enumerate(
-        zip(diagnosis.findings, shown, strict=True)
-    ):
-        body.append(_section(diagnosis, finding, number, groups, pictures))
-    body.append(_classes(diagnosis))
-    return render(f"Data report: {diagnosis.source}", body)
+    return render(
+        "data/doctor/page.html.j2",
+        diagnosis=diagnosis,
+        scan=diagnosis.scan,
+        verdict=_verdict(diagnosis),
+        about=_facts(diagnosis),
+        findings=list(zip(diagnosis.findings, shown, strict=True)),
+        pictures=pictures,
+        tiny=TINY,
+        splits=list(diagnosis.scan.count_examples()),
+        classes=_classes(diagnosis),
+        num_classes=0 if diagnosis.classes is None else len(diagnosis.classes.names),
+    )
 
 
 def _shown(finding: Finding) -> list[Sequence[int]]:
@@ -47,19 +61,18 @@ def _shown(finding: Finding) -> list[Sequence[int]]:
     return list(finding.groups[:MAX_PICTURES])
 
 
-def _verdict(diagnosis: Diagnosis) -> str:
+def _verdict(diagnosis: Diagnosis) -> tuple[str, str]:
+    """Return how bad it is: error, warning, note or good, and a sentence."""
     if diagnosis.errors:
-        level, told = "error", "Not ready: a run would end, or learn nothing of use."
-    elif diagnosis.findings:
-        level, told = "warning", "A run can start; have a look at this first."
-        if all(finding.level == "note" for finding in diagnosis.findings):
-            level = "note"
-    else:
-        level, told = "good", "Nothing was found: ready to train."
-    return f'<p class="verdict {level}">{told}</p>'
+        return "error", "Not ready: a run would end, or learn nothing of use."
+    if diagnosis.findings:
+        notes = all(finding.level == "note" for finding in diagnosis.findings)
+        level = "note" if notes else "warning"
+        return level, "A run can start; have a look at this first."
+    return "good", "Nothing was found: ready to train."
 
 
-def _facts(diagnosis: Diagnosis) -> str:
+def _facts(diagnosis: Diagnosis) -> dict[str, str]:
     scan, sizes = diagnosis.scan, describe_sizes(diagnosis.scan)
     found = {name: count_images(num) for name, num in scan.count_examples().items()}
     if "min" in sizes:
@@ -80,7 +93,7 @@ def _facts(diagnosis: Diagnosis) -> str:
     for kind, part in diagnosis.label_noise.items():
         where = "training" if kind == "in_sample" else "validation and test"
         found[f"wrong labels, {where}"] = f"about {part:.1%} by estimate"
-    return facts(found)
+    return found
 
 
 def _size(size: object) -> str:
@@ -93,80 +106,16 @@ def _counts(counts: object) -> str:
     return ", ".join(f"{num} {name}" for name, num in pairs) or "-"
 
 
-def _contents(findings: Sequence[Finding]) -> str:
-    items = (
-        f'<li class="{finding.level}"><span class="level">{finding.level}</span>'
-        f'<a href="#finding-{number}">{text(finding.title)}</a></li>'
-        for number, finding in enumerate(findings)
-    )
-    return f'<ul class="contents">{"".join(items)}</ul>' if findings else ""
-
-
-def _section(
-    diagnosis: Diagnosis,
-    finding: Finding,
-    number: int,
-    groups: Sequence[Sequence[int]],
-    pictures: dict[int, str],
-) -> str:
-    parts = [
-        f'<section id="finding-{number}" class="{finding.level}">',
-        f'<div class="level">{finding.level}</div>',
-        f"<h2>{text(finding.title)}</h2>",
-        f'<p class="soft">{text(finding.advice)}</p>',
-    ]
-    if groups:
-        parts.append('<div class="pictures">')
-        for group in groups:
-            figures = "".join(_figure(diagnosis, finding, r, pictures) for r in group)
-            grouped = len(finding.groups[0]) > 1
-            parts.append(f'<div class="group">{figures}</div>' if grouped else figures)
-        parts.append("</div>")
-        hidden = finding.num_examples - sum(map(len, groups))
-        if hidden:
-            parts.append(f'<p class="soft">{hidden} more in data_report.json</p>')
-    parts.append("</section>")
-    return "".join(parts)
-
-
-def _figure(
-    diagnosis: Diagnosis, finding: Finding, row: int, pictures: dict[int, str]
-) -> str:
-    scan = diagnosis.scan
-    label = diagnosis.label(row)
-    where = diagnosis.split(row) + ("" if label is None else f", {label}")
-    name = scan.names[row].removeprefix(scan.folder)
-    lines = [
-        f"<b>{breakable(name)}</b>",
-        f'<span class="soft">{breakable(where)}</span>',
-    ]
-    detail = finding.details.get(row)
-    if detail is not None:
-        lines.append(text(detail))
-    tiny = bool(scan.size[row].max() <= TINY)
-    return figure(pictures.get(row), lines, tiny=tiny)
-
-
-def _classes(diagnosis: Diagnosis) -> str:
+def _classes(diagnosis: Diagnosis) -> list[ClassSizes]:
+    """Return the examples of the first classes; nothing if the targets are none."""
     classes = diagnosis.classes
     if classes is None:
-        return ""
-    splits = list(diagnosis.scan.count_examples())
+        return []
+    splits = [SPLITS.index(name) for name in diagnosis.scan.count_examples()]
     most = max(1, int(classes.in_training.max(initial=0)))
-    head = "".join(f'<th class="number">{text(name)}</th>' for name in splits)
-    lines = []
-    for i, name in enumerate(classes.names[:MAX_CLASSES]):
-        counts = "".join(
-            f'<td class="number">{classes.counts[SPLITS.index(split), i]}</td>'
-            for split in splits
+    return [
+        ClassSizes(
+            name, classes.counts[splits, i].tolist(), int(classes.in_training[i]) / most
         )
-        share = int(classes.in_training[i]) / most
-        shown = f'<td>{breakable(name)}</td>{counts}<td class="bars">{bar(share)}</td>'
-        lines.append(f"<tr>{shown}</tr>")
-    hidden = len(classes.names) - len(lines)
-    more = f'<p class="soft">{hidden} more in data_report.json</p>' if hidden else ""
-    return (
-        "<section><h2>Classes: images that can be read</h2><table>"
-        f"<thead><tr><th>class</th>{head}<th></th></tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table>{more}</section>"
-    )
+        for i, name in enumerate(classes.names[:MAX_CLASSES])
+    ]
