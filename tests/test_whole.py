@@ -1,6 +1,7 @@
 """Files that a user asked for: whole or not at all, after kills and on full disks."""
 
 import errno
+import json
 import os
 import socket
 import subprocess
@@ -10,13 +11,14 @@ from typing import Any
 import pytest
 
 import jaxtrain
+from jaxtrain import atomic_file
+from jaxtrain.checkpoints import orbax
 from jaxtrain.cli import main
 from jaxtrain.config import Config, to_json
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import evaluate as evaluation
 from jaxtrain.json_files.read import has_digest
 from jaxtrain.records import whole as whole_lib
-from jaxtrain.records import workdir
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.tools import preview
 
@@ -88,10 +90,21 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         reported("--out", path),
     ):
         full()
-    monkeypatch.setattr(workdir.os, "replace", full)
+    metadata = tmp_path / orbax.METADATA
+    old = json.dumps({"custom_metadata": {"step": 1}, "other": 2})
+    metadata.write_text(old)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        workdir.write_text(path, "text")
-    assert not list(tmp_path.iterdir())
+        atomic_file.write(path, "text")
+    with pytest.raises(OSError, match="No space left"):
+        orbax.replace_info(tmp_path, {"step": 2})
+    assert metadata.read_text() == old and list(tmp_path.iterdir()) == [metadata]
+    monkeypatch.undo()
+    orbax.replace_info(tmp_path, {"step": 2})
+    assert json.loads(metadata.read_text()) == {
+        **json.loads(old),
+        "custom_metadata": {"step": 2},
+    }
 
 
 def test_an_evaluation_is_shown_before_it_is_written(
@@ -106,7 +119,7 @@ def test_an_evaluation_is_shown_before_it_is_written(
     assert main(words) == 0
     assert f"{run / 'evaluation.json'} has the result" in capsys.readouterr().out
     assert has_digest(run / "evaluation.json")
-    monkeypatch.setattr(workdir.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     (run / "evaluation.json").unlink()
     assert main(words) == 1
     told = capsys.readouterr()

@@ -27,6 +27,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import options
 
+from jaxtrain import atomic_file
 from jaxtrain.errors import DamagedError
 from jaxtrain.regular_file import check_folder, read_bytes
 
@@ -179,12 +180,7 @@ def replace_info(folder: Path, info: dict[str, Any]) -> None:
     """
     path = folder / METADATA
     content = {**json.loads(path.read_bytes()), _INFO: info}
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    atomic_file.write(path, json.dumps(content))
 
 
 def _handler(processes: options.MultiprocessingOptions) -> ocp.PyTreeCheckpointHandler:

@@ -40,8 +40,9 @@ def run(arguments: ReportArguments, signals: StopSignals) -> None:
       UserError: a folder holds no run, the page cannot be written, or options do not
         fit together.
     """
+    from jaxtrain import atomic_file
     from jaxtrain.inference.trust import trust
-    from jaxtrain.records.workdir import REPORT, write_bytes
+    from jaxtrain.records.workdir import REPORT
     from jaxtrain.report.history import read_history
 
     if arguments.compare and arguments.platform != "auto":
@@ -63,7 +64,7 @@ def run(arguments: ReportArguments, signals: StopSignals) -> None:
     out = arguments.out or arguments.workdir / name
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(out, page)
+        atomic_file.write(out, page)
     except OSError as error:
         given = f"--out {out}" if arguments.out else f"--workdir {arguments.workdir}"
         raise UserError(

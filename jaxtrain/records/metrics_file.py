@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from jaxtrain import atomic_file
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import parse_object
-from jaxtrain.records.workdir import write_bytes
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_bytes
 
 # Numbers of damaged lines that a message names.
@@ -56,7 +56,7 @@ def keep_until(path: Path, step: int) -> None:
         kept, damaged = _sort(lines, step, path.name)
         if damaged:
             _set_aside(path, damaged)
-        write_bytes(path, b"".join(line + b"\n" for line in kept))
+        atomic_file.write(path, b"".join(line + b"\n" for line in kept))
     except OSError as error:
         reason = error.strerror or error
         raise UserError(

@@ -15,6 +15,7 @@ from typing import Any, NotRequired, TypedDict
 
 import jax
 
+from jaxtrain import atomic_file
 from jaxtrain import config as config_lib
 from jaxtrain.checkpoints.place import check_name
 from jaxtrain.config import Config
@@ -198,7 +199,7 @@ def open_workdir(
         # Writable? A pipe would wait for somebody to read.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
         os.close(os.open(workdir / METRICS, flags, 0o666))
-        write_text(path, config_lib.to_json(config))
+        atomic_file.write(path, config_lib.to_json(config))
         write_digested(workdir / DATA, data)
         _write_own_parts(workdir / OWN_PARTS, config)
     except OSError as error:
@@ -265,27 +266,11 @@ def write_digested(path: Path, values: dict[str, Any]) -> None:
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     text = json.dumps(finite(values), indent=2, allow_nan=False)
-    write_text(path, _ROWS.sub(_on_one_line, text) + "\n")
+    atomic_file.write(path, _ROWS.sub(_on_one_line, text) + "\n")
 
 
 def _on_one_line(row: re.Match[str]) -> str:
     return "[" + " ".join(row[1].split()) + "]"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file in one move, so that a kill leaves the old or the new one."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Do what `write_text` does."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except BaseException:  # A signal, too. What is left would fill a full disk.
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def finite(value: Any) -> Any:

@@ -2,9 +2,10 @@
 
 import jax
 
+from jaxtrain import atomic_file
 from jaxtrain.console import tell
 from jaxtrain.processes import peers
-from jaxtrain.records.workdir import REPORT, write_bytes
+from jaxtrain.records.workdir import REPORT
 from jaxtrain.report.history import read_history
 from jaxtrain.report.page import make_page
 from jaxtrain.run.attempt import Job
@@ -41,7 +42,7 @@ def _write(job: Job) -> None:
         if stopped():
             tell(f"warning: no {path}, as a signal came; {how}")
             return
-        write_bytes(path, make_page(history, examples))
+        atomic_file.write(path, make_page(history, examples))
         if examples.failed:
             tell(f"warning: {path} lacks something: {_in_a_line(examples.failed[0])}")
     except Exception as error:

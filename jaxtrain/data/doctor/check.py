@@ -1,7 +1,6 @@
 """The check of a data set, top to bottom: open, look, find, write."""
 
 import dataclasses
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from jaxtrain import atomic_file
 from jaxtrain.config import Config
 from jaxtrain.console import progress
 from jaxtrain.data import sources
@@ -145,9 +145,7 @@ def _write(path: Path, text: bytes) -> None:
     Raises:
       UserError: it cannot be written.
     """
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        temporary.write_bytes(text)
-        os.replace(temporary, path)
+        atomic_file.write(path, text)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from None

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import re
 import stat
 from collections.abc import Mapping
@@ -219,16 +218,6 @@ def _is_count(value: Any) -> bool:
 def _expect(good: Any, what: str) -> None:
     if not good:
         raise ValueError(what)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one move, once its text is on the disk."""
-    part = path.with_name(path.name + ".part")
-    with part.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 def digest(path: Path) -> str:

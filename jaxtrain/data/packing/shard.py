@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxtrain import atomic_file
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.packed.index import (
     IMAGE,
@@ -22,7 +23,6 @@ from jaxtrain.data.packed.index import (
     Shard,
     check_file,
     digest,
-    write_atomically,
 )
 from jaxtrain.data.packing.convert import Form
 from jaxtrain.data.stores import Store
@@ -107,7 +107,7 @@ class ShardWriter:
             files[name] = _seal(parts[name])
             os.replace(parts[name], paths[name])
         note = Note(Shard(number, split, num, files), left_out)
-        write_atomically(note_path(self.folder, number), json.dumps(asdict(note)))
+        atomic_file.write(note_path(self.folder, number), json.dumps(asdict(note)))
         return note
 
     def _add(

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from jaxtrain import atomic_file
 from jaxtrain.config import DataConfig
 from jaxtrain.console import tell
 from jaxtrain.data import sources
@@ -26,7 +27,6 @@ from jaxtrain.data.packed.index import (
     Index,
     read_index,
     tuples,
-    write_atomically,
 )
 from jaxtrain.data.packing.convert import Form, make_form
 from jaxtrain.data.packing.shard import Note, ShardWriter, note_path, read_note
@@ -86,7 +86,7 @@ def pack(
             writer = ShardWriter(store, form, out, pool)
             notes = _write(writer, parts, defects)
             index = _make_index(plan, form, facts, writer, notes)
-            write_atomically(out / INDEX, index.to_json())
+            atomic_file.write(out / INDEX, index.to_json())
         for number in range(len(parts)):
             note_path(out, number).unlink(missing_ok=True)
         (out / PLAN).unlink(missing_ok=True)
