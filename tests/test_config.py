@@ -72,12 +72,6 @@ def test_json_that_is_no_config_is_refused(text: str):
             "expected a number of at most 2147483647",
         ),
         (lambda: DataConfig(validation_fraction=1.0), "validation_fraction = 1.0"),
-        (lambda: DataConfig(workers=2, cache="device"), "workers = 2 has no effect"),
-        (lambda: DataConfig(data_dir="x"), "data_dir = 'x' has no effect on digits"),
-        (
-            lambda: DataConfig(augment=AugmentConfig(random_resized_crop=True)),
-            "image_size",
-        ),
         (lambda: AugmentConfig(crop_padding=-1), "crop_padding = -1"),
         (lambda: ParallelConfig(data=0), "data = 0"),
         (lambda: TrainConfig(), "epochs, steps or examples"),

@@ -266,7 +266,6 @@ WRONG = {
     "--task my_model.py:first": "does not take what it is given",
     "--logging.writers wandb": "logging.writers = 'wandb': expected path/to/file.py",
     "--logging.writers my_tracker.py:Tracker": "does not take what it is given",
-    "--logging.options url x": "logging.options = {'url': 'x'} has no effect without",
 }
 
 

@@ -214,10 +214,10 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
         ),
         (
             {"schedule": "step", "step_every": 0.5, "milestones": (0.5,)},
-            "step_every and optimizer.milestones: give one",
+            "give one of both",
         ),
         ({"schedule": "step", "step_every": 0.01}, "0.01 of a run of 40 .* a step"),
-        ({"warmup_factor": 0.1}, "warmup_factor = 0.1 .* without a warm-up"),
+        ({"warmup_factor": 0.1}, "warmup_factor = 0.1 .* without optimizer.warm"),
         (
             {"schedule": "one_cycle", "warmup_factor": 0.1, "warmup_examples": 1},
             "warmup_factor = 0.1 .* one_cycle, which takes: end_factor",

@@ -25,7 +25,6 @@ from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.parallel.mesh import make_mesh, make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.run.checks import check_stages
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
@@ -245,18 +244,6 @@ def cut(config: Config, num_stages: int = 2) -> Stages:
     layouts = [Layout(make_mesh(ParallelConfig()), {})] * num_stages
     images = jax.ShapeDtypeStruct((config.micro_batch_size, *SHAPE), jnp.float32)
     return build_stages(model, images, layouts, config.train.accumulate_steps)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("optimizer", OptimizerConfig(name="lbfgs"), "lbfgs needs the whole model"),
-        ("train", TrainConfig(steps=8, steps_per_call=2), "steps_per_call = 2"),
-    ],
-)
-def test_what_a_pipeline_cannot_do_is_refused(field: str, value: Any, message: str):
-    with pytest.raises(UserError, match=message):
-        check_stages(Config(**{field: value}))
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))

@@ -1,28 +1,31 @@
 """The section `data.augment`: random changes of the training images."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 from jaxtrain.config.base import Section
-from jaxtrain.errors import UserError
+from jaxtrain.config.combinations import Incompatible, Needs, check, option
 
-# What has an effect only where another field turns it on: field -> that field.
-DETAILS = {
-    "crop_scale": "random_resized_crop",
-    "crop_ratio": "random_resized_crop",
-    "randaugment_magnitude": "randaugment",
-    "augmix_width": "augmix",
-    "augmix_depth": "augmix",
-    "augmix_alpha": "augmix",
-    "erasing_scale": "erasing",
-    "erasing_ratio": "erasing",
-    "erasing_value": "erasing",
-    "mix_probability": "mixes",
-    "cutmix_probability": "mixes_both",
-}
-
-# What several fields turn on together, as messages call it.
-NAMED = {"mixes": "mixup or cutmix", "mixes_both": "mixup and data.augment.cutmix"}
+PATH = "data.augment"
+_option = partial(option, PATH)
+COMBINATIONS = (
+    Incompatible(
+        _option("alternating_flip"),
+        _option("horizontal_flip"),
+        "both mirror left and right",
+        "give one of both",
+    ),
+    Needs(_option("crop_scale", "crop_ratio"), _option("random_resized_crop")),
+    Needs(_option("randaugment_magnitude"), _option("randaugment")),
+    Needs(_option("augmix_width", "augmix_depth", "augmix_alpha"), _option("augmix")),
+    Needs(
+        _option("erasing_scale", "erasing_ratio", "erasing_value"), _option("erasing")
+    ),
+    Needs(_option("mix_probability"), _option("mixup", "cutmix")),
+    Needs(_option("cutmix_probability"), _option("mixup")),
+    Needs(_option("cutmix_probability"), _option("cutmix")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,17 +114,7 @@ class AugmentConfig(Section):
         for name in ("crop", "erasing"):
             self._range(f"{name}_scale", most=1)
             self._range(f"{name}_ratio")
-        if self.alternating_flip and self.horizontal_flip:
-            raise UserError(
-                "augment.alternating_flip and augment.horizontal_flip: give one of both"
-            )
-        for detail, of in DETAILS.items():
-            value, default = getattr(self, detail), _default(detail)
-            if value != default and not getattr(self, of):
-                raise UserError(
-                    f"augment.{detail} = {value!r} has no effect without data.augment."
-                    f"{NAMED.get(of, of)}: set that too"
-                )
+        check(self, COMBINATIONS, PATH)
 
     @property
     def colour_jitter(self) -> bool:
@@ -133,11 +126,6 @@ class AugmentConfig(Section):
         """Whether examples are mixed in pairs."""
         return bool(self.mixup or self.cutmix)
 
-    @property
-    def mixes_both(self) -> bool:
-        """Whether either of two ways to mix is drawn."""
-        return bool(self.mixup and self.cutmix)
-
     def _range(self, name: str, most: float | None = None) -> None:
         """Check that a field holds two values above 0, the smaller one first."""
         value = getattr(self, name)
@@ -145,7 +133,3 @@ class AugmentConfig(Section):
         limit = "" if most is None else f", at most {most}"
         ok = ok and (most is None or value[1] <= most)
         self._check(name, ok, f"two values above 0{limit}, the smaller one first")
-
-
-def _default(field: str) -> Any:
-    return AugmentConfig.__dataclass_fields__[field].default

@@ -5,14 +5,54 @@ from typing import Annotated, Final, Literal
 
 from jaxtrain.config.augment import AugmentConfig
 from jaxtrain.config.base import Options, Section
+from jaxtrain.config.combinations import (
+    Feature,
+    Incompatible,
+    Needs,
+    check,
+    choice,
+    option,
+)
 from jaxtrain.config.names import row_of
 from jaxtrain.errors import UserError
 
-# The kinds of sources of image files, which `data.include` can name.
-LISTABLE = ("folder:", "csv:")
 # How images are made smaller, unless the config or pretrained weights say.
 CROP_PCT: Final = 0.875
 INTERPOLATION: Final = "bilinear"
+
+RESIZED = option("data", "image_size")
+
+
+def _source(*forms: str) -> Feature:
+    """Return the use of sources of these forms, such as `tfds:NAME`."""
+    kinds = tuple(form.partition(":")[0] + ":" for form in forms)
+    when = f"= {' or '.join(forms)}"
+    return Feature("data", ("source",), when, lambda source: source.startswith(kinds))
+
+
+def _other(name: str, usual: float | str) -> Feature:
+    """Return the use of a field that has a value, and another than the usual one."""
+    when = f"other than {usual}"
+    return Feature("data", (name,), when, lambda value: value not in (None, usual))
+
+
+COMBINATIONS = (
+    Incompatible(
+        choice("data", "cache", "device"),
+        Feature("data", ("workers",), "above 0", bool),
+        "workers decode streamed images only",
+        "set data.workers to 0 or data.cache to stream",
+    ),
+    Needs(option("data", "data_dir"), _source("tfds:NAME"), "leave it out"),
+    Needs(
+        option("data", "include", "allow_outside"),
+        _source("folder:DIR", "csv:FILE"),
+        "leave it out",
+    ),
+    Needs(option("data.augment", "random_resized_crop"), RESIZED),
+    Needs(_other("crop_pct", CROP_PCT), RESIZED),
+    Needs(_other("interpolation", INTERPOLATION), RESIZED),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,41 +143,13 @@ class DataConfig(Section):
         self._not_negative("workers")
         if (self.mean is None) != (self.std is None):
             raise UserError("mean and std: give both or neither")
-        if self.data_dir is not None and not self.source.startswith("tfds:"):
-            raise UserError(
-                f"data_dir = {self.data_dir!r} has no effect on {self.source}, only on "
-                "tfds: sources"
-            )
-        if self.include is not None and not self.source.startswith(LISTABLE):
-            raise UserError(
-                f"include = {self.include!r} has no effect on {self.source}, only on "
-                f"{' and '.join(LISTABLE)} sources"
-            )
-        if self.allow_outside and not self.source.startswith(LISTABLE):
-            raise UserError(
-                f"allow_outside = True has no effect on {self.source}, only on "
-                f"{' and '.join(LISTABLE)} sources"
-            )
         in_0_1 = "in 0..1: those of pixel values from 0 to 255, divided by 255"
         self._check("mean", all(0 <= m <= 1 for m in self.mean or ()), in_0_1)
         std = all(0 < s <= 1 for s in self.std or ())
         self._check("std", std, f"values above 0, {in_0_1}")
-        if self.augment.random_resized_crop and self.image_size is None:
-            raise UserError("augment.random_resized_crop: set data.image_size too")
         crop_pct = self.crop_pct
         self._check("crop_pct", crop_pct is None or 0 < crop_pct <= 1, "0 < value <= 1")
-        for name, usual in (("crop_pct", CROP_PCT), ("interpolation", INTERPOLATION)):
-            value = getattr(self, name)
-            if self.image_size is None and value not in (None, usual):
-                raise UserError(
-                    f"{name} = {value!r} has no effect without data.image_size: set "
-                    "that too"
-                )
-        if self.cache == "device" and self.workers:
-            raise UserError(
-                f"workers = {self.workers} has no effect with cache = 'device': "
-                "set data.workers to 0 or data.cache to stream"
-            )
+        check(self, COMBINATIONS, "data")
 
     @property
     def fit(self) -> tuple[float, Literal["bilinear", "bicubic"]]:

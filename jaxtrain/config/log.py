@@ -3,6 +3,15 @@
 from dataclasses import dataclass, field
 
 from jaxtrain.config.base import Options, Section
+from jaxtrain.config.combinations import Needs, check, option
+
+COMBINATIONS = (
+    Needs(
+        option("logging", "options"),
+        option("logging", "writers"),
+        "name your writer there, or leave the options out",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,3 +34,4 @@ class LoggingConfig(Section):
 
     def validate(self) -> None:
         self._positive("every_steps")
+        check(self, COMBINATIONS, "logging")

@@ -5,8 +5,12 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from jaxtrain.config.base import Options, Section
+from jaxtrain.config.combinations import Needs, check, option
 from jaxtrain.config.names import row_of
-from jaxtrain.errors import UserError
+
+COMBINATIONS = (
+    Needs(option("model", "pretrained_digest"), option("model", "pretrained")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,5 +57,4 @@ class ModelConfig(Section):
             digest is None or re.fullmatch("[0-9a-f]{8,64}", digest) is not None,
             "8 to 64 digits of a SHA-256, such as sha256sum prints",
         )
-        if digest is not None and self.pretrained is None:
-            raise UserError("pretrained_digest has no effect without pretrained")
+        check(self, COMBINATIONS, "model")

@@ -4,8 +4,35 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from jaxtrain.config.base import Options, Section
+from jaxtrain.config.combinations import (
+    Feature,
+    Incompatible,
+    Needs,
+    check,
+    choice,
+    option,
+    own_part,
+)
 from jaxtrain.config.names import row_of
-from jaxtrain.errors import UserError
+
+# The optimizer that searches for the length of each step.
+LINE_SEARCH = "lbfgs"
+LBFGS = choice("optimizer", "name", LINE_SEARCH)
+OWN_OPTIMIZER = own_part("optimizer", "name")
+WARMUPS = ("warmup_epochs", "warmup_steps", "warmup_examples", "warmup_fraction")
+COMBINATIONS = (
+    Incompatible(
+        option("optimizer", "step_every"),
+        option("optimizer", "milestones"),
+        "both say where the step schedule drops",
+        "give one of both",
+    ),
+    Needs(
+        option("optimizer", "warmup_factor"),
+        Feature("optimizer", WARMUPS, counts=bool),
+        "set optimizer.warmup_fraction too",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +124,6 @@ class OptimizerConfig(Section):
         fraction = self.warmup_fraction
         ok = fraction is None or 0 <= fraction <= 1
         self._check("warmup_fraction", ok, "0 <= value <= 1")
-        warmups = self.warmup_epochs, self.warmup_steps, self.warmup_examples, fraction
-        if self.warmup_factor is not None and not any(warmups):
-            raise UserError(
-                f"warmup_factor = {self.warmup_factor} has no effect without a "
-                "warm-up: set optimizer.warmup_fraction too"
-            )
         milestones = self.milestones or ()
         self._check(
             "milestones",
@@ -110,3 +131,4 @@ class OptimizerConfig(Section):
             and list(milestones) == sorted(milestones),
             "rising fractions of the run, between 0 and 1",
         )
+        check(self, COMBINATIONS, "optimizer")

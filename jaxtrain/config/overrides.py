@@ -4,7 +4,8 @@ import dataclasses
 
 from jaxtrain.config.fields import get
 from jaxtrain.config.optimizer import OptimizerConfig
-from jaxtrain.config.root import ONE_OF, SET_BY_FINE_TUNE, Config
+from jaxtrain.config.root import ONE_OF, Config
+from jaxtrain.config.train import SET_BY_FINE_TUNE
 from jaxtrain.console import tell
 
 

@@ -4,10 +4,41 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.combinations import Incompatible, option
+from jaxtrain.config.optimizer import LBFGS, OWN_OPTIMIZER
 from jaxtrain.errors import UserError
 
 MESH_AXES = ("data", "fsdp", "model", "spatial", "spatial_width")
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
+
+STAGES = option("parallel", "pipeline_stages")
+COMBINATIONS = (
+    Incompatible(
+        STAGES,
+        option("data", "train_image_size", "progressive_sizes"),
+        "the programs of a pipeline are made for images of one size",
+        "leave data.train_image_size and data.progressive_sizes out",
+    ),
+    Incompatible(
+        STAGES,
+        LBFGS,
+        "the line search of lbfgs needs the whole model in one place",
+        "use another optimizer.name",
+    ),
+    Incompatible(
+        STAGES,
+        OWN_OPTIMIZER,
+        "each stage would see the gradients of its own layers alone, which an "
+        "optimizer of your own may not expect",
+        "use one of the table",
+    ),
+    Incompatible(
+        STAGES,
+        option("train", "steps_per_call"),
+        "a pipeline runs its steps one by one",
+        "set train.steps_per_call to 1",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated
 
+from jaxtrain.config import augment, data, log, model, optimizer, parallel, train
 from jaxtrain.config.base import Options, Section
 from jaxtrain.config.checkpoint import CheckpointConfig
+from jaxtrain.config.combinations import check
 from jaxtrain.config.data import DataConfig
 from jaxtrain.config.log import LoggingConfig
 from jaxtrain.config.model import ModelConfig
@@ -21,17 +23,18 @@ ONE_OF = (
     ("train.epochs", "train.steps", "train.examples"),
     ("train.eval_every_epochs", "train.eval_every_steps"),
     ("checkpoint.every_epochs", "checkpoint.every_steps", "checkpoint.every_minutes"),
-    (
-        "optimizer.warmup_epochs",
-        "optimizer.warmup_steps",
-        "optimizer.warmup_examples",
-        "optimizer.warmup_fraction",
-    ),
+    tuple(f"optimizer.{name}" for name in optimizer.WARMUPS),
 )
 
-SET_BY_FINE_TUNE = (
-    *("schedule", "end_factor", "milestones", "step_factor"),
-    *("warmup_epochs", "warmup_steps", "warmup_examples", "warmup_fraction"),
+# What options exclude each other, or need each other, as each section declares it.
+COMBINATIONS = (
+    *parallel.COMBINATIONS,
+    *train.COMBINATIONS,
+    *optimizer.COMBINATIONS,
+    *model.COMBINATIONS,
+    *data.COMBINATIONS,
+    *augment.COMBINATIONS,
+    *log.COMBINATIONS,
 )
 
 
@@ -74,7 +77,6 @@ class Config(Section):
                 f"data.batch_size = {self.data.batch_size} is not divisible by "
                 f"train.accumulate_steps = {self.train.accumulate_steps}"
             )
-        self._check_fine_tune()
         group = self.parallel.batch_norm
         if group != "global" and self.micro_batch_size % group:
             raise UserError(
@@ -82,19 +84,7 @@ class Config(Section):
                 f"{self.micro_batch_size} examples of data.batch_size / "
                 "train.accumulate_steps"
             )
-
-    def _check_fine_tune(self) -> None:
-        """Refuse what would set the learning rate otherwise than `fine_tune` does."""
-        optimizer, default = self.optimizer, OptimizerConfig()
-        for name in SET_BY_FINE_TUNE:
-            value = getattr(optimizer, name)
-            if self.train.fine_tune and value != getattr(default, name):
-                raise UserError(
-                    f"optimizer.{name} = {value!r} with train.fine_tune, which has a "
-                    "schedule of its own, two cycles: leave it out, or give "
-                    "train.freeze, train.freeze_epochs and optimizer.layer_decay in "
-                    "place of train.fine_tune"
-                )
+        check(self, COMBINATIONS)
 
     @property
     def micro_batch_size(self) -> int:

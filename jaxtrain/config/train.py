@@ -4,10 +4,82 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from jaxtrain.config.base import Options, Section
+from jaxtrain.config.combinations import (
+    Incompatible,
+    Needs,
+    check,
+    choice,
+    option,
+    own_part,
+)
 from jaxtrain.config.names import row_of
+from jaxtrain.config.optimizer import LBFGS, OWN_OPTIMIZER, WARMUPS
+from jaxtrain.config.parallel import STAGES
 from jaxtrain.errors import UserError
 
 Remat = Literal["none", "block", "conv_outputs", "full"]
+
+METHOD = option("train", "method")
+FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
+# Of the section `optimizer`.
+SET_BY_FINE_TUNE = ("schedule", "end_factor", "milestones", "step_factor", *WARMUPS)
+COMBINATIONS = (
+    Incompatible(
+        METHOD,
+        STAGES,
+        "a method needs passes of the whole model, of which each stage has a part",
+        "set parallel.pipeline_stages to 1",
+    ),
+    Incompatible(
+        METHOD,
+        LBFGS,
+        "the line search of lbfgs asks for the loss that the plain method lowers",
+        "use another optimizer.name",
+    ),
+    Needs(
+        option("train", "method_options"), own_part("train", "method"), "leave them out"
+    ),
+    Needs(
+        option("train", "target_threshold"),
+        choice("train", "loss", "binary_cross_entropy"),
+        "set train.loss to binary_cross_entropy too",
+    ),
+    Incompatible(
+        choice("train", "class_weights", "balanced"),
+        choice("data", "sampling", "balanced"),
+        "balanced sampling takes all classes as often already",
+        "leave one of them out",
+    ),
+    Needs(
+        option("train", "freeze_epochs"),
+        option("train", "freeze", "fine_tune"),
+        "name the layers, such as backbone",
+    ),
+    Incompatible(
+        LBFGS,
+        FROZEN_AT_FIRST,
+        "its memory of past gradients and steps is that of all layers",
+        "leave train.freeze_epochs out, or use another optimizer.name",
+    ),
+    Incompatible(
+        OWN_OPTIMIZER,
+        FROZEN_AT_FIRST,
+        "an optimizer of your own may need the gradients of all layers together",
+        "leave train.freeze_epochs out, or use one of the table",
+    ),
+    Incompatible(
+        option("optimizer", *SET_BY_FINE_TUNE),
+        option("train", "fine_tune"),
+        "fine_tune has a schedule of its own, two cycles",
+        "leave it out, or give train.freeze, train.freeze_epochs and "
+        "optimizer.layer_decay in place of train.fine_tune",
+    ),
+    Needs(
+        option("train", "spike_window", "on_spike"),
+        option("train", "spike_sigma"),
+        "set that too, to 10 for example",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,29 +160,13 @@ class TrainConfig(Section):
         self._seconds("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
         self._fraction("label_smoothing", "ema_decay", "target_threshold")
-        if self.target_threshold is not None and self.loss != "binary_cross_entropy":
-            raise UserError(
-                f"target_threshold = {self.target_threshold} has no effect on "
-                f"{self.loss}: set train.loss to binary_cross_entropy too"
-            )
         weights = self.class_weights
         ok = not isinstance(weights, tuple) or (weights and min(weights) >= 0)
         self._check("class_weights", bool(ok), "balanced, or values of 0 or more")
         self._positive("freeze_epochs")
-        if self.freeze_epochs is not None and not self.first_frozen:
-            raise UserError(
-                f"freeze_epochs = {self.freeze_epochs} has no effect without "
-                "train.freeze: name the layers, such as backbone"
-            )
         self._positive("spike_sigma")
         self._check("spike_window", self.spike_window >= 10, "10 or more")
-        for name, default in (("spike_window", 100), ("on_spike", "warn")):
-            value = getattr(self, name)
-            if self.spike_sigma is None and value != default:
-                raise UserError(
-                    f"{name} = {value!r} has no effect without train.spike_sigma: set "
-                    "that too, to 10 for example"
-                )
+        check(self, COMBINATIONS, "train")
         if self.epochs is self.steps is self.examples is None:
             raise UserError("give the run's length: epochs, steps or examples")
 

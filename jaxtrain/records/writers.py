@@ -54,11 +54,6 @@ def check(config: LoggingConfig) -> None:
     """
     if WRITERS["wandb"].enabled(config):
         check_installed(config)
-    if config.options and not config.writers:
-        raise UserError(
-            f"logging.options = {config.options!r} has no effect without {OWN}: name "
-            "your writer there, or leave the options out"
-        )
     for name in config.writers:
         if not own.is_own(name):
             raise UserError(f"{OWN} = {name!r}: expected {own.FORMS}")

@@ -8,7 +8,6 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain import own
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.sources import Source, Splits
 from jaxtrain.engine.passes import eval_batch_size
@@ -18,7 +17,6 @@ from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.optimizers import LINE_SEARCH
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
@@ -97,8 +95,7 @@ def class_counts(config: Config, train: Source) -> np.ndarray:
     """Return how often the classes come in training, relative to each other, (C,).
 
     Raises:
-      UserError: the targets are not classes, or `train.class_weights` would change
-        nothing.
+      UserError: the targets are not classes.
     """
     strata, ends = train.strata(), np.array([0, len(train) - 1])
     if not np.array_equal(train.targets(ends), strata[ends]):
@@ -108,14 +105,9 @@ def class_counts(config: Config, train: Source) -> np.ndarray:
             "by class"
         )
     counts = np.bincount(strata, minlength=train.facts.get("num_classes", 0))
-    if config.data.sampling != "balanced":
-        return counts
-    if config.train.class_weights == "balanced":
-        raise UserError(
-            "train.class_weights = 'balanced' has no effect with data.sampling = "
-            "'balanced', which takes all classes as often: leave one of them out"
-        )
-    return (counts > 0).astype(np.int64)
+    if config.data.sampling == "balanced":
+        return (counts > 0).astype(np.int64)
+    return counts
 
 
 def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
@@ -254,52 +246,12 @@ def check_unfreezing(config: Config, timetable: Timetable) -> None:
         )
 
 
-def check_method(config: Config, task: Task) -> None:
-    """Refuse what a method, or an objective of the task's own, does not go with.
-
-    A pipeline stage has a part of the model; the line search asks for the plain loss.
-    """
-    method, part = config.train.method, None
-    if method != "plain":
-        part = f"train.method = {method!r}"
-    elif type(task).objective is not Task.objective:
-        part = f"task = {config.task!r}, which has an objective of its own,"
-    if part is None:
-        return
-    if config.parallel.pipeline_stages > 1:
+def check_objective(config: Config, task: Task) -> None:
+    """Refuse an objective of the task's own where stages share the model."""
+    stages = config.parallel.pipeline_stages
+    if stages > 1 and type(task).objective is not Task.objective:
         raise UserError(
-            f"{part} needs passes of the whole model, of which each of "
-            f"parallel.pipeline_stages = {config.parallel.pipeline_stages} has a part: "
-            "set parallel.pipeline_stages to 1"
-        )
-    if config.optimizer.name == LINE_SEARCH and method != "plain":
-        raise UserError(
-            f"{part} with optimizer.name = {LINE_SEARCH!r}, whose line search asks for "
-            "the loss that the plain method lowers: use another optimizer.name"
-        )
-
-
-def check_stages(config: Config) -> None:
-    """Refuse what a pipeline over several devices cannot do."""
-    stages = f"parallel.pipeline_stages = {config.parallel.pipeline_stages}"
-    if config.data.training_sizes:
-        raise UserError(
-            f"{stages}: its programs are made for images of one size; leave "
-            "data.train_image_size and data.progressive_sizes out"
-        )
-    if config.optimizer.name == LINE_SEARCH:
-        raise UserError(
-            f"{stages}: the line search of lbfgs needs the whole model in one place; "
-            "use another optimizer.name"
-        )
-    if own.is_own(config.optimizer.name):
-        raise UserError(
-            f"{stages} with optimizer.name = {config.optimizer.name!r}: each stage "
-            "would see the gradients of its own layers alone, which an optimizer of "
-            "your own may not expect; use one of the table"
-        )
-    if config.train.steps_per_call > 1:
-        raise UserError(
-            f"{stages} with train.steps_per_call = {config.train.steps_per_call}: a "
-            "pipeline runs its steps one by one; set train.steps_per_call to 1"
+            f"task = {config.task!r}, which has an objective of its own, needs passes "
+            f"of the whole model, of which each of parallel.pipeline_stages = {stages} "
+            "has a part: set parallel.pipeline_stages to 1"
         )

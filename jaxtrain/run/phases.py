@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
@@ -14,7 +13,7 @@ from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.training import in_turn
 from jaxtrain.training.frozen import NOTHING, Frozen
-from jaxtrain.training.optimizers import LINE_SEARCH, make_optimizer
+from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.rates import make_rates
 from jaxtrain.training.schedules import Schedule, make_schedule
 from jaxtrain.training.state import split_model
@@ -60,8 +59,6 @@ def build_phases(
     frozen = find_frozen(config, model)
     start = timetable.unfreeze_step
     never = frozen if start is None else NOTHING
-    if start is not None:
-        _check_in_turn(config)
     make = partial(make_optimizer, config.optimizer)
     update = make_update(
         config.optimizer,
@@ -143,16 +140,3 @@ def _layer_decay(config: Config, model: Model) -> float | None:
     if decay is None and config.train.fine_tune and steps:
         return FIRST_PIECE_RATE ** (1 / steps)
     return decay
-
-
-def _check_in_turn(config: Config) -> None:
-    """Refuse optimizers that need to see all layers together."""
-    name = config.optimizer.name
-    if name == LINE_SEARCH or own.is_own(name):
-        reason = "its memory of past gradients and steps is that of all layers"
-        if name != LINE_SEARCH:
-            reason = "one of your own may need the gradients of all layers together"
-        raise UserError(
-            f"optimizer.name = {name!r} with layers that are frozen at first: {reason};"
-            " leave train.freeze_epochs out, or use another one of the table"
-        )

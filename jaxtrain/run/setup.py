@@ -108,7 +108,7 @@ def build_setup(
         facts = {**facts, "class_counts": checks.class_counts(config, train)}
     task = tasks.build(config.task, shape, facts, config.train, config.task_options)
     method = methods.build(config.train)
-    checks.check_method(config, task)
+    checks.check_objective(config, task)
     checks.check_targets(config.data, splits, task)
     checks.check_mixing(config, meshes[0], task)
     timetable = make_timetable(
@@ -195,7 +195,6 @@ def _stages(
     """Cut the model into pipeline stages, if the config asks for any."""
     if len(layouts) == 1:
         return None
-    checks.check_stages(config)
     images = blueprint.images(config.micro_batch_size)
     return build_stages(model, images, layouts, config.train.accumulate_steps)
 

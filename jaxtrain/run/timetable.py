@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jaxtrain.config import MAX_COUNT, ONE_OF, Config, get
+from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.errors import UserError, counted
-from jaxtrain.training.optimizers import LINE_SEARCH
 
 LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
 

@@ -9,14 +9,13 @@ import optax
 from optax.contrib import MuonDimensionNumbers
 
 from jaxtrain.config import OptimizerConfig
+from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_row
 from jaxtrain.training.schedules import Schedule
 
 Tx = optax.GradientTransformation
-# The optimizer that searches for the length of each step.
-LINE_SEARCH = "lbfgs"
 
 
 def make_optimizer(

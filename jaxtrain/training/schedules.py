@@ -213,10 +213,6 @@ def _step(
     warm-up then come at its end (Tan & Le 2019, arXiv:1905.11946).
     """
     if step_every is not None:
-        if milestones is not None:
-            raise UserError(
-                "optimizer.step_every and optimizer.milestones: give one of both"
-            )
         return _staircase(peak, total_steps, warmup_steps, step_every, step_factor)
     milestones = MILESTONES if milestones is None else milestones
     drops = [round(milestone * total_steps) - warmup_steps for milestone in milestones]

@@ -15,10 +15,11 @@ import optax
 
 from jaxtrain import keys
 from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.dtypes import wide
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.guard import choose
-from jaxtrain.training.optimizers import LINE_SEARCH, clip
+from jaxtrain.training.optimizers import clip
 from jaxtrain.training.precision import adjust_loss_scale, at_minimum
 from jaxtrain.training.rounding import add_updates
 from jaxtrain.training.schedules import Schedule

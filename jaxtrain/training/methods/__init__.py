@@ -3,7 +3,6 @@
 To add one, write a subclass of `Method` in a file of its own, and its row in `METHODS`.
 """
 
-from jaxtrain import own
 from jaxtrain.config import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_own, find_call
@@ -17,16 +16,10 @@ def build(config: TrainConfig) -> Method:
     """Return the method that the section names.
 
     Raises:
-      UserError: The name is not known, the options have no effect, or the user's own is
-        no method.
+      UserError: The name is not known, or the user's own is no method.
     """
     name, options = config.method, config.method_options
     make, _ = find_call(METHODS, "train.method", name)
-    if options and not own.is_own(name):
-        raise UserError(
-            f"train.method_options = {options!r} is for a method of your own; "
-            f"{name} has no options"
-        )
     method = call_own("train.method", name, make, **options)
     if not isinstance(method, Method):
         raise UserError(

@@ -1,0 +1,151 @@
+"""Options of a config that exclude each other, or need each other, declared as data.
+
+A section declares in `COMBINATIONS` what its options refuse, beside its fields;
+`jaxtrain.config.root.COMBINATIONS` is the table of all, and `docs/combinations.md` is
+made of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass
+from operator import attrgetter
+from typing import Any
+
+from jaxtrain import own
+from jaxtrain.errors import UserError
+
+
+@dataclass(frozen=True)
+class Feature:
+    """The use of any of some fields of one section.
+
+    Attributes:
+      section: Path of the section, such as `data.augment`.
+      names: Names of the fields.
+      when: Words for the values that count, such as `of your own`; "" for all but the
+        default.
+      counts: Whether a value counts as a use; None counts all but the default.
+    """
+
+    section: str
+    names: tuple[str, ...]
+    when: str = ""
+    counts: Callable[[Any], bool] | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(f"{self.section}.{name}" for name in self.names)
+
+    @property
+    def named(self) -> str:
+        """The fields, and which values count."""
+        return " or ".join(self.paths) + f" {self.when}".rstrip()
+
+    def told(self, part: Any, within: str, *, used: bool = True) -> str:
+        """Return the fields that are used, or are not, with their values; "": none.
+
+        Args:
+          part: Config, or the section `within` it.
+          within: Path of that section; "" for a whole config.
+          used: Whether the fields are wanted that are used.
+        """
+        inner = self.section.removeprefix(within).removeprefix(".")
+        section = attrgetter(inner)(part) if inner else part
+        return " and ".join(
+            f"{self.section}.{name} = {getattr(section, name)!r}"
+            for name in self.names
+            if self._is_used(section, name) == used
+        )
+
+    def _is_used(self, section: Any, name: str) -> bool:
+        value, field = getattr(section, name), type(section).__dataclass_fields__[name]
+        if self.counts is not None:
+            return self.counts(value)
+        make = field.default_factory
+        return value != (field.default if make is MISSING else make())
+
+
+def option(section: str, *names: str) -> Feature:
+    """Return the use of a field that has another value than its default."""
+    return Feature(section, names)
+
+
+def choice(section: str, name: str, value: str) -> Feature:
+    """Return the use of one value of a field."""
+    return Feature(section, (name,), f"= {value}", lambda found: found == value)
+
+
+def own_part(section: str, name: str) -> Feature:
+    """Return the use of a part of the user's own."""
+    return Feature(section, (name,), "of your own", own.is_own)
+
+
+@dataclass(frozen=True)
+class Incompatible:
+    """Two features that do not work together.
+
+    Attributes:
+      first: Feature that a message names first.
+      second: Feature that does not work with it.
+      reason: Why, as a clause.
+      instead: What to do, as an imperative.
+    """
+
+    first: Feature
+    second: Feature
+    reason: str
+    instead: str
+
+    def refusal(self, part: Any, within: str) -> str | None:
+        """Return why a config, or a section, is refused; None: it is not."""
+        first, second = (f.told(part, within) for f in (self.first, self.second))
+        if not (first and second):
+            return None
+        return f"{first} with {second}: {self.reason}; {self.instead}"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """A feature that has no effect without another.
+
+    Attributes:
+      first: Feature that has no effect alone.
+      second: Feature that it needs.
+      instead: What to do, as an imperative.
+    """
+
+    first: Feature
+    second: Feature
+    instead: str = "set that too"
+
+    def refusal(self, part: Any, within: str) -> str | None:
+        """Return why a config, or a section, is refused; None: it is not."""
+        first = self.first.told(part, within)
+        if not first or self.second.told(part, within):
+            return None
+        without = f"without {self.second.named}"
+        if self.second.when:
+            found = self.second.told(part, within, used=False)
+            without = f"with {found}, only with {self.second.named}"
+        return f"{first} has no effect {without}: {self.instead}"
+
+
+Combination = Incompatible | Needs
+
+
+def check(part: Any, declared: Sequence[Combination], within: str = "") -> None:
+    """Check what is declared of the fields of a config, or of one of its sections.
+
+    Args:
+      part: Config, or the section `within` it.
+      declared: Combinations; those with fields of other sections are passed over.
+      within: Path of that section; "" for a whole config.
+
+    Raises:
+      UserError: The part has a combination that is refused.
+    """
+    for row in declared:
+        sections = row.first.section, row.second.section
+        if all(section.startswith(within) for section in sections):
+            message = row.refusal(part, within)
+            if message is not None:
+                raise UserError(message)

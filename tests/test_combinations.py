@@ -1,0 +1,127 @@
+"""Each combination that is declared is refused, and no more; the page says them all."""
+
+import dataclasses
+import functools
+import json
+from typing import Any
+
+import pytest
+
+from jaxtrain import config as config_lib
+from jaxtrain.config import Config, combinations_page
+from jaxtrain.config.base import Section
+from jaxtrain.config.combinations import (
+    Combination,
+    Feature,
+    Incompatible,
+    Needs,
+    check,
+)
+from jaxtrain.config.root import COMBINATIONS
+from jaxtrain.errors import UserError
+from tests.helpers.processes import ROOT
+
+# A value of each field that counts as a use, where `value_of` finds none.
+VALUES: dict[str, Any] = {
+    "data.augment.augmix_depth": 2,
+    "data.augment.cutmix": 1.0,
+    "data.augment.mixup": 1.0,
+    "data.augment.crop_ratio": [0.5, 2.0],
+    "data.augment.crop_scale": [0.5, 1.0],
+    "data.augment.cutmix_probability": 0.3,
+    "data.augment.erasing_ratio": [0.5, 2.0],
+    "data.augment.erasing_scale": [0.1, 0.2],
+    "data.augment.erasing_value": "noise",
+    "data.augment.mix_probability": 0.3,
+    "data.crop_pct": 0.9,
+    "data.data_dir": "sets",
+    "data.image_size": 32,
+    "data.include": "list.txt",
+    "data.interpolation": "bicubic",
+    "data.progressive_sizes": [16, 32],
+    "data.train_image_size": 16,
+    "data.workers": 2,
+    "logging.options": {"url": "x"},
+    "logging.writers": ["my.py:Writer"],
+    "model.pretrained": "runs/other",
+    "model.pretrained_digest": "0123456789abcdef",
+    "optimizer.milestones": [0.5],
+    "optimizer.schedule": "cosine",
+    "train.freeze": ["stem*"],
+    "train.method": "my.py:Method",
+    "train.method_options": {"epsilon": 1.0},
+    "train.on_spike": "skip",
+}
+# What two fields ask for that no row declares.
+SMALLER = {"data.image_size": 32}
+BESIDE = {"data.progressive_sizes": SMALLER, "data.train_image_size": SMALLER}
+EXAMPLES = {
+    "of your own": "my.py:part",
+    "= tfds:NAME": "tfds:mnist",
+    "= folder:DIR or csv:FILE": "csv:list.csv",
+}
+PAIRS = [
+    (row, first, second)
+    for row in COMBINATIONS
+    for first in row.first.paths
+    for second in row.second.paths
+]
+
+
+def value_of(feature: Feature, path: str) -> Any:
+    """Return a value of a field that counts as a use of the feature."""
+    if path in VALUES:
+        return VALUES[path]
+    if feature.when:
+        return EXAMPLES.get(feature.when, feature.when.removeprefix("= "))
+    default = config_lib.get(Config(), path)
+    if isinstance(default, int):
+        return True if default is False else default + 2
+    return 2 if path.endswith(("_steps", "_examples")) else 0.5
+
+
+def made(values: dict[str, Any]) -> Config:
+    """Return a config with values at some paths, read from JSON as a run's is."""
+    tree = dataclasses.asdict(Config())
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        functools.reduce(dict.__getitem__, sections, tree)[name] = value
+    return config_lib.from_json(json.dumps(tree))
+
+
+def needed(path: str, but: Combination) -> dict[str, Any]:
+    """Return values of what a field needs by other rows than one."""
+    rows = [r for r in COMBINATIONS if isinstance(r, Needs) and path in r.first.paths]
+    others = [row.second for row in rows if row is not but]
+    return {f.paths[0]: value_of(f, f.paths[0]) for f in others}
+
+
+@pytest.mark.parametrize(
+    ("row", "first", "second"),
+    PAIRS,
+    ids=[f"{first}, {second} {row.second.when}" for row, first, second in PAIRS],
+)
+def test_a_pair_is_refused_with_both_named(
+    row: Combination, first: str, second: str, monkeypatch: pytest.MonkeyPatch
+):
+    ours, theirs = {first: value_of(row.first, first)}, {}
+    theirs[second] = value_of(row.second, second)
+    excluded = isinstance(row, Incompatible)
+    wrong = {**needed(first, row), **ours}
+    if excluded:
+        wrong |= {**BESIDE.get(second, {}), **needed(second, row), **theirs}
+    with pytest.raises(UserError) as error:
+        made(wrong)
+    told = str(error.value)
+    assert f"{first} = " in told and second in told and row.instead in told
+    if excluded:
+        assert f"{second} = " in told and row.reason in told
+    # Of this row alone; most options need others, too.
+    monkeypatch.setattr(Section, "__post_init__", lambda section: None)
+    for allowed in (ours, theirs) if excluded else (theirs, {**ours, **theirs}):
+        check(made(allowed), [row])
+
+
+def test_the_page_says_what_is_declared():
+    """It is what `python -m jaxtrain.config.combinations_page` prints."""
+    assert (ROOT / "docs" / "combinations.md").read_text() == combinations_page.page()
