@@ -1,5 +1,6 @@
 """A task says what is lowered, its objective; a method makes the gradients of it."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,16 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.config import AugmentConfig, OptimizerConfig, TrainConfig
 from jaxtrain.training import methods
 from jaxtrain.training.methods.base import Normalization
 from jaxtrain.training.step import make_train_step
 from tests.helpers import own_methods
 from tests.helpers.axes import compare
 from tests.helpers.command import with_devices
+from tests.helpers.layered import Steps, layered, take_steps
 from tests.helpers.numerics import close
-from tests.helpers.own_methods import ADVERSARIAL, CONSISTENT, Consistent
+from tests.helpers.own_methods import ADVERSARIAL, BY_HAND, CONSISTENT, Consistent
 from tests.helpers.processes import ROOT
 from tests.helpers.trial import CLASSES, IMAGES, LABELS, LAYOUT, SHAPE, Trial, as_given
 
@@ -96,6 +98,55 @@ def test_a_method_sees_pixels_and_raises_the_loss_within_its_bound():
     assert 0.3 * epsilon * steepest < rise < 1.2 * epsilon * steepest
 
 
+MIXING = AugmentConfig(mixup=0.4, cutmix=1.0)
+# Options -> the fields of `train`, and what else of a config has them.
+OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "averages, a loss scale": ({"ema_decay": 0.9}, {"precision": "fp16"}),
+    "mixed examples": ({}, {"augment": MIXING}),
+    "two steps a call": ({"steps_per_call": 2}, {}),
+    "layers frozen at first": ({"freeze": ("backbone",), "freeze_epochs": 1}, {}),
+    "layers frozen throughout": ({"freeze": ("stem*",)}, {}),
+    "two cycles": ({"fine_tune": True}, {}),
+    "micro-batches": ({"accumulate_steps": 2}, {}),
+    "less stored": ({"remat": "full"}, {}),
+}
+MANY = (
+    {"ema_decay": 0.9, "steps_per_call": 2, "freeze": ("stem*",), "freeze_epochs": 1},
+    {"augment": MIXING, "precision": "fp16"},
+)
+
+
+def steps_by(method: str, option: tuple[dict[str, Any], dict[str, Any]]) -> Steps:
+    """Take the steps of a tiny run that has an option, by a method."""
+    train, others = option
+    config = layered(
+        {"method": method, **train}, precision=others.get("precision", "fp64")
+    )
+    augment = others.get("augment", AugmentConfig())
+    data = dataclasses.replace(config.data, augment=augment)
+    return take_steps(dataclasses.replace(config, data=data))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param(option, id=name, marks=[pytest.mark.slow] * bool(index))
+        for index, (name, option) in enumerate({**OPTIONS, "many": MANY}.items())
+    ],
+)
+def test_by_hand_the_plain_method_is_itself_with_other_options(option: Any):
+    ours, theirs = steps_by(BY_HAND, option), steps_by("plain", option)
+    assert len(set(theirs.metrics["loss"])) == len(theirs.metrics["loss"]) > 4
+    for found, expected in zip(ours[:2], theirs[:2], strict=True):
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.slow
+def test_a_method_with_many_options_raises_the_loss():
+    ours, theirs = (steps_by(method, MANY).metrics for method in (ADVERSARIAL, "plain"))
+    assert not ours["skipped"].any() and ours["loss"][0] > theirs["loss"][0]
+
+
 @pytest.mark.slow
 def test_on_any_devices_a_method_computes_what_it_does_on_one():
     """In float64, by the l2 norm: the sign of a gradient of 0 is that of rounding."""
@@ -123,13 +174,13 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one():
         ("--train.method fgsm", "train.method = 'fgsm': expected plain, or path/to"),
         (
             "--train.method-options epsilon 1",
-            "is for a method of your own; plain has no options",
+            "has no effect with train.method = 'plain', only with",
         ),
         (f"--train.method {ADVERSARIAL} --train.method-options size 1", "'size'"),
         ("--train.method tests.helpers.own_methods:noise", "own_methods:noise"),
         (
             f"--train.method {ADVERSARIAL} --optimizer.name lbfgs",
-            "whose line search asks for",
+            "the line search of lbfgs asks for",
         ),
         (
             f"--train.method {ADVERSARIAL} --parallel.pipeline-stages 2",

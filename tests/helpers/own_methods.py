@@ -8,12 +8,14 @@ import jax.numpy as jnp
 from jaxtrain import keys, own
 from jaxtrain.evaluation.attacks import Attack
 from jaxtrain.tasks.classification import Classification
+from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.plain import Plain
 
 HERE = "tests.helpers.own_methods"
 ADVERSARIAL = f"{HERE}:Adversarial"
 CONSISTENT = f"{HERE}:Consistent"
-own.allow([ADVERSARIAL, CONSISTENT])
+BY_HAND = f"{HERE}:ByHand"
+own.allow([ADVERSARIAL, BY_HAND, CONSISTENT])
 
 
 def noise(index: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -42,6 +44,20 @@ class Adversarial(Plain):
         each = keys.of_examples(key, batch["index"])
         pixels = self.attack(losses, image * std + mean, each)
         return super().gradients(objective, params, model_state, changed(pixels), key)
+
+
+class ByHand(Method):
+    """Computes what the plain method does, from the losses of the examples."""
+
+    def gradients(
+        self, objective: Any, params: Any, model_state: Any, batch: Any, key: Any
+    ) -> Any:
+        def scaled(params: Any) -> Any:
+            losses, *others = objective.losses(params, model_state, batch, key)
+            return losses.mean() * objective.scale, (losses.mean(), *others)
+
+        grads, (loss, metrics, state) = jax.grad(scaled, has_aux=True)(params)
+        return grads, state, {**metrics, "loss": loss}
 
 
 class Consistent(Classification):
