@@ -2,10 +2,12 @@
 
 import ast
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from jaxtrain import cli
 from tests.helpers.processes import ROOT
 
 PAGES = [
@@ -49,3 +51,29 @@ def test_links_lead_to_files_and_headings(page: Path):
         assert target.exists(), link
         if heading:
             assert heading in anchors(target), link
+
+
+# A line of code, without what stands before and behind it, and the line below it.
+COMMAND = r"^ {4,}.*?\bpython main\.py (.*?)(?: +#.*|;.*)?(?=\n(.*))"
+# What stands for something of the reader's.
+FORM = re.compile(r"\[|\bFILE\b")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_options_and_values_that_there_are(
+    page: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Recipes of the reader's own are taken for the digits."""
+    monkeypatch.chdir(ROOT)
+    text = page.read_text().replace("\\\n", "")
+    for line, below in re.findall(COMMAND, text, re.MULTILINE):
+        if FORM.search(line) or below.strip().startswith("error:"):
+            continue
+        words = shlex.split(line.removesuffix(" --help"))
+        name = "train" if words[0].startswith("-") else words.pop(0)
+        if "--config" in words:
+            place = words.index("--config") + 1
+            recipe = Path(words[place])
+            words[place] = str(recipe if recipe.exists() else "configs/digits.py")
+        cli.parse(name, words)
