@@ -23,8 +23,9 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data.stores import open_digits
-from jaxtrain.errors import ExportError
+from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export import check
+from jaxtrain.export import export as export_lib
 from jaxtrain.export.check import padded
 from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16
 from jaxtrain.export.formats.onnx_file import emit
@@ -369,3 +370,16 @@ def test_a_library_that_is_missing(
     assert export(workdir, tmp_path / "out", "--format", "onnx") == 2
     message = capsys.readouterr().err
     assert f"needs {library}" in message and "pip install" in message
+
+
+def test_several_arrays_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def heads(model: TrainedModel, params: Any, state: Any, x: jax.Array) -> Any:
+        return {"map": x, "count": x.sum((1, 2, 3))}
+
+    monkeypatch.setattr(TrainedModel, "forward", heads)
+    request = Request(model=untrained(ModelConfig(name="lenet")))
+    out, images = tmp_path / "out", np.zeros((1, 34, 32, 3), np.float32)
+    for format in export_lib.FORMATS:
+        with pytest.raises(UserError, match=r"'count': \(\), 'map': \(34, 32, 3\)"):
+            export_lib.export(format, request, out, images)
+    assert not out.exists()

@@ -29,6 +29,7 @@ from jaxtrain.records.workdir import (
     write_json,
 )
 from jaxtrain.run.next_commands import show_next
+from jaxtrain.tasks.classification import Classification
 from tests.helpers.recipes import recipe, write_recipe
 
 # Leaves a mark where it runs; of a name that no other module has.
@@ -467,7 +468,8 @@ def test_no_other_module_makes_code_of_data():
 def test_next_commands_of_a_run_allow_its_parts(
     name: str, capsys: pytest.CaptureFixture[str]
 ):
-    show_next(Path("run"), Config(model=ModelConfig(name=name)))
+    task = Classification((8, 8, 1), {"num_classes": 2})
+    show_next(Path("run"), Config(model=ModelConfig(name=name)), task)
     told = [line for line in capsys.readouterr().out.splitlines() if "main.py" in line]
     assert len(told) == 4
     assert all(("--workdir run --trust" in line) == (name == FILE) for line in told)

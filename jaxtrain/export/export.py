@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
+import jax
 import numpy as np
 
 from jaxtrain.errors import UserError
@@ -51,6 +52,7 @@ def export(format: Format, request: Request, out: Path, images: np.ndarray) -> C
       ExportError: the file does not compute what the model does.
     """
     kind = FORMATS[format]
+    _check_outputs(request)
     kind.check_request(request)
     check_out(out)
     folder = format == "saved"
@@ -59,3 +61,20 @@ def export(format: Format, request: Request, out: Path, images: np.ndarray) -> C
         slow = kind.slow_images(request)
         run = kind.load(partial, request)
         return check(request, run, images[:slow], timed=slow is None)
+
+
+def _check_outputs(request: Request) -> None:
+    """Check that the model puts out one array.
+
+    Raises:
+      UserError: It puts out several.
+    """
+    model = request.model
+    outputs = model.shapes(model.forward, 1)
+    if not hasattr(outputs, "shape"):
+        shapes = jax.tree.map(lambda x: x.shape[1:], outputs)
+        raise UserError(
+            f"task = {model.description.task!r} has outputs of the shapes {shapes} for "
+            "an image, and an exported file has one array: give the model a task with "
+            "one of them"
+        )
