@@ -53,7 +53,7 @@ RECIPES = sorted((ROOT / "configs").glob("*.py"))
 RATES: dict[str, tuple[int, dict[int, float]]] = {
     "digits": (2400, {0: 0, 40: 2e-3, 1220: 1e-3, 2399: 0}),
     "mnist": (6315, {0: 0, 421: 2e-3, 3368: 1e-3, 6314: 0}),
-    "fashion_mnist": (4210, {0: 0, 421: 0.02, 4209: 0}),
+    "fashion_mnist": (2526, {0: 0, 421: 0.02, 2525: 0}),
     "cifar10": (14_060, {0: 0.01, 7030: 0.01, 14_059: 0.01}),
     "cifar10_resnet18": (70_200, {0: 0, 1755: 0.1, 35_977: 0.05, 70_199: 0}),
     # 351 steps an epoch; a fifth at epochs 60, 120 and 160.
