@@ -29,7 +29,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.facts import CompileJob, Facts, compile_facts
+from jaxtrain.performance.facts import Facts, compile_facts
 from jaxtrain.performance.measure import peak_bytes
 from jaxtrain.performance.program import read_program
 from jaxtrain.performance.targets import Target, parse_target
@@ -51,11 +51,10 @@ def config_of(batch_size: int, **parallel: Any) -> Config:
     )
 
 
-def compile_peer(job: tuple[Target, int]) -> dict[str, int]:
+def compile_peer(target: Target, batch_size: int) -> dict[str, int]:
     """Compile the plain trainer; to be called where the target's compiler is."""
     from plain_flax import make_step
 
-    target, batch_size = job
     device = gpu_compiler.devices(target)[0]
     here = jax.sharding.SingleDeviceSharding(device)
 
@@ -98,13 +97,12 @@ def main() -> None:
     eight = parse_target(f"{arguments.target}x8")
     plain = config_of(arguments.batch)
     alone = [plain, config_lib.replace(plain, "train.remat", "full")]
-    job = CompileJob(configs=alone, target=one)
-    ours, full = map(counts, gpu_compiler.call(compile_facts, job, one))
+    ours, full = map(counts, gpu_compiler.call(one, compile_facts, alone, one))
     # The other process imports this file by its name.
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     import gpu_program
 
-    peer = gpu_compiler.call(gpu_program.compile_peer, (one, arguments.batch), one)
+    peer = gpu_compiler.call(one, gpu_program.compile_peer, one, arguments.batch)
     spread = {"batch_norm": 64, "xla_flags": "overlap"}
     names = {
         "data_parallel": {},
@@ -112,9 +110,7 @@ def main() -> None:
         "fsdp": {"preset": "fsdp"},
     }
     configs = [config_of(512, **spread, **options) for options in names.values()]
-    found = gpu_compiler.call(
-        compile_facts, CompileJob(configs=configs, target=eight), eight
-    )
+    found = gpu_compiler.call(eight, compile_facts, configs, eight)
     print(
         json.dumps(
             {

@@ -52,7 +52,7 @@ EIGHT = {
 def compiled(target: str, *configs: Config) -> list[Step]:
     need_gpu_compiler()
     parsed = parse_target(target)
-    return gpu_compiler.call(compile_steps, (parsed, configs), parsed)
+    return gpu_compiler.call(parsed, compile_steps, configs, parsed)
 
 
 @pytest.fixture(scope="module")

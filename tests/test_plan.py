@@ -28,10 +28,10 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.errors import UserError
-from jaxtrain.performance import facts as facts_lib
 from jaxtrain.performance import gpu_compiler, planning
 from jaxtrain.performance.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.performance.collectives import Collective
+from jaxtrain.performance.facts import compile_facts
 from jaxtrain.performance.fitting import RESOLUTION, batch_unit, search
 from jaxtrain.performance.plan import Plan, make_planner, usable_bytes
 from jaxtrain.performance.targets import GPUS, Target, parse_target, target_of
@@ -213,7 +213,7 @@ def test_what_a_batch_is_a_multiple_of(config: Config, num_devices: int, unit: i
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Compile in this process, and keep facts in the folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(gpu_compiler, "call", lambda function, job, _: function(job))
+    monkeypatch.setattr(gpu_compiler, "call", lambda _, function, *job: function(*job))
 
 
 @pytest.mark.usefixtures("here")
@@ -384,9 +384,7 @@ def test_flags_of_the_config_reach_the_gpu_compiler(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XLA_FLAGS", own)
     config = replace(CONFIG, parallel=ParallelConfig(xla_flags="overlap"))
     with pytest.raises(UserError, match="far enough"):
-        facts_lib.compile_facts(
-            facts_lib.CompileJob(configs=[config], target=parse_target("h100"))
-        )
+        compile_facts([config], parse_target("h100"))
     assert "--xla_gpu_enable_latency_hiding_scheduler=true" in seen[0]
     assert seen[0].endswith(own) and seen[0].count("all_reduce_combine") == 1
 
@@ -411,9 +409,9 @@ def test_data_are_kept_on_a_gpu_that_has_the_room(monkeypatch: pytest.MonkeyPatc
 def test_a_process_that_dies_is_told():
     cpu = parse_target("cpu")
     with pytest.raises(UserError, match="was killed, perhaps for want of memory"):
-        gpu_compiler.call(signal.raise_signal, signal.SIGKILL, cpu)
+        gpu_compiler.call(cpu, signal.raise_signal, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="ended with 3, no answer"):
-        gpu_compiler.call(os._exit, 3, cpu)
+        gpu_compiler.call(cpu, os._exit, 3)
 
 
 @pytest.mark.slow
@@ -421,7 +419,7 @@ def test_a_process_with_another_jax_is_refused(monkeypatch: pytest.MonkeyPatch):
     version = jax.__version__
     monkeypatch.setattr(jax, "__version__", "9.9.9")
     with pytest.raises(UserError, match=rf"has JAX {version}, and this is JAX 9\.9\.9"):
-        gpu_compiler.call(len, "", parse_target("cpu"))
+        gpu_compiler.call(parse_target("cpu"), len, "")
 
 
 @pytest.mark.slow

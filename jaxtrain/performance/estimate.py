@@ -115,7 +115,7 @@ def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate |
 
     def measure(config: Config) -> Estimate:
         here, left = Target(name=HERE, num_devices=None), end - time.monotonic()
-        return gpu_compiler.call(measure_here, config, here, max(0.0, left))
+        return gpu_compiler.call(here, measure_here, config, timeout=max(0.0, left))
 
     try:
         found = measure(config)

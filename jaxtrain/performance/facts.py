@@ -12,8 +12,6 @@ import jax.numpy as jnp
 from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
-from jaxtrain.parallel import devices
-from jaxtrain.parallel.xla_flags import xla_flags
 from jaxtrain.performance import collectives, gpu_compiler
 from jaxtrain.performance.collectives import Collective, summarize
 from jaxtrain.performance.measure import (
@@ -91,33 +89,18 @@ class Facts:
         return round(sum(c.wire_bytes for c in self.exchanges))
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompileJob:
-    """Configs to compile for a target, one after the other.
-
-    They have the same `parallel.xla_flags`, as a process has.
-    """
-
-    configs: Sequence[Config]
-    target: Target
-
-
-def compile_facts(job: CompileJob) -> list[Facts | str]:
+def compile_facts(configs: Sequence[Config], target: Target) -> list[Facts | str]:
     """Compile each config; return its facts, or why it cannot be (a user's mistake).
 
-    To be called in a process whose devices are the target's (`gpu_compiler.call`).
+    To be called in a process for the target (`gpu_compiler.call`).
+
+    Args:
+      configs: Configs with the same `parallel.xla_flags`, as a process has.
+      target: Target to compile for.
     """
-    (flags,) = {config.parallel.xla_flags for config in job.configs}
-    stand_ins = None
-    if job.target.gpu is not None:
-        gpu_compiler.check_versions()
-        # Those of a GPU, though this process runs on the CPU.
-        os.environ["XLA_FLAGS"] = xla_flags(flags, "gpu", os.environ)
-        devices.start("cpu")
-        stand_ins = gpu_compiler.devices(job.target)
-    else:
-        devices.start("auto", flags=flags)
-    return [_facts_or_error(config, stand_ins) for config in job.configs]
+    (flags,) = {config.parallel.xla_flags for config in configs}
+    stand_ins = gpu_compiler.start(target, flags)
+    return [_facts_or_error(config, stand_ins) for config in configs]
 
 
 def _facts_or_error(config: Config, stand_ins: Sequence[Any] | None) -> Facts | str:

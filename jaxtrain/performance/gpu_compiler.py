@@ -20,6 +20,8 @@ import jax
 from jaxtrain import own
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.devices import nvidia_gpus
+from jaxtrain.parallel.devices import start as start_jax
+from jaxtrain.parallel.xla_flags import xla_flags
 from jaxtrain.performance.targets import CPU, Target
 
 FOLDER = ".venv-gpu-compiler"
@@ -118,19 +120,42 @@ def visible_gpus() -> list[str]:
     return [str(i) for i in range(len(nvidia_gpus()))]
 
 
-def call(
-    function: Callable[[Any], Any],
-    job: Any,
-    target: Target,
-    timeout: float | None = None,
-) -> Any:
-    """Return `function(job)`, carried out in a process that compiles for `target`.
+def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
+    """Start JAX in a process that `call` has started.
 
     Args:
-      function: of a module.
-      job: any value that can be pickled.
-      target: on which Python and environment depend.
-      timeout: seconds after which the process is ended; None waits.
+      target: Target that the process is for.
+      flags: Name of a set of XLA flags.
+
+    Returns:
+      Stand-ins for the devices; None: they are here.
+
+    Raises:
+      UserError: XLA cannot compile for the target, or its devices are missing.
+    """
+    if target.gpu is None:
+        start_jax("auto", flags=flags)
+        return None
+    check_versions()
+    # Those of a GPU, though this process runs on the CPU.
+    os.environ["XLA_FLAGS"] = xla_flags(flags, "gpu", os.environ)
+    start_jax("cpu")
+    return devices(target)
+
+
+def call(
+    target: Target,
+    function: Callable[..., Any],
+    *arguments: Any,
+    timeout: float | None = None,
+) -> Any:
+    """Return `function(*arguments)`, carried out in a process for `target`.
+
+    Args:
+      target: Target on which Python and environment depend.
+      function: Function of a module.
+      arguments: Values that can be pickled.
+      timeout: Seconds after which the process is ended; None waits.
 
     Raises:
       subprocess.TimeoutExpired: the process was ended.
@@ -138,7 +163,7 @@ def call(
         or the process was killed.
     """
     python = find() if target.gpu is not None else Path(sys.executable)
-    asked = pickle.dumps((own.decided(), function, job))
+    asked = pickle.dumps((own.decided(), function, arguments))
     result = subprocess.run(
         # -P: no module of the current folder stands for one of a library.
         [str(python), "-P", "-c", f"from {__name__} import answer; answer()"],
@@ -170,9 +195,9 @@ def answer() -> None:
                 f"{sys.executable} has JAX {jax.__version__}, and this is JAX "
                 f"{version}, which may compile another program: {FIX}"
             )
-        decided, function, job = pickle.loads(asked)
+        decided, function, arguments = pickle.loads(asked)
         own.hand_over(decided)
-        reply = ("value", function(job))
+        reply = ("value", function(*arguments))
     except UserError as error:
         reply = ("error", str(error))
     with out:

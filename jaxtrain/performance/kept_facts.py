@@ -17,7 +17,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.json_files.read import read_json
 from jaxtrain.parallel.devices import cache_folder
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.facts import CompileJob, Facts, compile_facts
+from jaxtrain.performance.facts import Facts, compile_facts
 from jaxtrain.performance.targets import HERE, Target
 from jaxtrain.records.workdir import write_digested
 
@@ -43,8 +43,9 @@ def facts_of(
     missing = [i for i, facts in enumerate(known) if facts is None]
     if missing:
         _tell([configs[i] for i in missing], target)
-        job = CompileJob(configs=[configs[i] for i in missing], target=target)
-        new = gpu_compiler.call(compile_facts, job, target)
+        new = gpu_compiler.call(
+            target, compile_facts, [configs[i] for i in missing], target
+        )
         for i, facts in zip(missing, new, strict=True):
             known[i] = facts
             path = paths[i]

@@ -110,7 +110,7 @@ def _check(plan: Plan) -> dict[str, float]:
     target = plan.planner.target
     if target.gpu is not None:
         target = Target(name=HERE, num_devices=None)
-    found = gpu_compiler.call(run_steps, plan.config, target)
+    found = gpu_compiler.call(target, run_steps, plan.config)
     ratio = found["peak_bytes"] / found["planned_bytes"]
     tell(
         f"measured: {found['peak_bytes'] / 2**30:,.3f} GiB a device, {ratio:.3f} of "

@@ -78,7 +78,7 @@ def scale(
         planner, settled = make_planner(at_devices(config, count, mode), on)
         facts, seconds = planner.plan(settled).facts, None
         if timed:
-            seconds = gpu_compiler.call(run_steps, settled, on)["step_seconds"]
+            seconds = gpu_compiler.call(on, run_steps, settled)["step_seconds"]
         runs.append(describe_run(facts, seconds, *runs[:1]))
         print(_line(runs[-1]), flush=True)
     return {

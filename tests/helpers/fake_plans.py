@@ -10,7 +10,8 @@ import pytest
 
 from jaxtrain.config import Config
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.facts import CompileJob, Facts
+from jaxtrain.performance.facts import Facts
+from jaxtrain.performance.targets import Target
 
 FACTS = Facts(
     device_kind="NVIDIA H100 80GB HBM3",
@@ -44,15 +45,17 @@ def use_fake_compiler(
     """Let nothing be compiled for GPUs; return the configs that would have been."""
     compiled: list[Config] = []
 
-    def call(function: object, job: CompileJob, target: object) -> Sequence[Facts]:
-        compiled.extend(job.configs)
+    def call(
+        target: Target, function: object, configs: Sequence[Config], _: Target
+    ) -> Sequence[Facts]:
+        compiled.extend(configs)
         return [
             facts(
-                num_devices=job.target.num_devices,
+                num_devices=target.num_devices,
                 batch_size=config.data.batch_size,
                 peak_bytes=peak_bytes(config),
             )
-            for config in job.configs
+            for config in configs
         ]
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))

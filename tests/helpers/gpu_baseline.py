@@ -13,14 +13,10 @@ from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.placeholder import stand_in
-from jaxtrain.parallel import devices
-from jaxtrain.parallel.xla_flags import xla_flags
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.facts import CompileJob, Facts, compile_facts
-from jaxtrain.performance.measure import lower_step
-from jaxtrain.performance.targets import parse_target
-from jaxtrain.run.settle import settle
-from jaxtrain.run.setup import build_setup
+from jaxtrain.performance.facts import Facts, compile_facts
+from jaxtrain.performance.measure import lower_step, settled_setup
+from jaxtrain.performance.targets import Target, parse_target
 from tests.helpers.forked import ROOT
 
 PATH = ROOT / "tests" / "data" / "gpu_programs.json"
@@ -59,30 +55,24 @@ def figures(name: str, accepted: dict[str, Any] | None = None) -> dict[str, Any]
     gpus = "h100" if name in SHAPES else "h100x8"
     target = parse_target(gpus)
     config = _without_data(name, load_config(ROOT / "configs" / f"{name}.py"))
-    job = CompileJob(configs=[config], target=target)
-    given = gpu_compiler.call(digest, job, target)
+    given = gpu_compiler.call(target, digest, config, target)
     if accepted and accepted["given"] == given:
         return accepted
-    facts = gpu_compiler.call(compile_facts, job, target)[0]
+    facts = gpu_compiler.call(target, compile_facts, [config], target)[0]
     assert isinstance(facts, Facts), facts
     counted = {key: getattr(facts, key) for key in COUNTED}
     return {"target": gpus, "given": given, **counted, "collectives": _sums(facts)}
 
 
-def digest(job: CompileJob) -> str:
-    """Return the SHA-256 of all that XLA is given to compile the step of one config.
+def digest(config: Config, target: Target) -> str:
+    """Return the SHA-256 of all that XLA is given to compile the step of a config.
 
     To be called in a process that has the GPU's compiler (`gpu_compiler.call`).
     """
-    gpu, (config,) = job.target.gpu, job.configs
-    assert gpu is not None
-    gpu_compiler.check_versions()
-    devices.start("cpu")
-    flags = xla_flags(config.parallel.xla_flags, "gpu", os.environ)
-    settled = settle(config)
-    stand_ins = gpu_compiler.devices(job.target)
-    setup = build_setup(settled.config, devices=stand_ins, trained=settled.trained)
-    given = (lower_step(setup).as_text(), flags, gpu.description(), str(job.target))
+    assert target.gpu is not None
+    stand_ins = gpu_compiler.start(target, config.parallel.xla_flags)
+    step = lower_step(settled_setup(config, stand_ins)).as_text()
+    given = (step, os.environ["XLA_FLAGS"], target.gpu.description(), str(target))
     return hashlib.sha256(repr(given).encode()).hexdigest()
 
 

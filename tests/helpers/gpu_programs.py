@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxtrain.config import Config
-from jaxtrain.parallel import devices
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.measure import bytes_per_device, compile_step
 from jaxtrain.performance.targets import Target
@@ -24,11 +23,8 @@ class Step(NamedTuple):
     num_params: int
 
 
-def compile_steps(job: tuple[Target, Sequence[Config]]) -> list[Step]:
-    target, configs = job
-    gpu_compiler.check_versions()
-    devices.start("cpu")
-    stand_ins = gpu_compiler.devices(target)
+def compile_steps(configs: Sequence[Config], target: Target) -> list[Step]:
+    stand_ins = gpu_compiler.start(target)
     found = []
     for config in configs:
         setup = build_setup(config, devices=stand_ins)
