@@ -101,7 +101,7 @@ def _describe_program(plan: Plan) -> dict[str, str]:
     an_image = facts.hbm_bytes * facts.num_devices / facts.batch_size
     rows = {
         "step": f"{facts.num_kernels:,} kernels, {_decimal(facts.hbm_bytes)} read and "
-        f"written ({_decimal(an_image)} an image), {_flops(facts.flops)}, "
+        f"written ({_decimal(an_image)} an image), {_decimal(facts.flops, 'FLOP', 1)}, "
         "a device",
     }
     if facts.collectives:
@@ -176,14 +176,8 @@ def _binary(num_bytes: float) -> str:
     return f"{num_bytes / 2**30:,.2f} GiB"
 
 
-def _decimal(num_bytes: float) -> str:
-    """Return bytes that are read, sent or written."""
-    if num_bytes < 1e9:
-        return f"{num_bytes / 1e6:,.1f} MB"
-    return f"{num_bytes / 1e9:,.2f} GB"
-
-
-def _flops(number: float) -> str:
+def _decimal(number: float, unit: str = "B", digits: int = 2) -> str:
+    """Return FLOPs, or bytes that are read, sent or written."""
     if number < 1e9:
-        return f"{number / 1e6:,.1f} MFLOP"
-    return f"{number / 1e9:,.1f} GFLOP"
+        return f"{number / 1e6:,.1f} M{unit}"
+    return f"{number / 1e9:,.{digits}f} G{unit}"

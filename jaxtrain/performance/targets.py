@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxtrain.errors import UserError, nearest
@@ -13,26 +12,24 @@ from jaxtrain.errors import UserError, nearest
 class Gpu:
     """What the compiler asks of a GPU, and what bounds its speed.
 
-    `spec` are fields of XLA's `GpuTargetConfigProto.gpu_device_info`, with the values
-    of openxla/xla, `xla/backends/gpu/target_config/specs`, where it has the GPU.
     The peaks are those of dense products in the makers' data sheets.
 
     Attributes:
-      device_kind: as CUDA, and so JAX, names it.
-      spec: fields of the compiler's description, but for those that all share.
+      device_kind: Name of the GPU in CUDA, and so in JAX.
       capability: CUDA's compute capability, major and minor.
+      spec: Fields of XLA's `GpuTargetConfigProto.gpu_device_info` (see `_spec`).
       peaks: FLOP a second by the dtype of products, in JAX's names; a dtype that is not
         there has no tensor cores.
-      link_bandwidth: bytes a second that a GPU sends to others of its node.
-      network_bandwidth: bytes a second that a GPU sends to other nodes: the usual
+      link_bandwidth: Bytes a second that a GPU sends to others of its node.
+      network_bandwidth: Bytes a second that a GPU sends to other nodes: the usual
         network adapters of such a node.
-      links: what `link_bandwidth` is.
-      source: of the peaks and links.
+      links: What `link_bandwidth` is.
+      source: Where the peaks and links come from.
     """
 
     device_kind: str
-    spec: Mapping[str, Any]
     capability: tuple[int, int]
+    spec: Mapping[str, Any]
     peaks: Mapping[str, float]
     link_bandwidth: float
     network_bandwidth: float
@@ -51,8 +48,7 @@ class Gpu:
 
     def description(self) -> str:
         """Return the text of a `GpuTargetConfigProto`."""
-        fields = {**SHARED_SPEC, **self.spec}
-        info = " ".join(f"{name}: {value}" for name, value in fields.items())
+        info = " ".join(f"{name}: {value}" for name, value in self.spec.items())
         major, minor = self.capability
         return (
             f"gpu_device_info {{ {info} cuda_compute_capability {{ major: {major} "
@@ -67,7 +63,7 @@ def _peaks(bf16: float, tf32: float, fp32: float, fp64: float) -> Mapping[str, f
     """Return peaks, given in TFLOP a second, by dtype."""
     tera = {"float16": bf16, "bfloat16": bf16, "tensorfloat32": tf32}
     tera |= {"float32": fp32, "float64": fp64}
-    return MappingProxyType({name: value * 1e12 for name, value in tera.items()})
+    return {name: value * 1e12 for name, value in tera.items()}
 
 
 def _spec(
@@ -81,23 +77,11 @@ def _spec(
     shared_optin: int,
     threads: int = 2048,
 ) -> Mapping[str, Any]:
-    return MappingProxyType(
-        {
-            "core_count": cores,
-            "fpus_per_core": fpus,
-            "memory_bandwidth": int(bandwidth),
-            "l2_cache_size": l2,
-            "clock_rate_ghz": clock,
-            "device_memory_size": memory,
-            "shared_memory_per_core": shared,
-            "shared_memory_per_block_optin": shared_optin,
-            "threads_per_core_limit": threads,
-        }
-    )
+    """Return fields of a GPU, with the values of openxla/xla where it has the GPU.
 
-
-SHARED_SPEC: Mapping[str, Any] = MappingProxyType(
-    {
+    They are in `xla/backends/gpu/target_config/specs`.
+    """
+    return {
         "threads_per_block_limit": 1024,
         "threads_per_warp": 32,
         "shared_memory_per_block": 49152,
@@ -106,71 +90,69 @@ SHARED_SPEC: Mapping[str, Any] = MappingProxyType(
         "block_dim_limit_z": 65535,
         "registers_per_core_limit": 65536,
         "registers_per_block_limit": 65536,
+        "core_count": cores,
+        "fpus_per_core": fpus,
+        "memory_bandwidth": int(bandwidth),
+        "l2_cache_size": l2,
+        "clock_rate_ghz": clock,
+        "device_memory_size": memory,
+        "shared_memory_per_core": shared,
+        "shared_memory_per_block_optin": shared_optin,
+        "threads_per_core_limit": threads,
     }
-)
 
-_A100_PEAKS = _peaks(312, 156, 19.5, 19.5)
-_HOPPER_PEAKS = _peaks(989.4, 494.7, 66.9, 66.9)
+
+_A100 = Gpu(
+    device_kind="NVIDIA A100-SXM4-80GB",
+    capability=(8, 0),
+    spec=_spec(108, 64, 2039.04e9, 41943040, 1.41, 85100068864, 167936, 166912),
+    peaks=_peaks(312, 156, 19.5, 19.5),
+    link_bandwidth=300e9,
+    network_bandwidth=25e9,
+    links="NVLink 3",
+    source="NVIDIA A100 data sheet (2021)",
+)
+_H100 = Gpu(
+    device_kind="NVIDIA H100 80GB HBM3",
+    capability=(9, 0),
+    spec=_spec(132, 128, 3352.32e9, 52428800, 1.98, 84942979072, 233472, 232448),
+    peaks=_peaks(989.4, 494.7, 66.9, 66.9),
+    link_bandwidth=450e9,
+    network_bandwidth=50e9,
+    links="NVLink 4",
+    source="NVIDIA H100 data sheet (2023), SXM",
+)
 
 # Name on the command line -> GPU.
 GPUS: dict[str, Gpu] = {
     "v100": Gpu(
         device_kind="Tesla V100-SXM2-16GB",
-        spec=_spec(80, 64, 898.048e9, 6291456, 1.53, 16935682048, 98304, 98304),
         capability=(7, 0),
+        spec=_spec(80, 64, 898.048e9, 6291456, 1.53, 16935682048, 98304, 98304),
         # Its tensor cores take float16 alone.
-        peaks=MappingProxyType(
-            {"float16": 125e12, "float32": 15.7e12, "float64": 7.8e12}
-        ),
+        peaks={"float16": 125e12, "float32": 15.7e12, "float64": 7.8e12},
         link_bandwidth=150e9,
         network_bandwidth=12.5e9,
         links="NVLink 2",
         source="NVIDIA V100 data sheet (2020)",
     ),
-    "a100": Gpu(
-        device_kind="NVIDIA A100-SXM4-80GB",
-        spec=_spec(108, 64, 2039.04e9, 41943040, 1.41, 85100068864, 167936, 166912),
-        capability=(8, 0),
-        peaks=_A100_PEAKS,
-        link_bandwidth=300e9,
-        network_bandwidth=25e9,
-        links="NVLink 3",
-        source="NVIDIA A100 data sheet (2021)",
-    ),
-    "a100-40": Gpu(
+    "a100": _A100,
+    "a100-40": replace(
+        _A100,
         device_kind="NVIDIA A100-SXM4-40GB",
         spec=_spec(108, 64, 1555.2e9, 41943040, 1.41, 42331013120, 167936, 166912),
-        capability=(8, 0),
-        peaks=_A100_PEAKS,
-        link_bandwidth=300e9,
-        network_bandwidth=25e9,
-        links="NVLink 3",
-        source="NVIDIA A100 data sheet (2021)",
     ),
-    "h100": Gpu(
-        device_kind="NVIDIA H100 80GB HBM3",
-        spec=_spec(132, 128, 3352.32e9, 52428800, 1.98, 84942979072, 233472, 232448),
-        capability=(9, 0),
-        peaks=_HOPPER_PEAKS,
-        link_bandwidth=450e9,
-        network_bandwidth=50e9,
-        links="NVLink 4",
-        source="NVIDIA H100 data sheet (2023), SXM",
-    ),
-    "h200": Gpu(
+    "h100": _H100,
+    "h200": replace(
+        _H100,
         device_kind="NVIDIA H200 141GB HBM3e",
         spec=_spec(132, 128, 4800e9, 52428800, 1.98, 151397597184, 233472, 232448),
-        capability=(9, 0),
-        peaks=_HOPPER_PEAKS,
-        link_bandwidth=450e9,
-        network_bandwidth=50e9,
-        links="NVLink 4",
         source="NVIDIA H200 data sheet (2024), SXM",
     ),
     "b200": Gpu(
         device_kind="NVIDIA B200",
-        spec=_spec(148, 128, 7672.32e9, 132644864, 1.965, 191514411008, 233472, 232448),
         capability=(10, 0),
+        spec=_spec(148, 128, 7672.32e9, 132644864, 1.965, 191514411008, 233472, 232448),
         peaks=_peaks(2250, 1125, 75, 37),
         link_bandwidth=900e9,
         network_bandwidth=50e9,
@@ -180,10 +162,8 @@ GPUS: dict[str, Gpu] = {
     # Not among XLA's: from the data sheet, and what CUDA tells of Ada Lovelace.
     "l4": Gpu(
         device_kind="NVIDIA L4",
-        spec=_spec(
-            58, 128, 300e9, 50331648, 2.04, 23580639232, 102400, 101376, threads=1536
-        ),
         capability=(8, 9),
+        spec=_spec(58, 128, 300e9, 50331648, 2.04, 23580639232, 102400, 101376, 1536),
         peaks=_peaks(121, 60, 30.3, 0.47),
         link_bandwidth=32e9,
         network_bandwidth=12.5e9,
@@ -192,10 +172,10 @@ GPUS: dict[str, Gpu] = {
     ),
     "rtx6000pro": Gpu(
         device_kind="NVIDIA RTX PRO 6000 Blackwell",
-        spec=_spec(
-            188, 128, 1792e9, 134217728, 2.6, 103079215104, 131072, 101376, threads=1536
-        ),
         capability=(12, 0),
+        spec=_spec(
+            188, 128, 1792e9, 134217728, 2.6, 103079215104, 131072, 101376, 1536
+        ),
         peaks=_peaks(503.8, 251.9, 125, 1.97),
         link_bandwidth=64e9,
         network_bandwidth=12.5e9,
