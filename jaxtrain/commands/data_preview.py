@@ -27,7 +27,6 @@ def run(arguments: "DataArguments") -> None:
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.parallel import devices
     from jaxtrain.records.whole import reported, whole
-    from jaxtrain.run.settle import settle
     from jaxtrain.run.setup import build_setup
     from jaxtrain.tools.preview import draw_preview
 
@@ -41,10 +40,7 @@ def run(arguments: "DataArguments") -> None:
     devices.start("auto")
     # What shares the work changes no image, and several may not be able to.
     plain = replace(arguments.overrides, parallel=ParallelConfig())
-    settled = settle(plain)
-    setup = build_setup(
-        settled.config, devices=jax.devices()[:1], trained=settled.trained
-    )
+    setup = build_setup(plain, devices=jax.devices()[:1])
     picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))
     with whole("--out", out) as partial, reported("--out", out):
         picture.save(partial, "PNG")

@@ -22,11 +22,10 @@ from jaxtrain.performance.measure import (
     TIMED_SECONDS,
     abstract_inputs,
     compile_step,
-    settled_setup,
     time_step,
 )
 from jaxtrain.performance.targets import HERE, Target
-from jaxtrain.run.setup import Setup
+from jaxtrain.run.setup import Setup, build_setup
 
 # After so long the estimate is given up: compiling has no other bound.
 LIMIT_SECONDS = 60.0
@@ -155,7 +154,7 @@ def _measure(config: Config) -> Estimate:
     if on_cpu:
         batch_size = min(batch_size, CPU_BATCH * jax.device_count())
     timed = replace(config, data=replace(config.data, batch_size=batch_size))
-    setup = settled_setup(timed)
+    setup = build_setup(timed)
     start = time.perf_counter()
     program = compile_step(setup)
     compile_seconds = time.perf_counter() - start

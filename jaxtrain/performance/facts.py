@@ -19,11 +19,10 @@ from jaxtrain.performance.measure import (
     compile_step,
     enough_memory,
     peak_bytes,
-    settled_setup,
 )
 from jaxtrain.performance.program import read_program
 from jaxtrain.performance.targets import Target
-from jaxtrain.run.setup import Setup
+from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.state import num_params
 
 
@@ -105,7 +104,7 @@ def compile_facts(configs: Sequence[Config], target: Target) -> list[Facts | str
 
 def _facts_or_error(config: Config, stand_ins: Sequence[Any] | None) -> Facts | str:
     try:
-        setup = settled_setup(config, stand_ins)
+        setup = build_setup(config, devices=stand_ins)
         with enough_memory(config):
             return _facts(setup, compile_step(setup))
     except UserError as error:

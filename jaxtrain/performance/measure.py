@@ -9,7 +9,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from jaxtrain.data.batch import train_spec
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.run.programs import make_programs
-from jaxtrain.run.settle import settle
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState
@@ -36,16 +35,6 @@ CALLS_A_BLOCK = 5
 # Steps whose memory is watched.
 WATCHED_STEPS = 3
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-
-def settled_setup(config: Config, devices: Sequence[Any] | None = None) -> Setup:
-    """Build the setup of a config that need not be settled.
-
-    Raises:
-      UserError: The config, the data and the devices do not fit.
-    """
-    settled = settle(config)
-    return build_setup(settled.config, devices=devices, trained=settled.trained)
 
 
 def compile_step(setup: Setup) -> jax.stages.Compiled:
@@ -199,7 +188,7 @@ def run_steps(config: Config) -> dict[str, float]:
     """
     devices.start("auto", flags=config.parallel.xla_flags)
     with enough_memory(config):
-        return _run_steps(settled_setup(config))
+        return _run_steps(build_setup(config))
 
 
 def _run_steps(setup: Setup) -> dict[str, float]:

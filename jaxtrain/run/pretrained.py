@@ -37,12 +37,20 @@ class Start:
     rows: dict[str, str]
 
 
-def plan_start(setup: Setup, trained: Trained) -> Start:
+def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     """Compare trained weights with the model of a run.
+
+    Args:
+      setup: Setup of the run.
+      trained: Weights to begin with. None means those that its config was settled by;
+        without these, None is returned.
 
     Raises:
       UserError: they do not fit.
     """
+    trained = trained or setup.settled.trained
+    if trained is None:
+        return None
     about, blueprint = trained.about, setup.create.blueprint
     height, width, channels = blueprint.image_shape
     as_trained = dataclasses.replace(
@@ -107,6 +115,7 @@ def first_weights(
         return weights, None
     if start is None:
         start = plan_start(setup, open_weights(setup.config.model))
+        assert start is not None
     text = f"begins with the weights of {start.trained.where}"
     if "new" in start.rows:
         text += ", but for " + start.rows["new"].partition(":")[0]

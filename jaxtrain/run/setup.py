@@ -5,6 +5,7 @@ The one place where a whole config is opened: what lies below takes its own sect
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,7 +19,6 @@ from jaxtrain.data import sources
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
-from jaxtrain.inference.trained import Trained
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
@@ -30,7 +30,7 @@ from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run import checks
 from jaxtrain.run.phases import Phase, build_phases, build_schedule
-from jaxtrain.run.settle import settle_statistics
+from jaxtrain.run.settle import Settled, settle, settle_statistics
 from jaxtrain.run.timetable import Timetable, make_timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
@@ -48,10 +48,12 @@ class Setup:
 
     With pipeline stages `layout` is that of the first, which the data go to. The
     checkpoints are ranked by `best`; early stopping goes by `watched`. A new
-    phase begins where other layers are trained, or images have another size.
+    phase begins where other layers are trained, or images have another size. `config`
+    is that of the run, complete; `settled` says what was filled in, and by what.
     """
 
     config: Config
+    settled: Settled
     layout: Layout
     stages: Stages | None
     policy: Policy
@@ -80,19 +82,22 @@ def build_setup(
     schedule: Schedule | None = None,
     *,
     devices: Sequence[Any] | None = None,
-    trained: Trained | None = None,
+    workdir: Path | None = None,
 ) -> Setup:
-    """Load the sources and shape the run; nothing large is allocated yet.
+    """Complete a config, load its sources and shape the run; allocate nothing large.
 
     Args:
-      config: of the run.
-      schedule: of the learning rate, in place of that of the config.
-      devices: that share the work; None: all.
-      trained: the weights that it begins with, which the config was settled by.
+      config: Config as it was given.
+      schedule: Schedule of the learning rate, in place of that of the config.
+      devices: Devices that share the work. None means all.
+      workdir: Folder that may hold the run already, whose values then count. None means
+        that it is a new run.
 
     Raises:
       UserError: a name is unknown, or data, model, batch and devices do not fit.
     """
+    settled = settle(config, workdir)
+    config = settled.config
     meshes = make_stage_meshes(config.parallel, devices)
     checks.check_batches(config, meshes[0])
     checks.check_clocks(config)
@@ -100,7 +105,7 @@ def build_setup(
     checks.check_sums(config, policy, meshes[0])
     splits = sources.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
-    config = settle_statistics(config, trained, shape[-1])
+    config = settle_statistics(config, settled.trained, shape[-1])
     checks.check_statistics(config, shape[-1])
     check_augmentations(config.data.augment, shape)
     facts = train.facts
@@ -141,6 +146,7 @@ def build_setup(
     stages = _stages(config, blueprint, model, layouts)
     return Setup(
         config=config,
+        settled=settled,
         layout=layouts[0],
         stages=stages,
         policy=policy,

@@ -31,7 +31,7 @@ from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.rewind import Rewinds
-from jaxtrain.run.settle import check_kept, describe_settled, settle
+from jaxtrain.run.settle import check_kept, describe_settled
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import (
     describe,
@@ -72,14 +72,13 @@ def train(
     workdir = workdir_lib.follow(workdir)
     if fresh:
         check_kept(config, workdir)
-    settled = settle(config, None if fresh else workdir)
-    setup = build_setup(settled.config, trained=settled.trained)
-    start = None if settled.trained is None else plan_start(setup, settled.trained)
+    setup = build_setup(config, workdir=None if fresh else workdir)
+    start = plan_start(setup)
     with workdir_lib.locked(workdir) as held:
         finished = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished
-        rows = describe_settled(settled, setup.config)
+        rows = describe_settled(setup.settled, setup.config)
         if start is not None:
             rows |= start.rows
         show_table("jaxtrain", {**describe(setup, workdir), **rows})

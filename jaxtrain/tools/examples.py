@@ -36,8 +36,10 @@ def examples_of(history: History) -> Examples:
         return Examples(notes=["Examples: the config cannot be read."])
     check_own(config, "data", "model", "optimizer", "task", "train")
     try:
-        # What shares the work changes no image, and several may not be able to.
-        plain = replace(config, parallel=ParallelConfig())
+        # What shares the work changes no image, and several may not be able to; and
+        # what the run has begun with is needed no more.
+        model = replace(config.model, pretrained=None, pretrained_digest=None)
+        plain = replace(config, model=model, parallel=ParallelConfig())
         setup = build_setup(plain, devices=jax.devices()[:1])
     except Exception as error:
         return Examples(failed=[_told("Examples and their images", error)])

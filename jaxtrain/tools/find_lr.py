@@ -22,7 +22,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
 from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
-from jaxtrain.run.settle import settle
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.schedules import Schedule
 
@@ -78,16 +77,10 @@ def range_test(
     Raises:
       UserError: the config does not fit, or the loss is bad from the beginning.
     """
-    settled = settle(config)
-    setup = build_setup(
-        _shortened(settled.config, num_steps),
-        rising(start, end, num_steps),
-        trained=settled.trained,
-    )
+    schedule = rising(start, end, num_steps)
+    setup = build_setup(_shortened(config, num_steps), schedule)
     programs, mesh = make_programs(setup), setup.mesh
-    trained = settled.trained
-    begin = None if trained is None else plan_start(setup, trained)
-    weights, _ = first_weights(setup, programs, begin)
+    weights, _ = first_weights(setup, programs, plan_start(setup))
     state = programs.begin(weights)
     everywhere = sharding.replicated(mesh)
     root = jax.device_put(keys.root_key(config.seed), everywhere)

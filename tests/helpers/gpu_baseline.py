@@ -15,8 +15,9 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data.placeholder import stand_in
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts, compile_facts
-from jaxtrain.performance.measure import lower_step, settled_setup
+from jaxtrain.performance.measure import lower_step
 from jaxtrain.performance.targets import Target, parse_target
+from jaxtrain.run.setup import build_setup
 from tests.helpers.forked import ROOT
 
 PATH = ROOT / "tests" / "data" / "gpu_programs.json"
@@ -71,7 +72,7 @@ def digest(config: Config, target: Target) -> str:
     """
     assert target.gpu is not None
     stand_ins = gpu_compiler.start(target, config.parallel.xla_flags)
-    step = lower_step(settled_setup(config, stand_ins)).as_text()
+    step = lower_step(build_setup(config, devices=stand_ins)).as_text()
     given = (step, os.environ["XLA_FLAGS"], target.gpu.description(), str(target))
     return hashlib.sha256(repr(given).encode()).hexdigest()
 
