@@ -35,6 +35,7 @@ from jaxtrain.data.files import MODES, ImageFile, StoredFile
 from jaxtrain.data.images import Fit
 from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.stores import ArrayStore
+from jaxtrain.own import allow
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.run.summary import versions
 
@@ -376,6 +377,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=[*QUESTIONS])
     names = parser.parse_args().only
+    allow(f"{__file__}:{source}" for source in ("photographs", "small"))
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)

@@ -6,6 +6,8 @@ import json
 import os
 import pickle
 import re
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from PIL import Image
 from jaxtrain import own
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ParallelConfig, replace
-from jaxtrain.data import loader, sources
+from jaxtrain.data import loader, shard_files, sources
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.packing import shard, writer
 from jaxtrain.data.packing.convert import to_file
@@ -320,6 +322,36 @@ def test_damage_is_found(tiny: Path, tmp_path: Path, capsys):
     image.write_bytes(bytes(image.stat().st_size))
     with pytest.raises(UserError, match="damaged"):
         load_images(source=f"packed:{out}")
+
+
+@pytest.fixture
+def few_open_files() -> Iterator[int]:
+    """Few files may be open, unless the process asks for more; yields the most."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, limits[1])
+    )
+    yield limits[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("format", ["jpeg", "raw"])
+def test_a_set_may_have_more_shards_than_files_may_be_open(
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    few_open_files: int,
+    format: Any,
+):
+    monkeypatch.setattr(writer, "FILES_A_SHARD", 1)
+    monkeypatch.setattr(writer, "RAW_SHARD_BYTES", 1)
+    pack("tfds:tiny", tmp_path / "out", data_dir=tiny, format=format)
+    source = load_images(source=f"packed:{tmp_path / 'out'}", validation_fraction=0)
+    assert (read_all(source.train)["target"] == np.arange(40) % 3).all()
+    monkeypatch.setattr(shard_files, "MAX_OPEN", 300)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, few_open_files))
+    with pytest.raises(UserError, match="has 165 files, and a process may open 300"):
+        load_images(source=f"packed:{tmp_path / 'out'}")
 
 
 HOSTILE: dict[str, Any] = {

@@ -7,7 +7,7 @@ TensorFlow is needed and nothing downloaded. `tfds_prepare.py` prepares them.
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import shown
+from jaxtrain.data.shard_files import RecordFiles, allow_open_files
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.regular_file import read_text
@@ -41,18 +42,17 @@ class TfdsStore:
     name: str
     # Where the examples of each split are.
     places: dict[str, range]
-    # array_record's data source: __getitems__(indices) -> list of bytes.
-    records: Any
+    records: RecordFiles
     image_shape: tuple[int | None, int | None, int]
     facts: Mapping[str, Any]
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
         starts = range(0, len(indices), LABEL_CHUNK)
-        chunks = [indices[start : start + LABEL_CHUNK].tolist() for start in starts]
+        chunks = [indices[start : start + LABEL_CHUNK] for start in starts]
         return np.concatenate([_label(self._examples(chunk)) for chunk in chunks])
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
-        examples = self._examples(indices.tolist())
+        examples = self._examples(indices)
         files = []
         for index, example in zip(indices, examples, strict=True):
             split, place = self._place(int(index))
@@ -60,18 +60,15 @@ class TfdsStore:
             files.append(StoredFile(f"{split}: image {place}", data))
         return files, _label(examples)
 
-    def _examples(self, indices: Sequence[int]) -> list[Any]:
+    def _examples(self, indices: np.ndarray) -> list[Any]:
         from tensorflow_datasets.proto import tf_example_pb2
 
         # TFDS's own decoding takes 15 us a record without the image, this takes 2.
         parse = tf_example_pb2.Example.FromString  # pyright: ignore
         try:
-            records = self.records.__getitems__(indices)
-            # What a file cut to 64 KiB gives.
-            if not all(records):
-                raise RuntimeError("records are missing")
-        except RuntimeError as error:  # The format has checksums.
-            where = ", ".join(sorted({self._place(index)[0] for index in indices}))
+            records = self.records[indices]
+        except RuntimeError as error:
+            where = ", ".join(sorted({self._place(int(i))[0] for i in indices}))
             raise UserError(
                 f"{where}: its files are incomplete or damaged; delete them and "
                 f"prepare the set again ({error})"
@@ -93,7 +90,6 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
       UserError: it is not, or it holds no labelled uint8 images.
     """
     import tensorflow_datasets as tfds
-    from array_record.python.array_record_data_source import ArrayRecordDataSource
 
     builder = open_prepared(name, config.data_dir)
     features: dict[str, Any] = dict(builder.info.features.items())
@@ -117,7 +113,8 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
         start = stop
     if not files:
         raise UserError(f"tfds:{name} holds no examples: prepare it again")
-    records = ArrayRecordDataSource(files)
+    allow_open_files(f"tfds:{name}", len(files))
+    records = RecordFiles([f.filename for f in files], [f.take for f in files])
     shape, names = features["image"].shape, tuple(label.names)
     facts = {"num_classes": label.num_classes, "class_names": names}
     return TfdsStore(f"tfds:{name}", places, records, shape, facts), splits

@@ -15,11 +15,11 @@ from jaxtrain.data.packed.index import (
     TARGET,
     Column,
     Index,
-    Shard,
     digest,
     is_target,
     read_index,
 )
+from jaxtrain.data.shard_files import RecordFiles, ShardFiles, allow_open_files
 from jaxtrain.data.stores import Images, Opened
 from jaxtrain.errors import UserError
 
@@ -27,44 +27,34 @@ from jaxtrain.errors import UserError
 LARGE_ROW = 4096
 
 
-class FlatFiles:
-    """A column: the flat files of its shards, mapped into memory when first read.
-
-    Picklable: a copy maps the files anew.
-    """
+class FlatFiles(ShardFiles):
+    """A column: the flat files of its shards, mapped into memory."""
 
     def __init__(self, paths: list[Path], counts: list[int], column: Column):
-        self._paths, self._counts, self._column = paths, counts, column
-        self._ends = np.cumsum(counts)
-        self._maps: dict[int, np.ndarray] = {}
+        super().__init__(paths, counts)
+        self._column = column
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
         """Return some rows, (n, ...), in any order."""
         if len(self._paths) == 1:
             # A third faster than indexing.
-            return self._map(0).take(indices, axis=0)
-        shards = np.searchsorted(self._ends, indices, side="right")
-        places = indices - np.concatenate([[0], self._ends])[shards]
+            return self.opened(0).take(indices, axis=0)
+        shards, places = self.locate(indices)
         rows = np.empty((len(indices), *self._column.shape), self._column.dtype)
         if self._column.row_bytes >= LARGE_ROW:
             for i, (shard, place) in enumerate(zip(shards, places, strict=True)):
-                rows[i] = self._map(int(shard))[place]
+                rows[i] = self.opened(int(shard))[place]
         else:
             for shard in np.unique(shards):
                 mine = shards == shard
-                rows[mine] = self._map(int(shard))[places[mine]]
+                rows[mine] = self.opened(int(shard))[places[mine]]
         return rows
 
-    def _map(self, shard: int) -> np.ndarray:
-        if shard not in self._maps:
-            shape = (self._counts[shard], *self._column.shape)
-            mapped = np.memmap(self._paths[shard], self._column.dtype, "r", shape=shape)
-            # A plain array: memmap's own indexing takes longer.
-            self._maps[shard] = mapped.view(np.ndarray)
-        return self._maps[shard]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_maps": {}}
+    def open(self, shard: int) -> np.ndarray:
+        shape = (self._counts[shard], *self._column.shape)
+        mapped = np.memmap(self._paths[shard], self._column.dtype, "r", shape=shape)
+        # A plain array: memmap's own indexing takes longer.
+        return mapped.view(np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -78,8 +68,8 @@ class PackedStore:
     image_shape: tuple[int | None, int | None, int]
     facts: Mapping[str, Any]
     columns: Mapping[str, FlatFiles] = field(repr=False)
-    # array_record's data source where the images are files, else None.
-    records: Any = None
+    # Where the images are files, else None.
+    records: RecordFiles | None = None
 
     @property
     def in_memory(self) -> bool:
@@ -95,20 +85,17 @@ class PackedStore:
                 _put(target, name.split("."), column[indices])
         if self.records is None:
             return self.columns[IMAGE][indices], target[TARGET]
-        return self._files(indices), target[TARGET]
+        return self._files(self.records, indices), target[TARGET]
 
-    def _files(self, indices: np.ndarray) -> list[StoredFile]:
-        numbers = indices.tolist()
+    def _files(self, files: RecordFiles, indices: np.ndarray) -> list[StoredFile]:
         try:
-            records = self.records.__getitems__(numbers)
-            if not all(records):
-                raise RuntimeError("records are missing")
-        except RuntimeError as error:  # The format has checksums.
+            records = files[indices]
+        except RuntimeError as error:
             raise UserError(
                 f"{self.name}: its files are incomplete or damaged ({error}); which, "
                 "tells python main.py data --verify"
             ) from error
-        names = map(self._name, numbers)
+        names = map(self._name, indices.tolist())
         return [StoredFile(n, data) for n, data in zip(names, records, strict=True)]
 
     def _name(self, index: int) -> str:
@@ -130,9 +117,14 @@ def open_packed(name: str, config: DataConfig) -> Opened:
         raise UserError(f"data.source = {config.source!r}: expected packed:DIR")
     folder = Path(name).expanduser()
     index = read_index(folder)
+    allow_open_files(f"packed:{name}", sum(len(s.files) for s in index.shards))
     counts = [shard.num_examples for shard in index.shards]
+
+    def paths(column: str) -> list[Path]:
+        return [shard.path(folder, column) for shard in index.shards]
+
     columns = {
-        column: FlatFiles([s.path(folder, column) for s in index.shards], counts, what)
+        column: FlatFiles(paths(column), counts, what)
         for column, what in index.columns.items()
     }
     splits: dict[str, list[np.ndarray]] = {split: [] for split in index.splits}
@@ -143,7 +135,7 @@ def open_packed(name: str, config: DataConfig) -> Opened:
         first = places[shard.split].start if shard.split in places else start
         places[shard.split] = range(first, stop)
         start = stop
-    records = None if IMAGE in columns else _open_records(folder, index)
+    records = None if IMAGE in columns else RecordFiles(paths(IMAGE), counts)
     store = PackedStore(
         f"packed:{name}", places, index.image_shape, index.facts, columns, records
     )
@@ -169,26 +161,6 @@ def verify(folder: Path) -> Index:
             "again, or remove the folder and pack again\n  " + "\n  ".join(damaged)
         )
     return index
-
-
-@dataclass
-class _RecordFile:
-    """A file as array_record takes it, which then need not be opened to be counted."""
-
-    filename: str
-    examples_in_shard: int
-    take: int
-    skip: int = 0
-
-
-def _open_records(folder: Path, index: Index) -> Any:
-    from array_record.python.array_record_data_source import ArrayRecordDataSource
-
-    def describe(shard: Shard) -> _RecordFile:
-        num, path = shard.num_examples, shard.path(folder, IMAGE)
-        return _RecordFile(str(path), num, num)
-
-    return ArrayRecordDataSource(list(map(describe, index.shards)))
 
 
 def _put(tree: dict[str, Any], path: list[str], value: np.ndarray) -> None:
