@@ -10,6 +10,7 @@ from jaxtrain.data.placeholder import stand_in
 from jaxtrain.errors import UserError, counted, nearest
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts
+from jaxtrain.performance.fitting import with_batch
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.performance.plan import make_planner
 from jaxtrain.performance.plot import plot
@@ -127,14 +128,7 @@ def parse_counts(text: str) -> list[int]:
 def at_devices(config: Config, count: int, mode: Mode) -> Config:
     """Return the config to measure on `count` devices."""
     factor = count if mode == "weak" else 1
-    data = replace(
-        config.data,
-        batch_size=factor * config.data.batch_size,
-        eval_batch_size=None,  # Nothing is evaluated: its size need not fit.
-    )
-    # One step a call is measured, and the epochs of a large batch may hold no more.
-    train = replace(config.train, steps_per_call=1)
-    return replace(config, data=data, train=train)
+    return with_batch(config, factor * config.data.batch_size)
 
 
 def describe_run(
