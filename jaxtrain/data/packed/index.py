@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.errors import UserError
+from jaxtrain.json_files import typed
 from jaxtrain.regular_file import read_bytes
 
 INDEX = "index.json"
@@ -107,7 +108,7 @@ def read_index(folder: Path) -> Index:
         ) from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (UserError, ValueError, TypeError, LookupError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{path} is no index of packed data ({reason})") from None
     for shard in index.shards:
@@ -145,39 +146,38 @@ def tuples(value: Any) -> Any:
 
 
 def _parse(values: Any) -> Index:
-    _expect(values["format"] == FORMAT, f"format {values['format']!r}")
-    _expect(values["version"] == VERSION, f"version {values['version']!r}")
-    columns = {
-        name: _parse_column(name, column) for name, column in values["columns"].items()
-    }
+    values = typed.convert(values, dict[str, Any], INDEX)
+    for name, expected in (("format", FORMAT), ("version", VERSION)):
+        found = values.pop(name)
+        _expect(found == expected, f"{name} {found!r}")
+    index = typed.convert(values, Index, INDEX)
+    columns, splits, shards = index.columns, index.splits, index.shards
+    for name, column in columns.items():
+        _check_column(name, column)
     _expect(STRATA in columns, "no strata")
     targets = [name for name in columns if is_target(name)]
     _expect(targets, "no target")
     nested = any(name.startswith(f"{other}.") for name in targets for other in targets)
     _expect(not nested, "a target within another")
-    splits = tuple(values["splits"])
     _expect(len(set(splits)) == len(splits), "a split twice")
     for split in splits:
         _expect(SPLIT.fullmatch(split), f"split {split!r}")
-    shards = [_parse_shard(shard, columns, splits) for shard in values["shards"]]
+    for shard in shards:
+        _check_shard(shard, columns, splits)
     order = [(splits.index(shard.split), shard.number) for shard in shards]
     numbers = {shard.number for shard in shards}
     _expect(order == sorted(order) and len(numbers) == len(order), "shards in disorder")
     _expect(shards, "no shards")
-    *size, channels = values["image_shape"]
-    _expect(len(size) == 2 and isinstance(channels, int), "image_shape")
-    for number in (*size, channels):
-        _expect(number is None or _is_count(number), "image_shape")
-    shape = (*size, channels)
+    sizes = [size for size in index.image_shape if size is not None]
+    _expect(all(map(_is_count, sizes)), "image_shape")
     if IMAGE in columns:
-        _expect(columns[IMAGE] == Column("|u1", shape), "images of another shape")
-    facts, left_out = tuples(values["facts"]), tuples(values["left_out"])
-    _expect(isinstance(left_out, dict), "left_out")
+        same = columns[IMAGE].shape == index.image_shape
+        _expect(same and columns[IMAGE].dtype == "|u1", "images of another shape")
+    facts = tuples(index.facts)
     _expect(_is_count(facts.get("num_classes", 1)), "num_classes")
     names = facts.get("class_names", ())
     _expect(all(isinstance(name, str) for name in names), "class_names")
-    plan = dict(values["plan"])
-    return Index(plan, shape, facts, columns, splits, tuple(shards), left_out)
+    return dataclasses.replace(index, facts=facts)
 
 
 def is_target(name: str) -> bool:
@@ -185,30 +185,26 @@ def is_target(name: str) -> bool:
     return name.partition(".")[0] == TARGET
 
 
-def _parse_column(name: str, values: Any) -> Column:
+def _check_column(name: str, column: Column) -> None:
     _expect(NAME.fullmatch(name), f"column {name!r}")
     _expect(name in (IMAGE, STRATA) or is_target(name), f"column {name!r}")
-    dtype, shape = values["dtype"], tuple(values["shape"])
-    _expect(isinstance(dtype, str) and len(dtype) <= 3, f"dtype {dtype!r}")
-    _expect(np.dtype(dtype).kind in KINDS, f"dtype {dtype!r}")
+    dtype, shape = column.dtype, column.shape
+    _expect(len(dtype) <= 3 and np.dtype(dtype).kind in KINDS, f"dtype {dtype!r}")
     _expect(len(shape) <= 8 and all(map(_is_count, shape)), f"shape {shape}")
-    return Column(dtype, shape)
 
 
-def _parse_shard(
-    values: Any, columns: Mapping[str, Column], splits: tuple[str, ...]
-) -> Shard:
-    number, num, split = (values[key] for key in ("number", "num_examples", "split"))
+def _check_shard(
+    shard: Shard, columns: Mapping[str, Column], splits: tuple[str, ...]
+) -> None:
+    number, num = shard.number, shard.num_examples
     _expect(number == 0 or _is_count(number), f"shard {number!r}")
     _expect(_is_count(num), f"{num!r} examples")
-    _expect(split in splits, f"split {split!r}")
-    files = {name: (size, sha256) for name, (size, sha256) in values["files"].items()}
-    _expect(files.keys() == {IMAGE, *columns}, f"files {sorted(files)}")
-    for name, (size, sha256) in files.items():
-        _expect(_is_count(size) and isinstance(sha256, str), f"file {name}")
+    _expect(shard.split in splits, f"split {shard.split!r}")
+    _expect(shard.files.keys() == {IMAGE, *columns}, f"files {sorted(shard.files)}")
+    for name, (size, _) in shard.files.items():
+        _expect(_is_count(size), f"file {name}")
         if name in columns:
             _expect(size == num * columns[name].row_bytes, f"{size} bytes of {name}")
-    return Shard(number, split, num, files)
 
 
 def _is_count(value: Any) -> bool:

@@ -27,6 +27,7 @@ from jaxtrain.data.packed.index import (
 from jaxtrain.data.packing.convert import Form
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
+from jaxtrain.json_files import typed
 
 # Images that are in memory at once.
 CHUNK = 64
@@ -55,11 +56,11 @@ def read_note(folder: Path, number: int) -> Note | None:
     """Return the note of a shard, or None if that is not whole."""
     try:
         values = json.loads(note_path(folder, number).read_bytes())
-        shard = Shard(**values["shard"])
-        for name, (size, _) in shard.files.items():
-            check_file(shard.path(folder, name), size)
-        return Note(shard, [(place, n, why) for place, n, why in values["left_out"]])
-    except (OSError, ValueError, KeyError, TypeError, UserError):
+        note = typed.convert(values, Note, "")
+        for name, (size, _) in note.shard.files.items():
+            check_file(note.shard.path(folder, name), size)
+        return note
+    except (OSError, ValueError, UserError):
         return None
 
 
