@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data.sources import open_store
 from jaxtrain.data.survey import Survey
 from jaxtrain.errors import UserError
-from jaxtrain.performance import estimate
+from jaxtrain.performance import estimate, gpu_compiler
 from jaxtrain.performance.estimate import Estimate
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tools.advice import StartWeights, advise, find_weights
@@ -39,6 +40,10 @@ ESTIMATE = Estimate(
     compile_seconds=5.0,
     faster={"--train.epochs 7": 2520.0},
 )
+
+
+# That of the module stands still in most tests.
+estimate_run = estimate.estimate
 
 
 @pytest.fixture(autouse=True)
@@ -211,6 +216,26 @@ def test_what_may_make_a_run_faster():
 )
 def test_times_are_told_roughly(seconds: float, words: str):
     assert estimate.roughly(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (UserError("too large"), "too large"),
+        (RuntimeError("python ended with -6, no answer:\nabort"), "ended with -6"),
+        (TimeoutExpired("python", 9), "not compiled and timed within 9 s"),
+    ],
+)
+def test_a_process_that_does_not_answer_is_told(
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+):
+    def call(*_: object, timeout: float) -> None:
+        assert 0 < timeout <= 9
+        raise error
+
+    monkeypatch.setattr(gpu_compiler, "call", call)
+    found = estimate_run(Config(), 9)
+    assert isinstance(found, str) and told in found and "\n" not in found
 
 
 @pytest.mark.slow

@@ -120,15 +120,15 @@ def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate |
         found = measure(config)
     except TimeoutExpired:
         return f"a step was not compiled and timed within {limit_seconds:g} s"
-    except UserError as error:
-        return str(error)
+    except (UserError, RuntimeError) as error:
+        return str(error).partition("\n")[0]
     if found.seconds < LONG_SECONDS:
         return found
     fewer = max(1, round(found.epochs / 3))
     faster = {f"--train.epochs {fewer}": replace(found, epochs=fewer).seconds}
     for words, changed in changes(config).items():
         # Not every model takes every size, and the time may be up.
-        with contextlib.suppress(UserError, TimeoutExpired):
+        with contextlib.suppress(UserError, RuntimeError, TimeoutExpired):
             seconds = measure(changed).seconds
             if seconds < FASTER_PART * found.seconds:
                 faster[words] = seconds
