@@ -82,9 +82,10 @@ def refusal(words: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_every_part_has_an_example_under_30_lines():
     """But for a task with its source and its model in one file."""
-    assert len(FILES) == 12 and FILES.keys() == COMMANDS.keys()
+    assert len(FILES) == 13 and FILES.keys() == COMMANDS.keys()
     lines = {name: len(text.splitlines()) for name, text in FILES.items()}
     assert lines.pop("my_segmentation.py") < 120
+    assert lines.pop("my_quantised.py") < 60
     assert max(lines.values()) < 30
 
 
@@ -214,6 +215,67 @@ def test_maps_are_the_same_on_devices(folder: Path):
     for mesh in ("fsdp 2 --parallel.spatial 2", "pipeline-stages 2"):
         many = losses(f"many, {mesh}", 4, *f"--parallel.{mesh}".split())
         np.testing.assert_allclose(many, one, rtol=TOLERANCE)
+
+
+@pytest.mark.slow
+def test_a_transformed_model_is_evaluated_put_out_and_exported(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    command = [*COMMANDS["my_quantised.py"], "--logging.report", "False"]
+    command += ["--train.epochs", "3", "--optimizer.warmup-steps", "0"]
+    assert main([*command, "--workdir", "run"]) == 0
+    tested = read_summary(Path("run"))["eval"]
+    assert tested["accuracy"] > 0.5
+    assert main(["evaluate", "--workdir", "run"]) == 2
+    assert "model.transform = 'my_quantised.py:quantised'" in capsys.readouterr().err
+    assert main(["evaluate", "--workdir", "run", "--trust"]) == 0
+    evaluated = json.loads(Path("run/evaluation.json").read_text())["metrics"]
+    assert evaluated["loss"] == pytest.approx(tested["loss"], rel=1e-2)
+    model = load_model("run", trust=True)
+    store, splits = open_digits("", DataConfig())
+    images, labels = store.read(splits["test"][0])
+    logits = model.logits(images)
+    accuracy = np.mean(logits.argmax(-1) == labels)
+    assert accuracy == pytest.approx(tested["accuracy"], abs=0.01)
+    # What enters the second convolution had another scale than the one it began with.
+    assert abs(float(model.model_state["conv2"]["promote_dtype"]["largest"]) - 1) > 0.2
+    out = np.abs(logits).max()
+    export = ["export", "--workdir", "run", "--trust", "--out", "exported"]
+    assert main([*export, "--format", "safetensors"]) == 0
+    config = json.loads(Path("exported/config.json").read_text())["jaxtrain"]
+    assert [*config["own_parts"]] == ["my_quantised.py"]
+    assert main(["predict", "--workdir", "exported", "none.png"]) == 2
+    again = load_model("exported", trust=True).logits(images)
+    np.testing.assert_allclose(again, logits, atol=1e-2 * out)
+    export[-1] = "run.stablehlo"
+    assert main([*export, "--format", "stablehlo"]) == 0
+    with (folder / "my_quantised.py").open("a") as file:
+        file.write("# changed\n")
+    assert main(["evaluate", "--workdir", "run", "--trust"]) == 2
+    assert "was recorded: restore the file" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_transformed_model_is_the_same_on_devices(folder: Path):
+    def losses(name: str, devices: int, *words: str) -> list[float]:
+        command = [*COMMANDS["my_quantised.py"], *SHORT.split(), "--workdir", name]
+        command += ["--model.dropout", "0"]
+        env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
+        result = Cli(folder).process(*command, *words, **env)
+        assert result.code == 0, result.stderr
+        lines = read_lines(folder / name)
+        return [line["loss"] for line in lines if line["kind"] in ("train", "eval")]
+
+    one = losses("one", 1, "--precision", "fp64")
+    for mesh in ("preset fsdp", "pipeline-stages 2"):
+        words = f"--precision fp64 --parallel.{mesh}".split()
+        many = losses(f"many, {mesh}", 2, *words)
+        # Grey values lie on halves, which the last bit rounds up or down.
+        np.testing.assert_allclose(many, one, rtol=1e-5)
+    # Gradients that are summed in float32, of layers that compute in bfloat16.
+    bf16 = ("--precision", "bf16")
+    one, two = losses("bf16", 1, *bf16), losses("2", 2, *bf16, "--parallel.fsdp", "2")
+    np.testing.assert_allclose(two, one, rtol=0.03)
 
 
 @pytest.mark.slow

@@ -174,6 +174,7 @@ CASES: dict[str, tuple[Function, str]] = {
     "hard sigmoid": (activations.hard_sigmoid, "HardSigmoid"),
     "hard swish": (activations.hard_swish, "HardSwish"),
     "relu6": (jax.nn.relu6, "Clip"),
+    "rounded": (jnp.round, "Round"),
     "leaky relu": (jax.nn.leaky_relu, "GreaterOrEqual Mul Where"),
     "squeeze and excite": (
         chain(CONV, GATE),

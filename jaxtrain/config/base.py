@@ -69,7 +69,7 @@ class Section:
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
-            if hint is str and callable(value):
+            if callable(value) and str in (hint, *get_args(hint)):
                 # A recipe may hold its own part; what is written is where it lies.
                 value = own.reference(value)
                 object.__setattr__(self, name, value)

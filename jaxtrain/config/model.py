@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from jaxtrain import own
 from jaxtrain.config.base import Options, Section
 from jaxtrain.config.combinations import Needs, check, option
 from jaxtrain.config.names import row_of
@@ -45,12 +46,17 @@ class ModelConfig(Section):
 
     # Of a model of your own: what its constructor takes.
     options: Options = field(default_factory=dict)
+    # A function of your own that changes the model once it is built, such as
+    # quantisation: path/to/file.py:name or package.module:name. None: none does.
+    transform: str | None = None
 
     def validate(self) -> None:
         self._positive("width")
         self._fraction("dropout", "drop_path")
         self._positive("norm_epsilon")
         self._not_negative("aux_weight")
+        ok = self.transform is None or own.is_own(self.transform)
+        self._check("transform", ok, own.FORMS)
         digest = self.pretrained_digest
         self._check(
             "pretrained_digest",

@@ -15,6 +15,7 @@ from safetensors.numpy import save
 
 from jaxtrain import own
 from jaxtrain.checkpoints.digest import flatten
+from jaxtrain.config import own_references
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
@@ -101,7 +102,8 @@ def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
     arrays = flatten((model.params, model.model_state))
     for path, x in arrays:
         array = names.layout(ours(path)).to_torch(np.asarray(x))
-        found[names.name(ours(path))] = np.ascontiguousarray(array)
+        # `ascontiguousarray` would give a scalar a dim.
+        found[names.name(ours(path))] = np.asarray(array, order="C")
     assert len(found) == len(arrays)
     return found
 
@@ -150,6 +152,7 @@ def _config(model: TrainedModel, weights: Mapping[str, np.ndarray]) -> dict[str,
         "model_args": arguments,
     }
     origin = {**model.origin, "weights": digest(weights)}
-    parts = own.digests([about.model.name, about.task])
+    names = [name for _, name in own_references(about.model)]
+    parts = own.digests([*names, about.task])
     described = {"model": about.to_dict(), "origin": origin, OWN_PARTS: parts}
     return {**config, OURS: described}

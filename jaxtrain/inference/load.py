@@ -15,7 +15,7 @@ from jaxtrain import own
 from jaxtrain.checkpoints.best import best_step
 from jaxtrain.checkpoints.digest import flatten
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.config import CheckpointConfig, ModelConfig
+from jaxtrain.config import CheckpointConfig, ModelConfig, own_references
 from jaxtrain.config.recipe import WEIGHTS, is_run
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import description, folder, foreign, mistaken, trained
@@ -103,7 +103,8 @@ def _find_folder(place: Path, weights: tuple[str, ...] = WEIGHTS) -> Trained:
 @contextlib.contextmanager
 def _opened(workdir: Path) -> Iterator[tuple[Description, Checkpoints]]:
     about = description.read(workdir)
-    own.check_allowed("model.name", about.model.name)
+    for field, name in own_references(about.model, "model."):
+        own.check_allowed(field, name)
     saved = Checkpoints(workdir / CHECKPOINTS, CheckpointConfig(), read_only=True)
     with contextlib.closing(saved):
         yield about, saved

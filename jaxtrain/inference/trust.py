@@ -105,8 +105,8 @@ def _named_by_run(workdir: Path) -> Named:
 
 
 def _of_description(about: Description) -> list[tuple[str, str]]:
-    names = [("model.name", about.model.name), ("task", about.task)]
-    return [(field, name) for field, name in names if own.is_own(name)]
+    task = [("task", about.task)] if own.is_own(about.task) else []
+    return own_references(about.model, "model.") + task
 
 
 def _decide(shown: str, name: str, named: Named) -> None:

@@ -96,7 +96,7 @@ MODELS: dict[str, type[Model]] = {
 }
 
 # Of the section `model`, what is no option of a model.
-NO_OPTIONS = ("name", "pretrained", "pretrained_digest", "options")
+NO_OPTIONS = ("name", "pretrained", "pretrained_digest", "options", "transform")
 # What every constructor takes (see `Model`).
 FIXED = ("self", "image_shape", "num_outputs", "layers")
 

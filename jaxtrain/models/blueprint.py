@@ -10,6 +10,7 @@ from jaxtrain import models
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.base import Model
 from jaxtrain.models.initial_rngs import initial_rngs
+from jaxtrain.models.transform import transform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,10 @@ class Blueprint:
         """Build the model; its weights come from the stream `params` of `rngs`.
 
         Raises:
-          UserError: name, options and image shape do not fit (see `models.build`).
+          UserError: name, options and image shape do not fit (see `models.build`), or
+            the transform does not (see `transform`).
         """
-        return models.build(
+        made = models.build(
             self.config,
             image_shape=self.image_shape,
             num_outputs=self.num_outputs,
@@ -48,6 +50,8 @@ class Blueprint:
             rngs=rngs,
             norm_groups=self.norm_groups,
         )
+        name = self.config.transform
+        return made if name is None else transform(made, name)
 
     def abstract(self) -> Model:
         """Return the model without allocating it: shapes and dtypes alone."""

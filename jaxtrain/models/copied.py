@@ -1,6 +1,6 @@
 """Layers that a device can compute with a copy of its own of their weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -48,14 +48,24 @@ def copied_paths(model: nnx.Module) -> frozenset[str]:
     """Return the paths of the parameters that may be copies."""
     return frozenset(
         "/".join(map(str, (*path, *name)))
-        for path, layer in nnx.iter_modules(model)
-        if isinstance(layer, Copied)
-        for name, _ in nnx.to_flat_state(nnx.state(layer, nnx.Param))
+        for path, layer in _copied(model)
+        for name, _ in nnx.to_flat_state(nnx.state(layer))
     )
 
 
 def use_copies(model: nnx.Module, mesh: Mesh) -> None:
     """Make the layers of a model take their parameters as copies on `mesh`."""
-    for _, layer in nnx.iter_modules(model):
+    for _, layer in _copied(model):
+        layer.mesh = mesh
+
+
+def _copied(model: nnx.Module) -> Iterator[tuple[tuple[Any, ...], Copied]]:
+    """Yield the layers whose arrays are all parameters, and their paths.
+
+    Other state, such as that of a user's own quantiser, is one for all devices.
+    """
+    for path, layer in nnx.iter_modules(model):
         if isinstance(layer, Copied):
-            layer.mesh = mesh
+            _, other = nnx.state(layer, nnx.Param, ...)
+            if not nnx.to_flat_state(other):
+                yield path, layer

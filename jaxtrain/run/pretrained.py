@@ -10,6 +10,7 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError, counted
+from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.channels import convert
@@ -26,7 +27,8 @@ class Start:
     Attributes:
       trained: the weights.
       kept: paths of arrays that stay what the run itself has made: of the last layer,
-        for other classes, or of auxiliary heads that the weights do not have.
+        for other classes, or of auxiliary heads and a transform that the weights do
+        not have.
       converted: those of first layers, for images of other channels.
       rows: what there is to tell of both.
     """
@@ -51,7 +53,8 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     trained = trained or setup.settled.trained
     if trained is None:
         return None
-    about, blueprint = trained.about, setup.create.blueprint
+    about, config = trained.about, setup.config.model
+    blueprint, added = _without_transform(setup.create.blueprint, about)
     height, width, channels = blueprint.image_shape
     as_trained = dataclasses.replace(
         blueprint,
@@ -62,7 +65,6 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     shapes = _shapes(as_trained)
     differences = trained.differences(shapes)
     if differences:
-        config = setup.config.model
         raise UserError(
             f"model.pretrained = {config.pretrained!r} does not fit model.name = "
             f"{config.name!r}: {differences}; give the model and the options that it "
@@ -71,7 +73,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     state = setup.abstract_state
     own = shapes_of((state.params, state.model_state))
     # Without the dim of the groups of batch norm.
-    own = {p: shape[len(shape) - len(shapes[p]) :] for p, shape in own.items()}
+    own = {p: own[p][len(own[p]) - len(shapes[p]) :] for p in own if p not in added}
     first = {p for p in own if _is_first(own[p], shapes[p])}
     heads = {p for p in own if trained.has_no_head(p)}
     classes = {p for p in own if own[p] != shapes[p]} - first - heads
@@ -87,10 +89,38 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         rows["new"] = f"the last layer, which {why}: {_layers(classes)}"
     if heads:
         rows["new heads"] = f"not in the weights: {_layers(heads)}"
+    if added:
+        rows["new state"] = f"of {config.transform}: {_layers(added)}"
     if first:
         layer = f"{_layers(first)}, made for {counted(about.image_shape[2], 'channel')}"
         rows["converted"] = f"{layer}, for {channels}"
-    return Start(trained, frozenset(classes | heads), frozenset(first), rows)
+    return Start(trained, frozenset(classes | heads | added), frozenset(first), rows)
+
+
+def _without_transform(
+    blueprint: Blueprint, about: Description
+) -> tuple[Blueprint, set[str]]:
+    """Return the blueprint of a model as its weights are, and paths that it has beside.
+
+    Raises:
+      UserError: a transform that the weights have not seen changes their arrays.
+    """
+    config = blueprint.config
+    if config.transform in (None, about.model.transform):
+        return blueprint, set()
+    plain = dataclasses.replace(
+        blueprint, config=dataclasses.replace(config, transform=None)
+    )
+    before, after = _shapes(plain), _shapes(blueprint)
+    changed = sorted(path for path in before if after.get(path) != before[path])
+    if changed:
+        raise UserError(
+            f"model.transform = {config.transform!r} with model.pretrained = "
+            f"{config.pretrained!r}: it changes the paths or shapes of arrays, such as "
+            f"{changed[0]}, so that weights trained without it do not fit; keep them, "
+            "or begin with weights that were trained with it"
+        )
+    return plain, after.keys() - before.keys()
 
 
 def first_weights(

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxtrain.export.emitter.graph import (
     Node,
@@ -105,6 +106,12 @@ def _integer_pow(eqn: Any, x: Node) -> Node:
     if power == -1:
         return elementwise("Reciprocal", x)
     return elementwise("Pow", x, _like(x, power))
+
+
+def _round(eqn: Any, x: Node) -> Node:
+    if eqn.params["rounding_method"] != lax.RoundingMethod.TO_NEAREST_EVEN:
+        raise unknown("'round' of halves away from zero")
+    return elementwise("Round", x)
 
 
 def _remainder(eqn: Any, x: Node, y: Node) -> Node:
@@ -214,6 +221,7 @@ RULES: dict[str, Callable[..., Node]] = {
     "ne": _not_equal,
     "rem": _remainder,
     "reshape": _reshape,
+    "round": _round,
     "rsqrt": _rsqrt,
     "select_n": _select,
     "square": _square,

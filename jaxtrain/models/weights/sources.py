@@ -236,6 +236,8 @@ def find(
       config: name and options of ours.
       image_shape: height, width and channels of its images.
     """
+    if config.transform is not None:
+        return None
     for source in SOURCES.get(config.name, ()):
         theirs = ModelConfig(name=config.name, **source.options)
         same = lasting_options(config) == lasting_options(theirs)
