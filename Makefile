@@ -19,10 +19,14 @@ FASHION_MNIST := .data/tfds/fashion_mnist
 
 # Of the default tests, those that a newer JAX is most likely to break; and those in
 # which several processes train.
-CORE_TESTS := $(addprefix tests/test_, step.py resume.py models.py gradient_sums.py \
-	scaling.py stages.py store.py optimizers.py precision.py inference.py export.py)
-PROCESS_TESTS := $(addprefix tests/test_, processes.py processes_saving.py \
-	processes_signals.py lost.py distributed.py)
+CORE_TESTS := $(addprefix tests/, training/test_step.py \
+	checkpoints/test_resume.py models/test_models.py \
+	parallel/test_gradient_sums.py parallel/test_scaling.py \
+	training/test_stages.py checkpoints/test_store.py training/test_optimizers.py \
+	training/test_precision.py inference/test_inference.py export/test_export.py)
+PROCESS_TESTS := $(addprefix tests/, processes/test_processes.py \
+	processes/test_processes_saving.py processes/test_processes_signals.py \
+	processes/test_lost.py processes/test_distributed.py)
 
 .PHONY: train test test-slow test-gpu-program test-processes test-core test-bare \
 	newest test-newest lint check fashion-mnist gpu-compiler clean

@@ -20,7 +20,7 @@ from jaxtrain.performance.targets import Target, parse_target
 from jaxtrain.run.setup import build_setup
 from tests.helpers.forked import ROOT
 
-PATH = ROOT / "tests" / "data" / "gpu_programs.json"
+PATH = ROOT / "tests" / "stored" / "gpu_programs.json"
 ACCEPT = "python benchmarks/gpu_baseline.py --write"
 # A figure that differs by more is another program.
 TOLERANCE = 0.01

@@ -1,4 +1,4 @@
-"""A model of PyTorch, `tests/data/torch/tiny`, that computes what our `convnet` does.
+"""A model of PyTorch, `tests/stored/torch/tiny`, that computes what our `convnet` does.
 
 Written by `tests/oracles/torch_files.py`: its arrays, and what it puts out.
 """
@@ -14,7 +14,7 @@ from jaxtrain.models.weights.names import ArrayNames, after_flatten
 from jaxtrain.models.weights.sources import WeightsSource
 from tests.helpers import seeded
 
-STORED = Path(__file__).parents[1] / "data" / "torch"
+STORED = Path(__file__).parents[1] / "stored" / "torch"
 NAMES = ArrayNames(
     layers={r"conv(\d)": "conv{0}", r"norm(\d)": "bn{0}", r"head/linear": "fc"},
     first_conv="conv1",

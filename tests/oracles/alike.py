@@ -5,10 +5,11 @@ Run it in an environment of its own, with PyTorch, timm 1.0 and torchvision:
     python -m tests.oracles.alike
 
 The names and shapes of the arrays of every model of both libraries are compared with
-the digests in `tests/data/zoo`, on PyTorch's meta device, which allocates nothing. What
-has the arrays of a known model computes, with the weights of `tests.helpers.seeded`,
-the logits of that file too, or it is another function. The file that is written,
-`jaxtrain/models/weights/alike.json`, has for each known model both lists.
+the digests in `tests/stored/zoo`, on PyTorch's meta device, which allocates nothing.
+What has the arrays of a known model computes, with the weights of
+`tests.helpers.seeded`, the logits of that file too, or it is another function. The file
+that is written, `jaxtrain/models/weights/alike.json`, has for each known model both
+lists.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ import timm  # pyright: ignore[reportMissingImports]
 import torchvision  # pyright: ignore[reportMissingImports]
 
 ROOT = Path(__file__).parents[2]
-ZOO = ROOT / "tests" / "data" / "zoo"
+ZOO = ROOT / "tests" / "stored" / "zoo"
 PATH = ROOT / "jaxtrain" / "models" / "weights" / "alike.json"
 NUM_CLASSES = 10
 # Of the largest logit, in float64: the files have float64's digits.

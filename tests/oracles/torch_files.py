@@ -4,7 +4,7 @@ Run it in an environment of its own, with PyTorch:
 
     python -m tests.oracles.torch_files
 
-`tests/data/torch` then has tensors of every dtype, shared, strided and empty ones, in
+`tests/stored/torch` then has tensors of every dtype, shared, strided and empty ones, in
 both formats; a state dict as data parallel training and a training script save it; the
 values of all as JSON; and files with code, which PyTorch's own reader would run.
 
@@ -23,7 +23,7 @@ from safetensors.torch import save_file  # pyright: ignore[reportMissingImports]
 
 from tests.helpers import seeded
 
-FOLDER = Path(__file__).parents[1] / "data" / "torch"
+FOLDER = Path(__file__).parents[1] / "stored" / "torch"
 DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16")
 
 

@@ -8,7 +8,7 @@ model that neither has, pytorchcv:
 
 Each is given weights made from their names (`tests.helpers.seeded`), and computes in
 float64 what it puts out for two images of the size that is given. A file of each in
-`tests/data/zoo` has that and a digest of the names and shapes of its arrays.
+`tests/stored/zoo` has that and a digest of the names and shapes of its arrays.
 """
 
 import json
@@ -22,7 +22,7 @@ import torchvision  # pyright: ignore[reportMissingImports]
 
 from tests.helpers import seeded
 
-FOLDER = Path(__file__).parents[1] / "data" / "zoo"
+FOLDER = Path(__file__).parents[1] / "stored" / "zoo"
 NUM_CLASSES = 10
 
 

@@ -407,7 +407,7 @@ def check_parts() -> None:
 
 @pytest.mark.slow
 def test_each_device_gets_its_part():
-    program = "from tests.test_weights import check_parts; check_parts()"
+    program = "from tests.models.test_weights import check_parts; check_parts()"
     subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"},

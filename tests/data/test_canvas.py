@@ -134,7 +134,7 @@ def test_windows_are_those_that_pillow_cuts_and_resizes(here: Path, method: str)
             np.testing.assert_array_equal(read[BOX][i], inside.astype(np.float32))
             assert off.max() <= 1
             ties.append(off.mean())
-    # Values between two levels, as in `tests/test_resize.py`.
+    # Values between two levels, as in `tests/data/test_resize.py`.
     assert np.mean(ties) < 0.06
     assert kinds == {"on the host", "by the step", "within a pixel", "at a pixel"}
 

@@ -215,7 +215,7 @@ def test_frozen_layers_stay_and_then_begin():
         ),
         (
             {"freeze": ("stem*",), "freeze_epochs": 1},
-            {"name": "tests.test_frozen:own_optimizer"},
+            {"name": "tests.training.test_frozen:own_optimizer"},
             "may need the gradients of all layers",
         ),
         (

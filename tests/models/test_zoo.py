@@ -23,7 +23,7 @@ from tests.helpers import seeded
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 # Written by tests/oracles/zoo.py.
-STORED = Path(__file__).parent / "data" / "zoo"
+STORED = Path(__file__).parents[1] / "stored" / "zoo"
 # The quickest of each family; the others are left to the slow half.
 QUICK = ["timm.resnet18"]
 BLOCK = r"stage(\d+)_block(\d+)"

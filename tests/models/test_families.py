@@ -21,9 +21,8 @@ from jaxtrain.run import checks
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
-from tests.helpers.axes import disturb
+from tests.helpers.axes import COVER, assert_same, disturb
 from tests.helpers.shallow import SHIFTS, SHORT, SIZES
-from tests.test_axes import COVER, assert_same
 
 NUM_CLASSES = 4
 

@@ -484,7 +484,7 @@ def test_groups_of_equal_images(tmp_path: Path):
     ],
 )
 def test_options_that_do_not_fit(cli: Cli, words: list[str], told: str):
-    digits = str(Path(__file__).parents[1] / "configs" / "digits.py")
+    digits = str(Path(__file__).parents[2] / "configs" / "digits.py")
     result = cli("data", *(word.format(digits=digits) for word in words))
     assert result.code == 2 and told in result.stderr
     assert not list(cli.directory.iterdir())

@@ -20,7 +20,7 @@ from jaxtrain.models.weights import pickled, pth
 from tests.helpers.damage import read_weights
 
 # Written by tests/oracles/torch_files.py.
-STORED = Path(__file__).parent / "data" / "torch"
+STORED = Path(__file__).parents[1] / "stored" / "torch"
 VALUES = json.loads((STORED / "values.json").read_text())
 FORMATS = ("", "_legacy")
 

@@ -129,7 +129,7 @@ def test_a_colour_stays_as_it_is():
 
 @pytest.mark.slow
 def test_windows_have_the_distribution_of_those_on_the_host():
-    """Torchvision's definition, which `tests/test_images.py` checks on the host."""
+    """Torchvision's, which `tests/data/test_images.py` checks on the host."""
     window, height, width = Window((0.3, 0.9), (0.5, 1.25)), 60, 80
     each = make_keys(jax.random.key(0), jnp.int32(0), jnp.arange(4000))
     draw = jax.vmap(lambda key: jnp.stack(windows.random_window(key, 60, 80, window)))

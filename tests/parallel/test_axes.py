@@ -17,10 +17,8 @@ from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import axis_sizes
 from tests.helpers import split_pool
-from tests.helpers.axes import compare, draw_on
+from tests.helpers.axes import COVER, NUM_DEVICES, assert_same, draw_on
 from tests.helpers.command import with_devices
-
-NUM_DEVICES = 8
 
 Axes = dict[str, int]
 
@@ -62,12 +60,6 @@ def test_channels_and_pixels_are_not_combined():
 
 PAIRS = [mesh for mesh in TWOS if len(mesh) == 2]
 TRIPLES = [mesh for mesh in TWOS if len(mesh) == 3]
-# For what takes long to compile: every pair is in one of these triples, too.
-COVER = [
-    {"data": 2, "fsdp": 2, "model": 2},
-    {"data": 2, "spatial": 2, "spatial_width": 2},
-    {"fsdp": 2, "spatial": 2, "spatial_width": 2},
-]
 # The same for those of another size: each axis is of 4 once.
 FOURS = [
     {"data": 4, "model": 2},
@@ -155,27 +147,6 @@ def test_what_is_computed_again_is_the_same_on_all_axes():
         {"data": 2, "spatial": 2, "spatial_width": 2},
     ]
     assert_same("basic resnet", [{"meshes": meshes, "remat": "full"}])
-
-
-def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
-    cases = [
-        {
-            "micro": group.get("micro", 1),
-            "stages": group.get("stages", 1),
-            "preset": group.get("preset", "fsdp"),
-            "copies": group.get("copies", False),
-            "remat": group.get("remat", "none"),
-            "axes": mesh,
-        }
-        for group in groups
-        for mesh in group["meshes"]
-    ]
-    lines = with_devices(NUM_DEVICES, compare, name, cases)
-    assert [line["case"] for line in lines] == cases
-    # Hundreds of values of about 1, each a sum of thousands: about 1e-14; a part that
-    # is missing, or counted twice, gives 1e-6 and more.
-    wrong = [line for line in lines if not max(line["differences"].values()) < 1e-9]
-    assert not wrong
 
 
 @pytest.mark.slow

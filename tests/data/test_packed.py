@@ -433,7 +433,7 @@ def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_source_of_ones_own_takes_its_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    page = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
     (example,) = re.findall(r"```python\n# my_source.py\n(.*?)```", page, re.DOTALL)
     source, out = tmp_path / "my_source.py", tmp_path / "out"
     source.write_text(example.replace("num=512", "num=512, dark=0"))
