@@ -12,6 +12,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Without what setuptools says of every editable installation.
+QUIETLY := PYTHONWARNINGS=ignore
 
 GPU_COMPILER := .venv-gpu-compiler
 PREPARE := .venv-prepare
@@ -73,7 +75,7 @@ check: lint test test-slow test-gpu-program
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(QUIETLY) $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
 gpu-compiler: $(GPU_COMPILER)/.installed
@@ -81,7 +83,7 @@ gpu-compiler: $(GPU_COMPILER)/.installed
 $(GPU_COMPILER)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(GPU_COMPILER)
 	$(GPU_COMPILER)/bin/python -m pip install --quiet --upgrade pip
-	$(GPU_COMPILER)/bin/python -m pip install --quiet -c constraints.txt -e '.[gpu-compiler]'
+	$(QUIETLY) $(GPU_COMPILER)/bin/python -m pip install --quiet -c constraints.txt -e '.[gpu-compiler]'
 	touch $@
 
 fashion-mnist: $(FASHION_MNIST)
@@ -89,7 +91,7 @@ fashion-mnist: $(FASHION_MNIST)
 $(FASHION_MNIST):
 	$(PYTHON) -m venv $(PREPARE)
 	$(PREPARE)/bin/python -m pip install --quiet --upgrade pip
-	$(PREPARE)/bin/python -m pip install --quiet -c constraints.txt -e '.[tfds-prepare]'
+	$(QUIETLY) $(PREPARE)/bin/python -m pip install --quiet -c constraints.txt -e '.[tfds-prepare]'
 	$(PREPARE)/bin/python main.py data --prepare tfds:fashion_mnist \
 		--manual-dir /usr/share/datasets/fashion-mnist --data-dir .data/tfds
 
