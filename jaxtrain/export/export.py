@@ -70,7 +70,7 @@ def _check_outputs(request: Request) -> None:
       UserError: It puts out several.
     """
     model = request.model
-    outputs = model.shapes(model.forward, 1)
+    outputs = model.outputs
     if not hasattr(outputs, "shape"):
         shapes = jax.tree.map(lambda x: x.shape[1:], outputs)
         raise UserError(

@@ -104,6 +104,17 @@ class TrainedModel:
     def graphdef(self) -> Any:
         return nnx.graphdef(self.description.abstract)
 
+    @functools.cached_property
+    def outputs(self) -> Any:
+        """The shapes of the outputs for one image, with a dim of 1 before."""
+        return self.shapes(self.forward, 1)
+
+    @property
+    def puts_out_a_row(self) -> bool:
+        """Whether the outputs for an image are a row of numbers, and no maps."""
+        expected = (1, self.description.num_outputs)
+        return getattr(self.outputs, "shape", None) == expected
+
     def prepare(self, pixels: jax.Array) -> jax.Array:
         """Normalise uint8 (B, H, W, C), as the model sees images. May be traced."""
         about = self.description

@@ -71,9 +71,9 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
             f"the model takes images of {channels} channels, which no image file has: "
             "give arrays to load_model(...).predict in Python"
         )
-    in_a_row = puts_out_a_row(model)
+    in_a_row = model.puts_out_a_row
     if not in_a_row and not wanted.outputs:
-        shapes = jax.tree.map(lambda x: x.shape[1:], model.shapes(model.forward, 1))
+        shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(
             f"task = {about.task!r} has outputs of the shape {shapes} for an image, "
             "which a row of a table cannot hold: --outputs FOLDER writes a file of "
@@ -91,12 +91,6 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
             )
     elif wanted.topk > len(names):
         raise UserError(f"--topk {wanted.topk}: the model knows {len(names)} classes")
-
-
-def puts_out_a_row(model: TrainedModel) -> bool:
-    """Return whether the outputs for an image are a row of numbers, and no maps."""
-    outputs = model.shapes(model.forward, 1)
-    return getattr(outputs, "shape", None) == (1, model.description.num_outputs)
 
 
 def predict(
@@ -144,7 +138,7 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
       UserError: there is nothing that maps could be drawn of.
     """
     last = gradcam.last_piece(model) if wanted.maps else 0
-    in_a_row = puts_out_a_row(model)
+    in_a_row = model.puts_out_a_row
 
     def function(params: Any, model_state: Any, images: jax.Array) -> dict[str, Any]:
         arguments = params, model_state, images
@@ -201,7 +195,7 @@ class TableLayout:
 
     @classmethod
     def of(cls, model: TrainedModel, wanted: Wanted) -> "TableLayout":
-        if not puts_out_a_row(model):
+        if not model.puts_out_a_row:
             return cls(None, wanted.topk, 0)
         return cls(model.class_names, wanted.topk, model.description.num_outputs)
 
