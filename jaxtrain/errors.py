@@ -1,7 +1,7 @@
 """Errors that end a run with one message and an exit code of their own."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Exit code of a run that ended by no fault of its own: the same command goes on.
 START_AGAIN = 75
@@ -84,6 +84,12 @@ def hint(name: str, known: list[str]) -> str:
     """Return the name that is meant, or all there are."""
     there_is = f"there is {', '.join(known) or 'none'}"
     return nearest(name, known, "did you mean {!r}?") or there_is
+
+
+def first_of(names: Sequence[object], num: int) -> str:
+    """Return the first of many names, and how many more there are."""
+    more = f" and {len(names) - num:,} more" if len(names) > num else ""
+    return ", ".join(map(str, names[:num])) + more
 
 
 def counted(num: int, noun: str, plural: str | None = None) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, first_of
 
-# Examples of what has changed that a message names.
+# Names of classes that a message gives.
 NUM_NAMED = 5
 
 
@@ -57,8 +57,7 @@ def check_agree(found: Sequence[Mapping[str, Any]]) -> None:
       UserError: they do not.
     """
     for process, data in enumerate(found):
-        changes = describe_changes(found[0], data)
-        if changes:
+        if changes := describe_changes(found[0], data):
             raise UserError(
                 f"process {process} finds other data in {data['source']} than process "
                 "0:\n  " + "\n  ".join(changes) + "\nGive all of them the same files"
@@ -70,13 +69,7 @@ def _both_known(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def _describe_names(before: Sequence[str], after: Sequence[str]) -> str:
-    gone = sorted(set(before) - set(after))
-    come = sorted(set(after) - set(before))
-    parts = [("gone", gone), ("new", come)]
-    told = [f"{what}: {_first(names)}" for what, names in parts if names]
+    old, new = set(before), set(after)
+    parts = {"gone": sorted(old - new), "new": sorted(new - old)}
+    told = [f"{what}: {first_of(x, NUM_NAMED)}" for what, x in parts.items() if x]
     return f"names of classes, {'; '.join(told) or 'their order'}"
-
-
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
-    return ", ".join(names[:NUM_NAMED]) + more

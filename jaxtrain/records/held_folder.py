@@ -1,9 +1,23 @@
-"""The folder of a run, held open: where it is, if its path leads there no more."""
+"""The folder of a run: locked by one run at a time, and found where it was moved to."""
 
+import contextlib
+import errno
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
+
+from jaxtrain.console import tell
+from jaxtrain.errors import UserError
+
+# There while a run holds the folder, and after one that was killed.
+LOCK = ".lock"
+# Of file systems that lock no files.
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
+# Tries to lock a folder whose lock others remove in the same moment.
+MAX_TRIES = 100
 # Longest path that macOS returns.
 _MAX_PATH = 1024
 
@@ -17,7 +31,7 @@ class HeldFolder:
 
     def moved(self) -> bool:
         """Whether the path leads elsewhere now, or nowhere."""
-        return not self._is_at(self.path)
+        return not _leads_to(self.path, self.descriptor)
 
     def place(self) -> Path | None:
         """Return where the folder is now.
@@ -35,13 +49,90 @@ class HeldFolder:
                 path = Path(os.readlink(f"/proc/self/fd/{self.descriptor}"))
         except OSError:
             return None
-        return path if self._is_at(path) else None
+        return path if _leads_to(path, self.descriptor) else None
 
     def close(self) -> None:
         os.close(self.descriptor)
 
-    def _is_at(self, path: Path) -> bool:
+
+@contextlib.contextmanager
+def locked(workdir: Path) -> Iterator[HeldFolder | None]:
+    """Hold the folder for one run at a time; process 0 does so for all.
+
+    It is made if it is not there, and removed again if nothing is put into it.
+
+    Returns:
+      The folder; None in other processes than the first.
+
+    Raises:
+      UserError: another run holds it, or it cannot be written.
+    """
+    if jax.process_index() != 0:
+        yield None
+        return
+    made = [p for p in (workdir, *workdir.parents) if not os.path.lexists(p)]
+    descriptor = _lock(workdir / LOCK)
+    held = HeldFolder(workdir)
+    try:
+        yield held
+    finally:
+        with contextlib.suppress(OSError):
+            # Also if the folder was moved.
+            lock = os.stat(LOCK, dir_fd=held.descriptor)
+            if os.path.samestat(lock, os.fstat(descriptor)):
+                os.unlink(LOCK, dir_fd=held.descriptor)
+        held.close()
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+
+
+def cannot_write(workdir: Path, error: OSError) -> UserError:
+    return UserError(
+        f"--workdir {workdir}: cannot write there ({error.strerror}): choose another"
+    )
+
+
+def _lock(path: Path) -> int:
+    """Make and lock a file that the path still leads to then; return its descriptor.
+
+    A file, as NFS locks no folders between machines.
+    """
+    gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for _ in range(MAX_TRIES):
         try:
-            return os.path.samestat(os.stat(path), os.fstat(self.descriptor))
-        except OSError:
-            return False
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError as error:
+            gone = error  # A run that ended has removed the folder.
+            continue
+        except OSError as error:
+            raise cannot_write(path.parent, error) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise UserError(
+                f"another process trains in {path.parent}: wait for it, or choose "
+                "another --workdir"
+            ) from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                os.close(descriptor)
+                raise cannot_write(path.parent, error) from None
+            tell(
+                f"warning: {path.parent}: no file can be locked there "
+                f"({error.strerror}), so nothing keeps a second run out"
+            )
+        if _leads_to(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # A run that ended has removed the file.
+    raise cannot_write(path.parent, gone)
+
+
+def _leads_to(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except OSError:
+        return False

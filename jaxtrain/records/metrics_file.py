@@ -1,16 +1,22 @@
-"""`metrics.jsonl` when a run goes on: which lines stay in it, and its evaluations."""
+"""`metrics.jsonl`, one JSON object a line: written, cut back, and read."""
 
 import contextlib
+import json
 import sys
+import time
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from jaxtrain import atomic_file
 from jaxtrain.console import tell
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, first_of
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import parse_object
+from jaxtrain.records.workdir import METRICS, finite
+from jaxtrain.records.writer import Appended, LoggedRun, MetricWriter
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_bytes
+from jaxtrain.tasks.base import Values
+from jaxtrain.tasks.metrics import scalars
 
 # Numbers of damaged lines that a message names.
 NUM_NAMED = 5
@@ -25,6 +31,24 @@ class MetricsLine(TypedDict):
     time: NotRequired[float]
     split: NotRequired[str]
     event: NotRequired[str]
+
+
+class JsonLinesWriter(MetricWriter):
+    """Appends records; those of evaluations without vectors and matrices."""
+
+    def __init__(self, run: LoggedRun):
+        path = run.workdir / METRICS
+        if path.exists():
+            keep_until(path, run.step)
+        self._file = Appended(path)
+
+    def write(self, kind: str, step: int, values: Values) -> None:
+        values = scalars(values) if kind == "eval" else values
+        record = {"kind": kind, "step": step, "time": time.time(), **finite(values)}
+        self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def parse_line(line: str | bytes, where: str) -> MetricsLine:
@@ -42,10 +66,6 @@ def keep_until(path: Path, step: int) -> None:
     Damaged lines, and one that a kill cut off, are moved to a file beside it and named
     in a warning: the run does not need them.
 
-    Args:
-      path: Path of the file.
-      step: Step that the run goes on from.
-
     Raises:
       UserError: The file cannot be read or written.
     """
@@ -53,7 +73,13 @@ def keep_until(path: Path, step: int) -> None:
         lines = read_bytes(path, MAX_TABLE_BYTES).split(b"\n")
         if not lines[-1]:
             lines.pop()
-        kept, damaged = _sort(lines, step, path.name)
+        kept, damaged = list[bytes](), dict[int, bytes]()
+        for number, line in enumerate(lines, start=1):
+            try:
+                if parse_line(line, path.name)["step"] <= step:
+                    kept.append(line)
+            except UserError:
+                damaged[number] = line
         if damaged:
             _set_aside(path, damaged)
         atomic_file.write(path, b"".join(line + b"\n" for line in kept))
@@ -96,29 +122,14 @@ def _plain(line: MetricsLine) -> dict[str, Any]:
     }
 
 
-def _sort(
-    lines: list[bytes], step: int, where: str
-) -> tuple[list[bytes], dict[int, bytes]]:
-    """Return the lines that stay, and the damaged ones by their number from 1."""
-    kept, damaged = [], {}
-    for number, line in enumerate(lines, start=1):
-        try:
-            if parse_line(line, where)["step"] <= step:
-                kept.append(line)
-        except UserError:
-            damaged[number] = line
-    return kept, damaged
-
-
 def _set_aside(path: Path, damaged: dict[int, bytes]) -> None:
     aside = path.with_stem(f"{path.stem}.damaged")
     # First, so that a kill in between writes them twice, and loses none.
     with aside.open("ab") as file:
         file.write(b"".join(line + b"\n" for line in damaged.values()))
-    numbers = ", ".join(map(str, list(damaged)[:NUM_NAMED]))
-    more = f" and {len(damaged) - NUM_NAMED} more" if len(damaged) > NUM_NAMED else ""
     word = "lines" if len(damaged) > 1 else "line"
     tell(
-        f"warning: {path}: damaged or cut off: {word} {numbers}{more}, moved to "
-        f"{aside.name}; the run goes on without"
+        f"warning: {path}: damaged or cut off: {word} "
+        f"{first_of(list(damaged), NUM_NAMED)}, moved to {aside.name}; the run goes on "
+        "without"
     )

@@ -1,10 +1,9 @@
-"""How far a run is: a bar on a terminal and in a notebook."""
+"""How far a run is: a bar on a terminal and in a notebook, and the time left."""
 
 import html
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import rich.console
 from rich.live import Live
@@ -14,18 +13,12 @@ from rich.text import Text
 
 # Seconds between two pictures of a bar.
 EVERY_SECONDS = 1.0
+# The share of the run after which the seconds of a step count half.
+HALF_LIFE = 0.1
 
 
-@dataclass(frozen=True, kw_only=True)
-class BarState:
-    """What a bar shows.
-
-    Attributes:
-      step: Completed steps.
-      total_steps: Steps of the run.
-      text: What the run does, and its latest metrics.
-      times: The time so far and the time left.
-    """
+class BarState(NamedTuple):
+    """What a bar shows: steps, what the run does or its metrics, times so far, left."""
 
     step: int
     total_steps: int
@@ -33,29 +26,7 @@ class BarState:
     times: str
 
 
-class Bar(Protocol):
-    """Shows what its function returns, about every second."""
-
-    def refresh(self) -> None:
-        """Give a bar that has no thread of its own the time to show what is new."""
-        ...
-
-    def close(self) -> None: ...
-
-
-def make_bar(console: rich.console.Console, look: Callable[[], BarState]) -> Bar | None:
-    """Return a bar that fits where the output goes; None where there is no terminal.
-
-    Args:
-      console: Console of the output.
-      look: Returns what to show; called from another thread too.
-    """
-    if console.is_jupyter:
-        return _NotebookBar(look)
-    return _TerminalBar(console, look) if console.is_terminal else None
-
-
-class _TerminalBar:
+class TerminalBar:
     """Drawn by a thread of its own, so that it moves while the loop waits."""
 
     def __init__(self, console: rich.console.Console, look: Callable[[], BarState]):
@@ -85,7 +56,7 @@ class _TerminalBar:
         return rich.console.Group(text, row)
 
 
-class _NotebookBar:
+class NotebookBar:
     """The browser's own element: rich's bar needs widgets that few have installed."""
 
     def __init__(self, look: Callable[[], BarState]):
@@ -96,6 +67,7 @@ class _NotebookBar:
         self._handle = display(self._shown(), display_id=True)
 
     def refresh(self) -> None:
+        """Show what is new, about every second."""
         now = time.monotonic()
         if now - self._at >= EVERY_SECONDS:
             self._at = now
@@ -107,8 +79,83 @@ class _NotebookBar:
     def _shown(self) -> Any:
         from IPython.display import HTML  # pyright: ignore[reportMissingImports]
 
-        state = self._look()
-        step, total = state.step, state.total_steps
-        text = html.escape(f"{state.text}  {state.times}")
+        step, total, text, times = self._look()
         bar = f'<progress value="{step}" max="{total}"></progress>'
-        return HTML(f"{bar} {step}/{total} {text}")
+        return HTML(f"{bar} {step}/{total} {html.escape(f'{text}  {times}')}")
+
+
+def make_bar(
+    console: rich.console.Console, look: Callable[[], BarState]
+) -> TerminalBar | NotebookBar | None:
+    """Return a bar that fits where the output goes; None where there is no terminal.
+
+    Args:
+      console: Console of the output.
+      look: Returns what to show; called from another thread too.
+    """
+    if console.is_jupyter:
+        return NotebookBar(look)
+    return TerminalBar(console, look) if console.is_terminal else None
+
+
+class Remaining:
+    """Estimates the seconds a step takes, and those that are left.
+
+    Evaluations and saves between steps count as parts of the steps. What comes before
+    the first step, such as compilation, does not. Later steps weigh more than earlier
+    ones, so that the estimate follows a run that becomes slower or faster.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        total_steps: int,
+        seconds: Callable[[], float] = time.perf_counter,
+    ):
+        self.step = step
+        self._total_steps, self._seconds = total_steps, seconds
+        self._at: float | None = None  # When `step` was done.
+        self._num_steps = self._num_seconds = 0.0  # Weighted.
+
+    @property
+    def begun(self) -> bool:
+        """Whether a step was done since the start."""
+        return self._at is not None
+
+    def done(self, step: int) -> None:
+        """Note that `step` steps are done by now."""
+        if step <= self.step:
+            return
+        now, num_new = self._seconds(), step - self.step
+        if self._at is not None:
+            kept = 0.5 ** (num_new / (HALF_LIFE * self._total_steps))
+            self._num_steps = self._num_steps * kept + num_new
+            self._num_seconds = self._num_seconds * kept + now - self._at
+        self.step, self._at = step, now
+
+    def step_seconds(self) -> float | None:
+        """Return the seconds that a step takes; None until two were done."""
+        return self._num_seconds / self._num_steps if self._num_steps else None
+
+    def left(self) -> float | None:
+        """Return the seconds that are left; None until two steps were done."""
+        one = self.step_seconds()
+        if one is None or self._at is None:
+            return None
+        # A step that takes longer than the others is not done yet.
+        begun = min(self._seconds() - self._at, one)
+        return max(0.0, one * (self._total_steps - self.step) - begun)
+
+
+def duration(seconds: float | None) -> str:
+    """Return seconds as H:MM:SS."""
+    if seconds is None:
+        return "-:--:--"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def short_duration(seconds: float) -> str:
+    """Return seconds as S.S s, from a minute on as H:MM:SS."""
+    return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)

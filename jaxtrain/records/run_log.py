@@ -1,6 +1,7 @@
 """The records of a run on their way to its metric writers; tables on the screen."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,9 +124,7 @@ class Interval:
             elif name in COUNTED:
                 result[COUNTED[name]] = int(array.sum())
             elif name not in ("bad_steps", "loss_limit"):
-                result[name] = (
-                    float(array[taken].mean()) if taken.any() else float("nan")
-                )
+                result[name] = float(array[taken].mean()) if taken.any() else math.nan
         return result
 
 

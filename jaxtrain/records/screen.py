@@ -8,8 +8,13 @@ from rich.console import Console as RichConsole
 
 from jaxtrain.console import Console, printable
 from jaxtrain.errors import counted
-from jaxtrain.records.progress_bar import BarState, make_bar
-from jaxtrain.records.remaining import Remaining, duration, short_duration
+from jaxtrain.records.progress_bar import (
+    BarState,
+    Remaining,
+    duration,
+    make_bar,
+    short_duration,
+)
 from jaxtrain.records.writer import MetricWriter
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import formatted
@@ -67,11 +72,7 @@ class Screen(MetricWriter):
                 self._line(step, f"{self._metrics}  {self._left()}")
 
     def earlier(self, read: Callable[[], Sequence[dict[str, Any]]]) -> None:
-        """Show the last evaluations of before again, where there is a bar.
-
-        Args:
-          read: Returns all of them: see `read_evaluations`.
-        """
+        """Show the last evaluations of before again, where there is a bar."""
         if self._bar is None or not (evaluations := read()):
             return
         told = f"{counted(len(evaluations), 'evaluation')} so far, by metrics.jsonl"
@@ -111,11 +112,8 @@ class Screen(MetricWriter):
         text = f"epoch {self._epoch(step):.1f}  {self._metrics}"
         if doing is not None:
             text = f"{doing} {duration(self._seconds() - self._doing_since)}"
-        so_far = duration(self._seconds() - self._began)
-        times = f"{so_far} so far  {self._left()}"
-        return BarState(
-            step=step, total_steps=self._total_steps, text=text, times=times
-        )
+        times = f"{duration(self._seconds() - self._began)} so far  {self._left()}"
+        return BarState(step, self._total_steps, text, times)
 
     def _describe_steps(self, values: Values) -> str:
         shown = [f"{n} {text}" for n, text in formatted(values, self._shown).items()]
@@ -152,10 +150,9 @@ class Screen(MetricWriter):
 
 
 def _describe_event(values: Values) -> str:
-    details = {
-        name: value
+    details = [
+        name if value is True else f"{name} {value}"
         for name, value in values.items()
         if name not in ("epoch", "event") and not isinstance(value, list)
-    }
-    shown = [k if v is True else f"{k} {v}" for k, v in details.items()]
-    return "  ".join([str(values["event"]), *shown])
+    ]
+    return "  ".join([str(values["event"]), *details])

@@ -1,32 +1,26 @@
 """The folder of a run: is it new, to be resumed, or finished."""
 
 import contextlib
-import errno
-import fcntl
 import json
 import math
 import os
 import re
 import shlex
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
-
-import jax
 
 from jaxtrain import atomic_file
 from jaxtrain import config as config_lib
 from jaxtrain.checkpoints.place import check_name
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import CONFIG
-from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.digest import with_digest
 from jaxtrain.json_files.read import read_json
 from jaxtrain.records import data_record
 from jaxtrain.records.data_record import DataRecord
-from jaxtrain.records.held_folder import HeldFolder
+from jaxtrain.records.held_folder import LOCK, cannot_write
 
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 EVALUATION = "evaluation.json"
@@ -43,14 +37,8 @@ WITHOUT_DATA = (
     "move it away to go on without comparing the data with those that the run began "
     "with"
 )
-# There while a run holds the folder, and after one that was killed.
-LOCK = ".lock"
-# Of file systems that lock no files.
-NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 # Fields whose old values a message gives as options.
 MAX_OPTIONS = 3
-# Tries to lock a folder whose lock others remove in the same moment.
-MAX_TRIES = 100
 # A list of plain values in indented JSON. A line break is never part of a text there.
 _ROWS = re.compile(r'\[\n\s+([^\[\]{}"]*?)\n\s+\]')
 
@@ -83,84 +71,6 @@ def follow(workdir: Path) -> Path:
             f"{folder.parent}: mount or make it, or choose another --workdir"
         )
     return workdir if str(folder) == os.path.abspath(workdir) else folder
-
-
-@contextlib.contextmanager
-def locked(workdir: Path) -> Iterator[HeldFolder | None]:
-    """Hold the folder for one run at a time; process 0 does so for all.
-
-    It is made if it is not there, and removed again if nothing is put into it.
-
-    Returns:
-      The folder; None in other processes than the first.
-
-    Raises:
-      UserError: another run holds it, or it cannot be written.
-    """
-    if jax.process_index() != 0:
-        yield None
-        return
-    made = [p for p in (workdir, *workdir.parents) if not os.path.lexists(p)]
-    path = workdir / LOCK
-    descriptor = _lock(path)
-    held = HeldFolder(workdir)
-    try:
-        yield held
-    finally:
-        with contextlib.suppress(OSError):
-            # Also if the folder was moved.
-            lock = os.stat(LOCK, dir_fd=held.descriptor)
-            if os.path.samestat(lock, os.fstat(descriptor)):
-                os.unlink(LOCK, dir_fd=held.descriptor)
-        held.close()
-        os.close(descriptor)
-        with contextlib.suppress(OSError):
-            for folder in made:
-                folder.rmdir()
-
-
-def _lock(path: Path) -> int:
-    """Make and lock a file that the path still leads to then; return its descriptor.
-
-    A file, as NFS locks no folders between machines.
-    """
-    gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for _ in range(MAX_TRIES):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError as error:
-            gone = error  # A run that ended has removed the folder.
-            continue
-        except OSError as error:
-            raise _cannot_write(path.parent, error) from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise UserError(
-                f"another process trains in {path.parent}: wait for it, or choose "
-                "another --workdir"
-            ) from None
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                os.close(descriptor)
-                raise _cannot_write(path.parent, error) from None
-            tell(
-                f"warning: {path.parent}: no file can be locked there "
-                f"({error.strerror}), so nothing keeps a second run out"
-            )
-        if _leads_to(path, descriptor):
-            return descriptor
-        os.close(descriptor)  # A run that ended has removed the file.
-    raise _cannot_write(path.parent, gone)
-
-
-def _leads_to(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def open_workdir(
@@ -201,15 +111,11 @@ def open_workdir(
         os.close(os.open(workdir / METRICS, flags, 0o666))
         atomic_file.write(path, config_lib.to_json(config))
         write_digested(workdir / DATA, data)
-        _write_own_parts(workdir / OWN_PARTS, config)
+        parts = config_lib.own_parts(config)
+        if parts or (workdir / OWN_PARTS).exists():
+            write_digested(workdir / OWN_PARTS, parts)
     except OSError as error:
-        raise _cannot_write(workdir, error) from None
-
-
-def _write_own_parts(path: Path, config: Config) -> None:
-    parts = config_lib.own_parts(config)
-    if parts or path.exists():
-        write_digested(path, parts)
+        raise cannot_write(workdir, error) from None
 
 
 def read_own_parts(workdir: Path) -> dict[str, str]:
@@ -266,11 +172,8 @@ def write_digested(path: Path, values: dict[str, Any]) -> None:
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     text = json.dumps(finite(values), indent=2, allow_nan=False)
-    atomic_file.write(path, _ROWS.sub(_on_one_line, text) + "\n")
-
-
-def _on_one_line(row: re.Match[str]) -> str:
-    return "[" + " ".join(row[1].split()) + "]"
+    text = _ROWS.sub(lambda row: f"[{' '.join(row[1].split())}]", text)
+    atomic_file.write(path, text + "\n")
 
 
 def finite(value: Any) -> Any:
@@ -287,23 +190,18 @@ def finite(value: Any) -> Any:
 def _read_config(path: Path) -> Config:
     try:
         config = config_lib.read_config(path)
-        reason = f"{path} is not there"
+        if config is None:
+            raise UserError(f"{path} is not there")
+        return config
     except UserError as error:
-        config, reason = None, str(error)
-    if config is None:
         raise UserError(
-            f"{reason}. Without it the checkpoints beside it cannot be continued: "
+            f"{error}. Without it the checkpoints beside it cannot be continued: "
             "restore it, choose another --workdir, or give --fresh"
-        )
-    return config
+        ) from None
 
 
 def _check_same(workdir: Path, old: Config, new: Config, data: dict[str, Any]) -> None:
-    """Check that a run goes on with its own config and data.
-
-    Raises:
-      UserError: it does not.
-    """
+    """Check that a run goes on with its own config and data."""
     saved = read_json(workdir / DATA, DataRecord, advice=WITHOUT_DATA)
     moved = saved is not None and data_record.may_have_moved(saved, data)
     fields = config_lib.changed_paths(old, new, same_data=moved)
@@ -348,7 +246,10 @@ def _move_aside(workdir: Path) -> Path:
     So that the folder stays where it is, locked. The checkpoints come last: without
     its config, a run that a kill left in parts is refused, and not begun anew.
     """
-    aside = _aside(workdir.absolute())
+    place, stamp = workdir.absolute(), time.strftime("%Y%m%d-%H%M%S")
+    first = place.with_name(f"{place.name}.old-{stamp}")
+    asides = [first, *(first.with_name(f"{first.name}-{i}") for i in range(1, 100))]
+    aside = next(path for path in asides if not path.exists())
     names = sorted(
         (p.name for p in workdir.iterdir() if p.name != LOCK),
         key=lambda name: (name == CHECKPOINTS, name),
@@ -370,16 +271,3 @@ def _move_aside(workdir: Path) -> Path:
             f"({error.strerror}): move it yourself, or choose another --workdir"
         ) from None
     return aside
-
-
-def _aside(workdir: Path) -> Path:
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    names = [f"{workdir.name}.old-{stamp}"]
-    names += [f"{names[0]}-{i}" for i in range(1, 100)]
-    return next(p for n in names if not (p := workdir.with_name(n)).exists())
-
-
-def _cannot_write(workdir: Path, error: OSError) -> UserError:
-    return UserError(
-        f"--workdir {workdir}: cannot write there ({error.strerror}): choose another"
-    )

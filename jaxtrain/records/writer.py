@@ -1,4 +1,4 @@
-"""The interface of metric writers, which take the records of a run."""
+"""What metric writers are made from: their interface, the run, an appended file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from jaxtrain.config import Config
+from jaxtrain.console import tell
 from jaxtrain.tasks.base import Task, Values
 
 
@@ -49,6 +50,36 @@ class MetricWriter(Protocol):
 
     def close(self) -> None:
         """Write what is pending and release resources; no record follows."""
+
+
+class Appended:
+    """A file to append to, unbuffered; what finds no room is tried again later."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._file = path.open("ab", buffering=0)
+        self._waiting = b""
+        self._told = False
+
+    def write(self, record: bytes) -> None:
+        """Append a record, after those that wait."""
+        self._waiting += record
+        try:
+            while self._waiting:
+                self._waiting = self._waiting[self._file.write(self._waiting) :]
+        except OSError as error:
+            if not self._told:
+                text = f"{self._path}: {error.strerror}; its lines wait in memory"
+                tell(f"warning: {text}")
+            self._told = True
+
+    def close(self) -> None:
+        """Try once more to write what waits, tell what is lost, and close the file."""
+        self.write(b"")
+        if self._waiting:
+            text = f"{self._path}: the last {len(self._waiting)} bytes are lost"
+            tell(f"warning: {text}")
+        self._file.close()
 
 
 def scalars_by_split(kind: str, values: Values) -> dict[str, float]:

@@ -12,7 +12,7 @@ from jaxtrain import own
 from jaxtrain.config import LoggingConfig
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
-from jaxtrain.records.json_lines import JsonLinesWriter
+from jaxtrain.records.metrics_file import JsonLinesWriter
 from jaxtrain.records.screen import Screen
 from jaxtrain.records.tensorboard import TensorBoardWriter
 from jaxtrain.records.weights_and_biases import WandbWriter, check_installed
@@ -99,12 +99,7 @@ def _build_own(run: LoggedRun, name: str) -> MetricWriter:
 
 
 class Guarded(MetricWriter):
-    """A writer whose failures are one warning, and do not end the run.
-
-    Args:
-      field: Field of the config that enables it, for the warning.
-      writer: Writer that may fail.
-    """
+    """A writer whose failures are one warning, and do not end the run."""
 
     def __init__(self, field: str, writer: MetricWriter):
         self._field, self._writer, self._warned = field, writer, False

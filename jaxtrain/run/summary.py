@@ -12,7 +12,7 @@ import jaxtrain
 from jaxtrain.errors import counted
 from jaxtrain.inference.description import Description
 from jaxtrain.parallel import sharding
-from jaxtrain.records.remaining import short_duration
+from jaxtrain.records.progress_bar import short_duration
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.features import plan
 from jaxtrain.run.phases import schedule_name

@@ -18,6 +18,7 @@ from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records import data_record, writers
 from jaxtrain.records import workdir as workdir_lib
+from jaxtrain.records.held_folder import locked
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.records.writer import LoggedRun
 from jaxtrain.run import moved
@@ -74,7 +75,7 @@ def train(
         check_kept(config, workdir)
     setup = build_setup(config, workdir=None if fresh else workdir)
     start = plan_start(setup)
-    with workdir_lib.locked(workdir) as held:
+    with locked(workdir) as held:
         finished = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished

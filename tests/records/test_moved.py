@@ -12,8 +12,7 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.errors import MovedError
 from jaxtrain.parallel import devices
 from jaxtrain.processes.hooks import Hooks
-from jaxtrain.records.held_folder import HeldFolder
-from jaxtrain.records.workdir import LOCK, locked
+from jaxtrain.records.held_folder import LOCK, HeldFolder, locked
 from jaxtrain.run import train as run
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.runs import assert_same_run

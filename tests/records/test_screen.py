@@ -10,7 +10,7 @@ import pytest
 import rich.console
 
 from jaxtrain.records.metrics_file import read_evaluations
-from jaxtrain.records.remaining import Remaining, duration
+from jaxtrain.records.progress_bar import Remaining, duration
 from jaxtrain.records.run_log import Interval
 from jaxtrain.records.screen import QUIET_SECONDS, Screen
 from tests.helpers.waiting import wait_until

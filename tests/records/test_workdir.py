@@ -19,9 +19,10 @@ from jaxtrain.checkpoints.orbax import committed_steps
 from jaxtrain.cli import main
 from jaxtrain.config import Config, differences, replace, to_json
 from jaxtrain.errors import Interrupted, UserError
-from jaxtrain.records import workdir as workdir_lib
+from jaxtrain.records import held_folder
+from jaxtrain.records.held_folder import LOCK, locked
 from jaxtrain.records.run_log import RunLog
-from jaxtrain.records.workdir import LOCK, follow, locked, open_workdir
+from jaxtrain.records.workdir import follow, open_workdir
 from jaxtrain.run import evaluations, loop, train
 from tests.helpers.processes import Cli, run_two, two
 from tests.helpers.recipes import recipe, write_recipe
@@ -283,7 +284,7 @@ def test_lock_that_an_ended_run_removes_is_taken_anew(
                 run.rmdir()
         flock(descriptor, how)
 
-    monkeypatch.setattr(workdir_lib.fcntl, "flock", remove_first)
+    monkeypatch.setattr(held_folder.fcntl, "flock", remove_first)
     with locked(run), pytest.raises(UserError, match=REFUSED), locked(run):
         pass
     assert len(removed) == 3
@@ -350,7 +351,7 @@ def test_file_system_without_locks_is_told(
     def fail(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(workdir_lib.fcntl, "flock", fail)
+    monkeypatch.setattr(held_folder.fcntl, "flock", fail)
     with locked(tmp_path):
         assert f"{tmp_path}: no file can be locked there" in capfd.readouterr().err
     assert not names(tmp_path)
