@@ -237,7 +237,7 @@ def _epsilon(text: str, norm: str) -> float:
 
 def describe(result: dict[str, Any]) -> dict[str, str]:
     """Return what a person wants to see of an evaluation."""
-    from jaxtrain.tasks.metrics import says_something
+    from jaxtrain.tasks import says_something
 
     names = result["class_names"]
     num_classes = None if names is None else len(names)

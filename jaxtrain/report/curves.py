@@ -5,18 +5,14 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from jaxtrain import tasks
 from jaxtrain.errors import counted
 from jaxtrain.pages.charts import Series, line_chart
 from jaxtrain.report.history import Curves, History
 
+TITLES = {"examples_per_second": "images per second", "grad_norm": "gradient norm"}
 # These come first, in this order; the others, such as a user's own, by name.
-FIRST = ("loss", "accuracy", "learning_rate", "grad_norm", "examples_per_second")
-TITLES = {
-    "examples_per_second": "images per second",
-    "grad_norm": "gradient norm",
-    "macro_f1": "macro F1",
-    "top5_accuracy": "top-5 accuracy",
-}
+FIRST = ("loss", *tasks.FIRST, "learning_rate", "grad_norm", "examples_per_second")
 # Counts that are drawn where they are not always 0.
 COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
 COLOURS = {"train": 0, "validation": 1, "test": 2}
@@ -97,4 +93,4 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 
 def title(name: str) -> str:
-    return TITLES.get(name, name.replace("_", " "))
+    return TITLES.get(name) or tasks.title(name)

@@ -20,7 +20,7 @@ from jaxtrain.records.metrics_file import parse_line
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG, DATA, METRICS, SUMMARY
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_text
 from jaxtrain.report.files import DataFile, ModelFile, SummaryFile
-from jaxtrain.tasks.metrics import says_something
+from jaxtrain.tasks import says_something
 
 # Of a line of metrics.jsonl: what is no metric.
 PLACE = {"kind", "step", "epoch", "time", "split", "event", "num_examples"}

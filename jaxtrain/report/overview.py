@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jaxtrain import tasks
 from jaxtrain.pages.numbers import duration, shown
 from jaxtrain.report.curves import title
 from jaxtrain.report.history import History
@@ -63,7 +64,7 @@ def tiles(history: History) -> list[Tile]:
     """Return the results, and what they took."""
     found = []
     numbers = {n: v for n, v in history.test.items() if isinstance(v, int | float)}
-    first = [n for n in ("accuracy", "loss") if n in numbers]
+    first = [n for n in (*tasks.FIRST, "loss") if n in numbers]
     others = [n for n in numbers if n not in (*first, "num_examples")]
     for name in (first + others)[:MAX_METRICS]:
         found.append((shown(numbers[name]), f"test {title(name)}"))
@@ -99,7 +100,7 @@ def _last(history: History) -> list[Tile]:
     lines = [line for line in history.lines if line["kind"] == "train"]
     return [
         (shown(lines[-1][name]), f"training {title(name)}, last")
-        for name in ("accuracy", "loss")
+        for name in (*tasks.FIRST, "loss")
         if lines and name in lines[-1]
     ]
 

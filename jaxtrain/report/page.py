@@ -1,23 +1,20 @@
 """`report.html`: all that there is to see of a run, in one file."""
 
-import numpy as np
-
+from jaxtrain import tasks
 from jaxtrain.pages.templates import render
-from jaxtrain.report import classes, origin, overview
+from jaxtrain.report import origin, overview
 from jaxtrain.report.again import write_recipe
 from jaxtrain.report.curves import curves
 from jaxtrain.report.examples import Examples
 from jaxtrain.report.gallery import GROUPS, looked_at
 from jaxtrain.report.history import History
-from jaxtrain.report.matrix import confusion
 from jaxtrain.report.reliability import reliability
 
 
 def make_page(history: History, examples: Examples) -> bytes:
     """Return the page of a run."""
     config, predictions, test = history.config, examples.predictions, history.test
-    names = history.class_names or ()
-    counts = classes.counts(test, names)
+    task = tasks.kind("classification" if config is None else config.task)
     return render(
         "report/report.html.j2",
         name=history.name,
@@ -27,8 +24,7 @@ def make_page(history: History, examples: Examples) -> bytes:
         tiles=overview.tiles(history),
         left_out=[*history.missing, *examples.notes, *examples.failed],
         curves=curves(history),
-        confusion=counts and confusion(np.array(counts), names),
-        classes=classes.classes(test, names),
+        task_sections=task.report_sections(test, history.class_names or ()),
         looked_at=predictions and looked_at(predictions),
         groups=GROUPS,
         examples=examples,

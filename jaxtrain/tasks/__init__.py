@@ -7,24 +7,40 @@ from typing import Any
 from jaxtrain import own
 from jaxtrain.config import TrainConfig
 from jaxtrain.errors import UserError
-from jaxtrain.registry import Row, call_own, find_call, given_options
+from jaxtrain.registry import call_own, find_row, given_options
 from jaxtrain.tasks.base import Task
-from jaxtrain.tasks.classification import METRICS, Classification
+from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.metrics import Metric
 
 # What makes the task, of the shape of the images and the facts of the data set.
-TASKS: dict[str, Row] = {
-    "classification": Row(
-        Classification,
-        ("label_smoothing", "class_weights", "loss", "target_threshold"),
-    ),
-}
+TASKS: dict[str, type[Task]] = {"classification": Classification}
 
-# Metric -> which of two values is better. Of a user's own it is not in the records.
+# What is known of metrics in records: a user's own are not among them.
+METRICS = {n: m for row in TASKS.values() for n, m in row.known_metrics().items()}
+# Metrics that pages show first, beside the loss.
+FIRST = tuple(dict.fromkeys(name for row in TASKS.values() for name in row.shown))
+# Metric -> which of two values is better.
 BETTER = {"loss": "lower", **{n: metric.better for n, metric in METRICS.items()}}
 
 # What records hold beside metrics of the user's own.
 RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "event")
+
+
+def kind(name: str) -> type[Task]:
+    """Return the class of a task, to read records; a user's own is not imported."""
+    return TASKS.get(name, Task)
+
+
+def title(metric: str) -> str:
+    """Return what pages call a metric, or another number of a run."""
+    known = METRICS.get(metric)
+    return (known and known.title) or metric.replace("_", " ")
+
+
+def says_something(metric: str, num_classes: int | None) -> bool:
+    """Whether a metric is worth showing of so many classes; None: there are none."""
+    known = METRICS.get(metric)
+    return known is None or num_classes is None or num_classes >= known.min_classes
 
 
 def build(
@@ -47,7 +63,7 @@ def build(
       UserError: the name is not known, an option has no effect on the task, the data
         set does not fit it, or the user's own is no task.
     """
-    make, takes = find_call(TASKS, "task", name)
+    make = find_row(TASKS, "task", name)
     # None is what every task has without saying so.
     options = SimpleNamespace(
         label_smoothing=config.label_smoothing or None,
@@ -55,6 +71,7 @@ def build(
         loss=None if config.loss == "cross_entropy" else config.loss,
         target_threshold=config.target_threshold,
     )
+    takes = () if own.is_own(name) else tuple(vars(options))
     given = given_options(options, "train", vars(options), name, takes)
     if own_options and not own.is_own(name):
         raise UserError(

@@ -3,18 +3,20 @@
 To add one: write a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from markupsafe import Markup
 
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.auxiliary import WithAuxiliary
+from jaxtrain.tasks.class_sections import class_sections
 from jaxtrain.tasks.metrics import Goal, Metric
 
 Sums = dict[str, Any]
@@ -142,7 +144,27 @@ class Task:
 
     def metrics(self) -> Mapping[str, Metric]:
         """Return the metrics of an evaluation beside the loss."""
+        return self.known_metrics()
+
+    # What is known of a class of tasks, to show the records of a run without its data.
+
+    @classmethod
+    def known_metrics(cls) -> Mapping[str, Metric]:
+        """Return all metrics that tasks of this class may have, to show records of."""
         return {}
+
+    @staticmethod
+    def report_sections(values: Values, names: Sequence[str]) -> Markup:
+        """Return sections of the report about the metrics of the test split, as HTML.
+
+        By default they tell of classes, if the values do: recall and precision of
+        each, and what is confused.
+
+        Args:
+          values: Metrics by name, read from records: of any form, or missing.
+          names: Names of the classes; empty if there are none.
+        """
+        return class_sections(values, names)
 
     def pictures(self, values: Values) -> dict[str, np.ndarray]:
         """Return pictures of an evaluation, uint8 (H, W, 3), by name."""

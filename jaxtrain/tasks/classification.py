@@ -160,6 +160,10 @@ class Classification(Task):
             hits = first == target
         return {"accuracy": jnp.mean(hits, dtype=jnp.float32)}
 
+    @classmethod
+    def known_metrics(cls) -> Mapping[str, Metric]:
+        return METRICS
+
     def metrics(self) -> Mapping[str, Metric]:
         if self.num_outputs <= MAX_MATRIX_CLASSES:
             return METRICS
@@ -261,9 +265,11 @@ def whole(total: np.ndarray, num_examples: int) -> list[Any]:
 
 METRICS = {
     "accuracy": Metric(top1_hits, better="higher"),
-    "top5_accuracy": Metric(top5_hits, better="higher"),
+    "top5_accuracy": Metric(
+        top5_hits, better="higher", title="top-5 accuracy", min_classes=6
+    ),
     "balanced_accuracy": Metric(class_counts, balanced_accuracy, "higher"),
-    "macro_f1": Metric(class_counts, macro_f1, "higher"),
+    "macro_f1": Metric(class_counts, macro_f1, "higher", title="macro F1"),
     "recall": Metric(class_counts, recall),
     "precision": Metric(class_counts, precision),
     "confusion_matrix": Metric(confusion, whole),

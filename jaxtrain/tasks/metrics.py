@@ -9,8 +9,6 @@ import numpy as np
 
 from jaxtrain.errors import UserError
 
-TOP5 = "top5_accuracy"
-
 
 def mean(total: np.ndarray, num_examples: int) -> float:
     """Divide a sum by the number of examples."""
@@ -33,12 +31,17 @@ class Metric:
       better: Which of two values is better; None means that it ranks nothing.
       keep: `(outputs, target) -> arrays (B, ...)`, any pytree: on the device, what is
         kept of each example of a batch. `value` gets (N, ...) of all.
+      title: What pages call it; None means its name.
+      min_classes: Fewest classes of which it says something: of five, all are among
+        the top five. It is not shown of fewer.
     """
 
     add: Callable[[Any, Any, jax.Array], jax.Array] | None = None
     value: Callable[[Any, int], Any] = mean
     better: Literal["higher", "lower"] | None = None
     keep: Callable[[Any, Any], Any] | None = None
+    title: str | None = None
+    min_classes: int = 0
 
     def __post_init__(self) -> None:
         if (self.add is None) == (self.keep is None):
@@ -68,11 +71,6 @@ def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]
         for name in names
         if isinstance(values.get(name), int | float)
     }
-
-
-def says_something(name: str, num_classes: int | None) -> bool:
-    """Whether a metric is worth showing: of five classes, all are among the top 5."""
-    return name != TOP5 or num_classes is None or num_classes > 5
 
 
 def scalars(values: dict[str, Any]) -> dict[str, Any]:

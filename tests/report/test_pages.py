@@ -34,13 +34,12 @@ from jaxtrain.pages.numbers import duration
 from jaxtrain.pages.pictures import LARGE_SIDE, to_address
 from jaxtrain.pages.scales import make_scale, short
 from jaxtrain.report.again import write_recipe
-from jaxtrain.report.classes import NUM_BEST, NUM_WORST
 from jaxtrain.report.compare import make_comparison
 from jaxtrain.report.examples import Examples, Predictions, Shown
 from jaxtrain.report.history import History
-from jaxtrain.report.matrix import confusion
 from jaxtrain.report.page import make_page
 from jaxtrain.report.reliability import reliability
+from jaxtrain.tasks.class_sections import NUM_BEST, NUM_WORST, confusion
 from tests.helpers.browser import Elements
 from tests.helpers.processes import ROOT
 
