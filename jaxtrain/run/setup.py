@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain import keys, tasks
+from jaxtrain import tasks
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.augment import check_augmentations
@@ -39,7 +39,7 @@ from jaxtrain.training.methods.base import Method
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
-from jaxtrain.training.state import CreateState, TrainState
+from jaxtrain.training.state import CreateState, TrainState, split_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,8 @@ def build_setup(
         )
         for mesh in meshes
     ]
-    abstract = jax.eval_shape(create, keys.root_key(config.seed))
+    # Of the model's own shapes: to build it takes as long as to trace its step.
+    abstract = jax.eval_shape(create.begin, split_model(model)[1:])
     stages = _stages(config, blueprint, model, layouts)
     return Setup(
         config=config,
