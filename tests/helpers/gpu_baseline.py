@@ -1,5 +1,6 @@
 """Figures of the GPU's programs of all recipes, and those that were accepted last."""
 
+import functools
 import hashlib
 import json
 import os
@@ -44,6 +45,12 @@ def recipes() -> list[str]:
     return sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
 
 
+def process_of(name: str) -> tuple[str, str]:
+    """Return the GPUs and XLA flags of the process that lowers a recipe's step."""
+    gpus = "h100" if name in SHAPES else "h100x8"
+    return gpus, _config(name).parallel.xla_flags
+
+
 def figures(name: str, accepted: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the figures of the program that a recipe's step is compiled to.
 
@@ -53,28 +60,39 @@ def figures(name: str, accepted: dict[str, Any] | None = None) -> dict[str, Any]
         XLA would be given the same step, flags and GPU as it was for them; None
         compiles the step in any case.
     """
-    gpus = "h100" if name in SHAPES else "h100x8"
-    target = parse_target(gpus)
-    config = _without_data(name, load_config(ROOT / "configs" / f"{name}.py"))
-    given = gpu_compiler.call(target, digest, config, target)
+    gpus, flags = process_of(name)
+    # One process starts and imports for all that can share it.
+    names = [name] if accepted is None else recipes()
+    alike = tuple(n for n in names if process_of(n) == (gpus, flags))
+    given = _digests(alike, gpus, flags)[name]
     if accepted and accepted["given"] == given:
         return accepted
-    facts = gpu_compiler.call(target, compile_facts, [config], target)[0]
+    target = parse_target(gpus)
+    facts = gpu_compiler.call(target, compile_facts, [_config(name)], target)[0]
     assert isinstance(facts, Facts), facts
     counted = {key: getattr(facts, key) for key in COUNTED}
     return {"target": gpus, "given": given, **counted, "collectives": _sums(facts)}
 
 
-def digest(config: Config, target: Target) -> str:
-    """Return the SHA-256 of all that XLA is given to compile the step of a config.
+@functools.cache
+def _digests(names: tuple[str, ...], gpus: str, flags: str) -> dict[str, str]:
+    target, configs = parse_target(gpus), {name: _config(name) for name in names}
+    return gpu_compiler.call(target, digests, configs, target, flags)
+
+
+def digests(configs: dict[str, Config], target: Target, flags: str) -> dict[str, str]:
+    """Return the SHA-256 of all that XLA is given to compile the step of each config.
 
     To be called in a process that has the GPU's compiler (`gpu_compiler.call`).
     """
     assert target.gpu is not None
-    stand_ins = gpu_compiler.start(target, config.parallel.xla_flags)
-    step = lower_step(build_setup(config, devices=stand_ins)).as_text()
-    given = (step, os.environ["XLA_FLAGS"], target.gpu.description(), str(target))
-    return hashlib.sha256(repr(given).encode()).hexdigest()
+    stand_ins = gpu_compiler.start(target, flags)
+    with_target = (os.environ["XLA_FLAGS"], target.gpu.description(), str(target))
+    found = {}
+    for name, config in configs.items():
+        step = lower_step(build_setup(config, devices=stand_ins)).as_text()
+        found[name] = hashlib.sha256(repr((step, *with_target)).encode()).hexdigest()
+    return found
 
 
 def differences(
@@ -111,8 +129,10 @@ def _read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def _without_data(name: str, config: Config) -> Config:
-    """Replace what a recipe learns from, and begins with, by what is always there."""
+@functools.cache
+def _config(name: str) -> Config:
+    """Return a recipe that learns from, and begins with, what is always there."""
+    config = load_config(ROOT / "configs" / f"{name}.py")
     config = config_lib.replace(config, "model.pretrained", None)
     if name in SHAPES:
         return config_lib.replace(config, "data.source", f"synthetic:{SHAPES[name]}")

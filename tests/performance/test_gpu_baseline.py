@@ -8,7 +8,15 @@ from tests.helpers.needs import need_gpu_compiler
 
 
 @pytest.mark.gpu_compiler
-@pytest.mark.parametrize("name", baseline.recipes())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=pytest.mark.xdist_group(str(baseline.process_of(name)))
+        )
+        for name in baseline.recipes()
+    ],
+)
 def test_recipe(name: str):
     need_gpu_compiler()
     accepted = baseline.read()
