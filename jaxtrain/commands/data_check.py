@@ -13,7 +13,7 @@ from jaxtrain.errors import UserError
 
 if TYPE_CHECKING:
     from jaxtrain.commands.data import DataArguments
-    from jaxtrain.data.doctor.diagnosis import Diagnosis
+    from jaxtrain.data.doctor.report import Diagnosis
 
 OUT = Path("data_report")
 COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}

@@ -390,8 +390,7 @@ def test_pairs_that_share_a_member_are_a_group(chunk: int):
         some = pairs[start : start + chunk]
         joined.join(joined.apart(some))
         assert not len(joined.apart(some))
-    roots = joined.roots(np.arange(500))
-    groups = [group.tolist() for group in near.equal_ones(roots)]
+    groups = [group.tolist() for group in near.equal_ones(joined.groups)]
     assert groups == connected(matrix) and max(map(len, groups)) == 100
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jaxtrain.checkpoints.quarantine import DAMAGED
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
-from jaxtrain.data.doctor import clean
+from jaxtrain.data.doctor.check import clean_names
 from jaxtrain.data.folder import open_folder
 from jaxtrain.inference.cells import from_cell, to_cell
 from jaxtrain.inference.tables import open_table
@@ -109,7 +109,7 @@ def test_clean_list_names_files_exactly_and_is_read_back(more, tmp_path: Path):
     store: Any = open_folder(str(tmp_path), data)[0]
     num = 4 * len([*NAMES, *more])
     scan: Any = SimpleNamespace(index=np.arange(num))
-    (tmp_path / "good.txt").write_bytes(clean.names(store, scan, left_out={0}))
+    (tmp_path / "good.txt").write_bytes(clean_names(store, scan, left_out={0}))
     include = str(tmp_path / "good.txt")
     data = DataConfig(source=f"folder:{tmp_path}", include=include)
     kept: Any = open_folder(str(tmp_path), data)[0]

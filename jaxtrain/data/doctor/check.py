@@ -1,23 +1,22 @@
 """The check of a data set, top to bottom: open, look, find, write."""
 
 import dataclasses
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from jaxtrain import atomic_file
 from jaxtrain.config import Config
-from jaxtrain.console import progress
 from jaxtrain.data import sources
-from jaxtrain.data.doctor import checks, clean, duplicates, page, report
-from jaxtrain.data.doctor.classes import Classes, check_classes, count
-from jaxtrain.data.doctor.diagnosis import Diagnosis
-from jaxtrain.data.doctor.doubts import check_labels
-from jaxtrain.data.doctor.finding import LEVELS, Finding
+from jaxtrain.data.doctor import checks, duplicates, page, report
+from jaxtrain.data.doctor.finding import LEVELS
+from jaxtrain.data.doctor.labels import check_labels
 from jaxtrain.data.doctor.look import Rules
+from jaxtrain.data.doctor.report import Diagnosis
 from jaxtrain.data.doctor.scan import Scan, scan
 from jaxtrain.data.image_source import ImageSource
 from jaxtrain.data.slices import NamedSplits
@@ -40,32 +39,45 @@ def check(
     """Look a data set over, and write `data_report.json` and `data_report.html`.
 
     Args:
-      config: of the run that it is for.
-      out: folder of the reports.
+      config: Config of the run that it is for.
+      out: Folder of the reports.
       sized: whether the config is a recipe, which must say what it needs.
-      predicted: split -> probabilities that a trained model predicts, (n, classes).
-      clean_list: file for the names of the images that are good.
+      predicted: Split -> probabilities that a trained model predicts, (n, classes).
+      clean_list: File for the names of the images that are good.
 
     Raises:
       UserError: the set cannot be opened, or a file not be written.
     """
     start = time.perf_counter()
     store, named = sources.open_store(config.data)
-    if clean_list is not None:
-        clean.check_names(store, config.data.source)
-    _make_folder(out)
+    if clean_list is not None and not hasattr(store, "names"):
+        raise UserError(
+            f"--write-clean: the images of {config.data.source} are no files that "
+            "data.include could name; leave it out"
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror}") from None
     loaded = _load(config, store, named)
     splits = {name: source.indices for name, source in loaded.items()}
     rules = _rules(config, store, loaded["train"])
-    scanned = _scan(store, splits, rules, config.data.source)
-    same = duplicates.exact(scanned)
-    classes = count(scanned, store.facts)
-    found = checks.check_remarks(store)
-    found += _find(scanned, config, sized, same, classes)
+    scanned = scan(store, splits, rules, config.data.source)
+    same = duplicates.find_equal(scanned)
+    classes = checks.count_classes(scanned, store)
+    found = [
+        *checks.check_remarks(store),
+        *checks.check_files(scanned, config.data),
+        *checks.check_sizes(scanned, config.data, sized=sized),
+        *checks.check_blank(scanned),
+        *duplicates.check_duplicates(scanned, same),
+    ]
     noise: dict[str, float] = {}
-    if classes is not None and predicted is not None:
-        doubtful, noise = check_labels(scanned, classes, splits, predicted)
-        found += doubtful
+    if classes is not None:
+        found += checks.check_classes(scanned, classes)
+        if predicted is not None:
+            doubtful, noise = check_labels(scanned, classes.names, splits, predicted)
+            found += doubtful
     diagnosis = Diagnosis(
         config=config,
         store=store,
@@ -79,26 +91,29 @@ def check(
     _write(out / JSON, report.to_json(diagnosis))
     _write(out / PAGE, page.make_page(diagnosis))
     if clean_list is not None:
-        left_out = duplicates.to_leave_out(scanned, same)
-        _write(clean_list, clean.names(store, scanned, left_out))
+        left_out = duplicates.rows_to_leave_out(scanned, same)
+        _write(clean_list, clean_names(store, scanned, left_out))
     return diagnosis
 
 
-def _find(
-    scanned: Scan,
-    config: Config,
-    sized: bool,
-    same: list[duplicates.Group],
-    classes: Classes | None,
-) -> list[Finding]:
-    """Return all findings that need no model."""
-    return [
-        *checks.check_files(scanned, config.data),
-        *checks.check_sizes(scanned, config.data, sized=sized),
-        *checks.check_blank(scanned),
-        *duplicates.check_duplicates(scanned, same),
-        *(check_classes(classes) if classes is not None else []),
+def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
+    """Return the names of the images that stay, one a line, for `data.include`.
+
+    If a name has a line break, NUL separates the names instead.
+
+    Args:
+      store: Store with `names`, of which `names[index]` is the place of a file below
+        the folder of the set, in bytes.
+      scan: Scan of the set.
+      left_out: Rows that do not stay.
+    """
+    kept = [
+        os.fsencode(store.names[index])
+        for row, index in enumerate(scan.index.tolist())
+        if row not in left_out
     ]
+    breaks = any(len(name.splitlines()) > 1 for name in kept)
+    return b"".join(name + (b"\0" if breaks else b"\n") for name in kept)
 
 
 def _load(config: Config, store: Store, named: NamedSplits) -> dict[str, ImageSource]:
@@ -121,22 +136,6 @@ def _rules(config: Config, store: Store, train: ImageSource) -> Rules:
     shape = wanted if stored == wanted else None
     channels = config.data.channels or store.image_shape[-1]
     return Rules(channels, config.data.max_pixels, shape)
-
-
-def _scan(
-    store: Store, splits: Mapping[str, np.ndarray], rules: Rules, source: str
-) -> Scan:
-    """Look at all examples, with a progress bar on a terminal."""
-    total = len(np.unique(np.concatenate(list(splits.values()))))
-    with progress("looking", total) as advance:
-        return scan(store, splits, rules, source, advance)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out}: {error.strerror}") from None
 
 
 def _write(path: Path, text: bytes) -> None:

@@ -1,4 +1,6 @@
-"""What is wrong, or unusual, with single images: their files, sizes and pixels."""
+"""What is wrong, or unusual, with single images and with the sizes of classes."""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -6,11 +8,18 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import defects
 from jaxtrain.data.doctor.duplicates import MIN_CONTRAST
 from jaxtrain.data.doctor.finding import Finding, Level, of_rows
-from jaxtrain.data.doctor.scan import Scan
+from jaxtrain.data.doctor.scan import SPLITS, Scan
 from jaxtrain.data.stores import Store, remarks_of
+from jaxtrain.errors import counted
 
 # Times the usual width over height, or its inverse, from which on it is unusual.
 ODD_ASPECT = 3.0
+# With fewer examples than this, a tenth that is held out may have none of a class.
+FEW = 10
+# Largest class over the smallest: from here on a model does well by guessing.
+MAX_RATIO = 10
+# Classes named in a title.
+NUM_NAMED = 10
 # Kind of remark -> level and title.
 REMARKS: dict[str, tuple[Level, str]] = {
     "extension": ("warning", "{} of another format than the name says"),
@@ -20,35 +29,51 @@ REMARKS: dict[str, tuple[Level, str]] = {
 }
 
 
+class Classes(NamedTuple):
+    """The readable examples of each class.
+
+    Attributes:
+      names: Names of the classes.
+      counts: Number of examples by split and class, (splits, classes).
+    """
+
+    names: tuple[str, ...]
+    counts: np.ndarray
+
+    @property
+    def in_training(self) -> np.ndarray:
+        return self.counts[SPLITS.index("train")]
+
+
 def check_files(scan: Scan, config: DataConfig) -> list[Finding]:
-    """Find files that cannot be read, and what is unusual about the others."""
+    """Report files that cannot be read, and what is unusual about the others."""
     found = _unreadable(scan, config)
     for kind, (level, title) in REMARKS.items():
         found += of_rows(kind, level, title, scan.remarks.get(kind, []))
-    usual = next(iter(scan.modes), "")
-    others = ", ".join(mode for mode in scan.modes if mode != usual)
-    title = f"{{}} stored as {others}, and not as {usual} like most"
-    return found + of_rows("modes", "note", title, [*scan.odd_modes], scan.odd_modes)
+    usual, *others = scan.modes or [""]
+    title = f"{{}} stored as {', '.join(others)}, and not as {usual} like most"
+    odd = scan.odd_modes
+    return found + of_rows("modes", "note", title, [*odd], odd)
 
 
 def check_remarks(store: Store) -> list[Finding]:
     """Report the files that were passed over when the set was opened."""
     return [
         Finding(
-            kind=remark.title.replace(" ", "_"),
-            level="warning" if remark.serious else "note",
-            title=f"{remark.title}: {remark.text}",
+            remark.title.replace(" ", "_"),
+            "warning" if remark.serious else "note",
+            f"{remark.title}: {remark.text}",
         )
         for remark in remarks_of(store)
     ]
 
 
 def check_sizes(scan: Scan, config: DataConfig, *, sized: bool) -> list[Finding]:
-    """Find different sizes, and images much wider, or higher, than is usual.
+    """Report different sizes, and images much wider, or higher, than is usual.
 
     Args:
-      scan: of the set.
-      config: of the run.
+      scan: Scan of the set.
+      config: Data section of the run.
       sized: whether there is a recipe, which must then set data.image_size.
     """
     rows = np.flatnonzero(scan.readable)
@@ -58,8 +83,7 @@ def check_sizes(scan: Scan, config: DataConfig, *, sized: bool) -> list[Finding]
     num_sizes = len(np.unique(scan.size[rows], axis=0))
     if num_sizes > 1 and config.image_size is None:
         title = f"images of {num_sizes} sizes, and no data.image_size"
-        level: Level = "error" if sized else "note"
-        found.append(Finding(kind="sizes", level=level, title=title))
+        found.append(Finding("sizes", "error" if sized else "note", title))
     height, width = scan.size[rows].T
     aspect = np.log(width / height)
     odd = rows[np.abs(aspect - np.median(aspect)) > np.log(ODD_ASPECT)].tolist()
@@ -68,14 +92,63 @@ def check_sizes(scan: Scan, config: DataConfig, *, sized: bool) -> list[Finding]
 
 
 def check_blank(scan: Scan) -> list[Finding]:
-    """Find images of one colour."""
+    """Report images of one colour."""
     rows = np.flatnonzero(scan.readable & (scan.contrast < MIN_CONTRAST)).tolist()
     contrast = {row: f"contrast {scan.contrast[row]:.2f} of 255" for row in rows}
     return of_rows("blank", "warning", "{} of one colour", rows, contrast)
 
 
+def check_classes(scan: Scan, classes: Classes) -> list[Finding]:
+    """Report wrong labels, and classes of unusual sizes."""
+    assert scan.labels is not None
+    num = len(classes.names)
+    wrong = np.flatnonzero((scan.labels < 0) | (scan.labels >= num)).tolist()
+    title = f"{{}} whose label is not 0 to {num - 1}"
+    found = of_rows("labels_missing", "error", title, wrong)
+    train, total = classes.in_training, classes.counts.sum(axis=0)
+    trained = train[train > 0]
+    if len(trained) < 2:
+        title = f"training has images of {_classes(len(trained))}"
+        found.append(Finding("one_class", "error", title))
+    untrained, few = (train == 0) & (total > 0), (train > 0) & (train < FEW)
+    cases: tuple[tuple[str, Level, np.ndarray, str], ...] = (
+        ("class_untrained", "error", untrained, "that training has not"),
+        ("class_empty", "warning", total == 0, "without an image"),
+        ("class_few", "warning", few, f"of fewer than {FEW} images to train"),
+    )
+    for kind, level, which, what in cases:
+        names = [classes.names[i] for i in np.flatnonzero(which)]
+        if names:
+            more = len(names) - NUM_NAMED
+            first = ", ".join(names[:NUM_NAMED])
+            first += f" and {more} more" if more > 0 else ""
+            title = f"{_classes(len(names))} {what}: {first}"
+            found.append(Finding(kind, level, title))
+    ratio = trained.max() / trained.min() if len(trained) else 1
+    if ratio >= MAX_RATIO:
+        title = f"the largest class is {ratio:.3g} times the smallest"
+        found.append(Finding("imbalance", "warning", title))
+    return found
+
+
+def count_classes(scan: Scan, store: Store) -> Classes | None:
+    """Count the examples of each class; None if the targets are no classes."""
+    if scan.labels is None:
+        return None
+    num = int(store.facts["num_classes"])
+    names = store.facts.get("class_names")
+    counts = np.zeros((len(SPLITS), num), np.int64)
+    counted_rows = (scan.labels >= 0) & (scan.labels < num) & scan.readable
+    np.add.at(counts, (scan.split[counted_rows], scan.labels[counted_rows]), 1)
+    return Classes(tuple(map(str, range(num) if names is None else names)), counts)
+
+
+def _classes(num: int) -> str:
+    return counted(num, "class", "classes")
+
+
 def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:
-    """Find images that cannot be read, by the rule that ends a run, too."""
+    """Report images that cannot be read, by the rule that ends a run, too."""
     most = config.max_bad_fraction
     bad = scan.count_unreadable()
     over = [
@@ -88,16 +161,3 @@ def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:
         title += f"; {', '.join(over)}, more than data.max_bad_fraction = {most}"
     level: Level = "error" if over else "warning"
     return of_rows("unreadable", level, title, [*scan.unreadable], scan.unreadable)
-
-
-def describe_sizes(scan: Scan) -> dict[str, object]:
-    """Return the least, median and largest height and width, and how many differ."""
-    sizes = scan.size[scan.readable]
-    if not len(sizes):
-        return {"num_different": 0}
-    return {
-        "min": sizes.min(axis=0).tolist(),
-        "median": np.median(sizes, axis=0).tolist(),
-        "max": sizes.max(axis=0).tolist(),
-        "num_different": len(np.unique(sizes, axis=0)),
-    }

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from jaxtrain.errors import counted
+
 # A run would end, or learn nothing of use; it would suffer; it may be as it should be.
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
-# Classes named in a title.
-NUM_NAMED = 10
 
 # Kind -> what it means, and what to do.
 ADVICE = {
@@ -61,16 +61,16 @@ ADVICE = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """Something that was found.
 
     Attributes:
-      kind: a name in `ADVICE`.
-      level: how bad it is.
-      title: what was found, in one line.
-      groups: rows of the scan; what belongs together is in one group.
-      details: row -> what is to say of it.
+      kind: A name in `ADVICE`.
+      level: How bad it is.
+      title: What was found, in one line.
+      groups: Rows of the scan; what belongs together is in one group.
+      details: Row -> what is to say of it.
     """
 
     kind: str
@@ -87,6 +87,11 @@ class Finding:
     def num_examples(self) -> int:
         return sum(map(len, self.groups))
 
+    @property
+    def grouped(self) -> bool:
+        """Whether several rows belong together."""
+        return any(len(group) > 1 for group in self.groups)
+
 
 def of_rows(
     kind: str,
@@ -101,26 +106,6 @@ def of_rows(
     """
     if not rows:
         return []
-    return [
-        Finding(
-            kind=kind,
-            level=level,
-            title=title.format(count_images(len(rows))),
-            groups=[[row] for row in rows],
-            details=details or {},
-        )
-    ]
-
-
-def count_images(num: int) -> str:
-    return f"{num} image{'s' * (num != 1)}"
-
-
-def count_classes(num: int) -> str:
-    return f"{num} class{'es' * (num != 1)}"
-
-
-def named(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
-    more = len(names) - NUM_NAMED
-    return ", ".join(names[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")
+    title = title.format(counted(len(rows), "image"))
+    groups = [[row] for row in rows]
+    return [Finding(kind, level, title, groups, details or {})]

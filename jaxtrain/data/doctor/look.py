@@ -4,7 +4,8 @@ import contextlib
 import hashlib
 import io
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -18,14 +19,13 @@ SMALL = 32
 _VALUES = np.stack([np.arange(256) / 255, (np.arange(256) / 255) ** 2], axis=1)
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(NamedTuple):
     """What the images of a set must be to be read by a run.
 
     Attributes:
-      channels: that they are decoded to.
-      max_pixels: of a larger one none is decoded.
-      shape: height and width that a file must have; None: any.
+      channels: Number of channels that they are decoded to.
+      max_pixels: Most pixels of an image that is decoded.
+      shape: Height and width that a file must have; None allows any.
     """
 
     channels: int
@@ -33,31 +33,30 @@ class Rules:
     shape: tuple[int, int] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
+class Look(NamedTuple):
     """What was seen of an image.
 
     Attributes:
-      unreadable: why it cannot be read; what follows is empty then.
-      height: upright, in pixels.
-      width: upright, in pixels.
-      format: of the file, as Pillow calls it; empty for arrays.
-      mode: of the stored pixels, as Pillow calls it; of arrays their channels.
-      remarks: `extension`, `rotated`, `animated`, `alpha`.
-      pixel_hash: of the size and the decoded pixels.
-      moments: mean and mean square of each channel in 0..1, (2, channels).
-      small: the image in grey, uint8 (SMALL, SMALL).
+      mode: Mode of the stored pixels, as Pillow calls it; of arrays their channels.
+      format: Format of the file, as Pillow calls it; empty for arrays.
+      remarks: Any of `extension`, `rotated`, `animated`, `alpha`.
+      height: Upright, in pixels.
+      width: Upright, in pixels.
+      pixel_hash: Hash of the size and the decoded pixels.
+      moments: Mean and mean square of each channel in 0..1, (2, channels).
+      small: Image in grey, uint8 (SMALL, SMALL).
+      unreadable: Why it cannot be read; all else is empty then.
     """
 
-    unreadable: str = ""
+    mode: str = ""
+    format: str = ""
+    remarks: Sequence[str] = ()
     height: int = 0
     width: int = 0
-    format: str = ""
-    mode: str = ""
-    remarks: tuple[str, ...] = ()
     pixel_hash: int = 0
-    moments: np.ndarray = field(default_factory=lambda: np.zeros((2, 1)))
-    small: np.ndarray = field(default_factory=lambda: np.zeros((SMALL,) * 2, np.uint8))
+    moments: np.ndarray = np.zeros((2, 1))
+    small: np.ndarray = np.zeros((SMALL, SMALL), np.uint8)
+    unreadable: str = ""
 
 
 def look_at(stored: StoredFile | np.ndarray, rules: Rules) -> Look:
@@ -65,7 +64,7 @@ def look_at(stored: StoredFile | np.ndarray, rules: Rules) -> Look:
     if isinstance(stored, np.ndarray):
         channels = stored.shape[-1]
         mode = files.MODES.get(channels, f"{channels} channels")
-        return _describe(images.to_channels(stored, rules.channels), mode=mode)
+        return _describe(images.to_channels(stored, rules.channels), mode)
     try:
         file = files.open_file(stored.data, rules.max_pixels)
         if rules.shape not in (None, (file.height, file.width)):
@@ -76,20 +75,11 @@ def look_at(stored: StoredFile | np.ndarray, rules: Rules) -> Look:
         pixels = file.decode(rules.channels)
     except UnreadableError as error:
         return Look(unreadable=str(error))
-    return _describe(
-        pixels,
-        mode=file.mode,
-        format=file.format,
-        remarks=tuple(_remarks(stored.name, file)),
-    )
+    return _describe(pixels, file.mode, file.format, _remarks(stored.name, file))
 
 
 def _describe(
-    pixels: np.ndarray,
-    *,
-    mode: str,
-    format: str = "",
-    remarks: tuple[str, ...] = (),
+    pixels: np.ndarray, mode: str, format: str = "", remarks: Sequence[str] = ()
 ) -> Look:
     height, width, channels = pixels.shape
     if channels in files.MODES:
@@ -102,15 +92,16 @@ def _describe(
         grey = Image.fromarray(pixels.mean(axis=-1).astype(np.uint8))
     # Large ones are halved first, in a third of the time; what differs is a rounding.
     small = grey.resize((SMALL, SMALL), Image.Resampling.BILINEAR, reducing_gap=3.0)
+    moments = (counts @ _VALUES).T / (height * width)
     return Look(
-        height=height,
-        width=width,
-        format=format,
-        mode=mode,
-        remarks=remarks,
-        pixel_hash=_hash(pixels),
-        moments=(counts @ _VALUES).T / (height * width),
-        small=np.asarray(small),
+        mode,
+        format,
+        remarks,
+        height,
+        width,
+        _hash(pixels),
+        moments,
+        np.asarray(small),
     )
 
 

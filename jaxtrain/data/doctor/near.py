@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 # Side of the small picture that decides.
 PRINT = 16
@@ -64,46 +66,36 @@ def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
         # Those that waited in the chunk may have been joined meanwhile.
         pairs = joined.apart(pairs)
         joined.join(pairs[_look_alike(flat, pairs)])
-    return equal_ones(joined.roots(np.arange(len(hashes))))
+    return equal_ones(joined.groups)
 
 
 class Joined:
-    """Numbers 0 to `num` - 1, joined by pairs; memory grows with `num` only."""
+    """Numbers 0 to `num` - 1, joined by pairs; memory grows with `num` only.
+
+    Attributes:
+      groups: Group of each number: the least number of the group, (num,).
+    """
 
     def __init__(self, num: int):
-        # Another of the same group, a lesser one; the least stands for it.
-        self._lesser = np.arange(num)
-
-    def roots(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the least number of the group of each."""
-        roots = self._lesser[numbers]
-        while True:
-            lesser = self._lesser[roots]
-            if (lesser == roots).all():
-                break
-            roots = lesser
-        self._lesser[numbers] = roots
-        return roots
+        self.groups = np.arange(num)
 
     def apart(self, pairs: np.ndarray) -> np.ndarray:
         """Return those of the pairs (n, 2) that are in different groups."""
-        one, other = self.roots(pairs.T)
+        one, other = self.groups[pairs.T]
         return pairs[one != other]
 
     def join(self, pairs: np.ndarray) -> None:
         """Make one group of those of each pair, (n, 2)."""
-        roots, places = np.unique(self.roots(pairs), return_inverse=True)
-        one, other = places.reshape(-1, 2).T
-        group = np.arange(len(roots))
-        while True:  # Each takes the least number among its neighbours.
-            least = group.copy()
-            np.minimum.at(least, one, group[other])
-            np.minimum.at(least, other, group[one])
-            least = least[least]
-            if (least == group).all():
-                break
-            group = least
-        self._lesser[roots] = roots[group]
+        if not len(pairs):
+            return
+        groups, places = np.unique(self.groups[pairs], return_inverse=True)
+        edges = np.ones(len(pairs), bool), tuple(places.reshape(-1, 2).T)
+        graph = coo_array(edges, shape=(len(groups), len(groups)))
+        _, parts = connected_components(graph, directed=False)
+        _, first = np.unique(parts, return_index=True)
+        renamed = np.arange(len(self.groups))
+        renamed[groups] = groups[first[parts]]
+        self.groups = renamed[self.groups]
 
 
 def equal_ones(values: np.ndarray) -> list[np.ndarray]:
@@ -117,15 +109,14 @@ def equal_ones(values: np.ndarray) -> list[np.ndarray]:
 
 def _look_alike(flat: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """Whether the small pictures of each pair (n, 2) are correlated, (n,)."""
-    one, other = (_unit(flat[side]) for side in pairs.T)
+
+    def unit(some: np.ndarray) -> np.ndarray:
+        rows = some.astype(np.float32)
+        rows -= rows.mean(axis=1, keepdims=True)
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
+
+    one, other = (unit(flat[side]) for side in pairs.T)
     return (one * other).sum(axis=1) >= MIN_CORRELATION
-
-
-def _unit(flat: np.ndarray) -> np.ndarray:
-    """Return rows without their mean, of length 1."""
-    rows = flat.astype(np.float32)
-    rows -= rows.mean(axis=1, keepdims=True)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
 
 
 def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:
