@@ -35,7 +35,7 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
-from jaxtrain.models.convnet import ConvNet
+from jaxtrain.models.small import ConvNet
 from jaxtrain.parallel import devices
 from jaxtrain.performance.collectives import summarize
 from jaxtrain.performance.measure import compile_step, create_inputs

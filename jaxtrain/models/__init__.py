@@ -11,88 +11,100 @@ from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
-from jaxtrain.models.cnn4 import CNN4
-from jaxtrain.models.convnet import ConvNet
-from jaxtrain.models.convnext import ConvNeXtBase, ConvNeXtSmall, ConvNeXtTiny
-from jaxtrain.models.densenet import DenseNet121
-from jaxtrain.models.efficientnet import (
-    EfficientNetB0,
-    EfficientNetB1,
-    EfficientNetB2,
-    EfficientNetB3,
-    EfficientNetB4,
-)
-from jaxtrain.models.efficientnet_v2 import EfficientNetV2S
+from jaxtrain.models.convnext import ConvNeXt
+from jaxtrain.models.densenet import DenseNet
+from jaxtrain.models.efficientnet import EfficientNet, EfficientNetV2S, scaled_stages
 from jaxtrain.models.googlenet import GoogLeNet
 from jaxtrain.models.inception_v3 import InceptionV3
 from jaxtrain.models.layers import Layers
-from jaxtrain.models.lenet import LeNet
-from jaxtrain.models.mobilenet_v2 import MobileNetV2
-from jaxtrain.models.mobilenet_v3 import MobileNetV3Large, MobileNetV3Small
-from jaxtrain.models.preact_resnet import PreActResNet18, PreActResNet50
-from jaxtrain.models.regnet import RegNetY3_2GF, RegNetY4GF, RegNetY8GF, RegNetY8GFPaper
-from jaxtrain.models.resnet import ResNet18, ResNet34, ResNet50, ResNet101, ResNet152
-from jaxtrain.models.resnet_d import ResNet18D, ResNet50D
-from jaxtrain.models.resnext import ResNeXt50x32x4d, WideResNet50x2
-from jaxtrain.models.se_resnet import SEResNet18, SEResNet50
-from jaxtrain.models.vgg import (
-    VGG11,
-    VGG13,
-    VGG16,
-    VGG19,
-    VGG11BatchNorm,
-    VGG13BatchNorm,
-    VGG16BatchNorm,
-    VGG19BatchNorm,
+from jaxtrain.models.mobilenet import MobileNetV2, MobileNetV3Large, MobileNetV3Small
+from jaxtrain.models.preact_resnet import (
+    PreActBasicBlock,
+    PreActBottleneck,
+    PreActResNet,
+    WideResNet,
 )
-from jaxtrain.models.wide_resnet import WideResNet28x10
+from jaxtrain.models.regnet import RegNet
+from jaxtrain.models.residual import (
+    BasicBlock,
+    Bottleneck,
+    GroupedBottleneck,
+    PoolingBasicBlock,
+    PoolingBottleneck,
+    SEBasicBlock,
+    SEBottleneck,
+    WideBottleneck,
+)
+from jaxtrain.models.resnet import ResNet, ResNetD
+from jaxtrain.models.small import CNN4, ConvNet, LeNet
+from jaxtrain.models.vgg import VGG
 from jaxtrain.registry import check_no_options, find_row, given_options
+
+_REGNET_Y_8GF = {"depth": 17, "w_0": 192, "w_a": 76.82, "w_m": 2.19, "group_width": 56}
 
 MODELS: dict[str, type[Model]] = {
     "lenet": LeNet,
     "convnet": ConvNet,
     "cnn4": CNN4,
-    "resnet18": ResNet18,
-    "resnet34": ResNet34,
-    "resnet50": ResNet50,
-    "resnet101": ResNet101,
-    "resnet152": ResNet152,
-    "resnet18d": ResNet18D,
-    "resnet50d": ResNet50D,
-    "seresnet18": SEResNet18,
-    "seresnet50": SEResNet50,
-    "wide_resnet50_2": WideResNet50x2,
-    "resnext50_32x4d": ResNeXt50x32x4d,
-    "preact_resnet18": PreActResNet18,
-    "preact_resnet50": PreActResNet50,
-    "wide_resnet28_10": WideResNet28x10,
-    "regnet_y_3_2gf": RegNetY3_2GF,
-    "regnet_y_4gf": RegNetY4GF,
-    "regnet_y_8gf": RegNetY8GF,
-    "regnet_y_8gf_paper": RegNetY8GFPaper,
-    "vgg11": VGG11,
-    "vgg11_bn": VGG11BatchNorm,
-    "vgg13": VGG13,
-    "vgg13_bn": VGG13BatchNorm,
-    "vgg16": VGG16,
-    "vgg16_bn": VGG16BatchNorm,
-    "vgg19": VGG19,
-    "vgg19_bn": VGG19BatchNorm,
+    "resnet18": ResNet.variant(block=BasicBlock, depths=(2, 2, 2, 2)),
+    "resnet34": ResNet.variant(block=BasicBlock, depths=(3, 4, 6, 3)),
+    "resnet50": ResNet.variant(block=Bottleneck, depths=(3, 4, 6, 3)),
+    "resnet101": ResNet.variant(block=Bottleneck, depths=(3, 4, 23, 3)),
+    "resnet152": ResNet.variant(block=Bottleneck, depths=(3, 8, 36, 3)),
+    "resnet18d": ResNetD.variant(block=PoolingBasicBlock, depths=(2, 2, 2, 2)),
+    "resnet50d": ResNetD.variant(block=PoolingBottleneck, depths=(3, 4, 6, 3)),
+    "seresnet18": ResNet.variant(block=SEBasicBlock, depths=(2, 2, 2, 2)),
+    "seresnet50": ResNet.variant(block=SEBottleneck, depths=(3, 4, 6, 3)),
+    "wide_resnet50_2": ResNet.variant(block=WideBottleneck, depths=(3, 4, 6, 3)),
+    "resnext50_32x4d": ResNet.variant(block=GroupedBottleneck, depths=(3, 4, 6, 3)),
+    "preact_resnet18": PreActResNet.variant(
+        block=PreActBasicBlock, depths=(2, 2, 2, 2)
+    ),
+    "preact_resnet50": PreActResNet.variant(
+        block=PreActBottleneck, depths=(3, 4, 6, 3)
+    ),
+    "wide_resnet28_10": WideResNet.variant(depth=28, widening=10),
+    "regnet_y_3_2gf": RegNet.variant(
+        depth=21, w_0=80, w_a=42.63, w_m=2.66, group_width=24
+    ),
+    "regnet_y_4gf": RegNet.variant(
+        depth=22, w_0=96, w_a=31.41, w_m=2.24, group_width=64
+    ),
+    # As torchvision has it, which rounds 192 channels of the first stage to 224; and as
+    # in the paper, and in timm as regnety_080, which round them to 168.
+    "regnet_y_8gf": RegNet.variant(**_REGNET_Y_8GF, max_loss=0.1),
+    "regnet_y_8gf_paper": RegNet.variant(**_REGNET_Y_8GF),
+    "vgg11": VGG.variant(depths=(1, 1, 2, 2, 2)),
+    "vgg11_bn": VGG.variant(depths=(1, 1, 2, 2, 2), batch_norm=True),
+    "vgg13": VGG.variant(depths=(2, 2, 2, 2, 2)),
+    "vgg13_bn": VGG.variant(depths=(2, 2, 2, 2, 2), batch_norm=True),
+    "vgg16": VGG.variant(depths=(2, 2, 3, 3, 3)),
+    "vgg16_bn": VGG.variant(depths=(2, 2, 3, 3, 3), batch_norm=True),
+    "vgg19": VGG.variant(depths=(2, 2, 4, 4, 4)),
+    "vgg19_bn": VGG.variant(depths=(2, 2, 4, 4, 4), batch_norm=True),
     "googlenet": GoogLeNet,
     "inception_v3": InceptionV3,
-    "densenet121": DenseNet121,
+    "densenet121": DenseNet.variant(depths=(6, 12, 24, 16)),
     "mobilenet_v2": MobileNetV2,
     "mobilenet_v3_small": MobileNetV3Small,
     "mobilenet_v3_large": MobileNetV3Large,
-    "efficientnet_b0": EfficientNetB0,
-    "efficientnet_b1": EfficientNetB1,
-    "efficientnet_b2": EfficientNetB2,
-    "efficientnet_b3": EfficientNetB3,
-    "efficientnet_b4": EfficientNetB4,
+    "efficientnet_b0": EfficientNet.variant(stages=scaled_stages(1.0)),
+    "efficientnet_b1": EfficientNet.variant(stages=scaled_stages(1.1)),
+    "efficientnet_b2": EfficientNet.variant(
+        width_factor=1.1, stages=scaled_stages(1.2), base_dropout=0.3
+    ),
+    "efficientnet_b3": EfficientNet.variant(
+        width_factor=1.2, stages=scaled_stages(1.4), base_dropout=0.3
+    ),
+    "efficientnet_b4": EfficientNet.variant(
+        width_factor=1.4, stages=scaled_stages(1.8), base_dropout=0.4
+    ),
     "efficientnet_v2_s": EfficientNetV2S,
-    "convnext_tiny": ConvNeXtTiny,
-    "convnext_small": ConvNeXtSmall,
-    "convnext_base": ConvNeXtBase,
+    "convnext_tiny": ConvNeXt.variant(depths=(3, 3, 9, 3), base_drop_path=0.1),
+    "convnext_small": ConvNeXt.variant(depths=(3, 3, 27, 3), base_drop_path=0.4),
+    "convnext_base": ConvNeXt.variant(
+        channels=(128, 256, 512, 1024), depths=(3, 3, 27, 3), base_drop_path=0.5
+    ),
 }
 
 # Of the section `model`, what is no option of a model.
@@ -141,10 +153,18 @@ def build(
 
 
 def defaults(model: type[Model]) -> dict[str, Any]:
-    """Return the options that a model takes, with the default of each."""
+    """Return the options that a model takes, with the default of each.
+
+    One that depends on the size of the model is None in the constructor, and the class
+    has it as `base_NAME`.
+    """
     # Of __init__, as the signature of an nnx.Module itself is (*args, **kwargs).
     parameters = inspect.signature(model.__init__).parameters
-    return {name: p.default for name, p in parameters.items() if name not in FIXED}
+    return {
+        name: getattr(model, f"base_{name}", parameter.default)
+        for name, parameter in parameters.items()
+        if name not in FIXED
+    }
 
 
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:

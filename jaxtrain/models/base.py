@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 from flax import nnx
@@ -59,6 +59,11 @@ class Model(nnx.Module):
     ):
         """Create the layers; subclasses name their options and give the defaults."""
         raise NotImplementedError
+
+    @classmethod
+    def variant(cls, **attributes: Any) -> type[Self]:
+        """Return a subclass with other attributes, such as the depths of stages."""
+        return type(cls)(cls.__name__, (cls,), attributes)
 
     def add_piece(self, apply: Callable[..., Any], **layers: nnx.Module) -> None:
         """Append a piece: what `apply(*layers, x, rngs)` makes of `x`.

@@ -48,18 +48,11 @@ class ConvNeXtBlock(nnx.Module):
 
     def __init__(self, channels: int, *, drop_path_rate: float, layers: Layers):
         self.depthwise = layers.conv(
-            *(channels, channels, 7),
-            groups=channels,
-            init=normal_init,
-            split="out",
+            channels, channels, 7, groups=channels, split="out"
         )
         self.norm = layers.layer_norm(channels)
-        self.dense1 = layers.linear(
-            channels, 4 * channels, init=normal_init, split="out"
-        )
-        self.dense2 = layers.linear(
-            4 * channels, channels, init=normal_init, split="in"
-        )
+        self.dense1 = layers.linear(channels, 4 * channels, split="out")
+        self.dense2 = layers.linear(4 * channels, channels, split="in")
         self.layer_scale = LayerScale(channels, layers=layers)
         self.drop_path = drop_path(drop_path_rate)
 
@@ -74,9 +67,7 @@ class Downsample(nnx.Module):
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.norm = layers.layer_norm(in_channels)
-        self.conv = layers.conv(
-            in_channels, channels, 2, stride=2, padding=0, init=normal_init
-        )
+        self.conv = layers.conv(in_channels, channels, 2, stride=2, padding=0)
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
         return self.conv(self.norm(x))
@@ -106,15 +97,14 @@ class ConvNeXt(Model):
         stem: Literal["imagenet", "cifar"] = "imagenet",
         norm_epsilon: float = 1e-6,
     ):
-        layers = dataclasses.replace(layers, norm_epsilon=norm_epsilon)
+        layers = dataclasses.replace(
+            layers, norm_epsilon=norm_epsilon, init=normal_init
+        )
         size, stride, padding = (4, 4, 0) if stem == "imagenet" else (3, 1, 1)
         self.stride = self.min_size = stride * 2 ** (len(self.depths) - 1)
         features = scale_channels(self.channels[0], width)
         stem_conv = layers.conv(
-            *(image_shape[2], features, size),
-            stride=stride,
-            padding=padding,
-            init=normal_init,
+            image_shape[2], features, size, stride=stride, padding=padding
         )
         stem_norm = layers.layer_norm(features)
         self.add_piece(_stem, stem_conv=stem_conv, stem_norm=stem_norm)
@@ -133,7 +123,7 @@ class ConvNeXt(Model):
                 name = f"stage{stage + 1}_block{index + 1}"
                 self.add_piece(ConvNeXtBlock.__call__, **{name: block})
             features = channels
-        head = Head(features, num_outputs, dropout, layers=layers, init=normal_init)
+        head = Head(features, num_outputs, dropout, layers=layers)
         self.add_piece(_head, head_norm=layers.layer_norm(features), head=head)
 
 
@@ -147,16 +137,3 @@ def _head(
     norm: LayerNorm, head: Head, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
     return head(norm(x.mean((1, 2))), rngs)
-
-
-class ConvNeXtTiny(ConvNeXt):
-    depths, base_drop_path = (3, 3, 9, 3), 0.1
-
-
-class ConvNeXtSmall(ConvNeXt):
-    depths, base_drop_path = (3, 3, 27, 3), 0.4
-
-
-class ConvNeXtBase(ConvNeXt):
-    channels = (128, 256, 512, 1024)
-    depths, base_drop_path = (3, 3, 27, 3), 0.5

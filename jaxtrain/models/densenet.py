@@ -3,6 +3,7 @@
 Initialised as in torchvision.
 """
 
+import dataclasses
 from typing import ClassVar, Literal
 
 import jax
@@ -12,8 +13,7 @@ from flax import nnx
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head, mean_head
-from jaxtrain.models.initializers import he_fan_in
-from jaxtrain.models.layers import Layers, scale_channels
+from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.models.pools import average_pool, max_pool_3x3
 
 # Channels of a layer's 1x1 convolution, in those that it adds.
@@ -29,13 +29,9 @@ class DenseLayer(nnx.Module):
     def __init__(self, in_channels: int, growth: int, *, layers: Layers):
         middle = BOTTLENECK * growth
         self.norm1 = layers.batch_norm(in_channels)
-        self.conv1 = layers.conv(
-            in_channels, middle, 1, bias=False, init=he_fan_in, split="out"
-        )
+        self.conv1 = layers.conv(in_channels, middle, 1, split="out")
         self.norm2 = layers.batch_norm(middle, split=True)
-        self.conv2 = layers.conv(
-            middle, growth, 3, bias=False, init=he_fan_in, split="in"
-        )
+        self.conv2 = layers.conv(middle, growth, 3, split="in")
 
     def __call__(self, x: Features, rngs: nnx.Rngs | None) -> Features:
         y = self.conv1(self.norm1(_join(x), relu=True))
@@ -47,7 +43,7 @@ class Transition(nnx.Module):
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.norm = layers.batch_norm(in_channels)
-        self.conv = layers.conv(in_channels, channels, 1, bias=False, init=he_fan_in)
+        self.conv = layers.conv(in_channels, channels, 1)
 
     def __call__(self, x: Features, rngs: nnx.Rngs | None) -> Features:
         return (average_pool(self.conv(self.norm(_join(x), relu=True)), 2),)
@@ -73,43 +69,35 @@ class DenseNet(Model):
         dropout: float = 0.0,
         stem: Literal["imagenet", "cifar"] = "imagenet",
     ):
+        convs = dataclasses.replace(layers, init=he_fan_in, conv_bias=False)
         growth = scale_channels(self.growth, width)
         features, shrunk = 2 * growth, 2 ** (len(self.depths) - 1)
         if stem == "imagenet":
             self.stride, self.min_size = 4 * shrunk, 29
             self.add_piece(
                 _imagenet_stem,
-                stem_conv=layers.conv(
-                    image_shape[2], features, 7, stride=2, bias=False, init=he_fan_in
-                ),
-                stem_norm=layers.batch_norm(features),
+                stem_conv=convs.conv(image_shape[2], features, 7, stride=2),
+                stem_norm=convs.batch_norm(features),
             )
         else:
             # Of the paper.
             self.stride = shrunk
-            self.add_piece(
-                _cifar_stem,
-                stem_conv=layers.conv(
-                    image_shape[2], features, 3, bias=False, init=he_fan_in
-                ),
-            )
+            stem_conv = convs.conv(image_shape[2], features, 3)
+            self.add_piece(_cifar_stem, stem_conv=stem_conv)
         for number, depth in enumerate(self.depths, 1):
             if number > 1:
-                transition = Transition(features, features // 2, layers=layers)
-                self.add_piece(
-                    Transition.__call__, **{f"transition{number - 1}": transition}
-                )
+                transition = Transition(features, features // 2, layers=convs)
+                name = f"transition{number - 1}"
+                self.add_piece(Transition.__call__, **{name: transition})
                 features //= 2
             for index in range(1, depth + 1):
-                layer = DenseLayer(features, growth, layers=layers)
-                self.add_piece(
-                    DenseLayer.__call__, **{f"block{number}_layer{index}": layer}
-                )
+                layer = DenseLayer(features, growth, layers=convs)
+                name = f"block{number}_layer{index}"
+                self.add_piece(DenseLayer.__call__, **{name: layer})
                 features += growth
         self.add_piece(_last, last_norm=layers.batch_norm(features))
-        self.add_piece(
-            mean_head, head=Head(features, num_outputs, dropout, layers=layers)
-        )
+        head = Head(features, num_outputs, dropout, layers=layers)
+        self.add_piece(mean_head, head=head)
 
 
 def _join(x: Features) -> jax.Array:
@@ -128,7 +116,3 @@ def _cifar_stem(conv: nnx.Conv, images: jax.Array, rngs: nnx.Rngs | None) -> Fea
 
 def _last(norm: BatchNorm, x: Features, rngs: nnx.Rngs | None) -> jax.Array:
     return norm(_join(x), relu=True)
-
-
-class DenseNet121(DenseNet):
-    depths = (6, 12, 24, 16)

@@ -7,6 +7,7 @@ heads are torchvision's, too; the weight of their losses is the paper's.
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -15,9 +16,9 @@ from flax import nnx
 
 from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.base import Model
-from jaxtrain.models.conv_norm import ConvNorm
+from jaxtrain.models.blocks import ConvNorm
 from jaxtrain.models.head import Head, mean_head
-from jaxtrain.models.layers import Layers, Split, scale_channels
+from jaxtrain.models.layers import Layers, scale_channels
 from jaxtrain.models.pools import (
     adaptive_average_pool,
     flatten,
@@ -65,19 +66,12 @@ class Inception(nnx.Module):
     """Four branches side by side, their channels joined."""
 
     def __init__(self, in_channels: int, channels: Channels, *, layers: Layers):
-        def conv(
-            in_channels: int, channels: int, size: int, split: Split | None = None
-        ) -> ConvNorm:
-            return ConvNorm(
-                in_channels, channels, size, split=split, init=normal, layers=layers
-            )
-
-        c = channels
+        c, conv = channels, partial(ConvNorm, layers=layers)
         self.conv1x1 = conv(in_channels, c.conv1x1, 1)
-        self.reduce3x3 = conv(in_channels, c.reduce3x3, 1, "out")
-        self.conv3x3 = conv(c.reduce3x3, c.conv3x3, 3, "in")
-        self.reduce5x5 = conv(in_channels, c.reduce5x5, 1, "out")
-        self.conv5x5 = conv(c.reduce5x5, c.conv5x5, 3, "in")
+        self.reduce3x3 = conv(in_channels, c.reduce3x3, 1, split="out")
+        self.conv3x3 = conv(c.reduce3x3, c.conv3x3, 3, split="in")
+        self.reduce5x5 = conv(in_channels, c.reduce5x5, 1, split="out")
+        self.conv5x5 = conv(c.reduce5x5, c.conv5x5, 3, split="in")
         self.pool_conv = conv(in_channels, c.pool, 1)
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
@@ -105,10 +99,10 @@ class GoogLeNetAuxiliary(AuxiliaryHead):
     ):
         super().__init__(weight)
         channels, hidden = scale_channels(128, width), scale_channels(1024, width)
-        self.conv = ConvNorm(in_channels, channels, 1, init=normal, layers=layers)
-        self.linear = layers.linear(POOLED**2 * channels, hidden, init=normal)
+        self.conv = ConvNorm(in_channels, channels, 1, layers=layers)
+        self.linear = layers.linear(POOLED**2 * channels, hidden)
         # Of the paper.
-        self.head = Head(hidden, num_outputs, 0.7, init=normal, layers=layers)
+        self.head = Head(hidden, num_outputs, 0.7, layers=layers)
 
     def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
         x = self.conv(adaptive_average_pool(x, POOLED))
@@ -139,7 +133,7 @@ class GoogLeNet(Model):
         norm_epsilon: float = 1e-3,
         aux_weight: float = 0.3,
     ):
-        layers = dataclasses.replace(layers, norm_epsilon=norm_epsilon)
+        layers = dataclasses.replace(layers, norm_epsilon=norm_epsilon, init=normal)
         features = self._add_stem(image_shape[2], width, layers)
         for name, channels in self.blocks.items():
             channels = Channels(*(scale_channels(c, width) for c in channels))
@@ -148,27 +142,20 @@ class GoogLeNet(Model):
             features = channels.out
             if aux_weight and name in self.with_head:
                 head = GoogLeNetAuxiliary(
-                    features,
-                    num_outputs,
-                    weight=aux_weight,
-                    width=width,
-                    layers=layers,
+                    features, num_outputs, weight=aux_weight, width=width, layers=layers
                 )
                 self.add_piece(AuxiliaryHead.__call__, **{self.with_head[name]: head})
-        self.add_piece(
-            mean_head,
-            head=Head(features, num_outputs, dropout, init=normal, layers=layers),
-        )
+        head = Head(features, num_outputs, dropout, layers=layers)
+        self.add_piece(mean_head, head=head)
 
     def _add_stem(self, channels: int, width: float, layers: Layers) -> int:
         """Add the first three convolutions; return how many channels come out."""
         c1, c2 = scale_channels(64, width), scale_channels(192, width)
-        options = {"init": normal, "layers": layers}
-        conv1 = ConvNorm(channels, c1, 7, stride=2, **options)
+        conv1 = ConvNorm(channels, c1, 7, stride=2, layers=layers)
         self.add_piece(_and_pool_3x3, conv1=conv1)
-        conv2 = ConvNorm(c1, c1, 1, split="out", **options)
+        conv2 = ConvNorm(c1, c1, 1, split="out", layers=layers)
         self.add_piece(ConvNorm.__call__, conv2=conv2)
-        conv3 = ConvNorm(c1, c2, 3, split="in", **options)
+        conv3 = ConvNorm(c1, c2, 3, split="in", layers=layers)
         self.add_piece(_and_pool_3x3, conv3=conv3)
         return c2
 

@@ -6,7 +6,7 @@ from flax import nnx
 from flax.typing import Initializer
 
 from jaxtrain.dtypes import wide
-from jaxtrain.models.layers import Layers, Linear, lecun_normal
+from jaxtrain.models.layers import Layers, Linear
 
 
 class Head(nnx.Module):
@@ -26,7 +26,7 @@ class Head(nnx.Module):
         dropout: float,
         *,
         layers: Layers,
-        init: Initializer = lecun_normal,
+        init: Initializer | None = None,
     ):
         # Holds no random state: the key comes with each call.
         self.dropout = nnx.Dropout(dropout)

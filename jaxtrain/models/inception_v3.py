@@ -15,7 +15,7 @@ from flax import nnx
 
 from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.base import Model
-from jaxtrain.models.conv_norm import ConvNorm
+from jaxtrain.models.blocks import ConvNorm
 from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers, Split, scale_channels
 from jaxtrain.models.pools import adaptive_average_pool, average_pool, max_pool_3x3
@@ -102,7 +102,6 @@ class InceptionBlock(nnx.Module):
                         stride=conv.stride,
                         padding=None if conv.stride == 1 else 0,
                         split=split,
-                        init=normal,
                         layers=layers,
                     )
                     setattr(self, name, layer)
@@ -163,7 +162,7 @@ class InceptionV3Auxiliary(AuxiliaryHead):
     ):
         super().__init__(weight)
         c0, c1 = scale_channels(128, width), scale_channels(768, width)
-        self.conv0 = ConvNorm(in_channels, c0, 1, init=normal, layers=layers)
+        self.conv0 = ConvNorm(in_channels, c0, 1, layers=layers)
         init = nnx.initializers.normal(0.01)
         self.conv1 = ConvNorm(c0, c1, 5, padding=0, init=init, layers=layers)
         init = nnx.initializers.normal(0.001)
@@ -211,7 +210,7 @@ class InceptionV3(Model):
         norm_epsilon: float = 1e-3,
         aux_weight: float = 0.4,
     ):
-        layers = dataclasses.replace(layers, norm_epsilon=norm_epsilon)
+        layers = dataclasses.replace(layers, norm_epsilon=norm_epsilon, init=normal)
         features = self._add_stem(image_shape[2], width, layers)
         for name, branches in self.blocks.items():
             block = InceptionBlock(features, branches, width=width, layers=layers)
@@ -222,14 +221,14 @@ class InceptionV3(Model):
                     features, num_outputs, weight=aux_weight, width=width, layers=layers
                 )
                 self.add_piece(AuxiliaryHead.__call__, aux=head)
-        head = Head(features, num_outputs, dropout, init=normal, layers=layers)
+        head = Head(features, num_outputs, dropout, layers=layers)
         self.add_piece(mean_head, head=head)
 
     def _add_stem(self, channels: int, width: float, layers: Layers) -> int:
         """Add the first five convolutions; return how many channels come out."""
         for name, num, size, options, apply in STEM:
             num = scale_channels(num, width)
-            conv = ConvNorm(channels, num, size, init=normal, layers=layers, **options)
+            conv = ConvNorm(channels, num, size, layers=layers, **options)
             self.add_piece(apply, **{f"conv2d_{name}": conv})
             channels = num
         return channels

@@ -1,92 +1,113 @@
-"""What MobileNets and EfficientNets share: all up to their last convolution."""
+"""What MobileNets and EfficientNets share: all but their numbers and last layers."""
 
 import dataclasses
 import math
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from jaxtrain.models.activations import Activation
+from flax import nnx
+from flax.typing import Initializer
+
 from jaxtrain.models.base import Model
-from jaxtrain.models.conv_norm import ConvNorm
-from jaxtrain.models.initializers import he_fan_out
+from jaxtrain.models.blocks import ConvNorm
+from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.inverted_residual import (
     InvertedResidual,
     InvertedStage,
     round_channels,
 )
-from jaxtrain.models.layers import Layers, drop_path_rates
-
-Stem = Literal["imagenet", "cifar"]
-# Where convolutions with a stride pad an image (see `Layers.conv`).
-Sides = Literal["symmetric", "same"]
+from jaxtrain.models.layers import Layers, drop_path_rates, he_fan_out
 
 
 class InvertedNet(Model):
-    """A net of inverted residual blocks, up to its last convolution.
+    """A stem, stages of inverted residual blocks, a convolution, and the mean.
 
-    Subclasses add the last layers, and name the options that they take.
+    The stem and the last convolution have the activation of the last stage. With the
+    stem for small images, neither it nor the first block with a stride has one, so that
+    32 pixels end as 4.
     """
 
-    # Channels of the stem, at width 1.
+    # Channels of the stem and of the last convolution, at width 1. Where `width` is
+    # less than `least_width`, the last convolution has those of the latter.
     stem_channels: ClassVar[int]
+    last_channels: ClassVar[int] = 1280
+    least_width: ClassVar[float] = 0.0
     stages: ClassVar[tuple[InvertedStage, ...]]
+    # Factor on all channels, beside `width`.
+    width_factor: ClassVar[float] = 1.0
+    # Of the last layer, as in torchvision.
+    head_init: ClassVar[Initializer] = staticmethod(nnx.initializers.normal(0.01))
 
-    def add_convolutions(
+    base_dropout: ClassVar[float] = 0.2
+    base_drop_path: ClassVar[float] = 0.0
+    base_norm_epsilon: ClassVar[float] = 1e-5
+
+    def __init__(
         self,
-        channels: int,
-        last_channels: int,
-        activation: Activation,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
         *,
         layers: Layers,
-        width: float,
-        drop_path: float,
-        stem: Stem,
-    ) -> None:
-        """Add the pieces up to the last convolution.
-
-        Args:
-          channels: of the image.
-          last_channels: of the last convolution.
-          activation: of the stem and the last convolution.
-          layers: makes the layers.
-          width: factor on the channels of stem and stages, which are rounded.
-          drop_path: rate of stochastic depth of the last block.
-          stem: cifar: neither the stem nor the first block with a stride has one, so
-            that 32 pixels end as 4.
-        """
+        width: float = 1.0,
+        dropout: float | None = None,
+        drop_path: float | None = None,
+        stem: Literal["imagenet", "cifar"] = "imagenet",
+        norm_epsilon: float | None = None,
+        padding: Literal["symmetric", "same"] = "symmetric",
+    ):
+        dropout = self.base_dropout if dropout is None else dropout
+        drop_path = self.base_drop_path if drop_path is None else drop_path
+        epsilon = self.base_norm_epsilon if norm_epsilon is None else norm_epsilon
+        layers = dataclasses.replace(
+            layers,
+            init=he_fan_out,
+            norm_epsilon=epsilon,
+            same_padding=padding == "same",
+        )
+        width *= self.width_factor
         stem_stride = 2 if stem == "imagenet" else 1
         stages = self.stages if stem == "imagenet" else _without_a_stride(self.stages)
         self.stride = stem_stride * math.prod(stage.stride for stage in stages)
+        activation = stages[-1].activation
         features = round_channels(self.stem_channels * width)
         self.add_piece(
             ConvNorm.__call__,
             stem=ConvNorm(
-                *(channels, features, 3),
+                *(image_shape[2], features, 3),
                 stride=stem_stride,
                 activation=activation,
-                init=he_fan_out,
                 layers=layers,
             ),
         )
         blocks = list(self.block_names())
         rates = drop_path_rates(drop_path, len(blocks))
         for (name, number, index), rate in zip(blocks, rates, strict=True):
-            stage = stages[number]
-            out_channels = round_channels(stage.channels * width)
+            channels = round_channels(stages[number].channels * width)
             block = InvertedResidual(
-                *(features, out_channels, stage, index),
+                *(features, channels, stages[number], index),
                 drop_path_rate=rate,
                 layers=layers,
             )
             self.add_piece(InvertedResidual.__call__, **{name: block})
-            features = out_channels
-        last = ConvNorm(
-            *(features, last_channels, 1),
-            activation=activation,
-            init=he_fan_out,
-            layers=layers,
-        )
+            features = channels
+        channels = round_channels(self.last_channels * max(self.least_width, width))
+        last = ConvNorm(features, channels, 1, activation=activation, layers=layers)
         self.add_piece(ConvNorm.__call__, last=last)
+        layers = dataclasses.replace(layers, init=self.head_init)
+        self.add_head(channels, num_outputs, dropout, width=width, layers=layers)
+
+    def add_head(
+        self,
+        features: int,
+        num_outputs: int,
+        dropout: float,
+        *,
+        width: float,
+        layers: Layers,
+    ) -> None:
+        """Append the layers after the last convolution."""
+        head = Head(features, num_outputs, dropout, layers=layers)
+        self.add_piece(mean_head, head=head)
 
     @classmethod
     def block_names(cls) -> Iterator[tuple[str, int, int]]:
@@ -94,13 +115,6 @@ class InvertedNet(Model):
         for number, stage in enumerate(cls.stages):
             for index in range(len(stage.expansions)):
                 yield f"stage{number + 1}_block{index + 1}", number, index
-
-
-def with_norms(layers: Layers, epsilon: float, padding: Sides = "symmetric") -> Layers:
-    """Return what makes the layers of a family that has these options."""
-    return dataclasses.replace(
-        layers, norm_epsilon=epsilon, same_padding=padding == "same"
-    )
 
 
 def _without_a_stride(stages: tuple[InvertedStage, ...]) -> tuple[InvertedStage, ...]:

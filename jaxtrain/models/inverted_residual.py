@@ -8,20 +8,18 @@ those of a group, which is one of a depthwise convolution.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import NamedTuple
 
 import jax
 from flax import nnx
 
 from jaxtrain.models.activations import Activation
-from jaxtrain.models.conv_norm import ConvNorm
-from jaxtrain.models.initializers import he_fan_in, he_fan_out
-from jaxtrain.models.layers import Layers, drop_path
-from jaxtrain.models.squeeze_excite import SqueezeExcite
+from jaxtrain.models.blocks import ConvNorm, SqueezeExcite
+from jaxtrain.models.layers import Layers, drop_path, he_fan_in
 
 
-@dataclass(frozen=True, kw_only=True)
-class Squeeze:
+class Squeeze(NamedTuple):
     """How a family squeezes and excites.
 
     Attributes:
@@ -36,16 +34,16 @@ class Squeeze:
     gate: Activation
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class InvertedStage:
     """Blocks that put out as many channels.
 
     Attributes:
       channels: of the output, at width 1.
       expansions: of each block, what it widens its input by.
+      activation: within the blocks.
       stride: of the first block.
       size: of the kernels that see more than one pixel.
-      activation: within the blocks.
       squeeze: None: there is no squeeze-and-excitation.
       fused: whether one full convolution takes the place of the 1x1 that widens and the
         depthwise one (Tan and Le 2021, arXiv:2104.00298). Where it would widen by 1 it
@@ -54,9 +52,9 @@ class InvertedStage:
 
     channels: int
     expansions: tuple[float, ...]
+    activation: Activation
     stride: int = 1
     size: int = 3
-    activation: Activation
     squeeze: Squeeze | None = None
     fused: bool = False
 
@@ -86,70 +84,39 @@ class InvertedResidual(nnx.Module):
         drop_path_rate: float,
         layers: Layers,
     ):
-        """Make a block.
-
-        Args:
-          in_channels: of its input.
-          channels: of its output.
-          stage: that it belongs to.
-          index: its place there, from 0 on.
-          drop_path_rate: of stochastic depth.
-          layers: makes the layers.
-        """
+        """Make a block, at place `index` of its stage."""
         stride = stage.stride if index == 0 else 1
         hidden = round_channels(in_channels * stage.expansions[index])
-        within: dict[str, Any] = {
-            "activation": stage.activation,
-            "split": "out",
-            "layers": layers,
-        }
+        conv = partial(ConvNorm, activation=stage.activation, layers=layers)
         self.parts = stage.parts(index)
         if self.parts == ("fused",):
-            self.fused = ConvNorm(
-                *(in_channels, channels, stage.size),
-                stride=stride,
-                activation=stage.activation,
-                init=he_fan_out,
-                layers=layers,
-            )
+            self.fused = conv(in_channels, channels, stage.size, stride=stride)
         elif stage.fused:
-            self.fused = ConvNorm(
-                *(in_channels, hidden, stage.size),
-                stride=stride,
-                init=he_fan_out,
-                **within,
+            self.fused = conv(
+                in_channels, hidden, stage.size, stride=stride, split="out"
             )
         else:
             if "expand" in self.parts:
-                self.expand = ConvNorm(
-                    in_channels, hidden, 1, init=he_fan_out, **within
-                )
-            self.depthwise = ConvNorm(
+                self.expand = conv(in_channels, hidden, 1, split="out")
+            self.depthwise = conv(
                 *(hidden, hidden, stage.size),
                 stride=stride,
                 groups=hidden,
                 # A group has one output, as it has one input; "fan_out" is of all.
                 init=he_fan_in,
-                **within,
+                split="out",
             )
         if stage.squeeze is not None:
+            features, activation, gate = stage.squeeze
             self.squeeze_excite = SqueezeExcite(
-                hidden,
-                stage.squeeze.features(in_channels, hidden),
-                layers=layers,
-                activation=stage.squeeze.activation,
-                gate=stage.squeeze.gate,
-                init=he_fan_out,
+                *(hidden, features(in_channels, hidden)),
+                activation=activation,
+                gate=gate,
                 split=True,
+                layers=layers,
             )
         if "project" in self.parts:
-            self.project = ConvNorm(
-                *(hidden, channels, 1),
-                activation=None,
-                split="in",
-                init=he_fan_out,
-                layers=layers,
-            )
+            self.project = conv(hidden, channels, 1, activation=None, split="in")
         self.shortcut = stride == 1 and in_channels == channels
         self.drop_path = drop_path(drop_path_rate)
 

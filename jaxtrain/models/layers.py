@@ -13,8 +13,14 @@ from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.copied import Copied
 from jaxtrain.models.pools import Padding, pair, sides
 
-# Keeps the variance of the activations from layer to layer: the default of Flax.
+# Initial weights. Keeps the variance of the activations: the default of Flax.
 lecun_normal = nnx.initializers.lecun_normal()
+# Behind ReLUs (He et al. 2015, arXiv:1502.01852): normal, of the variance 2 / n, and
+# not cut off, as PyTorch's `kaiming_normal_`; Flax's `he_normal` is. For the variance
+# of the gradients (equation 14), n counts pixels of the kernel times output channels;
+# for that of the activations (equation 10), input channels of a group.
+he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
+he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "normal")
 
 # How the `model` axis splits a layer over devices: each computes some of its output
 # channels, or takes some of its input channels, and all add up what they get.
@@ -35,9 +41,10 @@ class Layers:
     norm_groups: int = 1
     # Added to the variance in batch and layer norms; of layer norms 1e-6 is usual.
     norm_epsilon: float = 1e-5
-    # What a step keeps of the running statistics; PyTorch's momentum is 1 - this.
-    norm_momentum: float = 0.9
-    # Whether convolutions that say nothing else pad as TensorFlow's ("SAME").
+    # Of layers that say nothing else: initializer of the kernels, whether convolutions
+    # have a bias, and whether they pad as TensorFlow's ("SAME").
+    init: Initializer = lecun_normal
+    conv_bias: bool = True
     same_padding: bool = False
 
     def conv(
@@ -50,26 +57,27 @@ class Layers:
         padding: Padding | None = None,
         dilation: int = 1,
         groups: int = 1,
-        bias: bool = True,
-        init: Initializer = lecun_normal,
+        bias: bool | None = None,
+        init: Initializer | None = None,
         split: Split | None = None,
     ) -> "Conv":
         """Make a convolution.
 
         Args:
-          in_channels: of its input.
-          channels: of its output.
-          size: rows and columns of the kernel.
-          stride: of the output, in the input.
-          padding: None: on all sides what keeps the size of the image at stride 1, as
+          in_channels: Number of input channels.
+          channels: Number of output channels.
+          size: Rows and columns of the kernel.
+          stride: Stride of the output, in the input.
+          padding: None pads all sides so that the image keeps its size at stride 1, as
             in torchvision, unless `same_padding` is set. "SAME", as in TensorFlow, is
             another where the stride is 2: it pads an even image at the bottom and the
             right alone.
-          dilation: distance of what neighbours in the kernel are multiplied with.
-          groups: of channels that do not see each other; `in_channels`: depthwise.
-          bias: whether it has one.
-          init: of the kernel.
-          split: how the `model` axis splits it.
+          dilation: Distance of what neighbours in the kernel are multiplied with.
+          groups: Groups of channels that do not see each other; `in_channels` of them
+            make it depthwise.
+          bias: Whether it has one. Defaults to `conv_bias`.
+          init: Initializer of the kernel. Defaults to that of `Layers`.
+          split: How the `model` axis splits it.
         """
         assert split != "in" or groups == 1, "each group takes its own input channels"
         rows, columns = pair(size)
@@ -85,12 +93,9 @@ class Layers:
             padding=sides(padding),
             kernel_dilation=dilation,
             feature_group_count=groups,
-            use_bias=bias,
-            kernel_init=init,
-            **_split_metadata(split),
-            dtype=self.policy.compute_dtype,
-            param_dtype=self.policy.param_dtype,
-            rngs=self.rngs,
+            use_bias=self.conv_bias if bias is None else bias,
+            **self._kernel(init, split),
+            **self._common,
         )
 
     def linear(
@@ -98,18 +103,12 @@ class Layers:
         in_features: int,
         features: int,
         *,
-        init: Initializer = lecun_normal,
+        init: Initializer | None = None,
         split: Split | None = None,
     ) -> "Linear":
         """Make a dense layer; `init` is of its kernel."""
         return Linear(
-            in_features,
-            features,
-            kernel_init=init,
-            **_split_metadata(split),
-            dtype=self.policy.compute_dtype,
-            param_dtype=self.policy.param_dtype,
-            rngs=self.rngs,
+            in_features, features, **self._kernel(init, split), **self._common
         )
 
     def batch_norm(
@@ -117,7 +116,7 @@ class Layers:
         channels: int,
         *,
         scale: float = 1.0,
-        momentum: float | None = None,
+        momentum: float = 0.9,
         epsilon: float | None = None,
         split: bool = False,
     ) -> BatchNorm:
@@ -126,7 +125,7 @@ class Layers:
         Args:
           channels: Number of input channels.
           scale: Initial value of the scale.
-          momentum: Decay of the running statistics. Defaults to `norm_momentum`.
+          momentum: Decay of the running statistics; 1 - PyTorch's momentum.
           epsilon: Addend of the variance. Defaults to `norm_epsilon`.
           split: Whether the `model` axis has split the channels.
         """
@@ -134,12 +133,10 @@ class Layers:
             channels,
             split_dim=-1 if split else None,
             groups=self.norm_groups,
-            momentum=self.norm_momentum if momentum is None else momentum,
+            momentum=momentum,
             epsilon=self.norm_epsilon if epsilon is None else epsilon,
             scale_init=nnx.initializers.constant(scale),
-            dtype=self.policy.compute_dtype,
-            param_dtype=self.policy.param_dtype,
-            rngs=self.rngs,
+            **self._common,
         )
 
     def layer_norm(self, channels: int, *, epsilon: float | None = None) -> "LayerNorm":
@@ -149,13 +146,24 @@ class Layers:
           channels: Number of input channels.
           epsilon: Addend of the variance. Defaults to `norm_epsilon`.
         """
-        return LayerNorm(
-            channels,
-            dtype=self.policy.compute_dtype,
-            epsilon=self.norm_epsilon if epsilon is None else epsilon,
-            param_dtype=self.policy.param_dtype,
-            rngs=self.rngs,
-        )
+        epsilon = self.norm_epsilon if epsilon is None else epsilon
+        return LayerNorm(channels, epsilon=epsilon, **self._common)
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        return {
+            "dtype": self.policy.compute_dtype,
+            "param_dtype": self.policy.param_dtype,
+            "rngs": self.rngs,
+        }
+
+    def _kernel(self, init: Initializer | None, split: Split | None) -> dict[str, Any]:
+        dim = {"out": -1, "in": -2}[split] if split else None
+        return {
+            "kernel_init": init or self.init,
+            "kernel_metadata": {"split_dim": dim},
+            "bias_metadata": {"split_dim": -1 if split == "out" else None},
+        }
 
 
 class Conv(Copied, nnx.Conv):
@@ -201,14 +209,6 @@ def drop_path(rate: float) -> nnx.Dropout:
 def drop_path_rates(rate: float, num_blocks: int) -> list[float]:
     """Return the rate of each block: it rises evenly from 0 to `rate`."""
     return [rate * index / max(1, num_blocks - 1) for index in range(num_blocks)]
-
-
-def _split_metadata(split: Split | None) -> dict[str, Any]:
-    kernel: dict[Split | None, int] = {"out": -1, "in": -2}
-    return {
-        "kernel_metadata": {"split_dim": kernel.get(split)},
-        "bias_metadata": {"split_dim": -1 if split == "out" else None},
-    }
 
 
 def split_dims(model: nnx.Module) -> dict[str, int | None]:

@@ -1,19 +1,21 @@
-"""ResNets with pre-activation (He et al. 2016, arXiv:1603.05027).
+"""ResNets with pre-activation (He et al. 2016, arXiv:1603.05027), wide ones among them.
 
 Batch norm and ReLU come before each convolution: what blocks add up is never cut off
 by a ReLU. As in timm's `resnetv2_18` and `resnetv2_50`, whose blocks all begin with
 both, so that the stem has neither, and which stride in the 3x3 convolution.
 """
 
+from typing import ClassVar
+
 import jax
 from flax import nnx
 
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head
-from jaxtrain.models.layers import Layers
+from jaxtrain.models.layers import Layers, scale_channels
 from jaxtrain.models.pools import max_pool_3x3
-from jaxtrain.models.residual import ResidualBlock, conv
-from jaxtrain.models.resnet import ResNet, Stem
+from jaxtrain.models.residual import ResidualBlock
+from jaxtrain.models.resnet import ResNet, Stem, without_bias
 
 
 class PreActBlock(ResidualBlock):
@@ -26,9 +28,7 @@ class PreActBlock(ResidualBlock):
     def add_shortcut(
         self, in_channels: int, out_channels: int, stride: int, layers: Layers
     ) -> None:
-        self.shortcut_conv = conv(
-            in_channels, out_channels, 1, stride=stride, layers=layers
-        )
+        self.shortcut_conv = layers.conv(in_channels, out_channels, 1, stride=stride)
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
         y = self.norm1(x, relu=True)
@@ -43,11 +43,9 @@ class PreActBasicBlock(PreActBlock):
 
     def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
         super().__init__(in_channels, channels, stride=stride, layers=layers)
-        self.conv1 = conv(
-            in_channels, channels, 3, stride=stride, split="out", layers=layers
-        )
+        self.conv1 = layers.conv(in_channels, channels, 3, stride=stride, split="out")
         self.norm2 = layers.batch_norm(channels, split=True)
-        self.conv2 = conv(channels, channels, 3, split="in", layers=layers)
+        self.conv2 = layers.conv(channels, channels, 3, split="in")
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
         return self.conv2(self.norm2(self.conv1(x), relu=True))
@@ -60,14 +58,12 @@ class PreActBottleneck(PreActBlock):
 
     def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
         super().__init__(in_channels, channels, stride=stride, layers=layers)
-        self.conv1 = conv(in_channels, channels, 1, split="out", layers=layers)
+        self.conv1 = layers.conv(in_channels, channels, 1, split="out")
         self.norm2 = layers.batch_norm(channels, split=True)
-        self.conv2 = conv(
-            channels, channels, 3, stride=stride, split="in", layers=layers
-        )
+        self.conv2 = layers.conv(channels, channels, 3, stride=stride, split="in")
         self.norm3 = layers.batch_norm(channels)
         # Whole, as in `residual.Bottleneck`.
-        self.conv3 = conv(channels, channels * self.expansion, 1, layers=layers)
+        self.conv3 = layers.conv(channels, channels * self.expansion, 1)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
         x = self.conv2(self.norm2(self.conv1(x), relu=True))
@@ -83,7 +79,7 @@ class PreActResNet(ResNet):
         size, stride = (7, 2) if stem == "imagenet" else (3, 1)
         self.add_piece(
             _conv_and_pool if stem == "imagenet" else _conv,
-            stem_conv=conv(in_channels, channels, size, stride=stride, layers=layers),
+            stem_conv=layers.conv(in_channels, channels, size, stride=stride),
         )
 
     def add_head(self, features: int, head: Head, layers: Layers) -> None:
@@ -103,11 +99,65 @@ def _norm(norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
     return norm(x, relu=True)
 
 
-class PreActResNet18(PreActResNet):
-    block = PreActBasicBlock
-    depths = (2, 2, 2, 2)
+class WideBlock(PreActBasicBlock):
+    """Two 3x3 convolutions, between which features are dropped at random."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int,
+        dropout: float = 0.0,
+        layers: Layers,
+    ):
+        super().__init__(in_channels, channels, stride=stride, layers=layers)
+        self.dropout = nnx.Dropout(dropout)
+
+    def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+        x = self.norm2(self.conv1(x), relu=True)
+        return self.conv2(self.dropout(x, rngs=rngs))
 
 
-class PreActResNet50(PreActResNet):
-    block = PreActBottleneck
-    depths = (3, 4, 6, 3)
+class WideResNet(PreActResNet):
+    """A 3x3 convolution, three stages, and the mean over the image.
+
+    Wide ResNets for small images (Zagoruyko and Komodakis 2016, arXiv:1605.07146). Of
+    another depth and width, two lines each suffice:
+
+        class WideResNet16x8(WideResNet):
+            depth, widening = 16, 8
+    """
+
+    block = WideBlock
+    # Number of convolutions: the first one, two in each block of three stages, and the
+    # three of the shortcuts that change the shape.
+    depth: ClassVar[int]
+    # Channels of the first stage over 16.
+    widening: ClassVar[int]
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        width: float = 1.0,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+    ):
+        """Create the layers; the paper drops 0.3 in each block for some results."""
+        num_blocks, rest = divmod(self.depth - 4, 6)
+        assert rest == 0, f"depth {self.depth} is not 4 more than a multiple of 6"
+        self.stride, convs = 4, without_bias(layers)
+        features = scale_channels(16, width)
+        self.add_stem(image_shape[2], features, "cifar", convs)
+        channels = [scale_channels(16 * self.widening * 2**i, width) for i in range(3)]
+        features = self.add_blocks(
+            *(features, channels, [num_blocks] * 3),
+            drop_path=drop_path,
+            dropout=dropout,
+            layers=convs,
+        )
+        head = Head(features, num_outputs, 0.0, layers=layers)
+        self.add_head(features, head, layers)

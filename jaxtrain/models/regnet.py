@@ -12,12 +12,11 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jaxtrain.models.blocks import SqueezeExcite
 from jaxtrain.models.head import Head
-from jaxtrain.models.initializers import he_fan_out
 from jaxtrain.models.layers import Layers, scale_channels
-from jaxtrain.models.residual import Bottleneck, conv
-from jaxtrain.models.resnet import ResNet, Stem, conv_alone
-from jaxtrain.models.squeeze_excite import SqueezeExcite
+from jaxtrain.models.residual import Bottleneck
+from jaxtrain.models.resnet import ResNet, Stem, conv_alone, without_bias
 
 # Of the last layer, in the reference implementation (pycls), timm and torchvision.
 _head_init = nnx.initializers.normal(0.01)
@@ -41,9 +40,7 @@ class RegNetBlock(Bottleneck):
         super().__init__(in_channels, channels, groups=groups, layers=layers, **options)
         # A quarter of the channels that the block takes, not of those it gates.
         squeezed = max(1, round(in_channels / 4))
-        self.se = SqueezeExcite(
-            channels, squeezed, layers=layers, init=he_fan_out, split=groups > 1
-        )
+        self.se = SqueezeExcite(channels, squeezed, layers=layers, split=groups > 1)
 
     def inside(self, x: jax.Array) -> jax.Array:
         return self.se(super().inside(x))
@@ -79,13 +76,13 @@ class RegNet(ResNet):
     ):
         channels, depths = zip(*self.stages(), strict=True)
         # For small images, neither the stem nor the first stage strides.
-        stride = 2 if stem == "imagenet" else 1
+        stride, convs = 2 if stem == "imagenet" else 1, without_bias(layers)
         self.stride = stride**2 * 2 ** (len(depths) - 1)
         features = scale_channels(32, width)
         self.add_piece(
             conv_alone,
-            stem_conv=conv(image_shape[2], features, 3, stride=stride, layers=layers),
-            stem_norm=layers.batch_norm(features),
+            stem_conv=convs.conv(image_shape[2], features, 3, stride=stride),
+            stem_norm=convs.batch_norm(features),
         )
         features = self.add_blocks(
             features,
@@ -94,7 +91,7 @@ class RegNet(ResNet):
             stride=stride,
             drop_path=drop_path,
             group_width=self.group_width,
-            layers=layers,
+            layers=convs,
         )
         head = Head(features, num_outputs, dropout, layers=layers, init=_head_init)
         self.add_head(features, head, layers)
@@ -112,27 +109,3 @@ class RegNet(ResNet):
         group = min(self.group_width, channels)
         rounded = (channels + group // 2) // group * group
         return rounded if rounded >= (1 - self.max_loss) * channels else rounded + group
-
-
-class RegNetY3_2GF(RegNet):
-    depth, w_0, w_a, w_m = 21, 80, 42.63, 2.66
-    group_width = 24
-
-
-class RegNetY4GF(RegNet):
-    depth, w_0, w_a, w_m = 22, 96, 31.41, 2.24
-    group_width = 64
-
-
-class RegNetY8GF(RegNet):
-    """As torchvision has it, which rounds 192 channels of the first stage to 224."""
-
-    depth, w_0, w_a, w_m = 17, 192, 76.82, 2.19
-    group_width = 56
-    max_loss = 0.1
-
-
-class RegNetY8GFPaper(RegNetY8GF):
-    """As in the paper, and in timm as regnety_080: it rounds them to 168."""
-
-    max_loss = 1.0

@@ -5,37 +5,15 @@ The last batch norm of each block starts at scale 0, so that a block starts as i
 shortcut (Goyal et al. 2017, arXiv:1706.02677).
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 from flax import nnx
 
 from jaxtrain.models.activations import relu
-from jaxtrain.models.initializers import he_fan_out
-from jaxtrain.models.layers import Layers, Split, drop_path
-
-
-def conv(
-    in_channels: int,
-    channels: int,
-    size: int,
-    *,
-    stride: int = 1,
-    groups: int = 1,
-    split: Split | None = None,
-    layers: Layers,
-) -> nnx.Conv:
-    """Make a convolution that a batch norm follows."""
-    return layers.conv(
-        in_channels,
-        channels,
-        size,
-        stride=stride,
-        groups=groups,
-        bias=False,
-        init=he_fan_out,
-        split=split,
-    )
+from jaxtrain.models.blocks import SqueezeExcite
+from jaxtrain.models.layers import Layers, drop_path
+from jaxtrain.models.pools import average_pool
 
 
 class ResidualBlock(nnx.Module):
@@ -56,9 +34,7 @@ class ResidualBlock(nnx.Module):
         self, in_channels: int, out_channels: int, stride: int, layers: Layers
     ) -> None:
         """Create the layers of a shortcut that changes the shape."""
-        self.shortcut_conv = conv(
-            in_channels, out_channels, 1, stride=stride, layers=layers
-        )
+        self.shortcut_conv = layers.conv(in_channels, out_channels, 1, stride=stride)
         self.shortcut_norm = layers.batch_norm(out_channels)
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
@@ -82,11 +58,9 @@ class BasicBlock(ResidualBlock):
 
     def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
         super().__init__(in_channels, channels, stride=stride, layers=layers)
-        self.conv1 = conv(
-            in_channels, channels, 3, stride=stride, split="out", layers=layers
-        )
+        self.conv1 = layers.conv(in_channels, channels, 3, stride=stride, split="out")
         self.norm1 = layers.batch_norm(channels, split=True)
-        self.conv2 = conv(channels, channels, 3, split="in", layers=layers)
+        self.conv2 = layers.conv(channels, channels, 3, split="in")
         self.norm2 = layers.batch_norm(channels, scale=0.0)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
@@ -124,20 +98,17 @@ class Bottleneck(ResidualBlock):
         inner = inner or channels
         # Groups are split, too, and then only the last convolution adds up.
         grouped = groups > 1
-        self.conv1 = conv(in_channels, inner, 1, split="out", layers=layers)
+        split = "out" if grouped else "in"
+        self.conv1 = layers.conv(in_channels, inner, 1, split="out")
         self.norm1 = layers.batch_norm(inner, split=True)
-        self.conv2 = conv(
-            *(inner, inner, 3),
-            stride=stride,
-            groups=groups,
-            split="out" if grouped else "in",
-            layers=layers,
+        self.conv2 = layers.conv(
+            inner, inner, 3, stride=stride, groups=groups, split=split
         )
         self.norm2 = layers.batch_norm(inner, split=grouped)
         # Whole, without groups: split, it would need a reduction of its own, of four
         # times the channels.
-        self.conv3 = conv(
-            inner, out_channels, 1, split="in" if grouped else None, layers=layers
+        self.conv3 = layers.conv(
+            inner, out_channels, 1, split="in" if grouped else None
         )
         self.norm3 = layers.batch_norm(out_channels, scale=0.0)
 
@@ -148,3 +119,73 @@ class Bottleneck(ResidualBlock):
         """Return what the last convolution takes."""
         x = self.norm1(self.conv1(x), relu=True)
         return self.norm2(self.conv2(x), relu=True)
+
+
+class WideBottleneck(Bottleneck):
+    """Twice the channels inside (Zagoruyko and Komodakis 2016, arXiv:1605.07146)."""
+
+    def __init__(self, in_channels: int, channels: int, **options: Any):
+        super().__init__(in_channels, channels, inner=2 * channels, **options)
+
+
+class GroupedBottleneck(Bottleneck):
+    """Twice the channels inside, in 32 groups: 4 each, where `channels` are 64.
+
+    Of ResNeXt (Xie et al. 2016, arXiv:1611.05431).
+    """
+
+    def __init__(self, in_channels: int, channels: int, **options: Any):
+        inner = 32 * max(1, round(channels / 16))
+        super().__init__(in_channels, channels, inner=inner, groups=32, **options)
+
+
+class SEBlock(ResidualBlock):
+    """Gates what another block puts out before the sum: first of its bases.
+
+    Hu et al. 2018, arXiv:1709.01507; as in timm's `seresnet`, after the last batch norm
+    of the residual branch.
+    """
+
+    def __init__(self, in_channels: int, channels: int, *, layers: Layers, **rest: Any):
+        super().__init__(in_channels, channels, layers=layers, **rest)
+        out_channels = channels * self.expansion
+        # A sixteenth of the channels, rounded to a multiple of 8.
+        squeezed = max(8, (out_channels // 16 + 4) // 8 * 8)
+        self.se = SqueezeExcite(out_channels, squeezed, layers=layers)
+
+    def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+        return self.se(super().residual(x, rngs))
+
+
+class SEBasicBlock(SEBlock, BasicBlock):
+    """Two 3x3 convolutions and a gate."""
+
+
+class SEBottleneck(SEBlock, Bottleneck):
+    """A 1x1, a 3x3 and a 1x1 convolution and a gate."""
+
+
+class PoolingBlock(ResidualBlock):
+    """Takes means of 2x2 pixels on the shortcut of another block: first of its bases.
+
+    Where rows or columns are odd, the last means are of fewer pixels, as in timm.
+    """
+
+    def add_shortcut(
+        self, in_channels: int, out_channels: int, stride: int, layers: Layers
+    ) -> None:
+        super().add_shortcut(in_channels, out_channels, 1, layers)
+        self.shortcut_stride = stride
+
+    def shortcut(self, x: jax.Array) -> jax.Array:
+        if self.shortcut_stride > 1:
+            x = average_pool(x, 2, stride=2, padding="SAME", count_padding=False)
+        return super().shortcut(x)
+
+
+class PoolingBasicBlock(PoolingBlock, BasicBlock):
+    """Two 3x3 convolutions, and means on the shortcut."""
+
+
+class PoolingBottleneck(PoolingBlock, Bottleneck):
+    """A 1x1, a 3x3 and a 1x1 convolution, and means on the shortcut."""

@@ -1,9 +1,10 @@
 """ResNets (He et al. 2015, arXiv:1512.03385), in the variant known as v1.5.
 
-Their relatives are in the files beside this one: they have other blocks, stems or
-heads. Blocks, and how they are initialised, are in `residual.py`.
+Blocks, and how they are initialised, are in `residual.py`. ResNets with pre-activation
+and RegNets are in files of their own.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -13,9 +14,14 @@ from flax import nnx
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head, mean_head
-from jaxtrain.models.layers import Layers, drop_path_rates, scale_channels
+from jaxtrain.models.layers import (
+    Layers,
+    drop_path_rates,
+    he_fan_out,
+    scale_channels,
+)
 from jaxtrain.models.pools import max_pool_3x3
-from jaxtrain.models.residual import BasicBlock, Bottleneck, ResidualBlock, conv
+from jaxtrain.models.residual import ResidualBlock
 
 Stem = Literal["imagenet", "cifar"]
 
@@ -41,13 +47,13 @@ class ResNet(Model):
         drop_path: float = 0.0,
         stem: Stem = "imagenet",
     ):
-        num_stages = len(self.depths)
+        num_stages, convs = len(self.depths), without_bias(layers)
         self.stride = 2 ** (num_stages + (1 if stem == "imagenet" else -1))
         features = scale_channels(64, width)
-        self.add_stem(image_shape[2], features, stem, layers)
+        self.add_stem(image_shape[2], features, stem, convs)
         channels = [scale_channels(64 * 2**i, width) for i in range(num_stages)]
         features = self.add_blocks(
-            features, channels, self.depths, drop_path=drop_path, layers=layers
+            features, channels, self.depths, drop_path=drop_path, layers=convs
         )
         head = Head(features, num_outputs, dropout, layers=layers)
         self.add_head(features, head, layers)
@@ -59,7 +65,7 @@ class ResNet(Model):
         size, stride = (7, 2) if stem == "imagenet" else (3, 1)
         self.add_piece(
             conv_and_pool if stem == "imagenet" else conv_alone,
-            stem_conv=conv(in_channels, channels, size, stride=stride, layers=layers),
+            stem_conv=layers.conv(in_channels, channels, size, stride=stride),
             stem_norm=layers.batch_norm(channels),
         )
 
@@ -77,13 +83,13 @@ class ResNet(Model):
         """Append the blocks of all stages.
 
         Args:
-          features: channels of the input.
-          channels: of the blocks of each stage.
-          depths: blocks in each stage.
-          stride: of the first stage; that of the others is 2.
-          drop_path: of the last block. It rises evenly from 0 at the first.
-          layers: makes the layers.
-          **options: of each block.
+          features: Number of input channels.
+          channels: Channels of the blocks of each stage.
+          depths: Number of blocks in each stage.
+          stride: Stride of the first stage; that of the others is 2.
+          drop_path: Rate of the last block. It rises evenly from 0 at the first.
+          layers: Factory of the layers.
+          **options: Options of each block.
 
         Returns:
           Channels of the output.
@@ -106,6 +112,11 @@ class ResNet(Model):
         self.add_piece(mean_head, head=head)
 
 
+def without_bias(layers: Layers) -> Layers:
+    """Return what makes convolutions that a batch norm and a ReLU follow."""
+    return dataclasses.replace(layers, init=he_fan_out, conv_bias=False)
+
+
 def conv_alone(
     conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
@@ -120,26 +131,34 @@ def conv_and_pool(
     return max_pool_3x3(conv_alone(conv, norm, x, rngs), stride=2, padding=1)
 
 
-class ResNet18(ResNet):
-    block = BasicBlock
-    depths = (2, 2, 2, 2)
+class ResNetD(ResNet):
+    """ResNet-D: no stride skips pixels (He et al. 2018, arXiv:1812.01187, figure 2).
 
+    The stem is three 3x3 convolutions instead of one 7x7, and the shortcuts of
+    `PoolingBlock` take means before their 1x1 convolution instead of a stride. With the
+    stem for small images, which is one 3x3 convolution without a stride anyway, only
+    the shortcuts differ.
+    """
 
-class ResNet34(ResNet):
-    block = BasicBlock
-    depths = (3, 4, 6, 3)
-
-
-class ResNet50(ResNet):
-    block = Bottleneck
-    depths = (3, 4, 6, 3)
-
-
-class ResNet101(ResNet):
-    block = Bottleneck
-    depths = (3, 4, 23, 3)
-
-
-class ResNet152(ResNet):
-    block = Bottleneck
-    depths = (3, 8, 36, 3)
+    def add_stem(
+        self, in_channels: int, channels: int, stem: Stem, layers: Layers
+    ) -> None:
+        if stem == "cifar":
+            super().add_stem(in_channels, channels, stem, layers)
+            return
+        half = max(1, channels // 2)
+        self.add_piece(
+            conv_alone,
+            stem1_conv=layers.conv(in_channels, half, 3, stride=2),
+            stem1_norm=layers.batch_norm(half),
+        )
+        self.add_piece(
+            conv_alone,
+            stem2_conv=layers.conv(half, half, 3),
+            stem2_norm=layers.batch_norm(half),
+        )
+        self.add_piece(
+            conv_and_pool,
+            stem3_conv=layers.conv(half, channels, 3),
+            stem3_norm=layers.batch_norm(channels),
+        )

@@ -5,6 +5,7 @@ and the layers are initialised as it does: the paper's own way trained a shallow
 first.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -13,8 +14,7 @@ from flax import nnx
 
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
-from jaxtrain.models.initializers import he_fan_out
-from jaxtrain.models.layers import Layers, Split, scale_channels
+from jaxtrain.models.layers import Layers, Split, he_fan_out, scale_channels
 from jaxtrain.models.pools import adaptive_average_pool, flatten, max_pool
 
 CHANNELS = (64, 128, 256, 512, 512)
@@ -36,7 +36,7 @@ class Dense(nnx.Module):
         split: Split,
         layers: Layers,
     ):
-        self.linear = layers.linear(in_features, features, init=normal, split=split)
+        self.linear = layers.linear(in_features, features, split=split)
         self.dropout = nnx.Dropout(dropout)
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
@@ -62,6 +62,7 @@ class VGG(Model):
         width: float = 1.0,
         dropout: float = 0.5,
     ):
+        layers = dataclasses.replace(layers, init=normal)
         channels = image_shape[2]
         blocks = list(self.block_numbers())
         for number, (stage, index) in enumerate(blocks):
@@ -70,32 +71,22 @@ class VGG(Model):
                 split = None  # Nothing that takes its channels in parts follows.
             features = scale_channels(CHANNELS[stage - 1], width)
             name = f"stage{stage}_conv{index}"
-            made: dict[str, Any] = {
-                name: layers.conv(channels, features, 3, init=he_fan_out, split=split)
-            }
+            conv = layers.conv(channels, features, 3, init=he_fan_out, split=split)
+            made: dict[str, Any] = {name: conv}
             if self.batch_norm:
-                made[name.replace("conv", "norm")] = layers.batch_norm(
-                    features, split=split == "out"
-                )
+                norm = layers.batch_norm(features, split=split == "out")
+                made[name.replace("conv", "norm")] = norm
             ends_stage = index == self.depths[stage - 1]
             self.add_piece(_block_and_pool if ends_stage else _block, **made)
             channels = features
-        hidden = scale_channels(4096, width)
-        self.add_piece(
-            _flatten_and_dense,
-            dense1=Dense(
-                POOLED**2 * channels, hidden, dropout, split="out", layers=layers
-            ),
-        )
-        self.add_piece(
-            Dense.__call__,
-            dense2=Dense(hidden, hidden, 0.0, split="in", layers=layers),
-        )
+        hidden, flat = scale_channels(4096, width), POOLED**2 * channels
+        dense1 = Dense(flat, hidden, dropout, split="out", layers=layers)
+        self.add_piece(_flatten_and_dense, dense1=dense1)
+        dense2 = Dense(hidden, hidden, 0.0, split="in", layers=layers)
+        self.add_piece(Dense.__call__, dense2=dense2)
         # It drops what the second dense layer puts out.
-        self.add_piece(
-            Head.__call__,
-            head=Head(hidden, num_outputs, dropout, init=normal, layers=layers),
-        )
+        head = Head(hidden, num_outputs, dropout, layers=layers)
+        self.add_piece(Head.__call__, head=head)
 
     @classmethod
     def block_numbers(cls) -> Iterator[tuple[int, int]]:
@@ -118,35 +109,3 @@ def _block_and_pool(*layers_and_input: Any) -> jax.Array:
 
 def _flatten_and_dense(dense: Dense, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
     return dense(flatten(adaptive_average_pool(x, POOLED)), rngs)
-
-
-class VGG11(VGG):
-    depths = (1, 1, 2, 2, 2)
-
-
-class VGG13(VGG):
-    depths = (2, 2, 2, 2, 2)
-
-
-class VGG16(VGG):
-    depths = (2, 2, 3, 3, 3)
-
-
-class VGG19(VGG):
-    depths = (2, 2, 4, 4, 4)
-
-
-class VGG11BatchNorm(VGG11):
-    batch_norm = True
-
-
-class VGG13BatchNorm(VGG13):
-    batch_norm = True
-
-
-class VGG16BatchNorm(VGG16):
-    batch_norm = True
-
-
-class VGG19BatchNorm(VGG19):
-    batch_norm = True

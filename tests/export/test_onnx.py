@@ -18,8 +18,8 @@ from jax import lax
 from jaxtrain.errors import UserError
 from jaxtrain.export.formats.onnx_file import emit
 from jaxtrain.models import activations, pools
+from jaxtrain.models.blocks import SqueezeExcite
 from jaxtrain.models.layers import Layers
-from jaxtrain.models.squeeze_excite import SqueezeExcite
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 SHAPE = (9, 8, 6)

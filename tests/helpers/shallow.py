@@ -8,20 +8,22 @@ from jaxtrain.models import googlenet, inception_v3
 from jaxtrain.models.activations import hard_swish, silu
 from jaxtrain.models.convnext import ConvNeXt
 from jaxtrain.models.densenet import DenseNet
-from jaxtrain.models.efficientnet_v2 import SQUEEZE as SILU_SQUEEZE
-from jaxtrain.models.efficientnet_v2 import EfficientNetV2S
+from jaxtrain.models.efficientnet import SQUEEZE as SILU_SQUEEZE
+from jaxtrain.models.efficientnet import EfficientNetV2S
 from jaxtrain.models.inverted_residual import InvertedStage
-from jaxtrain.models.mobilenet_v3 import SQUEEZE as HARD_SQUEEZE
-from jaxtrain.models.mobilenet_v3 import MobileNetV3
-from jaxtrain.models.preact_resnet import PreActBottleneck, PreActResNet
+from jaxtrain.models.mobilenet import SQUEEZE as HARD_SQUEEZE
+from jaxtrain.models.mobilenet import MobileNetV3
+from jaxtrain.models.preact_resnet import PreActBottleneck, PreActResNet, WideResNet
 from jaxtrain.models.regnet import RegNet
-from jaxtrain.models.residual import BasicBlock, Bottleneck
-from jaxtrain.models.resnet import ResNet
-from jaxtrain.models.resnet_d import PoolingBottleneck, ResNetD
-from jaxtrain.models.resnext import GroupedBottleneck
-from jaxtrain.models.se_resnet import SEBasicBlock
+from jaxtrain.models.residual import (
+    BasicBlock,
+    Bottleneck,
+    GroupedBottleneck,
+    PoolingBottleneck,
+    SEBasicBlock,
+)
+from jaxtrain.models.resnet import ResNet, ResNetD
 from jaxtrain.models.vgg import VGG
-from jaxtrain.models.wide_resnet import WideResNet
 
 
 class ShortResNet(ResNet):

@@ -12,8 +12,8 @@ import pytest
 from flax import nnx
 
 from jaxtrain.models import activations, pools
+from jaxtrain.models.blocks import SqueezeExcite
 from jaxtrain.models.layers import Layers, drop_path
-from jaxtrain.models.squeeze_excite import SqueezeExcite
 from jaxtrain.models.window_max import Windows, window_max
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")

@@ -12,8 +12,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.efficientnet import EfficientNetB0
-from jaxtrain.models.mobilenet_v2 import MobileNetV2
 from jaxtrain.registry import find_row
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
@@ -47,7 +45,8 @@ FAMILIES = {
 @pytest.fixture(autouse=True)
 def cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave of long nets the first two stages."""
-    for model in (MobileNetV2, EfficientNetB0):
+    for name in ("mobilenet_v2", "efficientnet_b0"):
+        model: Any = MODELS[name]
         monkeypatch.setattr(model, "stages", model.stages[:2])
 
 

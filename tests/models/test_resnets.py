@@ -11,13 +11,12 @@ from flax import nnx
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models import build
+from jaxtrain.models import MODELS, build
 from jaxtrain.models.layers import Layers
-from jaxtrain.models.preact_resnet import PreActResNet18
-from jaxtrain.models.regnet import RegNet, RegNetY3_2GF, RegNetY4GF, RegNetY8GF
+from jaxtrain.models.preact_resnet import WideBlock, WideResNet
+from jaxtrain.models.regnet import RegNet
 from jaxtrain.models.residual import BasicBlock, ResidualBlock
-from jaxtrain.models.resnet import ResNet, ResNet18
-from jaxtrain.models.wide_resnet import WideBlock, WideResNet
+from jaxtrain.models.resnet import ResNet
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 
@@ -47,20 +46,21 @@ def blocks(model: Any) -> list[Any]:
 # Depths and widths of the models in pycls, the reference implementation; the first
 # width of the 8GF is torchvision's.
 @pytest.mark.parametrize(
-    ("model", "depths", "widths"),
+    ("name", "depths", "widths"),
     [
         pytest.param(
-            *(RegNetY3_2GF, [2, 5, 13, 1], [72, 216, 576, 1512]), marks=pytest.mark.slow
+            *("regnet_y_3_2gf", [2, 5, 13, 1], [72, 216, 576, 1512]),
+            marks=pytest.mark.slow,
         ),
         pytest.param(
-            *(RegNetY4GF, [2, 6, 12, 2], [128, 192, 512, 1088]), marks=pytest.mark.slow
+            *("regnet_y_4gf", [2, 6, 12, 2], [128, 192, 512, 1088]),
+            marks=pytest.mark.slow,
         ),
-        (RegNetY8GF, [2, 4, 10, 1], [224, 448, 896, 2016]),
+        ("regnet_y_8gf", [2, 4, 10, 1], [224, 448, 896, 2016]),
     ],
 )
-def test_regnet_stages(
-    model: type[RegNet], depths: list[int], widths: list[int]
-) -> None:
+def test_regnet_stages(name: str, depths: list[int], widths: list[int]) -> None:
+    model: Any = MODELS[name]
     assert [depth for _, depth in model.stages()] == depths
     channels = [block.conv3.out_features for block in blocks(create(model))]
     assert channels == [
@@ -68,7 +68,9 @@ def test_regnet_stages(
     ]
 
 
-@pytest.mark.parametrize("model", [ResNet18, PreActResNet18, Wide, Short])
+@pytest.mark.parametrize(
+    "model", [MODELS["resnet18"], MODELS["preact_resnet18"], Wide, Short]
+)
 def test_drop_path_rises_from_0_to_its_rate(model: type[ResNet]) -> None:
     rates = [b.drop_path.rate for b in blocks(create(model, drop_path=0.3))]
     np.testing.assert_allclose(rates, np.linspace(0, 0.3, len(rates)), atol=1e-12)

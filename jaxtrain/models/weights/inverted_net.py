@@ -1,8 +1,7 @@
 """MobileNets and EfficientNets: names follow from what the blocks consist of."""
 
 from jaxtrain.models.inverted_net import InvertedNet
-from jaxtrain.models.mobilenet_v2 import MobileNetV2
-from jaxtrain.models.mobilenet_v3 import MobileNetV3
+from jaxtrain.models.mobilenet import MobileNetV2, MobileNetV3
 from jaxtrain.models.weights.names import POINTWISE, ArrayNames
 
 # Of the dense layers of a squeeze-and-excitation, both libraries have convolutions.

@@ -1,0 +1,75 @@
+"""Blocks of several families: convolutions with norms, and squeeze-and-excitation."""
+
+from typing import Any
+
+import jax
+from flax import nnx
+
+from jaxtrain.models.activations import Activation
+from jaxtrain.models.layers import Layers, Split
+
+
+class ConvNorm(nnx.Module):
+    """A convolution without a bias, a batch norm, and an activation, if any."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        size: int | tuple[int, int],
+        *,
+        layers: Layers,
+        activation: Activation | None = nnx.relu,
+        split: Split | None = None,
+        **options: Any,
+    ):
+        """Make the layers; `options` are those of the convolution (`Layers.conv`)."""
+        self.conv = layers.conv(
+            in_channels, channels, size, bias=False, split=split, **options
+        )
+        self.norm = layers.batch_norm(channels, split=split == "out")
+        self.activation = activation
+
+    def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
+        x = self.conv(x)
+        if self.activation is nnx.relu:
+            return self.norm(x, relu=True)
+        x = self.norm(x)
+        return x if self.activation is None else self.activation(x)
+
+
+class SqueezeExcite(nnx.Module):
+    """Multiplies each channel by a gate, which the means of all channels open.
+
+    Hu et al. 2018, arXiv:1709.01507.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        squeezed: int,
+        *,
+        layers: Layers,
+        activation: Activation = nnx.relu,
+        gate: Activation = nnx.sigmoid,
+        split: bool = False,
+    ):
+        """Make the layers.
+
+        Args:
+          channels: Number of input channels.
+          squeezed: Number of features that the gates are computed from.
+          layers: Factory of the layers.
+          activation: Activation of these features.
+          gate: Activation that maps to 0..1.
+          split: Whether the `model` axis has split the channels.
+        """
+        self.squeeze = layers.linear(channels, squeezed, split="in" if split else None)
+        self.excite = layers.linear(squeezed, channels, split="out" if split else None)
+        self.activation = activation
+        self.gate = gate
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Return (batch, rows, columns, channels), as `x`."""
+        means = x.mean((1, 2), keepdims=True)
+        return x * self.gate(self.excite(self.activation(self.squeeze(means))))
