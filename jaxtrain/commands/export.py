@@ -132,7 +132,7 @@ def _prepared(model: "TrainedModel", pixels: "np.ndarray") -> "np.ndarray":
     import jax.numpy as jnp
     import numpy as np
 
-    from jaxtrain.data.augment.normalize import normalize
+    from jaxtrain.data.preprocess import normalize
 
     about = model.description
     return np.asarray(normalize(jnp.asarray(pixels), about.mean, about.std, np.float32))

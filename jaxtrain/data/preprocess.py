@@ -5,16 +5,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import Follow, augment, make_keys, normalize, windows
-from jaxtrain.data.augment.alternate import alternating_flip
-from jaxtrain.data.augment.apply import stay
+from jaxtrain.data.augment import augment, windows
+from jaxtrain.data.augment.apply import Follow, make_keys, stay
 from jaxtrain.data.augment.mix import Join, mix_pairs
+from jaxtrain.data.augment.simple import alternating_flip
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.images import FIT, Fit
+from jaxtrain.dtypes import wide
 
 # (data on the device, batch, root key, step) -> batch with normalised images.
 Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]
@@ -35,13 +37,13 @@ def make_preprocess(
     """Return what the step does to a batch: gather, fit, augment, mix, normalise.
 
     Args:
-      mean: of each channel, in 0..1.
-      std: of each channel, in 0..1.
-      dtype: of the prepared images.
-      config: the augmentations; None: none.
-      follow: how the targets go along with them.
-      join: what becomes of the targets of examples that are mixed.
-      repeats: times in a row that an example is in a batch.
+      mean: Mean of each channel, in 0..1.
+      std: Standard deviation of each channel, in 0..1.
+      dtype: Dtype of the prepared images.
+      config: The augmentations; None: none.
+      follow: How the targets go along with them.
+      join: What becomes of the targets of examples that are mixed.
+      repeats: Times in a row that an example is in a batch.
       size: Height and width of the prepared images; None: those of the stored ones.
       fit: How they get this size.
     """
@@ -72,3 +74,20 @@ def make_preprocess(
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}
 
     return preprocess
+
+
+def normalize(
+    images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...], dtype: Any
+) -> jax.Array:
+    """Return (images / 255 - mean) / std, as one multiply-add in at least float32.
+
+    Args:
+      images: Images in 0..255, (..., C), of any dtype.
+      mean: Mean of each channel, in 0..1.
+      std: Standard deviation of each channel, in 0..1.
+      dtype: Dtype of the result.
+    """
+    channel = (1,) * (images.ndim - 1) + (-1,)
+    scale = jnp.asarray(1 / (255 * np.array(std)), wide(dtype)).reshape(channel)
+    offset = jnp.asarray(-np.array(mean) / np.array(std), wide(dtype)).reshape(channel)
+    return (images.astype(wide(dtype)) * scale + offset).astype(dtype)

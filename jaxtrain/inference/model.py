@@ -12,7 +12,7 @@ from flax import nnx
 
 from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ParallelConfig
-from jaxtrain.data.augment.normalize import normalize
+from jaxtrain.data.preprocess import normalize
 from jaxtrain.dtypes import widen
 from jaxtrain.engine import passes
 from jaxtrain.errors import UserError

@@ -17,12 +17,11 @@ from jaxtrain.data.augment import (
     AUGMENTATIONS,
     augment,
     check_augmentations,
-    make_keys,
-    normalize,
     windows,
 )
-from jaxtrain.data.augment.alternate import alternating_flip
-from jaxtrain.data.augment.apply import stay
+from jaxtrain.data.augment.apply import make_keys, stay
+from jaxtrain.data.augment.simple import alternating_flip
+from jaxtrain.data.preprocess import normalize
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
 

@@ -1,6 +1,5 @@
 """Augmentations of colour and geometry against Pillow, and what is drawn of them."""
 
-import dataclasses
 import functools
 import math
 from typing import Any
@@ -14,7 +13,7 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import affine, augment, colour, operations
 from jaxtrain.data.augment.apply import make_keys
-from jaxtrain.data.augment.beta import BetaDraw
+from jaxtrain.data.augment.mix import draw_beta
 from jaxtrain.data.augment.operations import NAMES, Drawn
 from tests.helpers.pillow import OPERATIONS, map_by_torchvision
 
@@ -242,9 +241,7 @@ def test_rotation_is_pillows_by_an_angle_drawn_evenly():
 def test_operations_are_drawn_evenly_with_both_signs():
     tables = operations.make_tables(operations.wide_levels(), 8, 8)
     keys = keys_of(4000)
-    drawn = jax.vmap(lambda key: dataclasses.astuple(operations.draw(key, tables)))(
-        keys
-    )
+    drawn = jax.vmap(lambda key: operations.draw(key, tables))(keys)
     for values, number in zip(drawn, (14, 31, 2), strict=True):
         counts = np.bincount(np.asarray(values), minlength=number)
         assert len(counts) == number
@@ -372,7 +369,7 @@ def test_erasing_paints_rectangles_of_the_area_and_aspect(value: str):
 @pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (0.2, 0.2), (2.0, 4.0)])
 def test_beta_draws_have_their_moments(a: float, b: float):
     keys = jax.random.split(jax.random.key(0), 20_000)
-    drawn = np.asarray(jax.vmap(BetaDraw(a, b))(keys), float)
+    drawn = np.asarray(jax.vmap(lambda key: draw_beta(key, a, b))(keys), float)
     mean, variance = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
     assert drawn.min() >= 0 and drawn.max() <= 1
     assert abs(drawn.mean() - mean) < 6 * np.sqrt(variance / 20_000)

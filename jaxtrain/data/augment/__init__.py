@@ -4,8 +4,8 @@ One that moves pixels to other places says where (a row with `geometry`, a funct
 the user's own with the attribute `moves`): targets then follow.
 
 To add one: write its function, add its field to `AugmentConfig` and its row to
-`AUGMENTATIONS`. Random windows (`windows`) and the flip that alternates (`alternate`)
-come before them.
+`AUGMENTATIONS`. Random windows (`windows`) and the flip that alternates (`simple`) come
+before them.
 """
 
 import functools
@@ -18,26 +18,11 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import jitter, policies, simple
-from jaxtrain.data.augment.apply import Follow, change, make_keys, stay
+from jaxtrain.data.augment import colour, policies, simple
+from jaxtrain.data.augment.apply import Follow, change_each, stay
 from jaxtrain.data.augment.geometry import Geometry
-from jaxtrain.data.augment.normalize import normalize
 from jaxtrain.errors import UserError
 from jaxtrain.registry import call_own
-
-__all__ = [
-    "AUGMENTATIONS",
-    "Follow",
-    "augment",
-    "check_augmentations",
-    "make_keys",
-    "normalize",
-]
-
-# (key, (H, W) of the image, config) -> where the image is taken.
-RowGeometry = Callable[..., Geometry]
-# (key, image (H, W, C), config, mean colour (C,)) -> image (H, W, C).
-Paint = Callable[..., jax.Array]
 
 
 class AugmentationRow(NamedTuple):
@@ -45,22 +30,24 @@ class AugmentationRow(NamedTuple):
 
     Attributes:
       number: part of the keys of its draws: a number, once used, stays.
-      geometry: Where it takes an image, and its target; None if pixels stay.
-      paint: What it does to an image; None if its geometry is all that it does.
+      geometry: Where it takes an image, and its target: a function of the key, (H, W)
+        and the config; None if pixels stay.
+      paint: What it does to an image (H, W, C): a function of the key, the image, the
+        config and the mean colour (C,); None if its geometry is all that it does.
     """
 
     number: int
-    geometry: RowGeometry | None = None
-    paint: Paint | None = None
+    geometry: Callable[..., Geometry] | None = None
+    paint: Callable[..., jax.Array] | None = None
 
 
 # Config field, or property -> its row, applied in this order.
 AUGMENTATIONS: dict[str, AugmentationRow] = {
     "crop_padding": AugmentationRow(0, simple.random_crop),
-    "horizontal_flip": AugmentationRow(1, simple.horizontal_flip),
-    "vertical_flip": AugmentationRow(4, simple.vertical_flip),
+    "horizontal_flip": AugmentationRow(1, functools.partial(simple.flip, dim=1)),
+    "vertical_flip": AugmentationRow(4, functools.partial(simple.flip, dim=0)),
     "rotation": AugmentationRow(5, simple.rotation),
-    "colour_jitter": AugmentationRow(6, paint=jitter.colour_jitter),
+    "colour_jitter": AugmentationRow(6, paint=colour.colour_jitter),
     "randaugment": AugmentationRow(7, policies.rand_geometry, policies.rand_augment),
     "trivialaugment": AugmentationRow(
         8, policies.trivial_geometry, policies.trivial_augment
@@ -72,10 +59,7 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
 
 # Fields that need to know what the channels are; of grey images some change nothing.
 NOT_GREY = ("saturation", "hue")
-COLOURED = (
-    *("contrast", *NOT_GREY),
-    *("randaugment", "trivialaugment", "augmix"),
-)
+COLOURED = ("contrast", *NOT_GREY, "randaugment", "trivialaugment", "augmix")
 
 # The number of the first of the user's own, far behind those of the table.
 FIRST_OWN = 1000
@@ -91,10 +75,11 @@ def augment(
     """Apply the augmentations that the config turns on.
 
     Args:
-      batch: its `image` is uint8 (B, H, W, C); the `target` has any arrays (B, ...).
-      keys: one an example, (B,).
-      config: which augmentations, and how strong.
-      fill: the mean colour in 0..255, (C,).
+      batch: Batch whose `image` is uint8 (B, H, W, C); the `target` has any arrays
+        (B, ...).
+      keys: One key an example, (B,).
+      config: Which augmentations, and how strong.
+      fill: The mean colour in 0..255, (C,).
       follow: How a target goes along where the image moves.
 
     Returns:
@@ -103,39 +88,56 @@ def augment(
     colour = jnp.round(fill).astype(batch["image"].dtype)
     for field, row in AUGMENTATIONS.items():
         if getattr(config, field):
-            moves = row.geometry and functools.partial(row.geometry, config=config)
+            geometry = row.geometry and functools.partial(row.geometry, config=config)
             paint = row.paint and functools.partial(
                 row.paint, config=config, fill=colour
             )
-            batch = change(batch, keys, row.number, moves, paint, follow)
+            changes = AugmentationRow(row.number, geometry, paint)
+            batch = _apply(changes, batch, keys, follow)
     for number, name in enumerate(config.own, start=FIRST_OWN):
-        function = own.load("data.augment.own", name)
-        paint = functools.partial(_call_own, name, function, colour)
-        moves = getattr(function, "moves", None)
-        moves = moves and functools.partial(_own_geometry, name, moves)
-        changed = change(batch, keys, number, moves, paint, follow)
+        changes = _own_row(number, name, colour)
+        changed = _apply(changes, batch, keys, follow)
         _check_own(name, batch["image"], changed["image"])
         batch = changed
     return batch
 
 
-def _call_own(
-    name: str, function: Any, colour: jax.Array, key: jax.Array, image: jax.Array
-) -> jax.Array:
-    return call_own("data.augment.own", name, function, key, image, colour)
+def _apply(
+    row: AugmentationRow, batch: dict[str, Any], keys: jax.Array, follow: Follow
+) -> dict[str, Any]:
+    def one(key: jax.Array, image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
+        key = jax.random.fold_in(key, row.number)
+        if row.geometry is not None:
+            geometry = row.geometry(key, image.shape[:2])
+            target = follow(target, geometry)
+            if row.paint is None:
+                return geometry.pixels(image), target
+        assert row.paint is not None
+        return row.paint(key, image), target
+
+    return change_each(batch, one, keys)
 
 
-def _own_geometry(
-    name: str, moves: Any, key: jax.Array, shape: tuple[int, int]
-) -> Geometry:
-    found = call_own("data.augment.own", name, moves, key, shape)
-    if not isinstance(found, Geometry):
-        raise UserError(
-            f"data.augment.own = {name!r}: its attribute moves returned {found!r}; it "
-            "is a function (key, (height, width)) that returns a Geometry "
-            "(docs/extending.md)"
-        )
-    return found
+def _own_row(number: int, name: str, colour: jax.Array) -> AugmentationRow:
+    """Return the row of a function of the user's own; it knows no config."""
+    field = "data.augment.own"
+    function = own.load(field, name)
+    moves = getattr(function, "moves", None)
+
+    def paint(key: jax.Array, image: jax.Array) -> jax.Array:
+        return call_own(field, name, function, key, image, colour)
+
+    def geometry(key: jax.Array, shape: tuple[int, int]) -> Geometry:
+        found = call_own(field, name, moves, key, shape)
+        if not isinstance(found, Geometry):
+            raise UserError(
+                f"data.augment.own = {name!r}: its attribute moves returned {found!r}; "
+                "it is a function (key, (height, width)) that returns a Geometry "
+                "(docs/extending.md)"
+            )
+        return found
+
+    return AugmentationRow(number, geometry if moves else None, paint)
 
 
 def check_augmentations(
@@ -147,8 +149,9 @@ def check_augmentations(
       UserError: one cannot be found, or does not keep shape and dtype; or one of the
         table takes colours that the images do not have.
     """
+    channels = image_shape[-1]
     for field in COLOURED:
-        value, channels = getattr(config, field), image_shape[-1]
+        value = getattr(config, field)
         if value and (channels not in (1, 3) or (channels == 1 and field in NOT_GREY)):
             raise UserError(
                 f"data.augment.{field} = {value!r} is for images of "
@@ -157,7 +160,7 @@ def check_augmentations(
             )
     if config.own:
         image = jax.ShapeDtypeStruct((1, *image_shape), np.uint8)
-        colour = jax.ShapeDtypeStruct((image_shape[-1],), np.float32)
+        colour = jax.ShapeDtypeStruct((channels,), np.float32)
         keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
         batch = {"image": image, "target": {}}
         only = AugmentConfig(own=config.own)

@@ -9,10 +9,6 @@ from jaxtrain.data.augment.geometry import Geometry
 
 # (target of an example, where its image is taken) -> target.
 Follow = Callable[[Any, Geometry], Any]
-# (key, (H, W) of the image) -> where it is taken.
-MakeGeometry = Callable[[jax.Array, tuple[int, int]], Geometry]
-# (key, image (H, W, C)) -> image (H, W, C).
-Change = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def stay(target: Any, geometry: Geometry) -> Any:
@@ -44,35 +40,18 @@ def fold_each(key: jax.Array, indices: jax.Array) -> jax.Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
 
 
-def change(
+def change_each(
     batch: dict[str, Any],
-    keys: jax.Array,
-    number: int,
-    make_geometry: MakeGeometry | None,
-    paint: Change | None,
-    follow: Follow,
+    change: Callable[..., tuple[jax.Array, Any]],
+    *numbers: jax.Array,
 ) -> dict[str, Any]:
-    """Augment each image by its own key; its target follows.
+    """Return a batch with each image and its target changed.
 
     Args:
       batch: Batch of images and targets.
-      keys: One key an example, (B,).
-      number: Number of the augmentation, which is part of its keys.
-      make_geometry: Function that says where it takes an image; None if pixels stay.
-      paint: Augmentation of one image; None if its geometry is all that it does.
-      follow: How targets follow the image.
+      change: Function of what an example has of `numbers`, of its image (H, W, C) and
+        of its target, which returns the last two.
+      *numbers: Keys, or other arrays (B, ...).
     """
-
-    def one(key: jax.Array, image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
-        key = jax.random.fold_in(key, number)
-        if make_geometry is not None:
-            height, width, _ = image.shape
-            geometry = make_geometry(key, (height, width))
-            target = follow(target, geometry)
-            if paint is None:
-                return geometry.pixels(image), target
-        assert paint is not None
-        return paint(key, image), target
-
-    images, targets = jax.vmap(one)(keys, batch["image"], batch["target"])
+    images, targets = jax.vmap(change)(*numbers, batch["image"], batch["target"])
     return {**batch, "image": images, "target": targets}

@@ -4,6 +4,7 @@ Points are (x, y) in pixels from the upper left corner of the image, x to the ri
 y down: the centre of the first pixel is (0.5, 0.5), the lower right corner (W, H).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -123,41 +124,25 @@ class Affine(Geometry):
     """Turned, sheared or translated.
 
     Attributes:
-      coefficients: Map of `affine`, int32 (6,) in fixed point.
+      coefficients: Map of `affine`, int32 (6,) in fixed point; or several in a row,
+        (N, 6).
     """
 
     coefficients: jax.Array
 
     def nearest(self, pixels: jax.Array) -> jax.Array:
-        return affine.nearest(pixels, self.coefficients)
+        return self._move(affine.nearest, pixels)
 
     def linear(self, pixels: jax.Array) -> jax.Array:
-        return affine.bilinear(pixels, self.coefficients)
+        return self._move(affine.bilinear, pixels)
 
     def points(self, points: jax.Array) -> jax.Array:
-        return affine.move_points(_float(points), self.coefficients)
+        return self._move(affine.move_points, _float(points))
 
+    def _move(self, move: Callable[..., jax.Array], moved: jax.Array) -> jax.Array:
+        if self.coefficients.ndim == 1:
+            return move(moved, self.coefficients)
 
-@dataclass(frozen=True)
-class AffineSequence(Geometry):
-    """Several maps of `affine` in a row.
-
-    Attributes:
-      coefficients: Maps, int32 (N, 6) in fixed point.
-    """
-
-    coefficients: jax.Array
-
-    def nearest(self, pixels: jax.Array) -> jax.Array:
-        return self._scan(affine.nearest, pixels)
-
-    def linear(self, pixels: jax.Array) -> jax.Array:
-        return self._scan(affine.bilinear, pixels)
-
-    def points(self, points: jax.Array) -> jax.Array:
-        return self._scan(affine.move_points, _float(points))
-
-    def _scan(self, move, moved: jax.Array) -> jax.Array:
         def one(moved: jax.Array, coefficients: jax.Array):
             return move(moved, coefficients), None
 

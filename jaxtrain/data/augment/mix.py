@@ -7,18 +7,21 @@ exchanged; and they are the same on any number of devices and processes, and how
 batch is cut into micro-batches afterwards. One weight counts for all pairs of a step.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import betaincinv
 
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment.beta import BetaDraw
 
 # (targets, those of the partners, weights of the former (B,)) -> targets.
 Join = Callable[[Any, Any, jax.Array], Any]
+# Steps of the table of quantiles; between them lies a straight line.
+STEPS = 4096
 
 
 def mix_pairs(
@@ -31,11 +34,11 @@ def mix_pairs(
     """Mix the images of each pair, and join their targets.
 
     Args:
-      batch: its `image` is (B, H, W, C), of an even number of examples.
-      key: of the step.
-      config: which of the two, and how.
-      join: what the task makes of two targets.
-      repeats: times in a row that an example is in the batch.
+      batch: Batch of images (B, H, W, C) of an even number of examples.
+      key: Key of the step.
+      config: Which of the two, and how.
+      join: What the task makes of two targets.
+      repeats: Times in a row that an example is in the batch.
 
     Returns:
       The batch with images in float32 and other targets.
@@ -45,10 +48,9 @@ def mix_pairs(
     own, weight = _share(key, height, width, config)
     partners = swap(images, repeats).astype(jnp.float32)
     mixed = partners + own[..., None] * (images.astype(jnp.float32) - partners)
-    target = batch["target"]
     weights = jnp.full(num, weight)
-    swapped = jax.tree.map(lambda x: swap(x, repeats), target)
-    joined = join(target, swapped, weights)
+    swapped = jax.tree.map(lambda x: swap(x, repeats), batch["target"])
+    joined = join(batch["target"], swapped, weights)
     return {**batch, "image": mixed, "target": joined}
 
 
@@ -58,6 +60,22 @@ def swap(x: jax.Array, repeats: int = 1) -> jax.Array:
     return pairs[:, ::-1].reshape(x.shape)
 
 
+def draw_beta(key: jax.Array, a: float, b: float) -> jax.Array:
+    """Draw from Beta(a, b), float32 (), by a table of its quantiles.
+
+    `jax.random.beta` draws again until a draw is accepted: a loop of unknown length, at
+    each round of which a GPU waits for the host.
+    """
+    draw = jax.random.uniform(key, (), jnp.float32)
+    points = np.linspace(0, 1, STEPS + 1, dtype=np.float32)
+    return jnp.interp(draw, points, _quantiles(a, b))
+
+
+@functools.lru_cache
+def _quantiles(a: float, b: float) -> np.ndarray:
+    return betaincinv(a, b, np.linspace(0, 1, STEPS + 1)).astype(np.float32)
+
+
 def _share(
     key: jax.Array, height: int, width: int, config: AugmentConfig
 ) -> tuple[jax.Array, jax.Array]:
@@ -65,10 +83,10 @@ def _share(
     chosen, cut, share, box = jax.random.split(key, 4)
     own, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)
     if config.mixup:
-        weight = BetaDraw(config.mixup, config.mixup)(share)
+        weight = draw_beta(share, config.mixup, config.mixup)
         own = jnp.full((height, width), weight)
     if config.cutmix:
-        kept = _outside(box, height, width, BetaDraw(config.cutmix, config.cutmix))
+        kept = _outside(box, height, width, config.cutmix)
         # Of both the one that is drawn; mixup has no part where it is not asked for.
         probability = np.float32(config.cutmix_probability if config.mixup else 1)
         cuts = jax.random.bernoulli(cut, probability)
@@ -77,14 +95,14 @@ def _share(
     return jnp.where(mixes, own, 1), jnp.where(mixes, weight, 1)
 
 
-def _outside(key: jax.Array, height: int, width: int, draw: BetaDraw) -> jax.Array:
+def _outside(key: jax.Array, height: int, width: int, alpha: float) -> jax.Array:
     """Return 0 in a random rectangle, which the partner fills, and 1 outside, (H, W).
 
     Its part of the area is drawn before what of it lies outside of the image is cut
     off; its middle is any pixel (torchvision's CutMix).
     """
     part_key, place_key = jax.random.split(key)
-    reach = 0.5 * jnp.sqrt(1 - draw(part_key))
+    reach = 0.5 * jnp.sqrt(1 - draw_beta(part_key, alpha, alpha))
     bounds = jnp.array([height, width], jnp.int32)
     row, column = jax.random.randint(place_key, (2,), 0, bounds, jnp.int32)
     h, w = (jnp.floor(reach * side).astype(jnp.int32) for side in (height, width))

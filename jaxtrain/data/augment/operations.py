@@ -7,7 +7,7 @@ over an image is one gather of pixels, one look-up and one blend.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +15,14 @@ import numpy as np
 
 from jaxtrain.data.augment import affine, colour
 
-NAMES = (
-    *("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate"),
-    *("brightness", "color", "contrast", "sharpness"),
-    *("posterize", "solarize", "autocontrast", "equalize"),
-)
+MOVES = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 BLENDS = ("brightness", "color", "contrast", "sharpness")
 # Those that go either way: with the sign or against it.
-SIGNED = (*NAMES[1:6], *BLENDS)
+SIGNED = (*MOVES, *BLENDS)
+NAMES = ("identity", *SIGNED, "posterize", "solarize", "autocontrast", "equalize")
 
 
-@dataclass(frozen=True)
-class Tables:
+class Tables(NamedTuple):
     """What the operations are at each level, with either sign: (14, levels, 2, ...).
 
     Attributes:
@@ -50,10 +46,10 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
     """Return the tables for images of one size.
 
     Args:
-      strengths: of each operation that has any, at each level: slopes, pixels, degrees,
-        what is added to a factor of 1, bits, thresholds.
-      height: of the images.
-      width: of the images.
+      strengths: Strengths of each operation that has any, at each level: slopes,
+        pixels, degrees, what is added to a factor of 1, bits, thresholds.
+      height: Height of the images.
+      width: Width of the images.
     """
     make_map: dict[str, Callable[[float], affine.Map]] = {
         "shear_x": affine.shear_x,
@@ -87,8 +83,7 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
     )
 
 
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(NamedTuple):
     """What one image has drawn: an operation, its level and its sign, int32 () each."""
 
     operation: jax.Array

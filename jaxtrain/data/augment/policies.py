@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import operations
 from jaxtrain.data.augment.apply import fold_each
-from jaxtrain.data.augment.beta import BetaDraw
-from jaxtrain.data.augment.geometry import Affine, AffineSequence, Geometry
+from jaxtrain.data.augment.geometry import Affine, Geometry
+from jaxtrain.data.augment.mix import draw_beta
 from jaxtrain.data.augment.operations import Tables
 
 # Of a chain of AugMix whose depth is drawn (arXiv:1912.02781, figure 4).
@@ -18,7 +18,6 @@ def rand_augment(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
     """Apply operations one after the other, all of one magnitude (arXiv:1909.13719)."""
-    del fill
     tables = _rand_tables(*image.shape[:2])
 
     def apply(image: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
@@ -39,7 +38,7 @@ def rand_geometry(
         drawn = operations.draw(key, tables, config.randaugment_magnitude)
         return drawn.of(tables.maps)
 
-    return AffineSequence(jax.vmap(one)(_in_a_row(key, config.randaugment)))
+    return Affine(jax.vmap(one)(_in_a_row(key, config.randaugment)))
 
 
 def _rand_tables(height: int, width: int) -> Tables:
@@ -56,7 +55,6 @@ def trivial_augment(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
     """Apply one operation of any magnitude of the wide space (arXiv:2103.10158)."""
-    del config, fill
     tables = _trivial_tables(*image.shape[:2])
     return operations.apply(image, operations.draw(key, tables), tables)
 
@@ -65,7 +63,6 @@ def trivial_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
     """Return where `trivial_augment` of the same key takes an image (H, W)."""
-    del config
     tables = _trivial_tables(*shape)
     return Affine(operations.draw(key, tables).of(tables.maps))
 
@@ -82,7 +79,6 @@ def aug_mix(
     The weights of the chains are drawn from Dirichlet(alpha), that of all of them from
     Beta(alpha, alpha).
     """
-    del fill
     width, alpha = config.augmix_width, config.augmix_alpha
     height, columns, _ = image.shape
     strengths = operations.mix_levels(height, columns, config.augmix)
@@ -94,7 +90,7 @@ def aug_mix(
 
     chains = jax.vmap(chain)(jax.random.split(chain_key, width))
     weights = _dirichlet(weight_key, alpha, width)
-    part = BetaDraw(alpha, alpha)(part_key)
+    part = draw_beta(part_key, alpha, alpha)
     # One after the other, in single precision, as torchvision does.
     mixed = (1 - part) * image.astype(jnp.float32)
     for weight, augmented in zip(weights, chains, strict=True):
@@ -124,8 +120,8 @@ def _dirichlet(key: jax.Array, alpha: float, size: int) -> list[jax.Array]:
     """Break a stick: each part is a beta share of what is left (Sethuraman 1994)."""
     left, parts = jnp.float32(1), []
     for number in range(size - 1):
-        share = BetaDraw(alpha, alpha * (size - 1 - number))
-        part = left * share(jax.random.fold_in(key, number))
+        each = jax.random.fold_in(key, number)
+        part = left * draw_beta(each, alpha, alpha * (size - 1 - number))
         parts.append(part)
         left = left - part
     return [*parts, left]

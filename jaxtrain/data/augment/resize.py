@@ -38,10 +38,10 @@ def resize(
     """Resample a box of an image, antialiased: columns first, then rows.
 
     Args:
-      image: uint8 (H, W, C).
-      box: within the image; it need not be square.
-      size: of the result.
-      method: bilinear or bicubic.
+      image: Image, uint8 (H, W, C).
+      box: Box within the image; it need not be square.
+      size: Height and width of the result.
+      method: Name of the kernel: bilinear or bicubic.
       within: whether pixels beyond the box count as little as those beyond the image,
         as when the box is cut out first, with the pixels that are partly in it. What
         is there is then never looked at.
@@ -49,24 +49,17 @@ def resize(
     Returns:
       uint8 (size, size, C).
     """
-    left, top, right, bottom = box
-    across = weights(left, right, image.shape[1], size, method, within=within)
-    down = weights(top, bottom, image.shape[0], size, method, within=within)
-    narrow = _product("ow,hwc->hoc", across, image)
-    return _product("oh,hwc->owc", down, narrow)
+    across, down = _both_weights(image, box, size, method, within)
+    narrow = _rounded("ow,hwc->hoc", across, image)
+    return _rounded("oh,hwc->owc", down, narrow)
 
 
 def resize_linear(
     pixels: jax.Array, box: Box, size: int, *, within: bool = False
 ) -> jax.Array:
     """Resample a box of a float32 array (H, W, C) as `resize` does, unrounded."""
-    left, top, right, bottom = box
-    height, width, _ = pixels.shape
-    across = weights(left, right, width, size, "bilinear", within=within)
-    down = weights(top, bottom, height, size, "bilinear", within=within)
-    exact = jax.lax.Precision.HIGHEST
-    narrow = jnp.einsum("ow,hwc->hoc", across, pixels, precision=exact)
-    return jnp.einsum("oh,hwc->owc", down, narrow, precision=exact)
+    across, down = _both_weights(pixels, box, size, "bilinear", within)
+    return _product("oh,hwc->owc", down, _product("ow,hwc->hoc", across, pixels))
 
 
 def weights(
@@ -112,12 +105,20 @@ def _nearest(start: jax.Array, stop: jax.Array, stored: int, size: int) -> jax.A
     return jnp.clip(jnp.floor(start + middles).astype(jnp.int32), 0, stored - 1)
 
 
+def _both_weights(
+    image: jax.Array, box: Box, size: int, method: str, within: bool
+) -> tuple[jax.Array, jax.Array]:
+    left, top, right, bottom = box
+    height, width, _ = image.shape
+    across = weights(left, right, width, size, method, within=within)
+    return across, weights(top, bottom, height, size, method, within=within)
+
+
 def _product(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
+    return jnp.einsum(axes, matrix, image, precision=jax.lax.Precision.HIGHEST)
+
+
+def _rounded(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
     """Multiply, and round to uint8 as Pillow does after each of its two passes."""
-    exact = jnp.einsum(
-        axes,
-        matrix,
-        image.astype(jnp.float32),
-        precision=jax.lax.Precision.HIGHEST,
-    )
+    exact = _product(axes, matrix, image.astype(jnp.float32))
     return jnp.clip(jnp.floor(exact + 0.5), 0, 255).astype(jnp.uint8)

@@ -1,11 +1,15 @@
 """Augmentations of a few lines: crops, flips, turns, and squares painted over."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import affine
+from jaxtrain.data.augment.apply import Follow, change_each, fold_each
 from jaxtrain.data.augment.geometry import Affine, Flip, Geometry, PaddedCrop
 
 # Height and width of an image.
@@ -15,17 +19,49 @@ ERASING_TRIES = 10
 
 def random_crop(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
     """Pad with black, then crop back at a random place (He et al. 2016, CIFAR-10)."""
-    del shape
     padding = config.crop_padding
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1, jnp.int32)
     return PaddedCrop(padding, top, left)
 
 
-def horizontal_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Mirror left and right with probability one half."""
-    del config
+def flip(key: jax.Array, shape: Shape, config: AugmentConfig, *, dim: int) -> Geometry:
+    """Mirror with probability one half: rows (dim 0), or columns (dim 1)."""
     # The dtype is that of the draw, which JAX_ENABLE_X64 is not to change.
-    return Flip(jax.random.bernoulli(key, np.float32(0.5)), shape, dim=1)
+    return Flip(jax.random.bernoulli(key, np.float32(0.5)), shape, dim)
+
+
+def rotation(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
+    """Turn by any angle up to the one given, either way; corners become black."""
+    return Affine(affine.random_rotation(key, config.rotation, *shape))
+
+
+def alternating_flip(
+    batch: dict[str, Any], root: jax.Array, follow: Follow
+) -> dict[str, Any]:
+    """Mirror one half of the examples, and in the next epoch the other half.
+
+    So two epochs in a row show both sides of each example, where independent flips show
+    one side twice to every second (Jordan 2024, arXiv:2404.00498, section 3.6).
+
+    Of an example that is several times in a batch every second one is mirrored.
+
+    Args:
+      batch: Batch whose `epoch`, and `repeat` if it has one, is int32 (B,).
+      root: Key of the run; which half is first is a function of it and the index.
+      follow: How the targets go along.
+    """
+
+    def one(
+        key: jax.Array, turn: jax.Array, image: jax.Array, target: Any
+    ) -> tuple[jax.Array, Any]:
+        first = jax.random.bernoulli(key, np.float32(0.5))
+        height, width, _ = image.shape
+        moved = Flip(first ^ (turn % 2 == 1), (height, width), dim=1)
+        return moved.pixels(image), follow(target, moved)
+
+    each = fold_each(keys.stream(root, keys.EXAMPLE), batch["index"])
+    turn = batch["epoch"] + batch.get("repeat", 0)
+    return change_each(batch, one, each, turn)
 
 
 def cutout(
@@ -41,20 +77,8 @@ def cutout(
     bounds = jnp.array([height, width], jnp.int32)
     centre = jax.random.randint(key, (2,), 0, bounds, jnp.int32)
     top, left = centre - size // 2
-    row, column = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
-    inside = (row >= top) & (row < top + size) & (column >= left)
-    return jnp.where(inside & (column < left + size), fill[None, None], image)
-
-
-def vertical_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Mirror top and bottom with probability one half."""
-    del config
-    return Flip(jax.random.bernoulli(key, np.float32(0.5)), shape, dim=0)
-
-
-def rotation(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Turn by any angle up to the one given, either way; corners become black."""
-    return Affine(affine.random_rotation(key, config.rotation, *shape))
+    inside = _rectangle(image, top, left, size, size)
+    return jnp.where(inside, fill[None, None], image)
 
 
 def erasing(
@@ -78,10 +102,17 @@ def erasing(
     h, w = h[first], w[first]
     top = jnp.floor(draws[1] * (height - h + 1))
     left = jnp.floor(draws[2] * (width - w + 1))
-    row, column = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
-    inside = (row >= top) & (row < top + h) & (column >= left) & (column < left + w)
+    inside = _rectangle(image, top, left, h, w)
     paint = fill[None, None]
     if config.erasing_value == "noise":
         paint = jax.random.bits(noise_key, image.shape, jnp.uint8)
     chosen = (draws[0] < config.erasing) & jnp.any(fits)
     return jnp.where(inside & chosen, paint, image)
+
+
+def _rectangle(image: jax.Array, top: Any, left: Any, height: Any, width: Any):
+    """Whether each pixel of an image lies in a rectangle, (H, W, 1)."""
+    row = jnp.arange(image.shape[0])[:, None, None]
+    column = jnp.arange(image.shape[1])[None, :, None]
+    inside = (row >= top) & (row < top + height)
+    return inside & (column >= left) & (column < left + width)

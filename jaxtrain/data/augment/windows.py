@@ -1,13 +1,12 @@
 """The model's images of stored ones of another size: random windows, or the centre."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.data.augment.apply import Follow
+from jaxtrain.data.augment.apply import Follow, change_each
 from jaxtrain.data.augment.geometry import ResizedBox
 from jaxtrain.data.augment.resize import Box, resize
 from jaxtrain.data.canvas import BOX
@@ -30,7 +29,7 @@ def random_windows(
         small = resize(image, box, size, fit.interpolation, within=True)
         return small, follow(target, ResizedBox(box, size, within=True))
 
-    return _each(one, batch, keys)
+    return change_each(batch, one, keys)
 
 
 def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
@@ -39,12 +38,11 @@ def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
     Targets stay: those that have pixels are refused where the host cuts.
     """
 
-    def one(canvas: jax.Array, box: jax.Array) -> jax.Array:
-        left, top, right, bottom = box
+    def one(canvas: jax.Array, sides: jax.Array) -> jax.Array:
+        left, top, right, bottom = sides
+        box = left, top, right, bottom
         # Beyond the box a canvas holds anything.
-        return resize(
-            canvas, (left, top, right, bottom), size, fit.interpolation, within=True
-        )
+        return resize(canvas, box, size, fit.interpolation, within=True)
 
     rest = {name: value for name, value in batch.items() if name != BOX}
     return {**rest, "image": jax.vmap(one)(batch["image"], batch[BOX])}
@@ -78,7 +76,7 @@ def _same(
         small = resize(image, box, size, fit.interpolation)
         return small, follow(target, ResizedBox(box, size))
 
-    return _each(one, batch)
+    return change_each(batch, one)
 
 
 def random_window(key: jax.Array, height: int, width: int, window: Window) -> Box:
@@ -103,10 +101,3 @@ def _place(draw: jax.Array, room: jax.Array, random: jax.Array) -> jax.Array:
     # A draw just below 1 may round up to the place after the last.
     drawn = jnp.minimum(jnp.floor(draw * (room + 1)), room)
     return jnp.where(random, drawn, jnp.floor(room / 2))
-
-
-def _each(
-    one: Callable[..., tuple[jax.Array, Any]], batch: dict[str, Any], *keys: jax.Array
-) -> dict[str, Any]:
-    images, targets = jax.vmap(one)(*keys, batch["image"], batch["target"])
-    return {**batch, "image": images, "target": targets}
