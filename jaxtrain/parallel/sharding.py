@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.copies import Arrays, Copies
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
+from jaxtrain.trees import by_path, path_name
 
 # Smaller arrays, such as biases, are not worth a collective of their own.
 MIN_SHARDED_SIZE = 2**12
@@ -98,17 +99,22 @@ class Layout:
         return jax.tree.map(spec, self._infer(grads, lambda path: True))
 
     def images(self, images: Any) -> Any:
-        """Split images (batch, height, width, channels), inside jit.
+        """Split images, or activations or their gradients, inside jit."""
+        shardings = self.image_shardings(images)
+        return jax.lax.with_sharding_constraint(images, shardings)
 
-        Or what the first pieces of a model have made of them: of arrays with other dims
-        the batch alone is split.
+    def image_shardings(self, images: Any) -> Any:
+        """Return the shardings of images (batch, height, width, channels).
+
+        Or of what the first pieces of a model have made of them: of arrays with other
+        dims the batch alone is split.
         """
 
         def sharding(x: jax.Array) -> NamedSharding:
             spec = P(BATCH_AXES, *SPATIAL_AXES) if x.ndim == 4 else P(BATCH_AXES)
             return NamedSharding(self.mesh, spec)
 
-        return jax.lax.with_sharding_constraint(images, jax.tree.map(sharding, images))
+        return jax.tree.map(sharding, images)
 
     def _share(self, grads: Any) -> Any:
         shardings = self._infer(grads, lambda path: True)
@@ -123,8 +129,7 @@ class Layout:
         """Apply one function to what is copied of a tree, by path, one to the rest."""
         if self.copies is None:
             return of_others(tree)
-        leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
-        flat = {_name(path): x for path, x in leaves}
+        flat, treedef = by_path(tree), jax.tree.structure(tree)
         copied = {n: x for n, x in flat.items() if n in self.copies.paths}
         others = {n: x for n, x in flat.items() if n not in copied}
         done = {**of_copied(self.copies, copied), **of_others(others)}
@@ -135,7 +140,7 @@ class Layout:
 
     def _infer(self, tree: Any, is_shared: Any) -> Any:
         def sharding(path: Any, leaf: Any) -> NamedSharding:
-            name = _name(path)
+            name = path_name(path)
             spec = self._spec(name, leaf.shape, shared=is_shared(name))
             return NamedSharding(self.mesh, spec)
 
@@ -165,10 +170,6 @@ class Layout:
         return next((end for end in ends if end in self.split_dims), None)
 
 
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
 def _rows(copies: Arrays) -> Any:
     """Return the shapes of what there are copies of."""
     return {
@@ -192,13 +193,11 @@ def whole_layers(params: Any) -> list[str]:
       else.
     """
     names: dict[str, None] = {}
-    for path, x in jax.tree_util.tree_leaves_with_path(params):
+    for path, x in by_path(params).items():
         size = x.sharding.mesh.shape["model"]
         divides = len(x.shape) > 1 and x.shape[-1] % size == 0
         if divides and "model" not in x.sharding.spec:
-            *blocks, layer, _ = jax.tree_util.keystr(
-                path, simple=True, separator="/"
-            ).split("/")
+            *blocks, layer, _ = path.split("/")
             names["/".join([*(re.sub(r"\d+", "*", b) for b in blocks), layer])] = None
     return list(names)
 

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch, eval_spec
@@ -32,7 +31,7 @@ from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.step import make_train_step, predict
+from jaxtrain.training.step import make_train_step, predict, prepare_plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,9 +206,7 @@ def _put_features(
     batches: Batch,
 ) -> Any:
     """Return the features with those of a batch in their places."""
-    batch = jax.tree.map(lambda x: x[0], batches)
-    unused = jnp.zeros((), jnp.int32)
-    batch = prepare(data, batch, keys.root_key(0), unused)
+    batch = prepare_plain(prepare, data, batches)
     params = setup.layout.whole_params(params)
     images = setup.layout.images(batch["image"])
     outputs = predict(setup.graphdef, params, model_state, images, part)

@@ -11,13 +11,11 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.run.timetable import Timetable
-from jaxtrain.training import in_turn
-from jaxtrain.training.frozen import NOTHING, Frozen
+from jaxtrain.training.frozen import NOTHING, Frozen, trained_only, two_phases
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.rates import make_rates
-from jaxtrain.training.schedules import Schedule, make_schedule
+from jaxtrain.training.schedules import Schedule, make_schedule, make_two_cycles
 from jaxtrain.training.state import split_model
-from jaxtrain.training.two_cycles import make_two_cycles
 from jaxtrain.training.update import Update, make_update
 
 T = TypeVar("T")
@@ -72,14 +70,13 @@ def build_phases(
     )
     updates = {0: update}
     if start is not None:
-        first = in_turn.before(update.tx, frozen)
-        second = in_turn.after(update.tx, frozen, make)
+        first, second = two_phases(update.tx, frozen, make)
         updates = {
             0: replace(update, tx=first, frozen=frozen),
             start: replace(update, tx=second, tells_rate=True),
         }
     elif frozen.layers:
-        tx = in_turn.of_trained(update.tx, frozen)
+        tx = trained_only(update.tx, frozen)
         updates = {0: replace(update, tx=tx, frozen=frozen)}
     sizes = dict(timetable.image_sizes) or {0: None}
     return tuple(

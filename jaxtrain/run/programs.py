@@ -20,7 +20,6 @@ from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Sums
 from jaxtrain.training.compiled import Compiled, Program
 from jaxtrain.training.methods.base import Normalization
-from jaxtrain.training.stages import create as stage_create
 from jaxtrain.training.stages import steps as stage_steps
 from jaxtrain.training.step import make_eval_step, make_train_step
 
@@ -184,10 +183,9 @@ def _whole(
 def _staged(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -> Four:
     stages, abstract = setup.stages, setup.abstract_state
     assert stages is not None
-    weights = stage_create.Weights(setup.create, stages, abstract)
-    begin = stage_create.Begin(setup.create, stages, abstract)
+    weights, begin = stage_steps.make_create(setup.create, stages, abstract)
     train = tuple(
-        stage_steps.TrainStep(
+        stage_steps.make_train_step(
             setup.config.train,
             setup.task,
             stages,
@@ -198,4 +196,5 @@ def _staged(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -
         )
         for phase, preprocess in zip(setup.phases, augmenting, strict=True)
     )
-    return weights, begin, train, stage_steps.EvalStep(setup.task, stages, plain)
+    evaluate = stage_steps.make_eval_step(setup.task, stages, plain)
+    return weights, begin, train, evaluate

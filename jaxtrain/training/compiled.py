@@ -1,24 +1,12 @@
 """A jitted function compiled ahead of its first call, to tell the time it takes."""
 
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 
 from jaxtrain.processes import peers
-
-
-class Program(Protocol):
-    """A compiled function, or several that look like one; see below."""
-
-    @property
-    def seconds(self) -> float: ...
-
-    @property
-    def compiling(self) -> bool: ...
-
-    __call__: Callable[..., Any]
 
 
 class Compiled:
@@ -30,9 +18,9 @@ class Compiled:
     the others, one of which may have had to compile what this one found in its cache.
 
     Attributes:
-      seconds: what tracing and compiling took in all.
-      compiling: whether it is being compiled now, here or in another process.
-      programs: the compiled programs, by the shapes of the last argument.
+      seconds: Seconds that tracing and compiling took in all.
+      compiling: Whether it is being compiled now, here or in another process.
+      programs: Compiled programs, by the shapes of the last argument.
     """
 
     def __init__(self, function: Callable[..., Any], **jit_options: Any):
@@ -63,15 +51,21 @@ class Compiled:
 
 
 class Several:
-    """A base of what runs several programs and looks like one."""
+    """A function that runs several programs, and looks like one of them."""
 
-    def parts(self) -> "Iterable[Compiled | Several]":
-        raise NotImplementedError
+    def __init__(self, function: Callable[..., Any], programs: Sequence[Compiled]):
+        self._function, self._programs = function, programs
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args)
 
     @property
     def seconds(self) -> float:
-        return sum(part.seconds for part in self.parts())
+        return sum(program.seconds for program in self._programs)
 
     @property
     def compiling(self) -> bool:
-        return any(part.compiling for part in self.parts())
+        return any(program.compiling for program in self._programs)
+
+
+Program = Compiled | Several

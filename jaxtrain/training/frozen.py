@@ -1,9 +1,15 @@
-"""Layers that are not trained: what a step leaves out of its gradients."""
+"""Layers that are not trained, throughout or at first: what a step leaves out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import optax
 from flax import nnx
+
+from jaxtrain.training.schedules import Schedule
+
+Tx = optax.GradientTransformationExtraArgs
 
 
 @dataclass(frozen=True)
@@ -13,7 +19,7 @@ class Frozen:
     So their batch norms use the running statistics, and nothing in them is random.
 
     Attributes:
-      layers: their paths, such as `stage1_block2/conv1`, with those of all within them.
+      layers: Paths such as `stage1_block2/conv1`, with those of all layers within them.
     """
 
     layers: frozenset[str] = frozenset()
@@ -59,3 +65,51 @@ def merge(one: Any, other: Any) -> Any:
     for name in one.keys() & other.keys():
         merged[name] = merge(one[name], other[name])
     return merged
+
+
+def trained_only(tx: Tx, frozen: Frozen) -> Tx:
+    """Return `tx` with a state for the layers alone that are trained."""
+
+    def init(params: Any) -> Any:
+        return tx.init(frozen.part(params)[0])
+
+    return optax.GradientTransformationExtraArgs(init, tx.update)
+
+
+def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[Tx, Tx]:
+    """Return the optimizers of the steps before, and after, some layers begin.
+
+    The state of both is a pair: what they have of the first layers, and of the later
+    ones. So it has the same structure from the first step on, and the later layers
+    count their own steps: the bias correction of Adam, for example, starts when they
+    start. The second `update` takes the `learning_rate` of the step, which is the same
+    for all layers.
+
+    Args:
+      tx: Optimizer of the first layers.
+      later: Layers that are frozen at first.
+      make: Function that makes such an optimizer of a schedule.
+    """
+
+    def init(params: Any) -> Any:
+        first, rest = later.part(params)
+        return tx.init(first), tx.init(rest)
+
+    def before(
+        updates: Any, state: Any, params: Any = None, **extra: Any
+    ) -> tuple[Any, Any]:
+        updates, first = tx.update(updates, state[0], params, **extra)
+        return updates, (first, state[1])
+
+    def after(
+        updates: Any, state: Any, params: Any = None, **extra: Any
+    ) -> tuple[Any, Any]:
+        first_grads, later_grads = later.part(updates)
+        first_params, later_params = later.part(params)
+        first_updates, first = tx.update(first_grads, state[0], first_params)
+        same = make(lambda count: extra["learning_rate"])
+        later_updates, rest = same.update(later_grads, state[1], later_params)
+        return merge(first_updates, later_updates), (first, rest)
+
+    make_tx = optax.GradientTransformationExtraArgs
+    return make_tx(init, before), make_tx(init, after)

@@ -1,6 +1,8 @@
 """Optimizers by name, all of them optax's; defaults are optax's where none is given."""
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -81,41 +83,33 @@ def _widened(tx: Tx) -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _l2(weight_decay: float, tx: Tx) -> Tx:
-    """Add `weight_decay * params` to the gradients that `tx` gets, as PyTorch does."""
-    return optax.chain(optax.add_decayed_weights(weight_decay, decay_mask), tx)
+def _l2(make: Callable[..., Tx]) -> Callable[..., Tx]:
+    """Have `tx` get `gradients + weight_decay * params`, as in PyTorch."""
+
+    def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
+        tx = make(lr, **options)
+        return optax.chain(optax.add_decayed_weights(weight_decay, decay_mask), tx)
+
+    return build
 
 
-def _sgd(
-    lr: Schedule, weight_decay: float, momentum: float = 0.9, nesterov: bool = False
-) -> Tx:
-    """SGD with momentum (Sutskever et al. 2013, ICML)."""
+def _decoupled(make: Callable[..., Tx]) -> Callable[..., Tx]:
+    """Have `make` decay the weights itself; the learning rate scales the decay."""
+
+    def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
+        return make(lr, weight_decay=weight_decay, mask=decay_mask, **options)
+
+    return build
+
+
+def _sgd(lr: Schedule, momentum: float = 0.9, nesterov: bool = False) -> Tx:
     _check_nesterov(momentum, nesterov)
-    return _l2(weight_decay, optax.sgd(lr, momentum or None, nesterov))
-
-
-def _adam(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
-    """Adam with L2 regularization (Kingma & Ba 2014, arXiv:1412.6980)."""
-    return _l2(weight_decay, optax.adam(lr, **options))
-
-
-def _adamw(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
-    """AdamW (Loshchilov & Hutter 2017, arXiv:1711.05101).
-
-    As in PyTorch the learning rate scales the decay; so it does in lamb, lion and muon.
-    """
-    return optax.adamw(lr, weight_decay=weight_decay, mask=decay_mask, **options)
-
-
-def _lamb(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
-    """LAMB, its trust ratio on all parameters (You et al. 2019, arXiv:1904.00962)."""
-    return optax.lamb(lr, weight_decay=weight_decay, mask=decay_mask, **options)
+    return optax.sgd(lr, momentum or None, nesterov)
 
 
 def _lars(
     lr: Schedule, weight_decay: float, momentum: float = 0.9, nesterov: bool = False
 ) -> Tx:
-    """LARS, the trust ratio on kernels only (You et al. 2017, arXiv:1708.03888)."""
     _check_nesterov(momentum, nesterov)
     return optax.lars(
         lr,
@@ -127,45 +121,25 @@ def _lars(
     )
 
 
-def _lion(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
-    """Lion (Chen et al. 2023, arXiv:2302.06675)."""
-    return optax.lion(lr, weight_decay=weight_decay, mask=decay_mask, **options)
-
-
 def _rmsprop(
     lr: Schedule,
-    weight_decay: float,
     b2: float = 0.9,
     momentum: float = 0.0,
     nesterov: bool = False,
     **options: Any,
 ) -> Tx:
-    """RMSprop (Tieleman & Hinton 2012, Coursera, lecture 6e)."""
     _check_nesterov(momentum, nesterov)
-    rmsprop = optax.rmsprop(
+    return optax.rmsprop(
         lr, b2, momentum=momentum or None, nesterov=nesterov, **options
     )
-    return _l2(weight_decay, rmsprop)
-
-
-def _adagrad(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
-    """AdaGrad (Duchi et al. 2011, JMLR 12)."""
-    return _l2(weight_decay, optax.adagrad(lr, **options))
 
 
 def _muon(
     lr: Schedule, weight_decay: float, momentum: float = 0.95, nesterov: bool = True
 ) -> Tx:
-    """Muon for kernels, Adam for the rest (https://kellerjordan.github.io/posts/muon)."""
-
-    def dimension_numbers(params: Any) -> Any:
+    def dimension_numbers(p: jax.Array) -> MuonDimensionNumbers | None:
         # A convolution kernel, HWIO, is the matrix of H * W * I inputs and O outputs.
-        return jax.tree.map(
-            lambda p: (
-                MuonDimensionNumbers(range(p.ndim - 1), -1) if p.ndim > 1 else None
-            ),
-            params,
-        )
+        return MuonDimensionNumbers(range(p.ndim - 1), -1) if p.ndim > 1 else None
 
     return optax.contrib.muon(
         lr,
@@ -173,13 +147,12 @@ def _muon(
         nesterov=nesterov,
         weight_decay=weight_decay,
         weight_decay_mask=decay_mask,
-        muon_weight_dimension_numbers=dimension_numbers,
+        muon_weight_dimension_numbers=partial(jax.tree.map, dimension_numbers),
     )
 
 
 def _lbfgs(lr: None, weight_decay: float) -> Tx:
-    """L-BFGS with a zoom line search (Liu & Nocedal 1989, Math. Programming 45)."""
-    del lr, weight_decay  # _check_line_search has seen to it that neither is set.
+    # _check_line_search has seen to it that neither argument is set.
     return optax.lbfgs()
 
 
@@ -200,14 +173,24 @@ def _check_line_search(config: OptimizerConfig) -> None:
 
 
 OPTIMIZERS = {
-    "sgd": Row(_sgd, ("momentum", "nesterov")),
-    "adam": Row(_adam, ("b1", "b2", "eps", "nesterov")),
-    "adamw": Row(_adamw, ("b1", "b2", "eps", "nesterov")),
-    "lamb": Row(_lamb, ("b1", "b2", "eps")),
+    # Sutskever et al. 2013, ICML.
+    "sgd": Row(_l2(_sgd), ("momentum", "nesterov")),
+    # Kingma & Ba 2014, arXiv:1412.6980.
+    "adam": Row(_l2(optax.adam), ("b1", "b2", "eps", "nesterov")),
+    # Loshchilov & Hutter 2017, arXiv:1711.05101.
+    "adamw": Row(_decoupled(optax.adamw), ("b1", "b2", "eps", "nesterov")),
+    # You et al. 2019, arXiv:1904.00962, the trust ratio on all parameters.
+    "lamb": Row(_decoupled(optax.lamb), ("b1", "b2", "eps")),
+    # You et al. 2017, arXiv:1708.03888, the trust ratio on kernels alone.
     "lars": Row(_lars, ("momentum", "nesterov")),
-    "lion": Row(_lion, ("b1", "b2")),
-    "rmsprop": Row(_rmsprop, ("b2", "eps", "momentum", "nesterov")),
-    "adagrad": Row(_adagrad, ("eps",)),
+    # Chen et al. 2023, arXiv:2302.06675.
+    "lion": Row(_decoupled(optax.lion), ("b1", "b2")),
+    # Tieleman & Hinton 2012, Coursera, lecture 6e.
+    "rmsprop": Row(_l2(_rmsprop), ("b2", "eps", "momentum", "nesterov")),
+    # Duchi et al. 2011, JMLR 12.
+    "adagrad": Row(_l2(optax.adagrad), ("eps",)),
+    # https://kellerjordan.github.io/posts/muon, for kernels; Adam for the rest.
     "muon": Row(_muon, ("momentum", "nesterov")),
+    # Liu & Nocedal 1989, Math. Programming 45, with a zoom line search.
     "lbfgs": Row(_lbfgs),
 }

@@ -1,7 +1,8 @@
-"""Precision: the dtypes of a run, and fp16's dynamic loss scale."""
+"""Precision: the dtypes of a run, fp16's dynamic loss scale, and rounded updates."""
 
+import zlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import jmp
 
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
+from jaxtrain.trees import path_name
 
 POLICIES = {
     "fp32": "params=float32,compute=float32,output=float32",
@@ -105,6 +107,46 @@ def at_minimum(loss_scale: dict[str, jax.Array]) -> jax.Array:
     if not loss_scale:
         return jnp.array(True)
     return loss_scale["scale"] <= MIN_SCALE
+
+
+def add_updates(params: Any, updates: Any, key: jax.Array) -> Any:
+    """Add updates to parameters, in the parameters' dtypes.
+
+    The sum is that of float32. What bfloat16 or float16 cannot hold of it is rounded up
+    or down at random: to the nearest, an update below half of the last bit would be
+    lost each time (Zamirai et al. 2021, arXiv:2010.06192).
+
+    Args:
+      params: Floats of any dtypes.
+      updates: Updates of the same tree, in at least float32.
+      key: Key of the step; each array has its own, made from its path.
+    """
+
+    def add(path: Any, p: jax.Array, update: jax.Array) -> jax.Array:
+        total = p + update
+        if p.dtype == wide(p.dtype):
+            return total.astype(p.dtype)
+        own_key = jax.random.fold_in(key, zlib.crc32(path_name(path).encode()))
+        return round_at_random(total, p.dtype, own_key)
+
+    return jax.tree_util.tree_map_with_path(add, params, updates)
+
+
+def round_at_random(x: jax.Array, dtype: Any, key: jax.Array) -> jax.Array:
+    """Round to one of the two nearest values, so that the mean is `x`.
+
+    Args:
+      x: Floats in float32; what is not finite, or too large for `dtype`, stays or
+        becomes so.
+      dtype: Either bfloat16 or float16.
+      key: Key of the draws, one an element.
+    """
+    nearest = x.astype(dtype)
+    error = x - nearest.astype(x.dtype)
+    other = jnp.nextafter(nearest, jnp.copysign(jnp.inf, error).astype(dtype))
+    gap = jnp.abs(other.astype(x.dtype) - nearest.astype(x.dtype))
+    draws = jax.random.uniform(key, x.shape, x.dtype)
+    return jnp.where(draws < jnp.abs(error) / gap, other, nearest)
 
 
 def _dtypes(policy: jmp.Policy) -> tuple[jnp.dtype, jnp.dtype, jnp.dtype]:

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
-import jax
-
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.state import split_model
+from jaxtrain.trees import by_path
 
 
 def make_rates(
@@ -20,12 +19,12 @@ def make_rates(
     """Return the factor on the learning rate of each parameter, by its path.
 
     Args:
-      model: whose they are.
-      layer_decay: piece i of n in a row has the factor layer_decay**(n - 1 - i), as in
-        timm, whose groups of a ResNet are our pieces: the stem, each block, the head.
-        None: 1.
-      rate_factors: by patterns of layers; those that match a layer multiply.
-      never: layers that are not trained at all.
+      model: Model, which may be abstract.
+      layer_decay: Factor from each piece to the one before: layer_decay**(n - 1 - i)
+        for piece i of n, as in timm, whose groups of a ResNet are our pieces: the stem,
+        each block, the head. None: 1.
+      rate_factors: Factors by patterns of layers; those that match a layer multiply.
+      never: Layers that are not trained at all.
 
     Returns:
       The factors; {} if all are 1.
@@ -51,8 +50,7 @@ def make_rates(
         for name in piece.names
     }
     rates = {}
-    for path, _ in jax.tree_util.tree_leaves_with_path(split_model(model)[1]):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+    for name in by_path(split_model(model)[1]):
         layer = name.rpartition("/")[0]
         rates[name] = of_layer[name.partition("/")[0]]
         for pattern, layers in found.items():

@@ -21,6 +21,8 @@ ONE_CYCLE_START_FACTOR = 1 / 25
 ONE_CYCLE_RISE = 0.3
 # Where the step schedule drops by itself.
 MILESTONES = (0.5, 0.75)
+# Where each cycle of fastai's `fine_tune` ends, as a part of its peak.
+FINE_TUNE_END_FACTOR = 1e-5
 
 
 def make_schedule(
@@ -32,21 +34,18 @@ def make_schedule(
     after the last step, and stays there.
 
     Args:
-      config: name of the schedule, its options, and the peak.
-      total_steps: steps of the whole run.
-      warmup_steps: steps of the linear warm-up, a part of the whole run; of one_cycle,
-        the steps of its rise.
+      config: Name of the schedule, its options, and the peak.
+      total_steps: Number of steps of the whole run.
+      warmup_steps: Number of steps of the linear warm-up, a part of the whole run; of
+        one_cycle, the steps of its rise.
 
     Raises:
       UserError: the name is not known, there is no learning rate, the warm-up is too
         long, or an option has no effect on the schedule or is out of its range.
     """
     if warmup_steps >= total_steps:
-        fraction, given, advice = (
-            config.warmup_fraction,
-            "",
-            "the warm-up as a fraction",
-        )
+        fraction = config.warmup_fraction
+        given, advice = "", "the warm-up as a fraction"
         if fraction is not None:
             given = f"optimizer.warmup_fraction = {fraction:g}: "
             advice = "a smaller fraction"
@@ -68,59 +67,57 @@ def make_schedule(
     return learning_rate
 
 
-def _warm_up(
-    peak: float, warmup_steps: int, warmup_factor: float, then: optax.Schedule
-) -> optax.Schedule:
-    """Rise linearly to the peak, from 0 as He et al. (2018, arXiv:1812.01187).
+def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule:
+    """Return the learning rate of fastai's `fine_tune` (arXiv:2002.04688).
 
-    Goyal et al. (2017, arXiv:1706.02677), whose idea it is, rise from the rate for 256
-    examples: a factor of 256 over the batch.
-    """
-    rise = optax.linear_schedule(peak * warmup_factor, peak, warmup_steps)
-    return optax.join_schedules([rise, then], [warmup_steps])
-
-
-def _after_warm_up(follow: Callable[..., optax.Schedule], *takes: str) -> Row:
-    """Return the row of a schedule that begins where the warm-up ends.
+    The first cycle, while the head alone is trained, rises from 1/25 of the peak over
+    99 % of its steps; the second, to half of that peak, from 1/5 of its own over 30 %.
+    Both rise and fall along cosines, down to 1e-5 of their peaks (the defaults of
+    fastai 2.7). The momentum is not cycled.
 
     Args:
-      follow: (peak, total_steps, warmup_steps, options) -> the rate as a function of
-        the steps after the warm-up.
-      *takes: the options.
+      peak: Peak of the first cycle.
+      first_steps: Length of the first cycle.
+      total_steps: Length of both cycles.
     """
 
-    def build(
-        peak: float,
-        total_steps: int,
-        warmup_steps: int,
-        *,
-        warmup_factor: float = 0.0,
-        **options: Any,
-    ) -> optax.Schedule:
-        then = follow(peak, total_steps, warmup_steps, **options)
-        return _warm_up(peak, warmup_steps, warmup_factor, then)
+    def cycle(part: jax.Array, peak: float, *, start: float, rise: float) -> jax.Array:
+        end = FINE_TUNE_END_FACTOR
+        up = jnp.clip(part / rise, 0, 1)
+        down = jnp.clip((part - rise) / (1 - rise), 0, 1)
+        rising = start + (1 - start) * (1 - jnp.cos(jnp.pi * up)) / 2
+        falling = end + (1 - end) * (1 + jnp.cos(jnp.pi * down)) / 2
+        return jnp.asarray(peak * jnp.where(part < rise, rising, falling), jnp.float32)
 
-    return Row(build, (*takes, "warmup_factor"))
+    def learning_rate(step: ArrayLike) -> jax.Array:
+        step = jnp.asarray(step, jnp.float32)
+        one = cycle(step / first_steps, peak, start=1 / 25, rise=0.99)
+        part = (step - first_steps) / (total_steps - first_steps)
+        other = cycle(part, peak / 2, start=1 / 5, rise=0.3)
+        return jnp.where(step < first_steps, one, other)
+
+    return learning_rate
 
 
-def _constant(peak: float, total_steps: int, warmup_steps: int) -> optax.Schedule:
+# What follows the warm-up, of `peak`, the `steps` after it and the `total` steps.
+
+
+def _constant(peak: float, steps: int, total: int) -> optax.Schedule:
     """Stay at the peak."""
-    del total_steps, warmup_steps
     return optax.constant_schedule(peak)
 
 
 def _cosine(
-    peak: float, total_steps: int, warmup_steps: int, *, end_factor: float = 0.0
+    peak: float, steps: int, total: int, end_factor: float = 0.0
 ) -> optax.Schedule:
     """Decay along half a cosine (Loshchilov & Hutter 2016, arXiv:1608.03983)."""
-    return optax.cosine_decay_schedule(peak, total_steps - warmup_steps, end_factor)
+    return optax.cosine_decay_schedule(peak, steps, end_factor)
 
 
 def _cosine_restarts(
     peak: float,
-    total_steps: int,
-    warmup_steps: int,
-    *,
+    steps: int,
+    total: int,
     cycles: int = 4,
     cycle_growth: float = 1.0,
     end_factor: float = 0.0,
@@ -130,46 +127,34 @@ def _cosine_restarts(
     A cycle begins at the peak and is `cycle_growth` times as long as the one before
     (the paper's T_mult); together they fill the run.
     """
-    decay_steps = total_steps - warmup_steps
-    lengths = [cycle_growth**k for k in range(cycles)]
-    ends = [
-        round(decay_steps * done / sum(lengths))
-        for done in itertools.accumulate(lengths)
-    ]
-    parts = list(itertools.pairwise([0, *ends]))
-    if any(start == end for start, end in parts):
+    done = list(itertools.accumulate(cycle_growth**k for k in range(cycles)))
+    ends = [0, *(round(steps * part / done[-1]) for part in done)]
+    lengths = [end - start for start, end in itertools.pairwise(ends)]
+    if 0 in lengths:
         raise UserError(
-            f"optimizer.cycles = {cycles}: {decay_steps} steps after the warm-up are "
+            f"optimizer.cycles = {cycles}: {steps} steps after the warm-up are "
             "too few, each cycle takes one at least; give fewer cycles, or less "
             "optimizer.cycle_growth"
         )
-    decays = [
-        optax.cosine_decay_schedule(peak, end - start, end_factor)
-        for start, end in parts
-    ]
-    return optax.join_schedules(decays, ends[:-1])
+    decays = [optax.cosine_decay_schedule(peak, n, end_factor) for n in lengths]
+    return optax.join_schedules(decays, ends[1:-1])
 
 
 def _linear(
-    peak: float, total_steps: int, warmup_steps: int, *, end_factor: float = 0.0
+    peak: float, steps: int, total: int, end_factor: float = 0.0
 ) -> optax.Schedule:
     """Decay linearly."""
-    return optax.linear_schedule(peak, peak * end_factor, total_steps - warmup_steps)
+    return optax.linear_schedule(peak, peak * end_factor, steps)
 
 
 def _polynomial(
-    peak: float,
-    total_steps: int,
-    warmup_steps: int,
-    *,
-    power: float = 2.0,
-    end_factor: float = 0.0,
+    peak: float, steps: int, total: int, power: float = 2.0, end_factor: float = 0.0
 ) -> optax.Schedule:
     """Decay as a power of the part that is left (2: You et al. 2017, arXiv:1708.03888).
 
     With a power of 1 it is linear.
     """
-    steps, end = total_steps - warmup_steps, peak * end_factor
+    end = peak * end_factor
 
     # optax's own takes the power of 1 - count / steps, which rounding makes negative.
     def rate(count: ArrayLike) -> jax.Array:
@@ -181,28 +166,26 @@ def _polynomial(
 
 def _warmup_stable_decay(
     peak: float,
-    total_steps: int,
-    warmup_steps: int,
-    *,
+    steps: int,
+    total: int,
     decay_fraction: float = 0.2,
     end_factor: float = 0.0,
 ) -> optax.Schedule:
     """Stay at the peak, then decay linearly (Haegele et al. 2024, arXiv:2405.18392)."""
-    decay_steps = max(1, round(decay_fraction * total_steps))
-    stable_steps = total_steps - warmup_steps - decay_steps
-    if stable_steps < 0:
+    decay_steps = max(1, round(decay_fraction * total))
+    if decay_steps > steps:
         raise UserError(
             f"optimizer.decay_fraction = {decay_fraction}: the decay begins at step "
-            f"{total_steps - decay_steps}, within the warm-up of {warmup_steps} steps"
+            f"{total - decay_steps}, within the warm-up of {total - steps} steps"
         )
-    return optax.linear_schedule(peak, peak * end_factor, decay_steps, stable_steps)
+    end = peak * end_factor
+    return optax.linear_schedule(peak, end, decay_steps, steps - decay_steps)
 
 
 def _step(
     peak: float,
-    total_steps: int,
-    warmup_steps: int,
-    *,
+    steps: int,
+    total: int,
     milestones: tuple[float, ...] | None = None,
     step_every: float | None = None,
     step_factor: float = 0.1,
@@ -212,65 +195,74 @@ def _step(
     By `step_every` of the run, if that is given: drops that would come within the
     warm-up then come at its end (Tan & Le 2019, arXiv:1905.11946).
     """
+    warmup_steps = total - steps
     if step_every is not None:
-        return _staircase(peak, total_steps, warmup_steps, step_every, step_factor)
+        period = round(step_every * total)
+        if period == 0:
+            raise UserError(
+                f"optimizer.step_every = {step_every} of a run of {total} steps is "
+                "less than a step: make it larger, or lengthen the run"
+            )
+
+        def rate(count: ArrayLike) -> jax.Array:
+            step = jnp.minimum(jnp.asarray(count) + warmup_steps, total)
+            return jnp.asarray(peak * step_factor ** (step // period))
+
+        return rate
     milestones = MILESTONES if milestones is None else milestones
-    drops = [round(milestone * total_steps) - warmup_steps for milestone in milestones]
+    drops = [round(milestone * total) - warmup_steps for milestone in milestones]
     if drops and drops[0] < 0:
         raise UserError(
             f"optimizer.milestones = {milestones}: the first is step "
             f"{drops[0] + warmup_steps}, within the warm-up of {warmup_steps} steps"
         )
-    levels = [
-        optax.constant_schedule(peak * step_factor**k) for k in range(len(drops) + 1)
-    ]
-    return optax.join_schedules(levels, drops)
-
-
-def _staircase(
-    peak: float, total_steps: int, warmup_steps: int, every: float, factor: float
-) -> optax.Schedule:
-    period = round(every * total_steps)
-    if period == 0:
-        raise UserError(
-            f"optimizer.step_every = {every} of a run of {total_steps} steps is less "
-            "than a step: make it larger, or lengthen the run"
-        )
-
-    def rate(count: ArrayLike) -> jax.Array:
-        step = jnp.minimum(jnp.asarray(count) + warmup_steps, total_steps)
-        return jnp.asarray(peak * factor ** (step // period))
-
-    return rate
+    levels = [peak * step_factor**k for k in range(len(drops) + 1)]
+    return optax.join_schedules([*map(optax.constant_schedule, levels)], drops)
 
 
 def _exponential(
-    peak: float, total_steps: int, warmup_steps: int, *, end_factor: float = 0.01
+    peak: float, steps: int, total: int, end_factor: float = 0.01
 ) -> optax.Schedule:
     """Decay by the same factor every step, to `end_factor` at the end."""
     if end_factor == 0:
         raise UserError(
             "optimizer.end_factor = 0: exponential never reaches it, set it above 0"
         )
-    return optax.exponential_decay(
-        peak, total_steps - warmup_steps, end_factor, end_value=peak * end_factor
-    )
+    return optax.exponential_decay(peak, steps, end_factor, end_value=peak * end_factor)
+
+
+def _after_warm_up(follow: Callable[..., optax.Schedule], *takes: str) -> Row:
+    """Return the row of a schedule that begins where a linear warm-up ends.
+
+    The warm-up rises to the peak, from 0 as He et al. (2018, arXiv:1812.01187). Goyal
+    et al. (2017, arXiv:1706.02677), whose idea it is, rise from the rate for 256
+    examples: a `warmup_factor` of 256 over the batch.
+    """
+
+    def build(
+        peak: float, total: int, warmup: int, warmup_factor: float = 0.0, **options: Any
+    ) -> optax.Schedule:
+        rise = optax.linear_schedule(peak * warmup_factor, peak, warmup)
+        then = follow(peak, total - warmup, total, **options)
+        return optax.join_schedules([rise, then], [warmup])
+
+    return Row(build, (*takes, "warmup_factor"))
 
 
 def _one_cycle(
-    peak: float, total_steps: int, warmup_steps: int, *, end_factor: float = 1e-4
+    peak: float, total: int, warmup: int, end_factor: float = 1e-4
 ) -> optax.Schedule:
     """Rise from peak / 25 and decay, both along a cosine (Smith & Topin 2017,
     arXiv:1708.07120).
 
-    The rise is the warm-up: over `warmup_steps`, or 30 % of the run if there are none.
+    The rise is the warm-up: over `warmup` steps, or 30 % of the run if there are none.
     The momentum is not cycled.
     """
-    rise_steps = warmup_steps or round(ONE_CYCLE_RISE * total_steps)
+    rise_steps = warmup or round(ONE_CYCLE_RISE * total)
     return optax.piecewise_interpolate_schedule(
         "cosine",
         peak * ONE_CYCLE_START_FACTOR,
-        {rise_steps: 1 / ONE_CYCLE_START_FACTOR, total_steps: end_factor},
+        {rise_steps: 1 / ONE_CYCLE_START_FACTOR, total: end_factor},
     )
 
 

@@ -17,27 +17,20 @@ from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
-from jaxtrain.training import line_search
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
-from jaxtrain.training.methods.base import (
-    UNCHANGED,
-    Method,
-    Normalization,
-    Objective,
-)
+from jaxtrain.training.kernels import global_norm, in_rows
+from jaxtrain.training.methods.base import UNCHANGED, Method, Normalization, Objective
 from jaxtrain.training.methods.plain import Plain
-from jaxtrain.training.norms import global_norm, in_rows
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
-from jaxtrain.training.update import (
-    Metrics,
-    Update,
-    mean_grads,
-    scale_of,
-    zero_grads,
-)
+from jaxtrain.training.update import Metrics, Update, mean_grads, scale_of, zero_grads
 
 PLAIN = Plain()
+
+# (carry, micro-batch, key) -> (carry, metrics).
+MicroStep = Callable[[Any, Batch, Any], tuple[Any, Metrics]]
+# Repeats one over the micro-batches of a step: -> (carry, mean metrics).
+RepeatMicro = Callable[[MicroStep, Any], tuple[Any, Metrics]]
 
 
 def make_train_step(
@@ -66,70 +59,58 @@ def make_train_step(
     parameters are not finite is counted and leaves the model and the optimizer as they
     were.
     """
-    num_micro = config.accumulate_steps
+    num_micro, frozen = config.accumulate_steps, update.frozen
     prepares_whole = mixes or num_micro == 1
-    frozen = update.frozen
+    copies, remat = layout.copies, config.remat
+    options = {"part": part, "frozen": frozen, "copies": copies, "remat": remat}
 
-    def losses(
-        rest: Any, params: Any, model_state: Any, batch: Batch, key: jax.Array
-    ) -> tuple[jax.Array, Metrics, Any]:
-        def forward(images: Any, key: jax.Array) -> tuple[Any, Any]:
-            return apply_model(
-                graphdef,
-                merge(params, rest),
-                model_state,
-                images,
-                key,
-                part,
-                frozen,
-                layout.copies,
-                config.remat,
-            )
+    def objective(rest: Any, scale: jax.Array) -> Objective:
+        """Return the objective of the trained parameters; `rest` are the others."""
 
-        return task.objective(forward, batch, key)
+        def losses(
+            params: Any, model_state: Any, batch: Batch, key: jax.Array
+        ) -> tuple[jax.Array, Metrics, Any]:
+            def forward(images: Any, key: jax.Array) -> tuple[Any, Any]:
+                whole = merge(params, rest)
+                return apply_model(graphdef, whole, model_state, images, key, **options)
 
-    def over_micro_batches(
-        micro_step: Callable[..., tuple[Any, Metrics]],
-        carry: Any,
-        batch: Batch,
-        prepare: Callable[[Batch], Batch],
-        key: Any,
-    ) -> tuple[Any, Metrics]:
-        """Repeat `micro_step(carry, batch, key)`; return the carry and mean metrics."""
+            return task.objective(forward, batch, key)
 
-        def body(carry: Any, index: jax.Array) -> tuple[Any, Metrics]:
-            micro = jax.tree.map(lambda x: micro_batch(x, num_micro, index), batch)
-            if not prepares_whole:
-                micro = prepare(micro)
-            return micro_step(carry, micro, jax.random.fold_in(key, index))
-
-        xs = jnp.arange(num_micro)
-        carry, metrics = repeat(body, carry, xs, layout.platform)
-        return carry, jax.tree.map(jnp.mean, metrics)
+        return Objective(losses, scale, normalization)
 
     def gradients(
-        state: TrainState, repeat_micro: Callable[..., tuple[Any, Metrics]]
+        state: TrainState, repeat_micro: RepeatMicro
     ) -> tuple[Any, Any, Metrics]:
         params, rest = frozen.part(layout.trained_params(state.params))
-        objective = Objective(
-            partial(losses, rest), scale_of(state.loss_scale), normalization
-        )
+        lowered = objective(rest, scale_of(state.loss_scale))
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
             grads, model_state, metrics = method.gradients(
-                objective, params, model_state, batch, key
+                lowered, params, model_state, batch, key
             )
             grads = layout.shared_grads(grads)
             return (model_state, jax.tree.map(jnp.add, total, grads)), metrics
 
-        zeros = zero_grads(params)
-        (model_state, total), metrics = repeat_micro(
-            micro_step, (state.model_state, zeros)
-        )
+        carry = state.model_state, zero_grads(params)
+        (model_state, total), metrics = repeat_micro(micro_step, carry)
         total = layout.summed_grads(total)
         grads = in_rows(mean_grads(total, num_micro, state), layout)
         return grads, model_state, metrics
+
+    def loss_at(state: TrainState, repeat_micro: RepeatMicro, params: Any) -> jax.Array:
+        """Return the loss of the step at other parameters, for a line search."""
+        frozen_params = frozen.part(state.params)[1]
+
+        def micro_step(model_state: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
+            whole = layout.trained_params(merge(params, frozen_params))
+            trained, rest = frozen.part(whole)
+            loss, (model_state, _) = objective(rest, jnp.float32(1))(
+                trained, model_state, batch, key
+            )
+            return model_state, {"loss": loss}
+
+        return repeat_micro(micro_step, state.model_state)[1]["loss"]
 
     def one_step(
         state: TrainState, root: jax.Array, data: Any, batch: Batch
@@ -141,25 +122,24 @@ def make_train_step(
         if prepares_whole:
             batch = prepare(batch)
         key = keys.at_step(root, keys.DROPOUT, state.step)
-        repeat_micro = partial(
-            over_micro_batches, batch=batch, prepare=prepare, key=key
-        )
+
+        def repeat_micro(micro_step: MicroStep, carry: Any) -> tuple[Any, Metrics]:
+            def body(carry: Any, index: jax.Array) -> tuple[Any, Metrics]:
+                micro = jax.tree.map(lambda x: micro_batch(x, num_micro, index), batch)
+                if not prepares_whole:
+                    micro = prepare(micro)
+                return micro_step(carry, micro, jax.random.fold_in(key, index))
+
+            xs = jnp.arange(num_micro)
+            carry, metrics = repeat(body, carry, xs, layout.platform)
+            return carry, jax.tree.map(jnp.mean, metrics)
+
         grads, model_state, metrics = gradients(state, repeat_micro)
         norm = partial(global_norm, layout=layout)
         grad_norm, extra_args = norm(grads), {}
         if update.line_search:
-            frozen_params = frozen.part(state.params)[1]
-
-            def loss_of(params: Any, *args: Any) -> Any:
-                whole = layout.trained_params(merge(params, frozen_params))
-                params, rest = frozen.part(whole)
-                one = jnp.float32(1)
-                objective = Objective(partial(losses, rest), one, normalization)
-                return objective(params, *args)
-
-            extra_args = line_search.arguments(
-                loss_of, repeat_micro, state.model_state, metrics["loss"], grads
-            )
+            value_fn = partial(loss_at, state, repeat_micro)
+            extra_args = {"value": metrics["loss"], "grad": grads, "value_fn": value_fn}
         return update.apply(
             state, root, grads, grad_norm, model_state, metrics, norm, **extra_args
         )
@@ -188,15 +168,20 @@ def make_eval_step(
     def eval_step(
         params: Any, model_state: Any, sums: Sums, data: Any, batches: Batch
     ) -> tuple[Sums, dict[str, Any]]:
-        batch = jax.tree.map(lambda x: x[0], batches)
-        unused = jnp.zeros((), jnp.int32)
-        batch = preprocess(data, batch, keys.root_key(0), unused)
+        batch = prepare_plain(preprocess, data, batches)
         params = layout.whole_params(params)
         batch = {**batch, "image": layout.images(batch["image"])}
         outputs = predict(graphdef, params, model_state, batch["image"])
         return add_batch(task, sums, outputs, task.target(batch), batch["mask"])
 
     return eval_step
+
+
+def prepare_plain(preprocess: Preprocess, data: Any, batches: Batch) -> Batch:
+    """Prepare the one batch of `batches`, (1, B, ...) each, without randomness."""
+    batch = jax.tree.map(lambda x: x[0], batches)
+    unused = jnp.zeros((), jnp.int32)
+    return preprocess(data, batch, keys.root_key(0), unused)
 
 
 def add_batch(

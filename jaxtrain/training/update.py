@@ -18,13 +18,13 @@ from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.dtypes import wide
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
-from jaxtrain.training.guard import choose
+from jaxtrain.training.kernels import choose
 from jaxtrain.training.optimizers import clip
-from jaxtrain.training.precision import adjust_loss_scale, at_minimum
-from jaxtrain.training.rounding import add_updates
+from jaxtrain.training.precision import add_updates, adjust_loss_scale, at_minimum
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.spikes import SpikeDetector, make_detector
 from jaxtrain.training.state import TrainState
+from jaxtrain.trees import by_path, path_name
 
 Metrics = dict[str, jax.Array]
 
@@ -53,17 +53,17 @@ class Update:
     """What a step does once it has its gradients.
 
     Attributes:
-      tx: the optimizer.
-      clip_norm: largest norm of the gradients; None: any.
-      ema_decay: of the moving averages; None: without them.
+      tx: Optimizer, without clipping.
+      clip_norm: Largest norm of the gradients; None does not clip them.
+      ema_decay: Decay of the moving averages; None disables them.
       momenta: What a step keeps of the running statistics of `BatchNorm`, by their
         paths.
-      schedule: learning rate, for the log.
-      detector: of loss spikes; None: they are not looked for.
-      line_search: whether the optimizer asks for the loss at other parameters.
-      frozen: layers that are not trained: they have no gradients.
-      rates: of each parameter, the factor on its learning rate; {}: 1 for all.
-      tells_rate: whether the optimizer asks for the learning rate of the step.
+      schedule: Learning rate by the step, for the log.
+      detector: Detector of loss spikes; None does not look for them.
+      line_search: Whether the optimizer asks for the loss at other parameters.
+      frozen: Layers that are not trained: they have no gradients.
+      rates: Factors on the learning rate by the paths of parameters; {}: 1 for all.
+      tells_rate: Whether the optimizer asks for the learning rate of the step.
     """
 
     tx: optax.GradientTransformationExtraArgs
@@ -96,7 +96,9 @@ class Update:
         )
         if self.rates:
             # Updates are proportional to the learning rate, whatever the optimizer.
-            updates = jax.tree_util.tree_map_with_path(self._at_own_rate, updates)
+            updates = jax.tree_util.tree_map_with_path(
+                lambda path, update: update * self.rates[path_name(path)], updates
+            )
         key = keys.at_step(root, keys.ROUNDING, state.step)
         return merge(add_updates(trained, updates, key), rest), opt_state
 
@@ -105,8 +107,8 @@ class Update:
         params, model_state = (self.frozen.part(t)[0] for t in (params, model_state))
         others = [
             x
-            for path, x in jax.tree_util.tree_leaves_with_path(model_state)
-            if _name(path) not in self.momenta and jnp.issubdtype(x.dtype, jnp.floating)
+            for path, x in by_path(model_state).items()
+            if path not in self.momenta and jnp.issubdtype(x.dtype, jnp.floating)
         ]
         return params, others
 
@@ -173,9 +175,6 @@ class Update:
         # The optimizer counts only the steps that it took.
         return self.schedule(_steps_taken(state))
 
-    def _at_own_rate(self, path: Any, update: jax.Array) -> jax.Array:
-        return update * self.rates[_name(path)]
-
     def _average(self, state: TrainState, new: dict[str, Any]) -> dict[str, Any]:
         """Move the averages of parameters and statistics towards those of this step.
 
@@ -198,7 +197,7 @@ class Update:
             return average + (1 - decay) * (x.astype(average.dtype) - average)
 
         def of_step(path: Any, new: jax.Array, old: jax.Array) -> jax.Array:
-            momentum = self.momenta.get(_name(path))
+            momentum = self.momenta.get(path_name(path))
             return new if momentum is None else old + (new - old) / (1 - momentum)
 
         def move_trained(average: Any, values: Any) -> Any:
@@ -251,10 +250,6 @@ def make_update(
         line_search=optimizer.name == LINE_SEARCH,
         rates=rates,
     )
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _steps_taken(state: TrainState) -> jax.Array:

@@ -22,12 +22,6 @@ UNREVISED = {
     "jaxtrain/parallel/mesh.py",
     "jaxtrain/parallel/xla_flags.py",
     "jaxtrain/training/calls_ahead.py",
-    "jaxtrain/training/guard.py",
-    "jaxtrain/training/line_search.py",
-    "jaxtrain/training/rounding.py",
-    "jaxtrain/training/schedules.py",
-    "jaxtrain/training/stages/cut.py",
-    "jaxtrain/training/two_cycles.py",
 }
 PAGES = [
     ROOT / "README.md",

@@ -20,7 +20,7 @@ from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.run.bad_numbers import MAX_TOLD
 from jaxtrain.run.setup import build_setup
-from jaxtrain.training.norms import global_norm
+from jaxtrain.training.kernels import global_norm
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState, as_dict
 from jaxtrain.training.update import Metrics, make_update

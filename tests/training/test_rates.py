@@ -21,12 +21,12 @@ from jaxtrain.config import (
 )
 from jaxtrain.config.recipe import parse
 from jaxtrain.run.setup import make_blueprint
-from jaxtrain.training import in_turn, precision
-from jaxtrain.training.frozen import Frozen
+from jaxtrain.training import precision
+from jaxtrain.training.frozen import Frozen, two_phases
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.rates import make_rates
+from jaxtrain.training.schedules import make_two_cycles
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.two_cycles import make_two_cycles
 from jaxtrain.training.update import make_update
 from tests.helpers.layered import by_path
 from tests.helpers.recipes import recipe, write_recipe
@@ -171,8 +171,7 @@ def test_layers_that_begin_later_have_an_optimizer_of_their_own(name: str):
     optimizer = OptimizerConfig(name=name, learning_rate=rate, weight_decay=0.3)
     schedule: Any = lambda step: jnp.float32(rate)  # noqa: E731
     tx, later = make_optimizer(optimizer, schedule), Frozen(frozenset({"stem"}))
-    before = in_turn.before(tx, later)
-    after = in_turn.after(tx, later, partial(make_optimizer, optimizer))
+    before, after = two_phases(tx, later, partial(make_optimizer, optimizer))
     params = jax.tree.map(
         lambda s: jnp.asarray(rng.normal(size=s), jnp.float32), SHAPES, is_leaf=is_shape
     )

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.training.rounding import add_updates, round_at_random
+from jaxtrain.training.precision import add_updates, round_at_random
 
 NARROW = [jnp.bfloat16, jnp.float16]
 

@@ -28,8 +28,8 @@ from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
+from jaxtrain.training.stages import steps
 from jaxtrain.training.stages.cut import Stage, Stages, build_stages
-from jaxtrain.training.stages.steps import EvalStep, TrainStep
 from jaxtrain.training.state import CreateState, as_dict
 from jaxtrain.training.step import make_eval_step, make_train_step
 from jaxtrain.training.update import make_update
@@ -340,7 +340,9 @@ def test_skips_and_random_layers_are_cut(
             "classification", SHAPE, {"num_classes": CLASSES}, config.train
         )
         abstract = jax.eval_shape(create, root)
-        staged = TrainStep(config.train, task, stages, update, as_given, abstract, "f8")
+        staged = steps.make_train_step(
+            config.train, task, stages, update, as_given, abstract, "f8"
+        )
         whole = make_train_step(config.train, task, graphdef, update, as_given, layout)
         batch = {
             "image": jnp.asarray(rng.normal(size=(1, 8, *SHAPE))),
@@ -358,7 +360,8 @@ def test_skips_and_random_layers_are_cut(
         args = ours.params, ours.model_state
         theirs = whole(*args, task.zero_sums(shapes, "f8"), {}, batch)
         sums = jax.tree.map(jnp.asarray, task.zero_sums(shapes, "f8"))
-        assert_close(EvalStep(task, stages, as_given)(*args, sums, {}, batch), theirs)
+        ours = steps.make_eval_step(task, stages, as_given)(*args, sums, {}, batch)
+        assert_close(ours, theirs)
 
 
 def as_given(data: Any, batch: Any, root: jax.Array, step: jax.Array) -> Any:

@@ -7,12 +7,9 @@ from typing import Any
 
 import jax
 from flax import nnx
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
-from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 from jaxtrain.parallel.sharding import Layout, replicated
 from jaxtrain.training.stages.timeline import Timeline, simulate
 from jaxtrain.training.state import split_model
@@ -24,11 +21,11 @@ class Stage:
     """Consecutive pieces of a model, and the devices that hold and compute them.
 
     Attributes:
-      part: the pieces, of `Model.pieces`.
-      names: their layers.
-      graphdef: the model with these layers alone.
-      layout: their devices.
-      flops: of a forward pass of a micro-batch.
+      part: Slice of the pieces, of `Model.pieces`.
+      names: Names of their layers.
+      graphdef: Graph of the model with these layers alone.
+      layout: Layout on their devices.
+      flops: FLOPs of a forward pass of a micro-batch.
     """
 
     part: slice
@@ -37,21 +34,9 @@ class Stage:
     layout: Layout
     flops: float
 
-    def activations(self, num_dims: int) -> NamedSharding:
-        """Return where arrays (batch, ...) that enter or leave the stage lie."""
-        spec = P(BATCH_AXES, *SPATIAL_AXES)
-        return NamedSharding(self.layout.mesh, spec if num_dims == 4 else P(BATCH_AXES))
-
-    def constrain(self, tree: Any) -> Any:
-        """Have activations, or their gradients, lie so, inside jit."""
-        return jax.lax.with_sharding_constraint(tree, self._shardings(tree))
-
     def take(self, tree: Any) -> Any:
         """Copy activations, or their gradients, from a neighbour, or a batch."""
-        return jax.device_put(tree, self._shardings(tree))
-
-    def _shardings(self, tree: Any) -> Any:
-        return jax.tree.map(lambda x: self.activations(x.ndim), tree)
+        return jax.device_put(tree, self.layout.image_shardings(tree))
 
     def take_whole(self, tree: Any) -> Any:
         """Copy small arrays to every device of the stage."""
@@ -118,10 +103,10 @@ def build_stages(
     """Cut an abstract model into stages of about the same cost, one for each layout.
 
     Args:
-      model: to cut.
-      images: a micro-batch of them.
-      layouts: the devices of each stage.
-      num_micro: micro-batches of a step.
+      model: Model to cut.
+      images: Shape of a micro-batch of them.
+      layouts: Layout on the devices of each stage.
+      num_micro: Number of micro-batches of a step.
 
     Raises:
       UserError: the model has fewer pieces.
@@ -132,19 +117,22 @@ def build_stages(
             f"parallel.pipeline_stages = {len(layouts)} is more than the {len(pieces)} "
             f"pieces that this model can be cut into: {len(pieces)} or fewer would fit"
         )
-    flops = piece_flops(model, images)
-    stages = []
+    flops, stages = _piece_flops(model, images), []
     for layout, part in zip(layouts, balance(flops, len(layouts)), strict=True):
         names = tuple(name for piece in pieces[part] for name in piece.names)
-        cost = sum(flops[part])
-        graphdef = _graphdef(model, names)
         stages.append(
-            Stage(part=part, names=names, graphdef=graphdef, layout=layout, flops=cost)
+            Stage(
+                part=part,
+                names=names,
+                graphdef=_graphdef(model, names),
+                layout=layout,
+                flops=sum(flops[part]),
+            )
         )
     return Stages(tuple(stages), simulate([s.flops for s in stages], num_micro))
 
 
-def piece_flops(model: Model, images: jax.ShapeDtypeStruct) -> list[float]:
+def _piece_flops(model: Model, images: jax.ShapeDtypeStruct) -> list[float]:
     """Return the FLOPs of a forward pass through each piece, as XLA counts them."""
     graphdef, params, model_state = split_model(model)
     flops, x, key = [], images, jax.random.key(0)

@@ -10,8 +10,7 @@ import optax
 import pytest
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
-from jaxtrain.training.guard import choose
-from jaxtrain.training.norms import global_norm, in_rows, squares
+from jaxtrain.training.kernels import choose, global_norm, in_rows, squares
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import make_update
