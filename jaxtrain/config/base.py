@@ -1,11 +1,19 @@
 """What every section of the schema is made of: checked, frozen dataclasses."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from jaxtrain import own
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, nearest
 
 # Options of a user's own part, by name.
 # On the command line a value is what it can first be read as.
@@ -113,3 +121,41 @@ class Section:
             value = getattr(self, name)
             ok = value is None or value <= MAX_SECONDS
             self._check(name, ok, f"at most a year, {MAX_SECONDS} seconds")
+
+
+Typed = TypeVar("Typed", bound=Section)
+
+
+def typed_options(kind: type[Typed], given: Mapping[str, Any], task: str) -> Typed:
+    """Return the options of a task as its dataclass; several numbers may be `1,5,1`.
+
+    Args:
+      kind: Options that the task declares.
+      given: Options by name, as `task_options` of a config.
+      task: Name of the task, for messages.
+
+    Raises:
+      UserError: The task does not take one, or a value does not fit.
+    """
+    hints = get_type_hints(kind)
+    for name in given:
+        if name not in hints:
+            raise UserError(
+                f"task_options: {task} takes {', '.join(hints) or 'no options'}, not "
+                f"{name!r}{nearest(name, hints)}"
+            )
+    try:
+        return kind(**{name: _numbers_of(v, hints[name]) for name, v in given.items()})
+    except UserError as error:
+        raise UserError(f"task_options: {error}") from None
+
+
+def _numbers_of(value: Any, hint: Any) -> Any:
+    """Return the numbers of a text, for a field that holds several."""
+    if isinstance(value, str) and not _is_of_type(value, hint):
+        try:
+            numbers = tuple(map(float, value.split(",")))
+        except ValueError:
+            return value
+        return numbers if _is_of_type(numbers, hint) else value
+    return value

@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import itertools
 import re
+import textwrap
 from collections.abc import Iterable
 from typing import Annotated, Any, NoReturn, get_type_hints
 
@@ -15,7 +16,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Section, shown_type
+from jaxtrain.config.names import rows_with_options
 from jaxtrain.errors import UserError, hint
 
 SHORT, ALL = ("-h", "--help"), "--help-all"
@@ -78,7 +80,9 @@ def point_to_help(default: Any, prog: str) -> str:
 def meanings(section: type) -> dict[str, str]:
     """Return the comment above each field of a dataclass, on one line."""
     found, comment = {}, list[str]()
-    for line in inspect.getsource(section).splitlines():
+    kinds = [kind for kind in section.__mro__ if kind.__module__ != "builtins"]
+    sources = (textwrap.dedent(inspect.getsource(kind)) for kind in reversed(kinds))
+    for line in "\n".join(sources).splitlines():
         field = re.match(r"    (\w+)\s*:", line)
         if line.startswith("    # "):
             comment.append(line.strip("# "))
@@ -145,7 +149,12 @@ def _find_topic(topic: str, sections: dict[str, Any]) -> tuple[Any, Any]:
     if name not in getattr(section, "__dataclass_fields__", {}):
         known = [*filter(None, sections)]
         raise UserError(f"--help {topic}: no such section; {hint(topic, known)}")
-    named = tyro.conf.arg(name=path, help=meanings(section)[name])
+    told = meanings(section)[name]
+    for row, options in rows_with_options(path).items():
+        hints, texts = get_type_hints(options), meanings(options)
+        each = (f"{o} ({shown_type(hints[o])}): {texts[o]}" for o in hints)
+        told += f" Of {row}: {' '.join(each)}"
+    named = tyro.conf.arg(name=path, help=told)
     kind = get_type_hints(section, include_extras=True)[name]
     return Annotated[kind, named], getattr(sections[above], name)
 

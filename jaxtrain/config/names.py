@@ -1,11 +1,17 @@
 """Fields that name a row of a table: their help lists the rows."""
 
 import ast
+import importlib
 import importlib.util
 from pathlib import Path
 from typing import Any
 
 import tyro
+
+from jaxtrain.config.base import Section
+
+# Fields of options -> the table whose rows declare theirs, as `Options`.
+OPTIONS = {"task_options": "jaxtrain.tasks:TASKS"}
 
 
 def row_of(table: str) -> Any:
@@ -42,6 +48,19 @@ def names_of_rows(table: str) -> list[str]:
             rows = zip(value.keys, value.values, strict=True)
             return [_form(key, row) for key, row in rows]
     raise AssertionError(f"{table} is no dict that is written out")
+
+
+def rows_with_options(field: str) -> dict[str, type[Section]]:
+    """Return the options that rows of a table declare, by name, for help and docs.
+
+    Args:
+      field: Path of the field that options are given in; of others there are none.
+    """
+    if field not in OPTIONS:
+        return {}
+    module, _, name = OPTIONS[field].partition(":")
+    table = getattr(importlib.import_module(module), name)
+    return {row: kind.Options for row, kind in table.items() if kind.Options}
 
 
 def _form(key: ast.expr | None, row: ast.expr) -> str:

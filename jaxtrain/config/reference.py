@@ -8,6 +8,7 @@ from typing import Any, get_origin, get_type_hints
 
 from jaxtrain.config.base import Section, shown_type
 from jaxtrain.config.help import meanings, sections_of
+from jaxtrain.config.names import rows_with_options
 from jaxtrain.config.root import Config
 
 INTRODUCTION = """# The config: every field
@@ -31,6 +32,11 @@ def page() -> str:
         about = (type(section).__doc__ or "").partition("\n")[0]
         rows = "\n".join(_row(path, section, field) for field in _leaves(section))
         parts.append(f"## {title}\n\n{about}\n\n{HEADER}\n{rows}\n")
+    for name, kind in rows_with_options("task_options").items():
+        options = kind()
+        rows = "\n".join(_row("", options, field) for field in _leaves(options))
+        title = f"`task_options` of {name}"
+        parts.append(f"## {title}\n\n{kind.__doc__}\n\n{HEADER}\n{rows}\n")
     return "\n".join(parts)
 
 

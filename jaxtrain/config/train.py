@@ -1,17 +1,12 @@
 """The section `train`: length, steps, evaluations, and when a run stops."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from jaxtrain.config.base import Options, Section
-from jaxtrain.config.combinations import (
-    Incompatible,
-    Needs,
-    check,
-    choice,
-    option,
-    own_part,
-)
+from jaxtrain.config import classification
+from jaxtrain.config.base import Options
+from jaxtrain.config.classification import ClassificationOptions
+from jaxtrain.config.combinations import Incompatible, Needs, check, option, own_part
 from jaxtrain.config.names import row_of
 from jaxtrain.config.optimizer import LBFGS, OWN_OPTIMIZER, WARMUPS
 from jaxtrain.config.parallel import STAGES
@@ -39,17 +34,7 @@ COMBINATIONS = (
     Needs(
         option("train", "method_options"), own_part("train", "method"), "leave them out"
     ),
-    Needs(
-        option("train", "target_threshold"),
-        choice("train", "loss", "binary_cross_entropy"),
-        "set train.loss to binary_cross_entropy too",
-    ),
-    Incompatible(
-        choice("train", "class_weights", "balanced"),
-        choice("data", "sampling", "balanced"),
-        "balanced sampling takes all classes as often already",
-        "leave one of them out",
-    ),
+    *classification.COMBINATIONS,
     Needs(
         option("train", "freeze_epochs"),
         option("train", "freeze", "fine_tune"),
@@ -83,7 +68,7 @@ COMBINATIONS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(Section):
+class TrainConfig(ClassificationOptions):
     """The run: its length, its steps, its evaluations, and when it stops."""
 
     # Length in epochs; one of epochs, steps and examples.
@@ -120,17 +105,6 @@ class TrainConfig(Section):
     method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = "plain"
     # Options of a method of your own, by name.
     method_options: Options = field(default_factory=dict)
-    # Classification: probability moved from the true class to all classes evenly.
-    label_smoothing: float = 0.0
-    # Classification: what training lowers: the cross entropy of the softmax, or the
-    # mean over the classes of that of "is it this one?"; evaluations tell the first.
-    loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
-    # Of binary_cross_entropy: targets above it, as those of mixed and smoothed examples
-    # may be, become 1 and the others 0; None: they stay as they are.
-    target_threshold: float | None = None
-    # Classification: weight of each class in the training loss, relative to the others,
-    # or balanced: one over the number of its examples; None: all alike.
-    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
     # Layers that are not trained: patterns of their paths, such as stage1_block*, or
     # backbone, all but the last. Their batch norms use the running statistics.
     freeze: tuple[str, ...] = ()
@@ -155,20 +129,25 @@ class TrainConfig(Section):
     metrics: tuple[str, ...] = ()
 
     def validate(self) -> None:
+        super().validate()
         self._positive("epochs", "steps", "examples", "stop_after_steps")
         self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
         self._seconds("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
-        self._fraction("label_smoothing", "ema_decay", "target_threshold")
-        weights = self.class_weights
-        ok = not isinstance(weights, tuple) or (weights and min(weights) >= 0)
-        self._check("class_weights", bool(ok), "balanced, or values of 0 or more")
+        self._fraction("ema_decay")
         self._positive("freeze_epochs")
         self._positive("spike_sigma")
         self._check("spike_window", self.spike_window >= 10, "10 or more")
         check(self, COMBINATIONS, "train")
         if self.epochs is self.steps is self.examples is None:
             raise UserError("give the run's length: epochs, steps or examples")
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """The options of the task that are set here."""
+        own = ClassificationOptions()
+        set_here = {name: getattr(self, name) for name in vars(own)}
+        return {n: v for n, v in set_here.items() if v != getattr(own, n)}
 
     @property
     def first_frozen(self) -> tuple[str, ...]:

@@ -185,10 +185,7 @@ def build_task(
       UserError: it has other classes than the model.
     """
     about = model.description
-    # What weighs or smooths the loss of training does not enter that of an evaluation.
-    train = dataclasses.replace(config.train, class_weights=None, label_smoothing=0.0)
-    options = config.task_options
-    task = tasks.build(about.task, about.image_shape, facts, train, options)
+    task = tasks.build(config, about.image_shape, facts)
     if task.num_outputs != about.num_outputs:
         raise UserError(
             f"data.source = {data.source!r} has {task.describe()}, and the model "

@@ -204,8 +204,7 @@ def make_planner(config: Config, target: Target) -> tuple[Planner, Config]:
         where = "device" if cached else "stream"
         config = config_lib.replace(config, "data.cache", where)
     shape = splits.input_shape
-    facts = splits.train.facts
-    task = tasks.build(config.task, shape, facts, config.train, config.task_options)
+    task = tasks.build(config, shape, splits.train.facts)
     stored = train_spec(config.data, splits.train).stored()
     lengths = [len(source) for source in splits.named().values()]
     outputs = task.abstract_outputs((1,), np.float32)

@@ -99,11 +99,7 @@ def class_counts(config: Config, train: Source) -> np.ndarray:
     """
     strata, ends = train.strata(), np.array([0, len(train) - 1])
     if not np.array_equal(train.targets(ends), strata[ends]):
-        weights, source = config.train.class_weights, config.data.source
-        raise UserError(
-            f"train.class_weights = {weights!r}: {source} does not group its examples "
-            "by class"
-        )
+        raise UserError(f"{config.data.source} does not group its examples by class")
     counts = np.bincount(strata, minlength=train.facts.get("num_classes", 0))
     if config.data.sampling == "balanced":
         return (counts > 0).astype(np.int64)

@@ -5,6 +5,7 @@ The one place where a whole config is opened: what lies below takes its own sect
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,8 @@ def build_setup(
     config = settle_statistics(config, settled.trained, shape[-1])
     checks.check_statistics(config, shape[-1])
     check_augmentations(config.data.augment, shape)
-    facts = train.facts
-    if config.train.class_weights is not None:
-        facts = {**facts, "class_counts": checks.class_counts(config, train)}
-    task = tasks.build(config.task, shape, facts, config.train, config.task_options)
+    facts = {**train.facts, "class_counts": partial(checks.class_counts, config, train)}
+    task = tasks.build(config, shape, facts)
     method = methods.build(config.train)
     checks.check_objective(config, task)
     checks.check_targets(config.data, splits, task)

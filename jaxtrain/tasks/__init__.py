@@ -1,18 +1,18 @@
 """Tasks by name: what is learnt, and how well it was."""
 
 from collections.abc import Mapping
-from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from jaxtrain import own
-from jaxtrain.config import TrainConfig
+from jaxtrain.config import Config
+from jaxtrain.config.base import Section, typed_options
 from jaxtrain.errors import UserError
-from jaxtrain.registry import call_own, find_row, given_options
+from jaxtrain.registry import check_call, find_row, given_options
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.metrics import Metric
 
-# What makes the task, of the shape of the images and the facts of the data set.
+# Each is made of the shape of the images, the facts of the data set, and options.
 TASKS: dict[str, type[Task]] = {"classification": Classification}
 
 # What is known of metrics in records: a user's own are not among them.
@@ -44,41 +44,25 @@ def says_something(metric: str, num_classes: int | None) -> bool:
 
 
 def build(
-    name: str,
-    image_shape: tuple[int, int, int],
-    facts: Mapping[str, Any],
-    config: TrainConfig,
-    own_options: Mapping[str, Any] = MappingProxyType({}),
+    config: Config, image_shape: tuple[int, int, int], facts: Mapping[str, Any]
 ) -> Task:
-    """Return the task of a name, or the user's own, with the options that are set.
+    """Return the task of a config, or the user's own, with the options that are set.
 
     Args:
-      name: Name or place of the task, as `task` of a config.
+      config: Config of a run: `task`, `task_options`, and the section `train`, where
+        older recipes have options, and which names metrics of the user's own.
       image_shape: Height, width and channels of the images.
       facts: What the data set says of itself (`Store.facts`).
-      config: Section with the options of the tasks of the table.
-      own_options: Options of a task of the user's own, as `task_options` of a config.
 
     Raises:
-      UserError: the name is not known, an option has no effect on the task, the data
+      UserError: the name is not known, the task does not take an option, the data
         set does not fit it, or the user's own is no task.
     """
-    make = find_row(TASKS, "task", name)
-    # None is what every task has without saying so.
-    options = SimpleNamespace(
-        label_smoothing=config.label_smoothing or None,
-        class_weights=config.class_weights,
-        loss=None if config.loss == "cross_entropy" else config.loss,
-        target_threshold=config.target_threshold,
-    )
-    takes = () if own.is_own(name) else tuple(vars(options))
-    given = given_options(options, "train", vars(options), name, takes)
-    if own_options and not own.is_own(name):
-        raise UserError(
-            f"task_options = {dict(own_options)!r} is for a task of your own; {name} "
-            f"has {', '.join(f'train.{option}' for option in takes)}"
-        )
-    task = call_own("task", name, make, image_shape, facts, **given, **own_options)
+    name = config.task
+    part: Any = find_row(TASKS, "task", name)
+    options = _options(config, getattr(part, "Options", None))
+    check_call("task", name, part, image_shape, facts, **options)
+    task = part(image_shape, facts, **options)
     if not isinstance(task, Task):
         raise UserError(
             f"task = {name!r} makes {task!r}, which is no jaxtrain.tasks.base.Task"
@@ -87,7 +71,7 @@ def build(
         raise UserError(f"task = {name!r} does not set num_outputs, a number")
     taken = {*RESERVED, *task.metrics()}
     own_metrics = {}
-    for text in config.metrics:
+    for text in config.train.metrics:
         metric = _own_metric(text)
         if _name(text) in taken:
             raise UserError(
@@ -98,6 +82,21 @@ def build(
         own_metrics[_name(text)] = metric
     task.own_metrics = own_metrics
     return task
+
+
+def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
+    """Return the options of a task: all that it declares; else those that are given.
+
+    Raises:
+      UserError: there is one that the task does not declare.
+    """
+    takes = () if kind is None else tuple(vars(kind()))
+    spelled = config.train.task_options
+    given_options(config.train, "train", spelled, config.task, takes)
+    if kind is None:
+        return config.task_options
+    given = {**spelled, **config.task_options}
+    return vars(typed_options(kind, given, config.task))
 
 
 def _name(reference: str) -> str:

@@ -1,8 +1,26 @@
 """How much each class counts in the loss."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from jaxtrain.errors import UserError, counted
+
+
+def class_weights(
+    weights: str | tuple[float, ...], count: Callable[[], np.ndarray]
+) -> np.ndarray:
+    """Return `relative_weights` for the classes of a training split.
+
+    Args:
+      weights: of each class, or balanced.
+      count: Function that counts the examples of each class there, (C,).
+    """
+    try:
+        counts = count()
+    except UserError as error:
+        raise UserError(f"train.class_weights = {weights!r}: {error}") from None
+    return relative_weights(weights, counts)
 
 
 def relative_weights(

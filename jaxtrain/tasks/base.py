@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from markupsafe import Markup
 
+from jaxtrain.config.base import Section
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError, nearest
@@ -33,6 +34,9 @@ class Task:
     (B, num_outputs), or what `output_spec` says.
 
     Attributes:
+      Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keywords that
+        `__init__` takes, with defaults and checks. None means that it gets
+        `task_options` as they are. A subclass with an `__init__` declares its own.
       num_outputs: Features of the model's last layer.
       output_spec: Shape of what the model puts out for one image: (height, width,
         num_outputs) for a map; or a pytree of shapes, such as a dict of several heads.
@@ -47,6 +51,7 @@ class Task:
         loss.
     """
 
+    Options: ClassVar[type[Section] | None] = None
     num_outputs: int
     output_spec: Any = None
     class_names: tuple[str, ...] | None = None
@@ -54,6 +59,10 @@ class Task:
     best_metric: ClassVar[str] = "loss"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
     shown: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls) and "Options" not in vars(cls):
+            cls.Options = None
 
     def describe(self) -> str:
         """Say in a few words what the model puts out."""

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.errors import UserError
-from jaxtrain.tasks.balance import relative_weights
+from jaxtrain.tasks.balance import class_weights
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
 from jaxtrain.tasks.metrics import Metric
@@ -37,19 +38,16 @@ class Classification(Task):
     Args:
       image_shape: of the images.
       facts: of the data set: `num_classes` and, if known, their `class_names`.
-      label_smoothing: probability moved from the true class to all classes evenly, in
-        training (Szegedy et al. 2016, arXiv:1512.00567).
-      class_weights: of the loss of each class in training, relative to each other, or
-        "balanced": as much for a class in all as for any other.
-      loss: of training; None: cross_entropy, which evaluations always tell.
-      target_threshold: of binary_cross_entropy: targets above it become 1 and the
-        others 0 (Wightman et al. 2021, arXiv:2110.00476); None: they stay as they are.
+      **given: `ClassificationOptions`: label smoothing (Szegedy et al. 2016,
+        arXiv:1512.00567), the loss with its target threshold (Wightman et al. 2021,
+        arXiv:2110.00476), and class weights, for which `facts` has `class_counts`.
 
     Raises:
       UserError: the data set does not tell its number of classes, or the weights do not
         fit it.
     """
 
+    Options = ClassificationOptions
     one_class_an_image = True
     best_metric = "accuracy"
     shown = ("accuracy",)
@@ -58,13 +56,10 @@ class Classification(Task):
         self,
         image_shape: tuple[int, int, int],
         facts: Mapping[str, Any],
-        *,
-        label_smoothing: float = 0.0,
-        class_weights: str | tuple[float, ...] | None = None,
-        loss: str | None = None,
-        target_threshold: float | None = None,
+        **given: Any,
     ):
         del image_shape
+        options = ClassificationOptions(**given)
         if "num_classes" not in facts:
             raise UserError(
                 "task = 'classification': the data set does not tell its number of "
@@ -79,11 +74,13 @@ class Classification(Task):
                 f"the data set names {len(self._names)} classes, and has "
                 f"{self.num_outputs}"
             )
-        self._smoothing = label_smoothing
-        self._binary, self._threshold = loss == "binary_cross_entropy", target_threshold
+        self._smoothing = options.label_smoothing
+        self._binary = options.loss == "binary_cross_entropy"
+        self._threshold = options.target_threshold
         self._weights: np.ndarray | None = None
-        if class_weights is not None:
-            self._weights = relative_weights(class_weights, facts["class_counts"])
+        # Evaluations count no classes: their loss weighs none.
+        if options.class_weights is not None and "class_counts" in facts:
+            self._weights = class_weights(options.class_weights, facts["class_counts"])
 
     def describe(self) -> str:
         return f"{self.num_outputs} classes"

@@ -158,7 +158,7 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
     mesh: Any = jax.sharding.AbstractMesh((devices, 1), ("data", "fsdp"))
     image_shape, num_classes, *_ = FACTS[path.stem]
     facts = {"num_classes": num_classes}
-    task = tasks.build(config.task, image_shape, facts, config.train)
+    task = tasks.build(config, image_shape, facts)
     checks.check_batches(config, mesh)
     checks.check_mixing(config, mesh, task)
     assert from_json(to_json(config)) == config

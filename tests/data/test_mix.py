@@ -137,9 +137,9 @@ def test_loss_is_the_weighted_sum_of_both_cross_entropies(smoothing: float):
 
 
 def build(train: dict[str, Any], counts=(4, 0, 1, 2, 3)) -> Any:
-    facts = {"num_classes": CLASSES, "class_counts": np.array(counts)}
+    facts = {"num_classes": CLASSES, "class_counts": lambda: np.array(counts)}
     config = TrainConfig(steps=1, **train)
-    return tasks.build("classification", (8, 8, 1), facts, config)
+    return tasks.build(Config(train=config), (8, 8, 1), facts)
 
 
 def test_class_weights_are_relative_to_a_mean_of_1_over_the_examples():

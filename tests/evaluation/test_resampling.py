@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxtrain import keys
-from jaxtrain.config import TrainConfig
+from jaxtrain.config import Config
 from jaxtrain.evaluation import resampling
 from jaxtrain.tasks import build
 from jaxtrain.tasks.base import Task
@@ -23,7 +23,7 @@ MASK = np.r_[np.ones(NUM - 20), np.zeros(20)].astype(np.int32)
 @pytest.fixture(scope="module")
 def task() -> Task:
     facts = {"num_classes": CLASSES}
-    return build("classification", (8, 8, 1), facts, TrainConfig(steps=1))
+    return build(Config(), (8, 8, 1), facts)
 
 
 def draw(seed: int, index: np.ndarray) -> np.ndarray:

@@ -77,7 +77,7 @@ class Trial:
         schedule: Any = None if rate is None else optax.constant_schedule(rate)
         tx = make_optimizer(self.config.optimizer, schedule)
         facts = {"num_classes": CLASSES}
-        self.task = tasks.build("classification", SHAPE, facts, self.config.train)
+        self.task = tasks.build(self.config, SHAPE, facts)
         self.blueprint = make_blueprint(self.config, self.policy, SHAPE, CLASSES)
         model = self.blueprint.abstract()
         self.graphdef = nnx.graphdef(model)

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from jaxtrain import models, tasks
-from jaxtrain.config import ModelConfig, OptimizerConfig, TrainConfig
+from jaxtrain.config import Config, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.description import Description
@@ -109,9 +109,7 @@ def test_an_evaluation_sees_the_main_outputs_alone():
 
 
 def test_heads_of_another_shape_are_refused():
-    task = tasks.build(
-        "classification", SHAPE, {"num_classes": 4}, TrainConfig(steps=1)
-    )
+    task = tasks.build(Config(), SHAPE, {"num_classes": 4})
     outputs = WithAuxiliary(jnp.zeros((2, 4)), (jnp.zeros((2, 3)),), WEIGHT)
     with pytest.raises(UserError, match=r"\(2, 3\), the model \(2, 4\)"):
         task.losses_and_metrics(outputs, jnp.zeros(2, int))

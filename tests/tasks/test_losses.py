@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxtrain import tasks
-from jaxtrain.config import TrainConfig
+from jaxtrain.config import Config, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.classification import MixedLabels
@@ -25,9 +25,9 @@ MIXED = MixedLabels(jnp.asarray(LABELS), jnp.asarray(PARTNERS), jnp.full(6, 0.85
 
 
 def build(**train: Any) -> Any:
-    facts = {"num_classes": CLASSES, "class_counts": np.array(COUNTS)}
+    facts = {"num_classes": CLASSES, "class_counts": lambda: np.array(COUNTS)}
     config = TrainConfig(steps=1, **{"loss": "binary_cross_entropy", **train})
-    return tasks.build("classification", (8, 8, 1), facts, config)
+    return tasks.build(Config(train=config), (8, 8, 1), facts)
 
 
 def formula(targets: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from jaxtrain.config import TrainConfig
+from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.tasks import build
 from jaxtrain.tasks.base import Task, Values
@@ -21,7 +21,7 @@ LABELS = RNG.integers(0, 10, 40).astype(np.int32)
 
 def classification(num_classes: int) -> Task:
     facts = {"num_classes": num_classes}
-    return build("classification", (8, 8, 1), facts, TrainConfig(steps=1))
+    return build(Config(), (8, 8, 1), facts)
 
 
 def evaluate(
@@ -139,4 +139,4 @@ def test_goals_are_metrics_that_rank():
 
 def test_a_set_without_classes_cannot_be_classified():
     with pytest.raises(UserError, match="does not tell its number of classes"):
-        build("classification", (8, 8, 1), {}, TrainConfig(steps=1))
+        build(Config(), (8, 8, 1), {})

@@ -113,7 +113,7 @@ def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
         ("--task learn", "task = 'learn': expected classification, or"),
         (
             "--task classification --task-options scale 2",
-            "task_options = {'scale': 2} is for a task of your own",
+            "task_options: classification takes label_smoothing, loss, ",
         ),
         ("--task-options scale 2", "does not take what it is given"),
         (
@@ -158,17 +158,44 @@ def test_json_takes_nested_values_and_writes_rows_on_a_line(tmp_path: Path):
 
 
 OWN_OPTION = """
+from dataclasses import dataclass
+from jaxtrain.config.base import Section
 from jaxtrain.tasks.classification import Classification
 
 
 class Scaled(Classification):
     def __init__(self, image_shape, facts, scale=1.0):
-        super().__init__(image_shape, facts)
+        super().__init__(image_shape, facts, label_smoothing=0.0)
         self.scale = scale
 
     def loss(self, outputs, target, *, training):
         return self.scale * super().loss(outputs, target, training=training)
 """
+
+
+DECLARED = """
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Section):
+    scale: float = 1.0
+
+
+class Declared(Scaled):
+    Options = Options
+"""
+
+
+def test_declared_options_are_checked(tmp_path: Path):
+    (tmp_path / "declared.py").write_text(OWN_OPTION + DECLARED)
+    config = write_recipe(tmp_path / "recipe.py", recipe())
+    command = ["--config", config, "--workdir", "run", "--task", "declared.py:Declared"]
+    for words, told in (
+        ("--task-options scales 2", "takes scale, not 'scales'"),
+        ("--task-options scale two", "scale = 'two': expected float"),
+        ("--train.label-smoothing 0.1", "Declared, which takes: scale"),
+    ):
+        result = Cli(tmp_path)(*command, *words.split())
+        assert result.code == 2 and told in result.stderr
 
 
 @pytest.mark.slow

@@ -115,7 +115,7 @@ def step_of(config: Config) -> tuple[Any, Any]:
     rate: Any = lambda step: jnp.float32(0.1)  # noqa: E731
     (phase,) = build_phases(config, timetable, model, rate)
     create = CreateState(blueprint, config.train, phase.update.tx)
-    task = tasks.build("classification", SHAPE, {"num_classes": 5}, config.train)
+    task = tasks.build(config, SHAPE, {"num_classes": 5})
     step = make_train_step(
         config.train, task, nnx.graphdef(model), phase.update, as_given, LAYOUT
     )

@@ -336,9 +336,7 @@ def test_skips_and_random_layers_are_cut(
         create = CreateState(blueprint, config.train, tx)
         root, stages = keys.root_key(0), cut(config, num_stages)
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())
-        task = tasks.build(
-            "classification", SHAPE, {"num_classes": CLASSES}, config.train
-        )
+        task = tasks.build(config, SHAPE, {"num_classes": CLASSES})
         abstract = jax.eval_shape(create, root)
         staged = steps.make_train_step(
             config.train, task, stages, update, as_given, abstract, "f8"
