@@ -121,19 +121,20 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
     Raises:
       IncompleteError: they cannot be written.
     """
-    from jaxtrain.evaluation import temperature
     from jaxtrain.records.workdir import write_digested
 
+    files = {out: result}
+    if result["temperature"] is not None:
+        fitted = {k: v for k, v in result["temperature"].items() if k != "calibration"}
+        files[workdir / TEMPERATURE] = fitted
     try:
-        write_digested(out, result)
-        if result["temperature"] is not None:
-            temperature.write(workdir, result["temperature"])
+        for path, values in files.items():
+            write_digested(path, values)
     except OSError as error:
-        left = [out, workdir / TEMPERATURE] if result["temperature"] else [out]
         raise IncompleteError(
-            f"cannot write {' and '.join(map(str, left))} ({error.strerror or error}); "
-            "what was found is shown above. Free some space, or choose another place "
-            "with --out, and evaluate again"
+            f"cannot write {' and '.join(map(str, files))} "
+            f"({error.strerror or error}); what was found is shown above. Free some "
+            "space, or choose another place with --out, and evaluate again"
         ) from None
 
 

@@ -2,9 +2,38 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.dtypes import widen
+
 NUM_BINS = 15
+
+
+def scores(
+    logits: jax.Array, labels: jax.Array, temperature: float = 1.0
+) -> dict[str, jax.Array]:
+    """Return what is remembered of each example, (B,) each, float32.
+
+    `confidence` is the probability of the class ranked first, `correct` whether it is
+    the true one, `nll` the negative log-likelihood of that, and `brier` the squared
+    distance of the probabilities to it (Brier 1950), in 0..2.
+
+    Args:
+      logits: Logits, (B, classes).
+      labels: True classes, (B,).
+      temperature: Divisor of the logits.
+    """
+    logs = jax.nn.log_softmax(widen(logits) / temperature, axis=-1)
+    probabilities = jnp.exp(logs)
+    true = jax.nn.one_hot(labels, logs.shape[-1], dtype=logs.dtype)
+    return {
+        "confidence": probabilities.max(-1),
+        "correct": (jnp.argmax(logs, -1) == labels).astype(logs.dtype),
+        "nll": -jnp.sum(jnp.where(true > 0, logs, 0), axis=-1),
+        "brier": jnp.sum(jnp.square(probabilities - true), axis=-1),
+    }
 
 
 def calibration(scores: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -16,25 +45,21 @@ def calibration(scores: dict[str, np.ndarray]) -> dict[str, Any]:
     and `negative_log_likelihood` are means over the examples.
 
     Args:
-      scores: of the examples (see `scores.scores`), (N,) each.
+      scores: What `scores` returned of all examples, (N,) each.
     """
     table = reliability(scores["confidence"], scores["correct"])
-    filled = [row for row in table if row["num_examples"]]
-    gaps = [abs(row["accuracy"] - row["confidence"]) for row in filled]
     return {
         "expected_calibration_error": expected_error(table),
-        "maximum_calibration_error": float(max(gaps)),
-        "brier_score": float(scores["brier"].mean(dtype=np.float64)),
-        "negative_log_likelihood": float(scores["nll"].mean(dtype=np.float64)),
+        "maximum_calibration_error": max(_gaps(table)[0]),
+        "brier_score": _mean(scores["brier"]),
+        "negative_log_likelihood": _mean(scores["nll"]),
         "reliability": table,
     }
 
 
 def expected_error(table: list[dict[str, Any]]) -> float:
     """Return the expected calibration error of the bins of `reliability`."""
-    filled = [row for row in table if row["num_examples"]]
-    gaps = [abs(row["accuracy"] - row["confidence"]) for row in filled]
-    counts = [row["num_examples"] for row in filled]
+    gaps, counts = _gaps(table)
     return float(np.average(gaps, weights=counts))
 
 
@@ -47,27 +72,30 @@ def reliability(
     empty one are None.
 
     Args:
-      confidence: in 0..1, (N,).
-      correct: 0 or 1, (N,).
-      num_bins: of equal width.
+      confidence: Probabilities of the classes ranked first, (N,).
+      correct: Whether these are the true ones, 0 or 1, (N,).
+      num_bins: Number of bins of equal width.
     """
     bounds = np.linspace(0, 1, num_bins + 1)
     # Probabilities add up to 1 as well as float32 can.
     number = np.searchsorted(bounds[1:-1], np.clip(confidence, 0, 1), side="left")
-    rows = []
-    for i in range(num_bins):
-        inside = number == i
-        count = int(inside.sum())
-        rows.append(
-            {
-                "low": float(bounds[i]),
-                "high": float(bounds[i + 1]),
-                "num_examples": count,
-                "confidence": _mean(confidence[inside]),
-                "accuracy": _mean(correct[inside]),
-            }
-        )
-    return rows
+    return [
+        {
+            "low": float(bounds[i]),
+            "high": float(bounds[i + 1]),
+            "num_examples": int((number == i).sum()),
+            "confidence": _mean(confidence[number == i]),
+            "accuracy": _mean(correct[number == i]),
+        }
+        for i in range(num_bins)
+    ]
+
+
+def _gaps(table: list[dict[str, Any]]) -> tuple[list[float], list[int]]:
+    """Return confidence against accuracy, and the examples, of bins that have some."""
+    filled = [row for row in table if row["num_examples"]]
+    gaps = [abs(row["accuracy"] - row["confidence"]) for row in filled]
+    return gaps, [row["num_examples"] for row in filled]
 
 
 def _mean(values: np.ndarray) -> float | None:

@@ -1,31 +1,57 @@
 """An evaluation: all that is told of what was asked for, as one dict."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 import jaxtrain
 from jaxtrain.config import Config, DataConfig
-from jaxtrain.evaluation import (
-    calibration,
-    outliers,
-    resampling,
-    robustness,
-    scores,
-    temperature,
-)
-from jaxtrain.evaluation.asked import Asked, check
+from jaxtrain.data.sources import Source
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation import calibration, outliers, resampling, robustness
 from jaxtrain.evaluation.attacks import Attack
-from jaxtrain.evaluation.corruptions.corrupt import Corruption
-from jaxtrain.evaluation.passes import Pass, PassResult
-from jaxtrain.evaluation.subject import Opened, open_other, open_subject
-from jaxtrain.evaluation.temperature import Temperature
-from jaxtrain.evaluation.wrapped import Corrupted, Unlabelled
+from jaxtrain.evaluation.corruptions.corrupt import Corruption, check_shape
+from jaxtrain.evaluation.corruptions.levels import levels
+from jaxtrain.evaluation.passes import SEED, Keep, Pass, PassResult, Subject
+from jaxtrain.evaluation.subject import Changed, open_other, open_subject
+from jaxtrain.evaluation.views import VIEWS, View, plain
+from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
 
 # Of the form of the result: a key that changes its meaning changes it.
 SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is wanted of an evaluation.
+
+    Attributes:
+      split: Name of the split, or `all`.
+      tta: Views that are averaged; None means plain images.
+      calibrate: Whether to fit a temperature on the run's validation split.
+      corruptions: Whether to go over the split under each corruption, too.
+      baseline: An evaluation whose errors under corruptions are divided by.
+      attack: Attack under which to go over the split, too.
+      ood: Source of images of something else.
+    """
+
+    split: str = "test"
+    tta: str | None = None
+    calibrate: bool = False
+    corruptions: bool = False
+    baseline: Path | None = None
+    attack: Attack | None = None
+    ood: str | None = None
+
+    @property
+    def view(self) -> View:
+        """What the model is shown of an image."""
+        return plain if self.tta is None else VIEWS[self.tta]
 
 
 def evaluate(
@@ -38,11 +64,11 @@ def evaluate(
     """Evaluate a model; nothing is written.
 
     Args:
-      model: of the run.
-      config: of the run.
-      data: the images, the run's or others.
-      asked: what is wanted.
-      tell: takes lines on what takes long.
+      model: Model of the run.
+      config: Config of the run.
+      data: Config of the images, the run's or others.
+      asked: What is wanted.
+      tell: Function that takes lines on what takes long.
 
     Returns:
       What docs/evaluating.md describes.
@@ -50,43 +76,86 @@ def evaluate(
     Raises:
       UserError: the images do not fit the model, or it has not what is asked for.
     """
-    opened = open_subject(model, config, data, asked.split, tta=asked.tta)
-    subject = opened.subject
-    check(asked, subject)
-    other = None if asked.ood is None else open_other(asked.ood, subject)
+    subject, source = open_subject(model, config, data, asked.split, tta=asked.tta)
+    _check(asked, subject)
+    other = None
+    if asked.ood is not None:
+        other = open_other(asked.ood, model, subject.data)
     fitted = _fit(model, config, asked) if asked.calibrate else None
-    classes = subject.task.one_class_an_image
-    main = Pass(
-        subject,
-        asked.view,
-        keep=_keep if classes else None,
-        num_resamples=resampling.NUM_RESAMPLES,
+    whole = Pass(
+        subject=subject,
+        view=asked.view,
+        keep=_keep(subject, fitted),
+        with_intervals=True,
     )
-    divided_by = 1.0 if fitted is None else fitted.temperature
-    found = main(opened.source, asked.split, divided_by)
-    result = _describe(opened, data, asked, found)
-    if classes:
+    found = whole(source, asked.split)
+    result = _describe(subject, data, asked, found)
+    if subject.task.one_class_an_image:
         result["calibration"] = calibration.calibration(found.kept["scores"])
     if fitted is not None:
         after = calibration.calibration(found.kept["divided"])
-        result["temperature"] = {**vars(fitted), "calibration": after}
+        result["temperature"] = {**fitted, "calibration": after}
     if other is not None:
-        result["out_of_distribution"] = _outliers(main, found, Unlabelled(other), asked)
+        kept = whole(other, f"--ood {asked.ood}").kept["ordinary"]
+        result["out_of_distribution"] = {
+            "source": asked.ood,
+            "num_examples": len(kept["energy"]),
+            **{
+                score: outliers.separation(ours, kept[score])
+                for score, ours in found.kept["ordinary"].items()
+            },
+        }
     if asked.attack is not None:
-        result["adversarial"] = _attacked(opened, asked, asked.attack, found)
+        result["adversarial"] = _attacked(subject, source, asked, asked.attack, found)
     if asked.corruptions:
         on_host = open_subject(
             model, config, data, asked.split, tta=asked.tta, on_host=True
         )
-        result["corruptions"] = _corrupted(on_host, asked, found, tell)
+        result["corruptions"] = _corrupted(*on_host, asked, found, tell)
     return result
 
 
+def _check(asked: Asked, subject: Subject) -> None:
+    """Refuse what needs classes of a task without, and what does not go together."""
+    needs = {
+        f"--tta {asked.tta}": asked.tta is not None,
+        "--calibrate": asked.calibrate,
+        "--corruptions": asked.corruptions,
+        f"--attack {asked.attack.name if asked.attack else ''}": asked.attack,
+        f"--ood {asked.ood}": asked.ood is not None,
+    }
+    given = [option for option, is_given in needs.items() if is_given]
+    task = subject.model.description.task
+    if given and not subject.task.one_class_an_image:
+        raise UserError(
+            f"{given[0]}: task = {task!r} has no classes that it would be about; leave "
+            "the option out"
+        )
+    if asked.ood is not None and asked.tta is not None:
+        raise UserError(
+            f"--ood {asked.ood} with --tta {asked.tta}: the energy is one of logits, "
+            "which averaged probabilities have not; leave one of them out"
+        )
+    if asked.calibrate and asked.split in ("validation", "all"):
+        raise UserError(
+            f"--calibrate with --split {asked.split}: the temperature is fitted on the "
+            "validation split, and would be judged by it; evaluate another split"
+        )
+    if asked.baseline is not None and not asked.corruptions:
+        raise UserError(
+            f"--baseline {asked.baseline} has no effect without --corruptions"
+        )
+    if asked.corruptions:
+        check_shape(subject.model.image_shape)
+    if asked.baseline is not None:
+        table, _ = levels(*subject.model.image_shape[:2])
+        robustness.read_baseline(asked.baseline, table)
+
+
 def _describe(
-    opened: Opened, data: DataConfig, asked: Asked, found: PassResult
+    subject: Subject, data: DataConfig, asked: Asked, found: PassResult
 ) -> dict[str, Any]:
     """Return all keys; None stands for what was not asked for, or has no meaning."""
-    subject = opened.subject
     return {
         "schema": SCHEMA,
         "jaxtrain": jaxtrain.__version__,
@@ -104,7 +173,7 @@ def _describe(
             "method": "percentile bootstrap, Poisson weights, not stratified",
             "percentiles": resampling.PERCENTILES,
             "num_resamples": resampling.NUM_RESAMPLES,
-            "seed": subject.seed,
+            "seed": SEED,
             "metrics": found.intervals,
         },
         "calibration": None,
@@ -115,66 +184,55 @@ def _describe(
     }
 
 
-def _keep(outputs: jax.Array, target: Any, divided_by: jax.Array) -> dict[str, Any]:
-    return {
-        "scores": scores.scores(outputs, target),
-        "divided": scores.scores(outputs, target, divided_by),
-        "ordinary": scores.ordinary(outputs),
-    }
+def _keep(subject: Subject, fitted: dict[str, Any] | None) -> Keep:
+    """Return what keeps the scores of each example, where there are classes."""
+
+    def keep(outputs: jax.Array, target: Any) -> dict[str, Any]:
+        if not subject.task.one_class_an_image:
+            return {}
+        divided_by = 1.0 if fitted is None else fitted["temperature"]
+        return {
+            "scores": calibration.scores(outputs, target),
+            "divided": calibration.scores(outputs, target, divided_by),
+            "ordinary": outliers.ordinary(outputs),
+        }
+
+    return keep
 
 
-def _keep_logits(outputs: jax.Array, target: Any, _: jax.Array) -> dict[str, Any]:
-    return {"logits": outputs, "labels": target}
-
-
-def _fit(model: TrainedModel, config: Config, asked: Asked) -> Temperature:
+def _fit(model: TrainedModel, config: Config, asked: Asked) -> dict[str, Any]:
     """Fit a temperature on the validation split that the run itself had."""
     split = "validation"
-    opened = open_subject(model, config, config.data, split, tta=asked.tta)
-    kept = Pass(opened.subject, asked.view, keep=_keep_logits)(
-        opened.source, split
-    ).kept
+    subject, source = open_subject(model, config, config.data, split, tta=asked.tta)
+
+    def keep(outputs: jax.Array, target: Any) -> dict[str, Any]:
+        return {"logits": outputs, "labels": target}
+
+    kept = Pass(subject=subject, view=asked.view, keep=keep)(source, split).kept
     value, before, after = temperature.fit(kept["logits"], kept["labels"])
-    return Temperature(
-        temperature=value,
-        step=model.origin["step"],
-        run=model.origin["run"],
-        split=split,
-        num_examples=len(kept["labels"]),
-        tta=asked.tta,
-        nll_before=before,
-        nll_after=after,
-    )
-
-
-def _outliers(
-    main: Pass, found: PassResult, other: Unlabelled, asked: Asked
-) -> dict[str, Any]:
-    """Return how well scores tell the split from images of something else."""
-    name = f"--ood {asked.ood}"
-    kept = main(other, name).kept["ordinary"]
-    ours = found.kept["ordinary"]
     return {
-        "source": asked.ood,
-        "num_examples": len(kept["energy"]),
-        **{score: outliers.separation(ours[score], kept[score]) for score in ours},
+        "temperature": value,
+        "step": model.origin["step"],
+        "run": model.origin["run"],
+        "split": split,
+        "num_examples": len(kept["labels"]),
+        "tta": asked.tta,
+        "nll_before": before,
+        "nll_after": after,
     }
 
 
 def _attacked(
-    opened: Opened, asked: Asked, attack: Attack, found: PassResult
+    subject: Subject, source: Source, asked: Asked, attack: Attack, found: PassResult
 ) -> dict[str, Any]:
-    subject = opened.subject
-    one = Pass(
-        subject, asked.view, attack=attack, num_resamples=resampling.NUM_RESAMPLES
-    )
-    attacked = one(opened.source, asked.split)
+    one = Pass(subject=subject, view=asked.view, attack=attack, with_intervals=True)
+    attacked = one(source, asked.split)
     return {
         "attack": attack.name,
         "norm": attack.norm,
         "epsilon": attack.epsilon,
         "steps": attack.steps,
-        "seed": subject.seed,
+        "seed": SEED,
         "accuracy": attacked.values["accuracy"],
         "accuracy_interval": attacked.intervals["accuracy"],
         "loss": attacked.values["loss"],
@@ -183,25 +241,26 @@ def _attacked(
 
 
 def _corrupted(
-    opened: Opened, asked: Asked, found: PassResult, tell: Callable[[str], None]
+    subject: Subject,
+    source: Source,
+    asked: Asked,
+    found: PassResult,
+    tell: Callable[[str], None],
 ) -> dict[str, Any]:
-    subject, source = opened.subject, opened.source
-    one = Pass(subject, asked.view)
+    one = Pass(subject=subject, view=asked.view)
 
     def accuracy_of(corruption: Corruption) -> float:
         name = f"{asked.split} split under {corruption.name}"
-        return one(Corrupted(source, corruption), name).values["accuracy"]
+        changed = Changed(**vars(source), change=corruption.of_batch)
+        return one(changed, name).values["accuracy"]
 
-    result = robustness.measure(accuracy_of, source.image_shape, tell)
-    table, classes = result["table"], subject.task.num_outputs
-    if asked.baseline is not None:
-        name: str | None = str(asked.baseline)
-        baseline = robustness.read_baseline(asked.baseline, table)
-    else:
-        baseline = robustness.alexnet(classes, table)
-        name = None if baseline is None else "AlexNet"
-    relative = None
-    if baseline is not None:
-        relative = robustness.corruption_errors(result["errors"], baseline)
-    clean = 1 - found.values["accuracy"]
-    return {**result, "clean_error": clean, "baseline": name, "relative": relative}
+    errors = robustness.measure(accuracy_of, tell)
+    table, _ = levels(*source.image_shape[:2])
+    return {
+        "table": table,
+        "frost": "procedural, not the authors' photographs",
+        "errors": errors,
+        "mean_error": float(np.mean(list(errors.values()))),
+        "clean_error": 1 - found.values["accuracy"],
+        **robustness.compared(errors, asked.baseline, subject.task.num_outputs, table),
+    }

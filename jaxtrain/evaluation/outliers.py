@@ -1,9 +1,27 @@
 """How well a score tells images of the task from others."""
 
+import jax
 import numpy as np
+
+from jaxtrain.dtypes import widen
 
 # Part of the ordinary examples that are accepted.
 TRUE_POSITIVE_RATE = 0.95
+
+
+def ordinary(logits: jax.Array) -> dict[str, jax.Array]:
+    """Return how ordinary an image looks to the model, (B,) each: higher is more so.
+
+    `max_softmax` is the probability of the class ranked first (Hendrycks and Gimpel
+    2017, arXiv:1610.02136), `energy` the logarithm of the sum of the exponentials of
+    the logits: the negative of the energy of Liu et al. 2020 (arXiv:2010.03759) at
+    temperature 1.
+    """
+    logits = widen(logits)
+    return {
+        "max_softmax": jax.nn.softmax(logits, axis=-1).max(-1),
+        "energy": jax.nn.logsumexp(logits, axis=-1),
+    }
 
 
 def separation(ordinary: np.ndarray, other: np.ndarray) -> dict[str, float]:
@@ -16,40 +34,31 @@ def separation(ordinary: np.ndarray, other: np.ndarray) -> dict[str, float]:
     Gimpel 2017, arXiv:1610.02136; Liu et al. 2020, arXiv:2010.03759).
 
     Args:
-      ordinary: scores of images as the model was trained on, (N,); higher is more so.
-      other: those of images of something else, (M,).
+      ordinary: Scores of images as the model was trained on, (N,); higher is more so.
+      other: Scores of images of something else, (M,).
     """
+    falling = np.sort(ordinary)[::-1]
+    threshold = falling[int(np.ceil(TRUE_POSITIVE_RATE * len(falling))) - 1]
     return {
-        "auroc": auroc(ordinary, other),
-        "aupr_in": average_precision(ordinary, other),
-        "aupr_out": average_precision(-other, -ordinary),
-        "fpr_at_95_tpr": false_positive_rate(ordinary, other),
+        "auroc": _auroc(ordinary, other),
+        "aupr_in": _average_precision(ordinary, other),
+        "aupr_out": _average_precision(-other, -ordinary),
+        "fpr_at_95_tpr": float((other >= threshold).mean()),
     }
 
 
-def auroc(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Return the area under the curve of true over false positives."""
+def _auroc(positive: np.ndarray, negative: np.ndarray) -> float:
     ordered = np.sort(negative)
     below = np.searchsorted(ordered, positive, side="left")
     up_to = np.searchsorted(ordered, positive, side="right")
     return float((below + up_to).mean() / (2 * len(negative)))
 
 
-def average_precision(positive: np.ndarray, negative: np.ndarray) -> float:
+def _average_precision(positive: np.ndarray, negative: np.ndarray) -> float:
     """Return the mean of the precision at the threshold of each positive example."""
-    accepted = _num_from(positive, positive)
-    return float((accepted / (accepted + _num_from(negative, positive))).mean())
 
+    def num_from(values: np.ndarray) -> np.ndarray:
+        return len(values) - np.searchsorted(np.sort(values), positive, side="left")
 
-def false_positive_rate(
-    positive: np.ndarray, negative: np.ndarray, rate: float = TRUE_POSITIVE_RATE
-) -> float:
-    """Return the part of the negative examples above the threshold of a recall."""
-    falling = np.sort(positive)[::-1]
-    threshold = falling[int(np.ceil(rate * len(falling))) - 1]
-    return float((negative >= threshold).mean())
-
-
-def _num_from(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Return how many values reach each threshold."""
-    return len(values) - np.searchsorted(np.sort(values), thresholds, side="left")
+    accepted = num_from(positive)
+    return float((accepted / (accepted + num_from(negative))).mean())

@@ -1,5 +1,6 @@
 """What a trained run predicts for the examples of its own splits."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +28,26 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
       CheckpointError: the checkpoint is damaged.
     """
     devices.start("auto")
-    splits = sources.load(config.data, config.seed)
+    data = dataclasses.replace(config.data, max_bad_fraction=1.0)
+    splits = sources.load(data, config.seed)
     model = load_model(workdir)
-    task = build_task(config, model, splits.train.facts, config.data)
+    task = build_task(config, model, splits.train.facts, data)
     if not task.one_class_an_image:
         raise UserError(
             f"--workdir {workdir}: task = {config.task!r} has no classes whose labels "
             "could be judged"
         )
     subject = Subject(
-        model=model,
-        task=task,
-        data=config.data,
-        size=splits.size,
-        fit=splits.fit,
-        max_bad_fraction=1.0,
+        model=model, task=task, data=data, size=splits.size, fit=splits.fit
     )
-    one = Pass(subject, keep=_probabilities)
+    one = Pass(subject=subject, keep=_probabilities)
     found = {}
     for name, source in splits.named().items():
         passed = one(source, name)
-        rows = np.full((len(source), task.num_outputs), np.nan, np.float32)
-        rows[passed.numbers] = passed.kept["probabilities"]
-        found[name] = rows
+        found[name] = np.full((len(source), task.num_outputs), np.nan, np.float32)
+        found[name][passed.numbers] = passed.kept["probabilities"]
     return found
 
 
-def _probabilities(outputs: jax.Array, target: Any, _: jax.Array) -> dict[str, Any]:
+def _probabilities(outputs: jax.Array, target: Any) -> dict[str, Any]:
     return {"probabilities": jax.nn.softmax(outputs, axis=-1)}

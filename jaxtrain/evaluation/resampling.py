@@ -42,41 +42,30 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
 
     draws = jax.vmap(one, out_axes=1)(index)
     # By the inverse of the distribution: `jax.random.poisson` loops until it accepts.
-    return sum(
-        ((draws >= limit).astype(jnp.int32) for limit in _limits()),
-        jnp.zeros(draws.shape, jnp.int32),
-    )
-
-
-def _limits() -> list[np.uint32]:
-    """Return 2^32 times the probabilities of at most 0, 1, 2, ... draws."""
     terms = [math.exp(-1) / math.factorial(k) for k in range(MAX_COUNT)]
-    return [np.uint32(min(2**32 - 1, 2**32 * p)) for p in np.cumsum(terms).tolist()]
+    counts = jnp.zeros(draws.shape, jnp.int32)
+    for at_most in np.cumsum(terms).tolist():
+        limit = np.uint32(min(2**32 - 1, 2**32 * at_most))
+        counts += (draws >= limit).astype(jnp.int32)
+    return counts
 
 
 def resampled_sums(
-    task: Task,
-    names: tuple[str, ...],
-    outputs: jax.Array,
-    target: Any,
-    mask: jax.Array,
-    counts: jax.Array,
+    task: Task, outputs: Any, target: Any, mask: jax.Array, counts: jax.Array
 ) -> Sums:
     """Return sums over the examples of a batch in each resample, (resamples, ...).
 
     Args:
-      task: what is learnt.
-      names: of the sums that are wanted.
-      outputs: of the model, (B, num_outputs).
-      target: of the batch.
-      mask: (B,); 0 marks padding.
-      counts: what `weights` returned.
+      task: Task that is evaluated.
+      outputs: Outputs of the model, (B, ...).
+      target: Targets of the batch.
+      mask: Zero marks padding, (B,).
+      counts: How often each resample has each example (`weights`).
     """
 
-    def one(output: jax.Array, target: Any, mask: jax.Array) -> Sums:
+    def one(output: Any, target: Any, mask: jax.Array) -> Sums:
         row = jax.tree.map(lambda x: x[None], (output, target, mask))
-        found = task.sums(*row)
-        return {name: found[name] for name in names}
+        return _with_intervals(task, task.sums(*row))
 
     def add(summands: jax.Array) -> jax.Array:
         dtype = jnp.promote_types(summands.dtype, jnp.float32)
@@ -88,35 +77,30 @@ def resampled_sums(
     return jax.tree.map(add, jax.vmap(one)(outputs, target, mask))
 
 
-def wanted_sums(task: Task, zero: Sums) -> tuple[str, ...]:
-    """Return the sums of metrics that are numbers or lists: a matrix has no intervals.
-
-    Args:
-      task: what is learnt.
-      zero: sums over no examples, on the host, or their shapes.
-    """
+def _with_intervals(task: Task, sums: Sums) -> Sums:
+    """Return the sums of metrics that are numbers or lists, and no matrices."""
     names, wanted = task.sum_names(), {"loss", "num_examples"}
-    for name in names:
-        shape, metric = zero[names[name]], task.all_metrics()[name]
-        value = metric.value(np.ones(shape.shape, shape.dtype), 1)
+    for name, of in names.items():
+        ones = np.ones(sums[of].shape, sums[of].dtype)
+        value = task.all_metrics()[name].value(ones, 1)
         if np.ndim(np.asarray(value, object)) <= 1:
-            wanted.add(names[name])
-    return tuple(name for name in zero if name in wanted)
+            wanted.add(of)
+    return {name: x for name, x in sums.items() if name in wanted}
 
 
-def intervals(task: Task, sums: Sums, zero: Sums) -> Values:
+def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
     """Return low and high of each metric: two numbers, or a list of pairs.
 
     Resamples in which a value is not defined are left out for it; None: in all.
 
     Args:
-      task: what is learnt.
-      sums: of the resamples, (resamples, ...), on the host.
-      zero: sums over no examples, for their dtypes.
+      task: Task that is evaluated.
+      sums: Sums of the resamples, (resamples, ...), on the host.
+      whole: Sums over the split, for their dtypes.
     """
     exact = {
-        name: np.rint(x).astype(zero[name].dtype)
-        if np.issubdtype(zero[name].dtype, np.integer)
+        name: np.rint(x).astype(whole[name].dtype)
+        if np.issubdtype(whole[name].dtype, np.integer)
         else x
         for name, x in sums.items()
     }

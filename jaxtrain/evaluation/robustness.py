@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS, Corruption
-from jaxtrain.evaluation.corruptions.levels import SEVERITIES, levels
+from jaxtrain.evaluation.corruptions.levels import SEVERITIES
 from jaxtrain.json_files.read import read_json
 
 # Mean errors of AlexNet on ImageNet-C, over the severities, in the order of
@@ -23,28 +23,41 @@ IMAGENET_CLASSES = 1000
 
 
 def measure(
-    accuracy_of: Callable[[Corruption], float],
-    image_shape: tuple[int, int, int],
-    tell: Callable[[str], None],
-) -> dict[str, Any]:
-    """Return the errors under each corruption at each severity, and their mean.
+    accuracy_of: Callable[[Corruption], float], tell: Callable[[str], None]
+) -> dict[str, list[float]]:
+    """Return the errors under each corruption, at each severity.
 
     Args:
-      accuracy_of: goes over the corrupted split.
-      image_shape: of the images.
-      tell: takes a line for each corruption, as it may take long.
+      accuracy_of: Function that goes over the corrupted split.
+      tell: Function that takes a line for each corruption, as it may take long.
     """
     errors = {}
     for name in CORRUPTIONS:
-        found = [1 - accuracy_of(Corruption(name, s)) for s in SEVERITIES]
-        errors[name] = found
-        tell(f"{name:<18} errors " + " ".join(f"{error:.4f}" for error in found))
-    return {
-        "table": levels(*image_shape[:2])[0],
-        "frost": "procedural, not the authors' photographs",
-        "errors": errors,
-        "mean_error": float(np.mean(list(errors.values()))),
-    }
+        errors[name] = [1 - accuracy_of(Corruption(name, s)) for s in SEVERITIES]
+        shown = " ".join(f"{error:.4f}" for error in errors[name])
+        tell(f"{name:<18} errors {shown}")
+    return errors
+
+
+def compared(
+    errors: dict[str, list[float]], path: Path | None, num_classes: int, table: str
+) -> dict[str, Any]:
+    """Return the errors over those of a `baseline`, and its name; None: there is none.
+
+    Args:
+      errors: Errors at each severity, by corruption.
+      path: Another evaluation. None means AlexNet, where that means something.
+      num_classes: Number of classes of the task.
+      table: Name of the table of severities.
+
+    Raises:
+      UserError: the other evaluation has none, or of images of another size.
+    """
+    baseline = read_baseline(path, table) if path else alexnet(num_classes, table)
+    if baseline is None:
+        return {"baseline": None, "relative": None}
+    relative = corruption_errors(errors, baseline)
+    return {"baseline": str(path or "AlexNet"), "relative": relative}
 
 
 class CorruptionErrors(TypedDict):

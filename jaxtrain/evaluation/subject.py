@@ -1,7 +1,7 @@
 """Opens what is evaluated: a trained model, its task, and the images it is shown."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtrain import tasks
 from jaxtrain.config import AugmentConfig, Config, DataConfig
 from jaxtrain.data import images, sources
+from jaxtrain.data.image_source import ImageSource, Unreadable
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Subject
@@ -32,15 +33,31 @@ AS_EVALUATED: dict[str, Any] = {
     "train_image_size": None,
     "progressive_sizes": (),
 }
-SPLITS = ("test", "validation", "train", ALL)
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A subject, and the split that it is evaluated on."""
+@dataclass(frozen=True, kw_only=True)
+class Changed(ImageSource):
+    """Some examples, changed as they are read; picklable, for data workers.
 
-    subject: Subject
-    source: Source
+    Attributes:
+      change: Function of what a source reads, and of the numbers of the examples.
+    """
+
+    change: Callable[[dict[str, Any], np.ndarray], dict[str, Any]]
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether reading them is copying alone: a change takes several threads."""
+        return False
+
+    def read(
+        self,
+        indices: np.ndarray,
+        crop_seeds: np.ndarray | None = None,
+        unreadable: list[Unreadable] | None = None,
+    ) -> dict[str, Any]:
+        """Return `image` and `target` of some examples, as `Source` describes."""
+        return self.change(super().read(indices, crop_seeds, unreadable), indices)
 
 
 def open_subject(
@@ -51,14 +68,14 @@ def open_subject(
     *,
     tta: str | None = None,
     on_host: bool = False,
-) -> Opened:
+) -> tuple[Subject, Source]:
     """Open a split, and check that the model fits it.
 
     Args:
       model: Model to evaluate.
       config: Config of its run.
       data: Config of the images.
-      split: One of `SPLITS`.
+      split: Name of the split, or `all`.
       tta: Views whose outputs are averaged.
       on_host: Whether images are resized on the host instead of the device.
 
@@ -66,7 +83,8 @@ def open_subject(
       UserError: there is no such split, or it is of other images or classes.
     """
     check_fields(config.data, data)
-    data = fit_to_model(data, model, config.data)
+    if data.source != config.data.source:
+        data = dataclasses.replace(data, **AS_EVALUATED, **_of_images(model))
     if tta in CROPS:
         data = for_crops(data, str(tta))
     if on_host:
@@ -77,43 +95,39 @@ def open_subject(
     task = build_task(config, model, source.facts, data)
     some = source.targets(np.array([0, len(source) - 1]))
     task.check_targets(some, f"--split {split} of {data.source}")
-    subject = Subject(
-        model=model,
-        task=task,
-        data=data,
-        size=size,
-        fit=fit,
-        max_bad_fraction=data.max_bad_fraction,
-    )
-    return Opened(subject, source)
+    return Subject(model=model, task=task, data=data, size=size, fit=fit), source
 
 
 def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig]:
     """Return what stands for the config of a model without a run, and its images.
 
     Args:
-      model: which says how they are prepared.
-      data: of the images, which says only where they are.
+      model: Model that says how images are prepared.
+      data: Config of the images, which says only where they are.
 
     Raises:
       UserError: it says more.
     """
-    about, height = model.description, model.image_shape[0]
-    fixed: dict[str, Any] = {"mean": about.mean, "std": about.std}
-    if height == model.image_shape[1]:
-        fixed["image_size"] = height
-        fixed["crop_pct"], fixed["interpolation"] = about.crop_pct, about.interpolation
-    if model.image_shape[2] in (1, 3):
-        fixed["channels"] = model.image_shape[2]
-    for name in fixed:
+    about = model.description
+    fixed = {**_of_images(model), "mean": about.mean, "std": about.std}
+    if "image_size" in fixed:
+        fixed |= {"crop_pct": about.crop_pct, "interpolation": about.interpolation}
+    for name, value in fixed.items():
         if getattr(data, name) is not None:
             raise UserError(
                 f"data.{name} = {getattr(data, name)!r} has no effect on an evaluation "
-                f"of these weights, which come with {fixed[name]!r}: leave it out"
+                f"of these weights, which come with {value!r}: leave it out"
             )
     own = dataclasses.replace(DataConfig(), **fixed)
     config = Config(task=about.task, task_options=about.task_options, data=own)
     return config, dataclasses.replace(data, **fixed)
+
+
+def _of_images(model: TrainedModel) -> dict[str, Any]:
+    """Return the fields of `data` that give images the shape that a model takes."""
+    height, width, channels = model.image_shape
+    size = {"image_size": height} if height == width else {}
+    return size | ({"channels": channels} if channels in (1, 3) else {})
 
 
 def check_fields(run: DataConfig, given: DataConfig) -> None:
@@ -122,11 +136,11 @@ def check_fields(run: DataConfig, given: DataConfig) -> None:
     Raises:
       UserError: one differs from the run's.
     """
-    for field in dataclasses.fields(run):
-        value = getattr(given, field.name)
-        if field.name not in FREE and value != getattr(run, field.name):
+    for name in (field.name for field in dataclasses.fields(run)):
+        value = getattr(given, name)
+        if name not in FREE and value != getattr(run, name):
             raise UserError(
-                f"data.{field.name} = {value!r} has no effect on an evaluation, which "
+                f"data.{name} = {value!r} has no effect on an evaluation, which "
                 "shows a model images as the run did: leave it out"
             )
     for name in HELD_OUT:
@@ -137,19 +151,6 @@ def check_fields(run: DataConfig, given: DataConfig) -> None:
                 f"{run.source} than the run did, some of which it was trained on: "
                 "leave it out"
             )
-
-
-def fit_to_model(data: DataConfig, model: TrainedModel, run: DataConfig) -> DataConfig:
-    """Return the config of images in the size and the channels of the model."""
-    if data.source == run.source:
-        return data
-    height, width, channels = model.image_shape
-    changes = dict(AS_EVALUATED)
-    if height == width:
-        changes["image_size"] = height
-    if channels in (1, 3):
-        changes["channels"] = channels
-    return dataclasses.replace(data, **changes)
 
 
 def for_crops(data: DataConfig, tta: str) -> DataConfig:
@@ -168,12 +169,7 @@ def for_crops(data: DataConfig, tta: str) -> DataConfig:
             "shown: take flip"
         )
     larger = round(data.image_size / crop_pct)
-    return dataclasses.replace(
-        data,
-        image_size=larger,
-        crop_pct=1.0,
-        **AS_EVALUATED,
-    )
+    return dataclasses.replace(data, image_size=larger, crop_pct=1.0, **AS_EVALUATED)
 
 
 def build_task(
@@ -203,9 +199,6 @@ def _check_names(
 
     Numbers are those of classes without names, and say nothing of others; but folders
     that are called by them lie in the order of letters: 0, 1, 10, 2.
-
-    Raises:
-      UserError: a class is another to the model.
     """
     numbers = tuple(map(str, range(len(known))))
     if numbers in (names, known) and set(names) != set(known):
@@ -218,31 +211,35 @@ def _check_names(
             )
 
 
-def open_other(name: str, subject: Subject) -> Source:
+def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
     """Open images of something else: the test split of a set, or all of it.
+
+    Args:
+      name: Name of the set, as in `data.source`.
+      model: Model that is shown the images.
+      own: Config of the images of the task.
 
     Raises:
       UserError: it cannot be opened, or has images of another shape.
     """
-    model, own = subject.model, subject.data
-    height, width, channels = model.image_shape
+    same = ("crop_pct", "interpolation", "batch_size", "eval_batch_size")
+    same += ("max_bad_fraction", "max_pixels")
     data = DataConfig(
         source=name,
         data_dir=own.data_dir if name.startswith("tfds:") else None,
-        image_size=height if height == width else None,
-        channels=channels if channels in (1, 3) else None,
-        crop_pct=own.crop_pct,
-        interpolation=own.interpolation,
-        batch_size=own.batch_size,
-        eval_batch_size=own.eval_batch_size,
-        max_bad_fraction=own.max_bad_fraction,
-        max_pixels=own.max_pixels,
+        **_of_images(model),
+        **{field: getattr(own, field) for field in same},
     )
     store, splits = sources.open_store(data)
     text = sources.TEST if sources.TEST in splits else ALL
     source = sources.open_split(data, store, splits, False, text)
     _check_shape(source, None, model.image_shape, data)
-    return source
+    return Changed(**vars(source), change=_without_labels)
+
+
+def _without_labels(batch: dict[str, Any], indices: np.ndarray) -> dict[str, Any]:
+    """Return images whose labels mean nothing to the task."""
+    return {**batch, "target": np.zeros(len(indices), np.int32)}
 
 
 def _open_split(

@@ -173,7 +173,7 @@ class TrainedModel:
         """
         padded = np.zeros((1, size, *pixels.shape[1:]), np.uint8)
         padded[0, : len(pixels)] = pixels
-        return program(*self._placed, sharding.put_batch(self.mesh, padded, size))
+        return program(*self.placed, sharding.put_batch(self.mesh, padded, size))
 
     def compiled(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
         """Return the program of `(params, model_state, normalised images) -> arrays`.
@@ -216,7 +216,8 @@ class TrainedModel:
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
     @functools.cached_property
-    def _placed(self) -> tuple[Any, Any]:
+    def placed(self) -> tuple[Any, Any]:
+        """The parameters and the other state, on all devices."""
         where = sharding.replicated(self.mesh)
         return jax.device_put((self.params, self.model_state), where)
 

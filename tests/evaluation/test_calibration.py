@@ -1,6 +1,5 @@
 """Calibration, temperature and outlier scores against NumPy, SciPy and scikit-learn."""
 
-import dataclasses
 from pathlib import Path
 
 import jax
@@ -11,9 +10,9 @@ import scipy.special
 import sklearn.metrics
 
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import calibration, outliers, scores, temperature
-from jaxtrain.evaluation.temperature import Temperature
-from jaxtrain.inference.temperature import read
+from jaxtrain.evaluation import calibration, outliers
+from jaxtrain.inference import temperature
+from jaxtrain.records.workdir import write_digested
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 5, 400)
@@ -23,7 +22,7 @@ PROBABILITIES = scipy.special.softmax(LOGITS.astype(np.float64), axis=-1)
 
 
 def of_examples(divided_by: float = 1.0) -> dict[str, np.ndarray]:
-    return jax.device_get(jax.jit(scores.scores)(LOGITS, LABELS, divided_by))
+    return jax.device_get(jax.jit(calibration.scores)(LOGITS, LABELS, divided_by))
 
 
 def test_scores_are_those_of_scikit_learn():
@@ -106,20 +105,11 @@ def test_a_temperature_changes_the_confidence_and_not_the_class():
 
 
 def test_predict_reads_a_temperature_back(tmp_path: Path):
-    fitted = Temperature(
-        temperature=1.5,
-        step=7,
-        run="a",
-        split="validation",
-        num_examples=9,
-        tta=None,
-        nll_before=1.0,
-        nll_after=0.5,
-    )
-    temperature.write(tmp_path, dataclasses.asdict(fitted))
-    assert read(tmp_path, {"step": 7}) == 1.5
+    path = tmp_path / temperature.TEMPERATURE
+    write_digested(path, {"temperature": 1.5, "step": 7, "tta": None, "run": "a"})
+    assert temperature.read(tmp_path, {"step": 7}) == 1.5
     with pytest.raises(UserError, match="was fitted to the checkpoint of step 7"):
-        read(tmp_path, {"step": 8})
+        temperature.read(tmp_path, {"step": 8})
 
 
 @pytest.mark.parametrize("decimals", [8, 1], ids=["distinct", "ties"])
@@ -139,7 +129,7 @@ def test_separation_is_that_of_scikit_learn(decimals: int):
 
 
 def test_scores_of_outliers_are_their_formulas():
-    found = jax.device_get(jax.jit(scores.ordinary)(LOGITS))
+    found = jax.device_get(jax.jit(outliers.ordinary)(LOGITS))
     energy = scipy.special.logsumexp(LOGITS.astype(np.float64), axis=-1)
     np.testing.assert_allclose(found["energy"], energy, rtol=1e-5)
     np.testing.assert_allclose(found["max_softmax"], PROBABILITIES.max(-1), rtol=1e-5)

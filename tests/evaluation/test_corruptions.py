@@ -12,7 +12,7 @@ from scipy import ndimage
 
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import robustness
-from jaxtrain.evaluation.corruptions import blur, digital, filters, noise, weather
+from jaxtrain.evaluation.corruptions import blur, corrupt, digital, weather
 from jaxtrain.evaluation.corruptions.corrupt import (
     CORRUPTIONS,
     Corruption,
@@ -74,14 +74,14 @@ def test_the_table_goes_by_the_size():
 
 def test_noise_has_the_numbers_of_its_distribution():
     grey = np.full((2, 300, 300, 1), 0.5)
-    found = noise.gaussian_noise(grey, 0.1, draws(2))
+    found = corrupt.gaussian_noise(grey, 0.1, draws(2))
     # 180,000 values: their mean within 4.2 standard errors of 0.1 / 424.
     assert abs(found.mean() - 0.5) < 0.001 and abs(found.std() - 0.1) < 0.001
-    found = noise.shot_noise(grey, 60, draws(2))
+    found = corrupt.shot_noise(grey, 60, draws(2))
     # Poisson: mean and variance of the count are 30.
     assert abs((found * 60).mean() - 30) < 0.06
     assert abs((found * 60).var() - 30) < 0.5
-    found = noise.impulse_noise(grey, 0.2, draws(2))
+    found = corrupt.impulse_noise(grey, 0.2, draws(2))
     for value, part in ((0, 0.1), (1, 0.1), (0.5, 0.8)):
         assert abs((found == value).mean() - part) < 0.004
 
@@ -127,7 +127,7 @@ def test_glass_moves_pixels_as_the_authors_program_does():
 def test_motion_is_half_a_gaussian_along_a_line(angle: float):
     """Pixel by pixel, with ImageMagick's offsets; beyond the border it repeats."""
     image, (radius, sigma) = IMAGES[0][:9, :7], (3, 1.5)
-    found = filters.motion_blur(image, radius, sigma, angle)
+    found = blur.along_line(image, radius, sigma, angle)
     width = 2 * radius + 1
     kernel = [math.exp(-(i**2) / (2 * sigma**2)) for i in range(width)]
     x, y = width * math.sin(math.radians(angle)), width * math.cos(math.radians(angle))
@@ -151,7 +151,7 @@ def test_zoom_is_that_of_scipy(factor: float, size: int):
     zoomed = np.asarray(ndimage.zoom(cut, (factor, factor, 1), order=1))
     trim = (len(zoomed) - size) // 2
     expected = zoomed[trim : trim + size, trim : trim + size]
-    close(filters.zoom(image[None], factor)[0], expected)
+    close(blur.zoom(image[None], factor)[0], expected)
 
 
 @pytest.mark.parametrize("table", [SMALL, LARGE], ids=["small", "large"])
@@ -164,7 +164,7 @@ def test_zoom_blur_has_the_factors_of_the_authors(table: dict[str, tuple[object,
     lengths = [(len(np.arange(1, end, step)), step) for end, step in ends]
     assert list(table["zoom_blur"]) == lengths
     number, step = lengths[0]
-    total = IMAGES + sum(filters.zoom(IMAGES, 1 + i * step) for i in range(number))
+    total = IMAGES + sum(blur.zoom(IMAGES, 1 + i * step) for i in range(number))
     close(blur.zoom_blur(IMAGES, lengths[0], draws()), total / (number + 1))
 
 

@@ -18,11 +18,9 @@ from jaxtrain.config import Config, DataConfig, ModelConfig
 from jaxtrain.data import images, sources
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import subject
-from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference import temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.tasks.base import Task
 from tests.helpers.command import Result
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -163,12 +161,8 @@ def test_images_of_something_else_get_their_size_as_the_others():
     """The whole square, where the run keeps it."""
     data = DataConfig(source="digits", image_size=8, crop_pct=1.0, batch_size=8)
     model = described(tuple("0123"), crop_pct=1.0)
-    task = Task()
-    own = Subject(
-        model=model, task=task, data=data, size=None, fit=images.FIT, max_bad_fraction=0
-    )
     name = "synthetic:16x16x1/4/40"
-    found = subject.open_other(name, own).read(np.arange(4))["image"]
+    found = subject.open_other(name, model, data).read(np.arange(4))["image"]
     plain = DataConfig(source=name)
     store, splits = sources.open_store(plain)
     stored = sources.open_split(plain, store, splits, False, "test").read(np.arange(4))

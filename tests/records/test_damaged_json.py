@@ -22,8 +22,6 @@ from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS
 from jaxtrain.evaluation.robustness import read_baseline
-from jaxtrain.evaluation.temperature import Temperature
-from jaxtrain.evaluation.temperature import write as write_temperature
 from jaxtrain.export.formats import run_saved
 from jaxtrain.inference import description, folder, load, temperature
 from jaxtrain.inference.description import Description
@@ -103,17 +101,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     write_digested(run / "model.json", ABOUT.to_dict())
     write_digested(run / "summary.json", SUMMARY)
     write_digested(run / "skips.json", {"4": 2})
-    fitted = Temperature(
-        temperature=1.5,
-        step=8,
-        run="0" * 64,
-        split="validation",
-        num_examples=9,
-        tta=None,
-        nll_before=1.0,
-        nll_after=0.5,
-    )
-    write_temperature(run, vars(fitted))
+    fitted = {"temperature": 1.5, "step": 8, "run": "0" * 64, "split": "validation"}
+    fitted |= {"num_examples": 9, "tta": None, "nll_before": 1.0, "nll_after": 0.5}
+    write_digested(run / temperature.TEMPERATURE, fitted)
     errors = {name: [0.1, 0.2] for name in CORRUPTIONS}
     corruptions = {"table": "ImageNet-C", "errors": errors}
     write_digested(run / "evaluation.json", {"corruptions": corruptions})

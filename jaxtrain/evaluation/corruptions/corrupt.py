@@ -1,23 +1,53 @@
-"""Corrupts batches: which corruptions there are, and their randomness."""
+"""The 15 corruptions of ImageNet-C and CIFAR-10-C, by their published formulas.
 
-from collections.abc import Callable
+Hendrycks and Dietterich 2019, arXiv:1903.12261. A corruption takes images in 0..1,
+float64 (N, H, W, C), the numbers of its severity, and a generator for each image.
+"""
+
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.corruptions import blur, digital, noise, weather
+from jaxtrain.evaluation.corruptions import blur, digital, weather
+from jaxtrain.evaluation.corruptions.draws import OfImages, each_image
 from jaxtrain.evaluation.corruptions.levels import levels
-from jaxtrain.evaluation.corruptions.noise import Draws
 
-# (images in 0..1, numbers of the severity, a generator for each image) -> images.
-Function = Callable[[np.ndarray, Any, Draws], np.ndarray]
+# Images that are corrupted together, as float64.
+MAX_BYTES = 2**27
+# First half of the key of the draws, above that of any other stream of examples.
+STREAM = 2**34
+
+
+@each_image
+def gaussian_noise(
+    image: np.ndarray, scale: float, draw: np.random.Generator
+) -> np.ndarray:
+    return image + draw.normal(scale=scale, size=image.shape)
+
+
+@each_image
+def shot_noise(
+    image: np.ndarray, photons: float, draw: np.random.Generator
+) -> np.ndarray:
+    """Count photons: Poisson draws whose mean is `photons` where an image is white."""
+    return draw.poisson(image * photons) / photons
+
+
+@each_image
+def impulse_noise(
+    image: np.ndarray, amount: float, draw: np.random.Generator
+) -> np.ndarray:
+    """Make a part of the values 0 or 1 (salt and pepper)."""
+    where, salt = draw.random((2, *image.shape))
+    return np.where(where < amount, (salt < 0.5).astype(image.dtype), image)
+
 
 # In the order of the paper's tables. The order is part of what a seed means.
-CORRUPTIONS: dict[str, Function] = {
-    "gaussian_noise": noise.gaussian_noise,
-    "shot_noise": noise.shot_noise,
-    "impulse_noise": noise.impulse_noise,
+CORRUPTIONS: dict[str, OfImages] = {
+    "gaussian_noise": gaussian_noise,
+    "shot_noise": shot_noise,
+    "impulse_noise": impulse_noise,
     "defocus_blur": blur.defocus_blur,
     "glass_blur": blur.glass_blur,
     "motion_blur": blur.motion_blur,
@@ -31,10 +61,6 @@ CORRUPTIONS: dict[str, Function] = {
     "pixelate": digital.pixelate,
     "jpeg_compression": digital.jpeg_compression,
 }
-# Images that are corrupted together, as float64.
-MAX_BYTES = 2**27
-# First half of the key of the draws, above that of any other stream of examples.
-STREAM = 2**34
 
 
 class Corruption(NamedTuple):
@@ -49,16 +75,19 @@ class Corruption(NamedTuple):
         What is random in it is a function of the corruption, the severity and the
         number of the example, `index` (N,).
         """
-        _, height, width, _ = images.shape
-        level = levels(height, width)[1][self.name][self.severity - 1]
         step = max(1, MAX_BYTES // (8 * images[0].size))
         parts = [
-            self._corrupt(images[i : i + step], index[i : i + step], level)
+            self._corrupt(images[i : i + step], index[i : i + step])
             for i in range(0, len(images), step)
         ]
         return np.concatenate(parts)
 
-    def _corrupt(self, images: np.ndarray, index: np.ndarray, level: Any) -> np.ndarray:
+    def of_batch(self, batch: dict[str, Any], index: np.ndarray) -> dict[str, Any]:
+        """Corrupt the images of a batch as a source reads it."""
+        return {**batch, "image": self(batch["image"], index)}
+
+    def _corrupt(self, images: np.ndarray, index: np.ndarray) -> np.ndarray:
+        level = levels(*images.shape[1:3])[1][self.name][self.severity - 1]
         number = 8 * list(CORRUPTIONS).index(self.name) + self.severity
         draws = [
             np.random.Generator(np.random.Philox(key=[int(i), STREAM + number]))

@@ -2,13 +2,12 @@
 
 import functools
 import io
-from collections.abc import Callable
 
 import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from jaxtrain.evaluation.corruptions.noise import Draws
+from jaxtrain.evaluation.corruptions.draws import Draws, each_image
 
 
 def contrast(images: np.ndarray, part: float, draws: Draws) -> np.ndarray:
@@ -17,25 +16,20 @@ def contrast(images: np.ndarray, part: float, draws: Draws) -> np.ndarray:
     return (images - means) * part + means
 
 
+@each_image
 def elastic_transform(
-    images: np.ndarray, level: tuple[float, float, float], draws: Draws
+    image: np.ndarray, level: tuple[float, ...], draw: np.random.Generator
 ) -> np.ndarray:
     """Move three points, and the image with them; then each pixel, smoothly.
 
     Args:
-      images: of any size.
-      level: how far pixels move, how smoothly, and how far the points do, as parts of
+      image: Image of any size.
+      level: How far pixels move, how smoothly, and how far the points do, as parts of
         the shorter side.
-      draws: a generator for each image.
+      draw: Generator of its random numbers.
     """
-    height, width = images.shape[1:3]
-    reach, smooth, jitter = (min(height, width) * part for part in level)
-    return np.stack(
-        [
-            _displace(_warp(image, jitter, draw), reach, smooth, draw)
-            for image, draw in zip(images, draws, strict=True)
-        ]
-    )
+    reach, smooth, jitter = (min(image.shape[:2]) * part for part in level)
+    return _displace(_warp(image, jitter, draw), reach, smooth, draw)
 
 
 def _warp(image: np.ndarray, jitter: float, draw: np.random.Generator) -> np.ndarray:
@@ -91,31 +85,29 @@ def _sample(image: np.ndarray, y: np.ndarray, x: np.ndarray, mode: str) -> np.nd
     return np.stack(sampled, axis=-1)
 
 
-def pixelate(images: np.ndarray, part: float, draws: Draws) -> np.ndarray:
+@each_image
+def pixelate(image: np.ndarray, part: float, _: np.random.Generator) -> np.ndarray:
     """Make an image smaller, and as large as before, by boxes."""
-    height, width = images.shape[1:3]
+    height, width, _channels = image.shape
     small = max(1, int(width * part)), max(1, int(height * part))
-
-    def change(picture: Image.Image) -> Image.Image:
-        box = Image.Resampling.BOX
-        return picture.resize(small, box).resize((width, height), box)
-
-    return np.stack([_through_pillow(image, change) for image in images])
+    box = Image.Resampling.BOX
+    return _pixels(_picture(image).resize(small, box).resize((width, height), box))
 
 
-def jpeg_compression(images: np.ndarray, quality: int, draws: Draws) -> np.ndarray:
-    def change(picture: Image.Image) -> Image.Image:
-        stream = io.BytesIO()
-        picture.save(stream, "JPEG", quality=quality)
-        return Image.open(stream)
-
-    return np.stack([_through_pillow(image, change) for image in images])
-
-
-def _through_pillow(
-    image: np.ndarray, change: Callable[[Image.Image], Image.Image]
+@each_image
+def jpeg_compression(
+    image: np.ndarray, quality: int, _: np.random.Generator
 ) -> np.ndarray:
-    """Change an image (H, W, C) in 0..1 of 1 or 3 channels as an 8-bit picture."""
+    stream = io.BytesIO()
+    _picture(image).save(stream, "JPEG", quality=quality)
+    return _pixels(Image.open(stream))
+
+
+def _picture(image: np.ndarray) -> Image.Image:
+    """Return an image (H, W, C) in 0..1 of 1 or 3 channels as an 8-bit picture."""
     pixels = np.rint(255 * image).astype(np.uint8)
-    picture = Image.fromarray(pixels[..., 0] if image.shape[-1] == 1 else pixels)
-    return np.asarray(change(picture)).reshape(image.shape) / 255
+    return Image.fromarray(pixels[..., 0] if image.shape[-1] == 1 else pixels)
+
+
+def _pixels(picture: Image.Image) -> np.ndarray:
+    return np.atleast_3d(np.asarray(picture)) / 255

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from jaxtrain.evaluation.corruptions import filters
-from jaxtrain.evaluation.corruptions.noise import Draws
+from jaxtrain.evaluation.corruptions.blur import along_line, zoom
+from jaxtrain.evaluation.corruptions.draws import Draws, each_image
 
 # Degrees between which snow falls.
 FALL = (-135, -45)
@@ -13,51 +13,49 @@ GREY = np.array([0.299, 0.587, 0.114])
 FROST = np.array([0.84, 0.92, 1.0])
 
 
-def snow(images: np.ndarray, level: tuple[float, ...], draws: Draws) -> np.ndarray:
+@each_image
+def snow(
+    image: np.ndarray, level: tuple[float, ...], draw: np.random.Generator
+) -> np.ndarray:
     """Whiten the image, and add flakes that fall, and the same turned around."""
     mean, deviation, size, least, radius, sigma, kept = level
-    shape = (*images.shape[1:3], 1)
-    layer = np.stack([draw.normal(mean, deviation, shape) for draw in draws])
-    layer = filters.zoom(layer, size)
+    layer = draw.normal(mean, deviation, (*image.shape[:2], 1))
+    layer = zoom(layer[None], size)[0]
     layer = np.clip(np.where(layer < least, 0, layer), 0, 1)
     # The authors keep the layer in 8 bits on its way through ImageMagick.
     layer = np.floor(255 * layer)
-    falling = [
-        filters.motion_blur(one, radius, sigma, draw.uniform(*FALL))
-        for one, draw in zip(layer, draws, strict=True)
-    ]
-    flakes = np.rint(np.stack(falling)) / 255
-    whiter = np.maximum(images, _grey(images) * 1.5 + 0.5)
-    white = kept * images + (1 - kept) * whiter
-    return white + flakes + np.flip(flakes, (1, 2))
+    flakes = np.rint(along_line(layer, radius, sigma, draw.uniform(*FALL))) / 255
+    grey = image if image.shape[-1] == 1 else (image @ GREY)[..., None]
+    whiter = np.maximum(image, grey * 1.5 + 0.5)
+    return kept * image + (1 - kept) * whiter + flakes + np.flip(flakes, (0, 1))
 
 
-def frost(images: np.ndarray, level: tuple[float, float], draws: Draws) -> np.ndarray:
+@each_image
+def frost(
+    image: np.ndarray, level: tuple[float, float], draw: np.random.Generator
+) -> np.ndarray:
     """Add a picture of frost.
 
     Not the authors': they have photographs of frosted panes. These are ridges of the
     plasma fractal, which branch like crystals, on a haze of the same.
     """
     kept, amount = level
-    _, height, width, channels = images.shape
+    height, width, channels = image.shape
     colour = FROST if channels == 3 else np.ones(channels)
-    ice = np.stack([_ice(draw, height, width) for draw in draws])
-    return kept * images + amount * ice[..., None] * colour
-
-
-def _ice(draw: np.random.Generator, height: int, width: int) -> np.ndarray:
-    """Return the brightness of frost in 0..1, (H, W)."""
     ridges = 1 - np.abs(2 * plasma(draw, height, width, decay=1.8) - 1)
-    return 0.3 * plasma(draw, height, width, decay=2.5) + 0.7 * ridges**4
+    ice = 0.3 * plasma(draw, height, width, decay=2.5) + 0.7 * ridges**4
+    return kept * image + amount * ice[..., None] * colour
 
 
-def fog(images: np.ndarray, level: tuple[float, float], draws: Draws) -> np.ndarray:
+@each_image
+def fog(
+    image: np.ndarray, level: tuple[float, float], draw: np.random.Generator
+) -> np.ndarray:
     """Add a plasma fractal; an image keeps its brightest value."""
     amount, decay = level
-    height, width = images.shape[1:3]
-    brightest = images.max((1, 2, 3), keepdims=True)
-    haze = np.stack([plasma(draw, height, width, decay) for draw in draws])
-    added = images + amount * haze[..., None]
+    height, width, _ = image.shape
+    brightest = image.max()
+    added = image + amount * plasma(draw, height, width, decay)[..., None]
     return added * brightest / np.maximum(brightest + amount, 1e-12)
 
 
@@ -109,9 +107,3 @@ def brightness(images: np.ndarray, amount: float, draws: Draws) -> np.ndarray:
     brighter = np.clip(value + amount, 0, 1)
     scaled = images * (brighter / np.where(value > 0, value, 1))
     return np.where(value > 0, scaled, brighter)
-
-
-def _grey(images: np.ndarray) -> np.ndarray:
-    if images.shape[-1] == 1:
-        return images
-    return (images @ GREY)[..., None]
