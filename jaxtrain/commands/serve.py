@@ -60,9 +60,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
     from jaxtrain.inference.load import load_model
     from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
-    from jaxtrain.serving.app import Service
-    from jaxtrain.serving.batcher import BatcherLimits
-    from jaxtrain.serving.connections import ConnectionLimits, most_connections
+    from jaxtrain.serving.limits import ServiceLimits, most_connections
     from jaxtrain.serving.server import listen, serve
 
     with listen(arguments.host, arguments.port) as socket:
@@ -75,22 +73,18 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
                 "no classes to tell"
             )
-        limits = BatcherLimits(
+        limits = ServiceLimits(
             max_batch=arguments.max_batch,
             max_wait_seconds=arguments.max_wait_ms / 1000,
             max_waiting=arguments.max_waiting,
-        )
-        service = Service(
-            batches=limits,
-            connections=ConnectionLimits(
-                max_per_client=_max_per_client(arguments), max_open=most_connections()
-            ),
+            max_per_client=_max_per_client(arguments),
+            max_open=most_connections(),
             max_bytes=arguments.max_bytes,
             max_pixels=arguments.max_pixels,
             timeout_seconds=arguments.timeout,
             num_decoders=min(MAX_DECODERS, len(os.sched_getaffinity(0))),
         )
-        serve(model, service, socket)
+        serve(model, limits, socket)
 
 
 def _max_per_client(arguments: ServeArguments) -> int:

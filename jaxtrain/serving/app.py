@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from jaxtrain.data.files import UnreadableError
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import to_pixels
-from jaxtrain.serving.batcher import Batcher, BatcherLimits, FullError
-from jaxtrain.serving.connections import ConnectionLimits
-from jaxtrain.serving.decoders import DecoderPool, DecoderProgram
+from jaxtrain.serving.batcher import Batcher, FullError
+from jaxtrain.serving.decoders import DecoderPool
+from jaxtrain.serving.limits import ServiceLimits
 
 # Drop an image on it: it loads nothing from elsewhere.
 PAGE = Path(__file__).with_name("page.html").read_text()
@@ -30,30 +28,6 @@ PAGE = Path(__file__).with_name("page.html").read_text()
 MAX_IMAGES = 64
 # Seconds after which a client that found the server full may try again.
 RETRY_SECONDS = "1"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Service:
-    """What the server takes.
-
-    Attributes:
-      batches: how images are put together.
-      connections: What a client may hold.
-      max_bytes: of a request.
-      max_pixels: of an image.
-      timeout_seconds: for a request, from its first byte to its answer.
-      num_decoders: Number of processes that decode images.
-      decode_seconds: CPU time that the decoding of an image may take.
-    """
-
-    batches: BatcherLimits
-    connections: ConnectionLimits
-    max_bytes: int
-    max_pixels: int
-    timeout_seconds: float
-    num_decoders: int
-    # 64 million pixels of noise take 1 to 4 seconds, whatever the format.
-    decode_seconds: float = 10.0
 
 
 class RefusedError(Exception):
@@ -64,16 +38,23 @@ class RefusedError(Exception):
         self.status = status
 
 
-def make_app(model: TrainedModel, service: Service) -> Starlette:
+def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
     """Return the application, with a page at `/`.
 
     `POST /predict` takes the bytes of an image, or several in a form; `?topk=K` asks
     for more classes than five. `GET /health` tells that it works.
     """
-    names = model.class_names
+    names, about = model.class_names, model.description
     assert names is not None
-    batcher = Batcher(lambda pixels: _run(model, pixels), service.batches)
-    decoders = _decoders(model.description, service)
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        return np.asarray(model.run(pixels, "probabilities"))[: len(pixels)]
+
+    batcher, shape = Batcher(run, limits), about.image_shape
+    to_shape = functools.partial(
+        to_pixels, shape=shape, fit=about.fit, max_pixels=limits.max_pixels
+    )
+    decoders = DecoderPool(to_shape, shape, limits.decode_seconds, limits.num_decoders)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -83,10 +64,10 @@ def make_app(model: TrainedModel, service: Service) -> Starlette:
 
     async def predict(request: Request) -> Response:
         try:
-            async with asyncio.timeout(service.timeout_seconds):
+            async with asyncio.timeout(limits.timeout_seconds):
                 return JSONResponse(await answer(request))
         except TimeoutError:
-            return _error(503, f"no answer in {service.timeout_seconds:g} seconds")
+            return _error(503, f"no answer in {limits.timeout_seconds:g} seconds")
         except FullError as error:
             return _error(503, str(error))
         except RefusedError as error:
@@ -99,7 +80,7 @@ def make_app(model: TrainedModel, service: Service) -> Starlette:
         # A place before the first byte is read: so no more memory is taken than for
         # those that may wait.
         with batcher.reserve(1):
-            body = await _body(request, service.max_bytes)
+            body = await _body(request, limits.max_bytes)
             images = await _images(request, body)
             with batcher.reserve(len(images) - 1):
                 pixels = [await decode(name, data) for name, data in images]
@@ -117,7 +98,6 @@ def make_app(model: TrainedModel, service: Service) -> Starlette:
             raise RefusedError(400, f"{name} is unreadable: {error}") from None
 
     async def health(_: Request) -> Response:
-        about = model.description
         values = {
             "status": "ok" if batcher.alive else "failed",
             "model": about.model.name,
@@ -137,20 +117,6 @@ def make_app(model: TrainedModel, service: Service) -> Starlette:
         Route("/", page, methods=["GET"]),
     ]
     return Starlette(routes=routes, lifespan=lifespan)
-
-
-def _decoders(about: Description, service: Service) -> DecoderPool:
-    decode = functools.partial(
-        to_pixels, shape=about.image_shape, fit=about.fit, max_pixels=service.max_pixels
-    )
-    program = DecoderProgram(
-        decode=decode, shape=about.image_shape, cpu_seconds=service.decode_seconds
-    )
-    return DecoderPool(program, service.num_decoders)
-
-
-def _run(model: TrainedModel, pixels: np.ndarray) -> np.ndarray:
-    return np.asarray(model.run(pixels, "probabilities"))[: len(pixels)]
 
 
 async def _body(request: Request, max_bytes: int) -> bytes:

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
+
+from jaxtrain.serving.limits import ServiceLimits
 
 # Runs a batch (n, H, W, C) and returns a row for each image.
 RunBatch = Callable[[np.ndarray], np.ndarray]
@@ -19,21 +20,6 @@ class FullError(Exception):
     """So many images wait already that another one is refused."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatcherLimits:
-    """How images are put together, and how many may wait.
-
-    Attributes:
-      max_batch: images in a batch at most.
-      max_wait_seconds: that the first image of a batch waits for others.
-      max_waiting: images that are decoded, wait or are computed at once.
-    """
-
-    max_batch: int
-    max_wait_seconds: float
-    max_waiting: int
-
-
 class Batcher:
     """Dynamic batching: an image waits a little for others to go along with it.
 
@@ -41,11 +27,11 @@ class Batcher:
     idle one does not wait.
 
     Args:
-      run_batch: called in a thread, one batch at a time.
-      limits: of batches and of what waits.
+      run_batch: Function that is called in a thread, one batch at a time.
+      limits: Limits of batches and of what waits.
     """
 
-    def __init__(self, run_batch: RunBatch, limits: BatcherLimits):
+    def __init__(self, run_batch: RunBatch, limits: ServiceLimits):
         self._run_batch, self._limits = run_batch, limits
         self._queue = asyncio.Queue[Waiting]()
         self._device = ThreadPoolExecutor(1, "device")

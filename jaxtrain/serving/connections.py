@@ -8,52 +8,20 @@ import asyncio
 import contextlib
 import ipaddress
 import json
-import resource
-from dataclasses import dataclass
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# Descriptors left to everything that is no connection.
-RESERVED_DESCRIPTORS = 128
-MAX_CONNECTIONS = 4096
+from jaxtrain.serving.limits import ServiceLimits
+
 REASONS = {408: "Request Timeout", 429: "Too Many Requests", 503: "Service Unavailable"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConnectionLimits:
-    """What clients may hold.
-
-    Attributes:
-      max_per_client: Connections that one address may have open.
-      max_open: Connections in all.
-      grace_seconds: That a request may take from its first byte to the last of its
-        body, or a new connection until then.
-      bytes_per_second: Each second of a body that comes at this rate is added.
-      stalled_seconds: A connection on which nothing has come for so long makes way for
-        a new one where there are too many.
-    """
-
-    max_per_client: int
-    max_open: int
-    grace_seconds: float = 10.0
-    bytes_per_second: float = 2.0**14
-    stalled_seconds: float = 1.0
-
-
-def most_connections() -> int:
-    """Return how many connections the process has descriptors for."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    return max(1, min(MAX_CONNECTIONS, soft - RESERVED_DESCRIPTORS))
 
 
 class Connections:
     """The connections that are open, by the address of their client."""
 
-    def __init__(self, limits: ConnectionLimits):
+    def __init__(self, limits: ServiceLimits):
         self.limits = limits
         self._of_client: dict[str, set[GuardedProtocol]] = {}
 

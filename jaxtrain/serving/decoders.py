@@ -13,7 +13,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -34,33 +33,32 @@ LEFT_TO_THE_SERVER = (signal.SIGINT, signal.SIGTERM)
 _spawn = multiprocessing.get_context("spawn")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DecoderProgram:
-    """What each decoder does.
+class DecoderPool:
+    """Decodes images in processes of its own, `num` at a time.
 
-    Attributes:
-      decode: Run on each file; raises UnreadableError for a bad one.
-      shape: Of the pixels that it returns, (H, W, C).
+    Args:
+      decode: Function that is run on each file; raises UnreadableError for a bad one.
+      shape: Shape of the pixels that it returns, (H, W, C).
       cpu_seconds: CPU time that one file may take; the process ends itself beyond it.
+      num: Number of processes.
     """
 
-    decode: Decode
-    shape: tuple[int, int, int]
-    cpu_seconds: float
-
-
-class DecoderPool:
-    """Decodes images in processes of its own, `num` at a time."""
-
-    def __init__(self, program: DecoderProgram, num: int):
-        self._program, self._num = program, num
+    def __init__(
+        self, decode: Decode, shape: tuple[int, ...], cpu_seconds: float, num: int
+    ):
+        self._decode, self._shape = decode, shape
+        self._cpu_seconds, self._num = cpu_seconds, num
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Have the processes while entered; what they decode at the end is given up."""
         self._threads = ThreadPoolExecutor(self._num, "decode")
         self._idle = SimpleQueue[_Decoder]()
-        decoders = [_Decoder(self._program) for _ in range(self._num)]
+        most_bytes = max(math.prod(self._shape), MAX_REASON_BYTES) + 1
+        decoders = [
+            _Decoder(self._decode, self._cpu_seconds, most_bytes)
+            for _ in range(self._num)
+        ]
         for decoder in decoders:
             self._idle.put(decoder)
         try:
@@ -77,9 +75,9 @@ class DecoderPool:
           UnreadableError: It is no image, or too expensive, or ended its decoder.
         """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._decode, data)
+        return await loop.run_in_executor(self._threads, self._ask, data)
 
-    def _decode(self, data: bytes) -> np.ndarray:
+    def _ask(self, data: bytes) -> np.ndarray:
         decoder = self._idle.get()
         try:
             answer = decoder.ask(data)
@@ -88,23 +86,23 @@ class DecoderPool:
         if answer[:1] != PIXELS:
             raise UnreadableError(answer[1:].decode("utf-8", "replace"))
         # Raw bytes: a decoder that was taken over has no pickle to send.
-        return np.frombuffer(answer, np.uint8, offset=1).reshape(self._program.shape)
+        return np.frombuffer(answer, np.uint8, offset=1).reshape(self._shape)
 
 
 class _Decoder:
     """A process, and another one when it has ended."""
 
-    def __init__(self, program: DecoderProgram):
-        self._program, self._closed = program, False
+    def __init__(self, decode: Decode, cpu_seconds: float, most_bytes: int):
+        self._decode, self._cpu_seconds = decode, cpu_seconds
+        self._most_bytes, self._closed = most_bytes, False
         self._changing = threading.Lock()
         self._start()
 
     def ask(self, data: bytes) -> bytes:
         """Return the answer of the process to a file, which begins with its kind."""
-        most = max(math.prod(self._program.shape), MAX_REASON_BYTES) + 1
         try:
             self._connection.send_bytes(data)
-            return self._connection.recv_bytes(most)
+            return self._connection.recv_bytes(self._most_bytes)
         except (EOFError, OSError):
             with self._changing:
                 reason = self._end()
@@ -123,10 +121,18 @@ class _Decoder:
     def _start(self) -> None:
         self._connection, theirs = _spawn.Pipe()
         self._process = _spawn.Process(
-            target=_work, args=(theirs, self._program), name="decoder", daemon=True
+            target=_work,
+            args=(theirs, self._decode, self._cpu_seconds),
+            name="decoder",
+            daemon=True,
         )
-        with _blocked(LEFT_TO_THE_SERVER):
+        # It unblocks signals when it starts its own process.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_THE_SERVER)
+        try:
             self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
     def _end(self) -> str:
@@ -136,32 +142,20 @@ class _Decoder:
         self._process.join()
         code = self._process.exitcode
         if code == -signal.SIGPROF:
-            seconds = self._program.cpu_seconds
-            return f"it takes more than {seconds:g} seconds of CPU time to decode"
+            seconds = f"{self._cpu_seconds:g} seconds"
+            return f"it takes more than {seconds} of CPU time to decode"
         return f"its decoder ended with exit code {code}"
 
 
-@contextlib.contextmanager
-def _blocked(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
-    """Start processes that do not get these signals."""
-    # It unblocks them when it starts its own process.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _work(connection: Connection, program: DecoderProgram) -> None:
+def _work(connection: Connection, decode: Decode, cpu_seconds: float) -> None:
     """Answer files until the server has gone."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             data = connection.recv_bytes()
             # SIGPROF ends the process, also within a library.
-            signal.setitimer(signal.ITIMER_PROF, program.cpu_seconds)
+            signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
             try:
-                answer = PIXELS + program.decode(data).tobytes()
+                answer = PIXELS + decode(data).tobytes()
             except UnreadableError as error:
                 answer = REASON + str(error).encode()[:MAX_REASON_BYTES]
             signal.setitimer(signal.ITIMER_PROF, 0)

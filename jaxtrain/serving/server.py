@@ -8,8 +8,9 @@ import uvicorn
 
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.serving.app import Service, make_app
+from jaxtrain.serving.app import make_app
 from jaxtrain.serving.connections import Connections
+from jaxtrain.serving.limits import ServiceLimits
 
 # Connections that the system keeps waiting.
 BACKLOG = 1024
@@ -36,32 +37,32 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
-def serve(model: TrainedModel, service: Service, opened: socket.socket) -> None:
+def serve(model: TrainedModel, limits: ServiceLimits, opened: socket.socket) -> None:
     """Serve until a signal comes; requests that are under way are answered first."""
-    _compile(model, service.batches.max_batch)
+    _compile(model, limits.max_batch)
     host, port = opened.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     print(
         f"serving {model.description.model.name} at http://{shown}:{port}", flush=True
     )
     try:
-        make_server(model, service).run(sockets=[opened])
+        make_server(model, limits).run(sockets=[opened])
     except Interrupted as stopped:
         told = "the requests that were under way are answered"
         raise Interrupted(stopped.signum, told) from None
 
 
-def make_server(model: TrainedModel, service: Service) -> uvicorn.Server:
+def make_server(model: TrainedModel, limits: ServiceLimits) -> uvicorn.Server:
     """Return the server, which answers once it is run."""
     # A class to uvicorn, which it calls for each connection.
-    protocol: Any = Connections(service.connections).protocol
+    protocol: Any = Connections(limits).protocol
     config = uvicorn.Config(
-        make_app(model, service),
+        make_app(model, limits),
         http=protocol,
         ws="none",
         # It warns of each request that is not HTTP.
         log_level="error",
-        timeout_graceful_shutdown=max(1, round(service.timeout_seconds)),
+        timeout_graceful_shutdown=max(1, round(limits.timeout_seconds)),
         timeout_keep_alive=5,
     )
     return uvicorn.Server(config)
@@ -69,11 +70,7 @@ def make_server(model: TrainedModel, service: Service) -> uvicorn.Server:
 
 def _compile(model: TrainedModel, max_batch: int) -> None:
     """Compile the programs of all sizes of batches, so that no request waits for it."""
-    num = 1
-    while True:
+    for exponent in range((max_batch - 1).bit_length() + 1):
         # So many images, which the model pads to the size of a program.
-        pixels = np.zeros((num, *model.image_shape), np.uint8)
+        pixels = np.zeros((2**exponent, *model.image_shape), np.uint8)
         np.asarray(model.run(pixels, "probabilities"))
-        if num >= max_batch:
-            return
-        num *= 2

@@ -13,16 +13,18 @@ from PIL import Image
 
 from jaxtrain.data.images import Fit
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.serving.app import Service
-from jaxtrain.serving.batcher import BatcherLimits
-from jaxtrain.serving.connections import ConnectionLimits
+from jaxtrain.serving.limits import ServiceLimits
 from jaxtrain.serving.server import listen, make_server
 from tests.helpers.waiting import wait_until
 
 # Small, so that the tests come to them; nothing is ever late.
-SERVICE = Service(
-    batches=BatcherLimits(max_batch=8, max_wait_seconds=0.005, max_waiting=64),
-    connections=ConnectionLimits(max_per_client=300, max_open=400, grace_seconds=300),
+LIMITS = ServiceLimits(
+    max_batch=8,
+    max_wait_seconds=0.005,
+    max_waiting=64,
+    max_per_client=300,
+    max_open=400,
+    grace_seconds=300,
     num_decoders=1,
     max_bytes=100_000,
     max_pixels=10_000,
@@ -33,10 +35,10 @@ SERVICE = Service(
 class Running:
     """A server in a thread of this process."""
 
-    def __init__(self, model: TrainedModel, service: Service):
+    def __init__(self, model: TrainedModel, limits: ServiceLimits):
         self._socket = listen("127.0.0.1", 0)
         self.port = self._socket.getsockname()[1]
-        self._server = make_server(model, service)
+        self._server = make_server(model, limits)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}
         )

@@ -19,11 +19,11 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.serving import server as server_lib
-from jaxtrain.serving.batcher import Batcher, BatcherLimits
+from jaxtrain.serving.batcher import Batcher
 from tests.helpers.bad_images import jpeg_of_many_scans
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.serving import SERVICE, Running, png
+from tests.helpers.serving import LIMITS, Running, png
 from tests.helpers.waiting import wait_until
 
 RUN = recipe(
@@ -48,7 +48,7 @@ def model(workdir: Path) -> TrainedModel:
 
 @pytest.fixture(scope="module")
 def server(model: TrainedModel) -> Iterator[Running]:
-    running = Running(model, SERVICE)
+    running = Running(model, LIMITS)
     yield running
     running.stop()
 
@@ -197,9 +197,8 @@ class Held:
 
 def test_a_full_queue_refuses_and_waiting_images_share_batches(model: TrainedModel):
     held = Held(model)
-    limits = BatcherLimits(max_batch=8, max_wait_seconds=0.0, max_waiting=17)
-    service = replace(SERVICE, batches=limits)
-    server: Any = Running(held, service)  # type: ignore[arg-type]
+    limits = replace(LIMITS, max_batch=8, max_wait_seconds=0.0, max_waiting=17)
+    server: Any = Running(held, limits)  # type: ignore[arg-type]
     try:
         with ThreadPoolExecutor(17) as pool:
             first = pool.submit(server.ask, png(0))
@@ -245,7 +244,7 @@ def test_it_is_alive_while_batches_are_computed():
         return images
 
     async def ask() -> list[bool]:
-        batcher, told = Batcher(compute, SERVICE.batches), list[bool]()
+        batcher, told = Batcher(compute, LIMITS), list[bool]()
         async with batcher.running():
             told.append(batcher.alive)
             with pytest.raises(RuntimeError, match="no device"):

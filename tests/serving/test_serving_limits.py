@@ -16,25 +16,22 @@ from uvicorn.server import ServerState
 
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.serving import app
-from jaxtrain.serving.connections import (
-    ConnectionLimits,
-    Connections,
-    client_of,
-    most_connections,
-)
-from jaxtrain.serving.decoders import DecoderPool, DecoderProgram
+from jaxtrain.serving.connections import Connections, client_of
+from jaxtrain.serving.decoders import DecoderPool
+from jaxtrain.serving.limits import most_connections
 from tests.helpers.decoding import obey
-from tests.helpers.serving import SERVICE, OneClass, Running, png
+from tests.helpers.serving import LIMITS as QUICK
+from tests.helpers.serving import OneClass, Running, png
 from tests.helpers.waiting import PATIENCE, wait_until
 
 HALF_A_LINE = b"POST /pre"
 NO_BODY = b"POST /predict HTTP/1.1\r\nhost: here\r\ncontent-length: 5000\r\n\r\n"
-LIMITS = ConnectionLimits(max_per_client=300, max_open=400, grace_seconds=PATIENCE)
+LIMITS = replace(QUICK, grace_seconds=PATIENCE)
 
 
-def start(limits: ConnectionLimits, **options: Any) -> Running:
+def start(**options: Any) -> Running:
     model: Any = OneClass()
-    return Running(model, replace(SERVICE, connections=limits, **options))
+    return Running(model, replace(LIMITS, **options))
 
 
 def connect(
@@ -70,7 +67,7 @@ def status(server: Running, source: str = "127.0.0.1", image: bytes = b"") -> in
 
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[Running]:
-    server = start(replace(LIMITS, grace_seconds=0.2))
+    server = start(grace_seconds=0.2)
     yield server
     server.stop()
 
@@ -181,7 +178,7 @@ def test_a_body_may_take_long_at_some_rate(part: int, kept: bool):
 
 
 def test_a_client_loses_what_has_stalled_before_others_wait():
-    server = start(replace(LIMITS, max_per_client=3, stalled_seconds=0))
+    server = start(max_per_client=3, stalled_seconds=0)
     try:
         for sent in (b"", HALF_A_LINE, NO_BODY):
             stalled = [connect(server, sent) for _ in range(3)]
@@ -197,7 +194,7 @@ def test_a_client_loses_what_has_stalled_before_others_wait():
 
 
 def test_a_client_has_so_many_connections_and_others_are_answered():
-    server = start(replace(LIMITS, max_per_client=3, stalled_seconds=PATIENCE))
+    server = start(max_per_client=3, stalled_seconds=PATIENCE)
     try:
         with ExitStack() as kept:
             for _ in range(3):
@@ -213,8 +210,7 @@ def test_a_client_has_so_many_connections_and_others_are_answered():
 
 
 def test_all_clients_have_so_many_connections():
-    limits = replace(LIMITS, max_open=4, stalled_seconds=PATIENCE)
-    server = start(limits)
+    server = start(max_open=4, stalled_seconds=PATIENCE)
     try:
         with ExitStack() as kept:
             for i in range(4):
@@ -231,11 +227,7 @@ def test_all_clients_have_so_many_connections():
 )
 def test_hundreds_of_connections_do_not_keep_others_out(sent: bytes, num: int):
     """With the limits of the command, but without an end to a request."""
-    limits = ConnectionLimits(
-        max_per_client=256, max_open=most_connections(), grace_seconds=PATIENCE
-    )
-    batches = replace(SERVICE.batches, max_waiting=512)
-    server = start(limits, batches=batches)
+    server = start(max_per_client=256, max_open=most_connections(), max_waiting=512)
     try:
         with ExitStack() as kept:
             for _ in range(num):
@@ -268,13 +260,9 @@ def test_a_network_of_ipv6_is_one_client(host: str, client: str):
 # --- decoders ------------------------------------------------------------------------
 
 
-def program(cpu_seconds: float) -> DecoderProgram:
-    return DecoderProgram(decode=obey, shape=(8, 8, 1), cpu_seconds=cpu_seconds)
-
-
 def test_a_decoder_that_does_not_end_is_ended_and_replaced():
     async def ask() -> None:
-        pool = DecoderPool(program(0.2), 1)
+        pool = DecoderPool(obey, (8, 8, 1), cpu_seconds=0.2, num=1)
         with pool.running():
             told = r"takes more than 0\.2 seconds of CPU time"
             with pytest.raises(UnreadableError, match=told):
@@ -288,7 +276,7 @@ def test_a_decoder_that_does_not_end_is_ended_and_replaced():
 
 def test_a_server_ends_whatever_is_decoded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(app, "to_pixels", obey)
-    server = start(LIMITS, timeout_seconds=1, decode_seconds=10**6)
+    server = start(timeout_seconds=1, decode_seconds=10**6)
     status, told = server.ask(b"spin")
     assert (status, told["error"]) == (503, "no answer in 1 seconds")
     ended = threading.Thread(target=server.stop, daemon=True)
