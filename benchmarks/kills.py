@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jaxtrain.checkpoints.orbax import COMMITTED
+from jaxtrain.checkpoints.folder import COMMITTED
 
 ROOT = Path(__file__).resolve().parent.parent
 SAVE_EVERY = 10

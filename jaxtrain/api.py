@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from jaxtrain.checkpoints.orbax import newest_step
+from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config, allow_own
 from jaxtrain.errors import Interrupted
 from jaxtrain.inference.trust import trust_pretrained

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.trees import by_path
+
 _BITS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint32}
 # Knuth's multiplicative hash: 2**32 over the golden ratio.
 _GOLDEN = 2654435769
@@ -34,9 +36,8 @@ def scan(state: Any) -> tuple[dict[str, int], list[str]]:
     """
     # Each pipeline stage has devices of its own, and a program runs on one set of them.
     groups: dict[Any, dict[str, jax.Array]] = {}
-    for path, leaf in flatten(state):
-        devices = frozenset(leaf.devices())
-        groups.setdefault(devices, {})[name(path)] = leaf
+    for path, leaf in by_path(state).items():
+        groups.setdefault(frozenset(leaf.devices()), {})[path] = leaf
     found = {}
     for group in jax.device_get([_scan(leaves) for leaves in groups.values()]):
         found |= group
@@ -46,15 +47,7 @@ def scan(state: Any) -> tuple[dict[str, int], list[str]]:
 
 def digests_on_host(state: Any) -> dict[str, int]:
     """Return the same digests, of NumPy arrays and without a device."""
-    return {name(path): _sum_on_host(leaf) for path, leaf in flatten(state)}
-
-
-def flatten(tree: Any) -> list[tuple[Any, Any]]:
-    return jax.tree_util.tree_flatten_with_path(tree)[0]
-
-
-def name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+    return {path: _sum_on_host(leaf) for path, leaf in by_path(state).items()}
 
 
 @jax.jit

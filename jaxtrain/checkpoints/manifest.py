@@ -7,14 +7,15 @@ cast another dtype, silently.
 
 import json
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.checkpoints.orbax import read_info, reading, replace_info
 from jaxtrain.errors import DamagedError, UserError
+from jaxtrain.trees import by_path
 
 FORMAT = 2
 
@@ -37,6 +38,21 @@ def make(
     return _sealed({"format": FORMAT, "arrays": arrays, "metrics": metrics, **info})
 
 
+def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
+    """Return the step with the best validation, or the newest if there is none.
+
+    The one rule for the final test of a run and for all commands that use its model.
+    Without a validation split no step is the best; the checkpoint of the best step is
+    gone if `checkpoint.keep_best` is 0, or after damage.
+
+    Args:
+      manifest: JSON that was saved with the newest step.
+      steps: Committed steps, rising; at least one.
+    """
+    best = manifest["progress"]["best"]
+    return best["step"] if best is not None and best["step"] in steps else steps[-1]
+
+
 def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
     """Replace values of the manifest of a committed step.
 
@@ -55,18 +71,7 @@ def read(directory: Path, step: int) -> dict[str, Any]:
       UserError: it has another format.
     """
     with reading(step):
-        manifest = read_info(directory / str(step))
-    return _check(step, manifest)
-
-
-def _check(step: int, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest as it was before its checksum was added.
-
-    Raises:
-      DamagedError: it is not what was saved.
-      UserError: it has another format.
-    """
-    info = dict(manifest)
+        info = read_info(directory / str(step))
     if info.pop("checksum", None) != _checksum(info):
         raise DamagedError(f"step {step}: its JSON is not what was saved")
     if info.get("format") != FORMAT:
@@ -78,13 +83,9 @@ def _check(step: int, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
-    """Compare paths, shapes and dtypes with those of an abstract state.
-
-    Raises:
-      UserError: they differ.
-    """
+    """Raise UserError if an abstract state has other paths, shapes or dtypes."""
     old = {path: kind for path, (kind, _) in saved.items()}
-    new = {name(path): _kind(x) for path, x in flatten(wanted)}
+    new = {path: _kind(x) for path, x in by_path(wanted).items()}
     lines = [
         f"  missing in the checkpoint: {p} {new[p]}" for p in new.keys() - old.keys()
     ]
@@ -104,17 +105,10 @@ def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
 def check_digests(
     step: int, saved: dict[str, Any], state: Any, sums: dict[str, int]
 ) -> None:
-    """Compare a loaded state and its digests with what was saved.
-
-    Raises:
-      DamagedError: they differ.
-    """
+    """Raise DamagedError if a loaded state and its digests are not those saved."""
     loaded = _describe(state, sums)
-    differing = sorted(
-        path
-        for path in saved.keys() | loaded.keys()
-        if saved.get(path) != loaded.get(path)
-    )
+    paths = sorted(saved.keys() | loaded.keys())
+    differing = [path for path in paths if saved.get(path) != loaded.get(path)]
     if differing:
         more = f" and {len(differing) - 1} more arrays" if len(differing) > 1 else ""
         raise DamagedError(
@@ -129,7 +123,7 @@ def _describe(state: Any, sums: dict[str, int]) -> dict[str, list[str | int]]:
     Orbax's metadata has dicts and lists where the state has named tuples: the names of
     the keys and fields and the positions are the same.
     """
-    return {name(path): [_kind(x), sums[name(path)]] for path, x in flatten(state)}
+    return {path: [_kind(x), sums[path]] for path, x in by_path(state).items()}
 
 
 def _kind(x: Any) -> str:

@@ -1,9 +1,9 @@
 """All that is known of Orbax: its files, how it writes and reads, and how it fails.
 
-Steps, their order and which of them are kept is our own work (`store`, `retention`):
-Orbax writes and reads the arrays of one folder. Used is its public interface of
-version 0: that of version 1 waits for all processes when one saves, and refuses to read
-a folder if its JSON has a key that it does not know.
+Steps, their order and which of them are kept is our own work (`folder`, `store`,
+`retention`): Orbax writes and reads the arrays of one folder. Used is its public
+interface of version 0: that of version 1 waits for all processes when one saves, and
+refuses to read a folder if its JSON has a key that it does not know.
 """
 
 import contextlib
@@ -13,9 +13,7 @@ import json
 import logging
 import os
 import re
-import shutil
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,12 +29,10 @@ from jaxtrain import atomic_file
 from jaxtrain.errors import DamagedError
 from jaxtrain.regular_file import check_folder, read_bytes
 
-# What Orbax writes last into a checkpoint, and its JSON there, with ours in it.
-COMMITTED, METADATA = "commit_success.txt", "_CHECKPOINT_METADATA"
-# The folder of the arrays in a checkpoint, and the key of our JSON in Orbax's.
-_STATE, _INFO = "state", "custom_metadata"
-# Tries to remove a failed save, 50 ms apart.
-_REMOVALS = 40
+# Orbax's JSON in a checkpoint, and the key of ours in it.
+METADATA, _INFO = "_CHECKPOINT_METADATA", "custom_metadata"
+# The folder of the arrays in a checkpoint.
+_STATE = "state"
 
 # Orbax reports routine steps, and the use of the faster non-OCDBT format, as warnings.
 # What is wrong with a checkpoint `Checkpoints` says itself, once.
@@ -44,69 +40,22 @@ logging.getLogger("absl").setLevel(logging.CRITICAL)
 logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
-def committed_steps(directory: Path) -> list[int]:
-    """List the steps of a folder that are whole, rising."""
-    names = (path.parent.name for path in directory.glob(f"*/{COMMITTED}"))
-    return sorted(int(name) for name in names if name.isdigit())
-
-
-def newest_step(directory: Path) -> int:
-    """Return the last step of a folder that is whole; 0: none."""
-    return max(committed_steps(directory), default=0)
-
-
-def remove(folder: Path) -> None:
-    """Remove a checkpoint; what a kill leaves of it does not count as one.
-
-    Raises:
-      OSError: it could not be removed.
-    """
-    (folder / COMMITTED).unlink()
-    shutil.rmtree(folder)
-
-
-def remove_uncommitted(directory: Path) -> None:
-    """Remove what saves that were cut off have left."""
-    if not directory.is_dir():
-        return  # It was moved, or removed.
-    committed = set(committed_steps(directory))
-    for path in directory.iterdir():
-        if path.name.isdigit() and int(path.name) not in committed:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def remove_failed(folder: Path) -> None:
-    """Remove what a failed save left, unless it was committed after all.
-
-    Other files of the same save may still be under way, so this tries again.
-    """
-    for _ in range(_REMOVALS):
-        if (folder / COMMITTED).exists():
-            return
-        shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(0.05)
-        if not folder.exists():
-            return
-
-
 def start_save(folder: Path, state: Any, info: dict[str, Any]) -> Callable[[], None]:
     """Start to write a state; its arrays are copied before this returns.
 
     Args:
-      folder: of the checkpoint; must not be there.
-      state: nested dicts and named tuples of arrays.
-      info: JSON values, which `read_info` reads back.
+      folder: Folder of the checkpoint, which must not be there.
+      state: Nested dicts and named tuples of arrays.
+      info: Values that JSON can hold, which `read_info` reads back.
 
     Returns:
-      What waits until all is committed. It raises what went wrong.
+      Function that waits until all is committed. It raises what went wrong.
 
     Raises:
       Exception: Orbax's own, if it could not start.
     """
     _silence_abandoned_work()
     processes = _alone()
-    # A step counts once its commit file is written: an empty or half-deleted folder
-    # never does.
     atomicity = options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE)
     # Else, where a folder cannot be made, threads would wait five minutes for it, and
     # Python for them at its end.
@@ -116,16 +65,14 @@ def start_save(folder: Path, state: Any, info: dict[str, Any]) -> Callable[[], N
         "atomicity_options": atomicity,
         "async_options": background,
     }
-    handlers: dict[str, Any] = {_STATE: _handler(processes)}
     composite = ocp.CompositeCheckpointHandler(
-        composite_options=ocp.CompositeOptions(**together), **handlers
+        composite_options=ocp.CompositeOptions(**together), state=_handler(processes)
     )
     # One for each save: one that has failed is not used again.
     checkpointer = ocp.AsyncCheckpointer(composite, **together)
-    arguments = {_STATE: ocp.args.PyTreeSave(state)}
-    composed = ocp.args.Composite(**arguments)
+    arguments = ocp.args.Composite(state=ocp.args.PyTreeSave(state))
     try:
-        checkpointer.save(folder.absolute(), args=composed, custom_metadata=info)
+        checkpointer.save(folder.absolute(), args=arguments, custom_metadata=info)
     except BaseException:
         checkpointer.close()
         raise
@@ -141,9 +88,9 @@ def load(folder: Path, abstract_state: Any | None) -> Any:
     """Read a state, in each process by itself.
 
     Args:
-      folder: of the checkpoint.
-      abstract_state: of `jax.ShapeDtypeStruct` with shardings, onto which the arrays
-        are put; None: NumPy arrays, in nested dicts and lists.
+      folder: Folder of the checkpoint.
+      abstract_state: Tree of `jax.ShapeDtypeStruct` with shardings, onto which the
+        arrays are put; None reads NumPy arrays, in nested dicts and lists.
 
     Raises:
       Exception: Orbax's own, if the state cannot be read.

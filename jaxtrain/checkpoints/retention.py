@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxtrain.checkpoints import manifest, quarantine
-from jaxtrain.checkpoints.orbax import committed_steps, remove, system_error
+from jaxtrain.checkpoints import manifest
+from jaxtrain.checkpoints.folder import committed_steps, remove, rename
+from jaxtrain.checkpoints.orbax import system_error
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import DamagedError
 from jaxtrain.tasks.metrics import Goal
@@ -27,10 +28,11 @@ class Retention:
     no more than a small part of the time. At the end the last step is read.
 
     Args:
-      directory: of the steps.
-      config: how many to keep.
-      best: ranks their evaluations; None: none of them is kept as the best.
-      verify: reads a step back, and raises DamagedError if it is not what was saved.
+      directory: Folder of the steps.
+      config: Numbers of steps to keep.
+      best: Goal that ranks their evaluations; None keeps none as the best.
+      verify: Function that reads a step back, and raises DamagedError if it is not what
+        was saved.
     """
 
     def __init__(
@@ -46,21 +48,13 @@ class Retention:
         self._wait_until = 0.0
 
     def committed(self, step: int) -> None:
-        """Remove what a new step replaces, after reading it if that has its turn.
-
-        Raises:
-          DamagedError: it is not what was saved; it was put aside, and none removed.
-        """
+        """Remove what a new step replaces, after reading it if that has its turn."""
         if time.monotonic() >= self._wait_until:
             self._read_back(step)
         self._remove_old()
 
     def finish(self) -> None:
-        """Read the last step back, unless that was done, and remove what it replaces.
-
-        Raises:
-          DamagedError: it is not what was saved; it was put aside, and none removed.
-        """
+        """Read the last step back if it was not, and remove what it replaces."""
         steps = committed_steps(self.directory)
         if self._good is not None and steps and steps[-1] != self._good:
             self._read_back(steps[-1])
@@ -72,12 +66,13 @@ class Retention:
         self._remove_old()
 
     def _read_back(self, step: int) -> None:
+        """Raise DamagedError, put the step aside, and remove none, if it is damaged."""
         start = time.monotonic()
         try:
             self._verify(step)
         except DamagedError as error:
             if not _unreadable_now(error):
-                quarantine.rename(self.directory, step)
+                rename(self.directory, step)
             raise
         self._good, end = step, time.monotonic()
         self._wait_until = end + (end - start) * (1 / READING_SHARE - 1)
@@ -102,7 +97,7 @@ def remove_old(
             if _unreadable_now(error):
                 return
             _log.warning("%s; put aside", error)
-            quarantine.rename(directory, step)
+            rename(directory, step)
     for step in metrics.keys() - kept(metrics, config, best) - {good}:
         remove(directory / str(step))
 
@@ -128,11 +123,8 @@ def kept(
     steps = sorted(metrics)
     keep = set(steps[-config.keep :])
     if best is not None:
-        ranks = {
-            step: _rank(best, step, values)
-            for step, values in metrics.items()
-            if values is not None
-        }
+        rated = {step: values for step, values in metrics.items() if values is not None}
+        ranks = {step: _rank(best, step, values) for step, values in rated.items()}
         ranked = sorted(ranks, key=ranks.__getitem__, reverse=True)
         keep |= set(ranked[: config.keep_best])
     if config.keep_every_steps:

@@ -5,6 +5,7 @@ config, the versions and the progress of the run; the position in the data is th
 itself.
 """
 
+import functools
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -12,20 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxtrain.checkpoints import manifest, quarantine
+from jaxtrain.checkpoints import manifest
 from jaxtrain.checkpoints.digest import digests, digests_on_host, scan
-from jaxtrain.checkpoints.held import on_first_host
-from jaxtrain.checkpoints.orbax import (
+from jaxtrain.checkpoints.folder import (
+    DAMAGED,
+    REWOUND,
+    check_name,
     committed_steps,
-    load,
-    reading,
     remove_failed,
     remove_uncommitted,
-    root_cause,
-    start_save,
+    rename,
 )
-from jaxtrain.checkpoints.place import check_name
+from jaxtrain.checkpoints.orbax import load, reading, root_cause, start_save
 from jaxtrain.checkpoints.retention import Retention
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
@@ -42,10 +44,10 @@ class Checkpoints:
     must call the methods at the same places, but for `listed` and `committed`.
 
     Args:
-      directory: of the steps.
-      config: how many are kept.
-      best: ranks their evaluations; None: none of them is kept as the best.
-      read_only: leave the save of a live run alone.
+      directory: Folder of the steps.
+      config: Numbers of steps to keep.
+      best: Goal that ranks their evaluations; None keeps none as the best.
+      read_only: Whether to leave the save of a live run alone.
 
     Raises:
       UserError: the name of the directory is not UTF-8.
@@ -113,7 +115,8 @@ class Checkpoints:
                 f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
                 f"saved, and the last good checkpoint is {self.newest()}"
             )
-        state = on_first_host(state)
+        if jax.process_count() > 1:
+            state = jax.tree.map(_on_first_host, state)
         if jax.process_index() != 0:
             return
         before_write()
@@ -128,7 +131,6 @@ class Checkpoints:
         self._pending = step, self._background.submit(self._complete, step, finish)
 
     def _complete(self, step: int, finish: Callable[[], None]) -> None:
-        """Wait until a save is committed, and remove what it replaces."""
         finish()
         self._retention.committed(step)
 
@@ -138,11 +140,7 @@ class Checkpoints:
         return CheckpointError(f"could not save step {step}: {root_cause(error)}")
 
     def wait(self) -> None:
-        """Wait until the last save is committed.
-
-        Raises:
-          CheckpointError: it failed.
-        """
+        """Wait until the last save is committed; raise CheckpointError if it failed."""
         self.committed(timeout=None)
 
     def finish(self) -> None:
@@ -230,8 +228,8 @@ class Checkpoints:
             except DamagedError as error:
                 if jax.process_index() == 0:
                     _log.warning("%s; put aside", error)
-                quarantine.put_aside(self.directory, step)
-        damaged = sorted(p.name for p in self.directory.glob(f"{quarantine.DAMAGED}-*"))
+                self.put_aside(step)
+        damaged = sorted(p.name for p in self.directory.glob(f"{DAMAGED}-*"))
         if damaged:
             raise CheckpointError(
                 f"no checkpoint in {self.directory} is good ({', '.join(damaged)}): "
@@ -240,11 +238,7 @@ class Checkpoints:
         return None
 
     def verify(self, step: int) -> dict[str, Any]:
-        """Read all of a step, without a device; return the JSON saved with it.
-
-        Raises:
-          DamagedError: it cannot be read, or is not what was saved.
-        """
+        """Read all of a step as `read` does; return the JSON saved with it."""
         return self.read(step)[1]
 
     def read(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -273,11 +267,17 @@ class Checkpoints:
         with reading(step):
             return load(self.directory / str(step), abstract_state)
 
+    def put_aside(self, step: int, label: str = DAMAGED) -> None:
+        """Rename a step to `LABEL-STEP`; all processes must call it."""
+        if jax.process_index() == 0:
+            rename(self.directory, step, label)
+        peers.gather(None)
+
     def put_aside_after(self, step: int) -> None:
         """Rename all newer steps to `rewound-STEP`: training goes on from this one."""
         for newer in reversed(self.steps()):
             if newer > step:
-                quarantine.put_aside(self.directory, newer, quarantine.REWOUND)
+                self.put_aside(newer, REWOUND)
 
     def move_to(self, directory: Path) -> None:
         """Go on in the folder that this one was moved to; no save is under way."""
@@ -301,3 +301,20 @@ def _agree(error: str | None) -> None:
     for told in peers.gather(error):
         if told is not None:
             raise DamagedError(told)
+
+
+def _on_first_host(x: jax.Array) -> np.ndarray | None:
+    """Bring an array that processes share to the first, which writes all checkpoints.
+
+    One array at a time, so that no device holds two whole ones. The others get None.
+    """
+    if not x.is_fully_replicated:
+        assert isinstance(x.sharding, NamedSharding)
+        x = _replicate(NamedSharding(x.sharding.mesh, PartitionSpec()))(x)
+    # A copy: the next step may write over the array.
+    return np.array(x.addressable_data(0)) if jax.process_index() == 0 else None
+
+
+@functools.cache
+def _replicate(sharding: NamedSharding) -> Any:
+    return jax.jit(lambda x: x, out_shardings=sharding)

@@ -60,7 +60,7 @@ def _show_steps(workdir: Path, verify: bool) -> CheckpointError | None:
     Raises:
       UserError: there are no checkpoints.
     """
-    from jaxtrain.checkpoints.quarantine import DAMAGED
+    from jaxtrain.checkpoints.folder import DAMAGED
     from jaxtrain.checkpoints.store import Checkpoints
     from jaxtrain.records.workdir import CHECKPOINTS
 

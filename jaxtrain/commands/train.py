@@ -52,7 +52,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
       UserError: the options do not fit together, or with the workdir or the devices.
     """
     _check_rewind(arguments)
-    from jaxtrain.checkpoints.orbax import newest_step
+    from jaxtrain.checkpoints.folder import newest_step
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed, faults

@@ -14,7 +14,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from jaxtrain import own
-from jaxtrain.checkpoints.digest import flatten
 from jaxtrain.config import own_references
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
@@ -26,6 +25,7 @@ from jaxtrain.models.weights.names import OWN
 from jaxtrain.models.weights.sources import WeightsSource
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.records.workdir import write_digested
+from jaxtrain.trees import by_path
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 # The key of what timm does not know in its JSON, and of the digests in it of the files
@@ -99,8 +99,8 @@ def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
     """Return the weights by their names in the file, in the layouts that it has."""
     theirs = _timm(model.description)
     names, found = theirs.names if theirs else OWN, {}
-    arrays = flatten((model.params, model.model_state))
-    for path, x in arrays:
+    arrays = by_path((model.params, model.model_state))
+    for path, x in arrays.items():
         array = names.layout(ours(path)).to_torch(np.asarray(x))
         # `ascontiguousarray` would give a scalar a dim.
         found[names.name(ours(path))] = np.asarray(array, order="C")

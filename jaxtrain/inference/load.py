@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jaxtrain import own
-from jaxtrain.checkpoints.best import best_step
-from jaxtrain.checkpoints.digest import flatten
+from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, ModelConfig, own_references
 from jaxtrain.config.recipe import WEIGHTS, is_run
@@ -27,6 +26,7 @@ from jaxtrain.models.weights import hub
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG
 from jaxtrain.regular_file import read_bytes
+from jaxtrain.trees import by_path
 
 T = TypeVar("T")
 
@@ -133,8 +133,8 @@ def _find_step(about: Description, saved: Checkpoints, step: int) -> Trained:
 
     def read() -> Mapping[str, np.ndarray]:
         model = load_step(workdir, step)
-        found = flatten((model.params, model.model_state))
-        return {OWN.name(ours(path)): np.asarray(x) for path, x in found}
+        found = by_path((model.params, model.model_state))
+        return {OWN.name(ours(path)): np.asarray(x) for path, x in found.items()}
 
     return Trained(
         where=f"{workdir}, step {step}",

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ParallelConfig
 from jaxtrain.data.preprocess import normalize
 from jaxtrain.dtypes import widen
@@ -25,6 +24,7 @@ from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.training import precision, step
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
+from jaxtrain.trees import by_path
 
 # Images that a program takes at once; of fewer, the next power of two.
 MAX_BATCH = 64
@@ -263,8 +263,7 @@ def make_model(
       UserError: they are of another model.
     """
     wanted = abstract_weights(about)
-    found = {name(path): x for path, x in flatten((params, model_state))}
-    kinds = {name(path): x for path, x in flatten(wanted)}
+    found, kinds = by_path((params, model_state)), by_path(wanted)
     fitted = {}
     for path in kinds.keys() & found.keys():
         array, kind = np.asarray(found[path]), kinds[path]
@@ -280,6 +279,6 @@ def make_model(
             f"{len(differing) - 1} more arrays are missing or have other shapes; the "
             "code of the model has changed since it was trained"
         )
-    paths, tree = jax.tree_util.tree_flatten_with_path(wanted)
-    fitted_params, fitted_state = tree.unflatten(fitted[name(p)] for p, _ in paths)
+    tree = jax.tree.structure(wanted)
+    fitted_params, fitted_state = tree.unflatten(fitted[path] for path in kinds)
     return TrainedModel(about, fitted_params, fitted_state, origin)

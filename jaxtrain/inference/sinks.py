@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.inference import overlay
 from jaxtrain.inference.feature_file import FeatureFile
@@ -20,6 +19,7 @@ from jaxtrain.inference.found import common_folder
 from jaxtrain.inference.predict import Predicted, TableLayout
 from jaxtrain.inference.tables import open_table
 from jaxtrain.records.whole import reported, whole
+from jaxtrain.trees import by_path
 
 Sink = Callable[[Predicted], None]
 
@@ -90,7 +90,7 @@ def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
                 if isinstance(found, np.ndarray):
                     np.save(places.of(batch.start + i, ".npy"), found[i])
                 else:
-                    arrays = {name(head): x[i] for head, x in flatten(found)}
+                    arrays = {head: x[i] for head, x in by_path(found).items()}
                     np.savez(places.of(batch.start + i, ".npz"), **arrays)
 
     yield write

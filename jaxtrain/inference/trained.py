@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.models.weights.compare import Differences, Shapes, compare
 from jaxtrain.models.weights.identify import shape_there
 from jaxtrain.models.weights.names import OWN, ArrayNames, OwnNames
+from jaxtrain.trees import by_path
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +89,9 @@ def load(trained: Trained) -> TrainedModel:
 
 def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of parameters and other state, by our paths."""
-    return {ours(path): x.shape for path, x in flatten(weights)}
+    return {ours(path): x.shape for path, x in by_path(weights).items()}
 
 
-def ours(path: Any) -> str:
+def ours(path: str) -> str:
     """Return the path of an array within the parameters, or within the other state."""
-    return name(path).partition("/")[2]
+    return path.partition("/")[2]

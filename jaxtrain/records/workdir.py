@@ -12,7 +12,7 @@ from typing import Any, NotRequired, TypedDict
 
 from jaxtrain import atomic_file
 from jaxtrain import config as config_lib
-from jaxtrain.checkpoints.place import check_name
+from jaxtrain.checkpoints.folder import check_name
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxtrain import config as config_lib
 from jaxtrain.checkpoints import manifest
-from jaxtrain.checkpoints.orbax import committed_steps
+from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import is_run
 from jaxtrain.errors import CheckpointError, UserError, counted

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import jax
 
-from jaxtrain.checkpoints.orbax import committed_steps
-from jaxtrain.checkpoints.quarantine import DAMAGED
+from jaxtrain.checkpoints.folder import DAMAGED, committed_steps
 from jaxtrain.errors import CheckpointError, MovedError
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run.attempt import Job

@@ -5,8 +5,7 @@ from typing import Any
 
 import jax
 
-from jaxtrain.checkpoints import quarantine
-from jaxtrain.checkpoints.best import best_step
+from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.errors import DamagedError
 from jaxtrain.processes import peers
@@ -50,7 +49,7 @@ def load_tested(attempt: Attempt) -> Tested:
                 fields, _ = job.saved.restore(step, as_dict(job.setup.abstract_state))
             except DamagedError as error:
                 attempt.tell(f"{error}; put aside")
-                quarantine.put_aside(job.saved.directory, step)
+                job.saved.put_aside(step)
                 continue
             attempt.state, loaded = TrainState(**fields), step
 

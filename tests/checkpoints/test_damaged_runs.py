@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxtrain.checkpoints.orbax import COMMITTED, METADATA
-from jaxtrain.checkpoints.quarantine import DAMAGED
+from jaxtrain.checkpoints.folder import COMMITTED, DAMAGED
+from jaxtrain.checkpoints.orbax import METADATA
 from jaxtrain.cli import main
 from tests.helpers.damage import files, truncate, zero
 from tests.helpers.processes import Cli

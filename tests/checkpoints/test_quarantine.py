@@ -14,8 +14,8 @@ import optax
 import pytest
 
 from jaxtrain.checkpoints.digest import digests, digests_on_host
+from jaxtrain.checkpoints.folder import DAMAGED
 from jaxtrain.checkpoints.orbax import METADATA
-from jaxtrain.checkpoints.quarantine import DAMAGED
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, DamagedError

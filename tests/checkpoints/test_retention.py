@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from jaxtrain.checkpoints import retention
-from jaxtrain.checkpoints.orbax import COMMITTED, METADATA
-from jaxtrain.checkpoints.quarantine import DAMAGED
+from jaxtrain.checkpoints.folder import COMMITTED, DAMAGED
+from jaxtrain.checkpoints.orbax import METADATA
 from jaxtrain.checkpoints.retention import kept
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jaxtrain.checkpoints import retention
-from jaxtrain.checkpoints.orbax import COMMITTED
+from jaxtrain.checkpoints.folder import COMMITTED
 from jaxtrain.cli import main
 from jaxtrain.records.run_log import RunLog
 from tests.helpers.disks import failures, fill, names, whole

@@ -12,7 +12,7 @@ import pytest
 import rich.console
 
 import jaxtrain
-from jaxtrain.checkpoints.orbax import committed_steps
+from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.config import Config, replace
 from jaxtrain.config.recipe import load_config
 from jaxtrain.records import progress_bar

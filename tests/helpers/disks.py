@@ -4,7 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from jaxtrain.checkpoints.orbax import COMMITTED
+from jaxtrain.checkpoints.folder import COMMITTED
 from tests.helpers.runs import read_lines
 from tests.helpers.waiting import wait_until
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxtrain.checkpoints.quarantine import DAMAGED
+from jaxtrain.checkpoints.folder import DAMAGED
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data.doctor.check import clean_names

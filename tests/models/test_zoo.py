@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights import identify
@@ -19,6 +18,7 @@ from jaxtrain.models.weights.names import ArrayNames
 from jaxtrain.models.weights.sources import SOURCES, WeightsSource, find
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
+from jaxtrain.trees import by_path, path_name
 from tests.helpers import seeded
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
@@ -81,8 +81,8 @@ def test_outputs_are_those_of_the_other_library(
     model = blueprint.abstract()
     abstract = split_model(model)[1:]
     named, shapes = {}, {}
-    for path, x in flatten(abstract):
-        path = name(path).partition("/")[2]
+    for path, x in by_path(abstract).items():
+        path = path.partition("/")[2]
         named[path] = source.names.name(path)
         unfilled = np.broadcast_to(np.float32(0), x.shape)
         shapes[named[path]] = source.names.layout(path).to_torch(unfilled).shape
@@ -91,7 +91,7 @@ def test_outputs_are_those_of_the_other_library(
     assert seeded.digest(shapes) == stored["digest"], sorted(shapes)
 
     def fill(path: Any, x: Any) -> np.ndarray:
-        ours = name(path).partition("/")[2]
+        ours = path_name(path).partition("/")[2]
         theirs = named[ours]
         array = seeded.weights(theirs, shapes[theirs])
         array = source.names.layout(ours).from_torch(array)

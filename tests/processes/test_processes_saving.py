@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxtrain.checkpoints.orbax import COMMITTED
-from jaxtrain.checkpoints.quarantine import DAMAGED
+from jaxtrain.checkpoints.folder import COMMITTED, DAMAGED
 from tests.helpers.disks import failures, fill, names
 from tests.helpers.processes import Cli, run_two, two
 from tests.helpers.recipes import recipe, write_recipe

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jaxtrain.checkpoints.orbax import COMMITTED
+from jaxtrain.checkpoints.folder import COMMITTED
 from tests.helpers.processes import (
     STEADY,
     Cli,

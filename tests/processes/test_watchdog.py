@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from jaxtrain.checkpoints.orbax import COMMITTED
+from jaxtrain.checkpoints.folder import COMMITTED
 from jaxtrain.processes import watchdog as watchdog_lib
 from jaxtrain.processes.watchdog import Watchdog
 from tests.helpers.processes import HANG_TOLD, Cli

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxtrain.checkpoints.orbax import committed_steps
+from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
 from jaxtrain.errors import MovedError

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from jaxtrain.checkpoints import store
-from jaxtrain.checkpoints.orbax import committed_steps
+from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.cli import main
 from jaxtrain.config import Config, differences, replace, to_json
 from jaxtrain.errors import Interrupted, UserError

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxtrain.checkpoints.orbax import newest_step
+from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.cli import main
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import loader

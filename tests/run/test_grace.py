@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from jaxtrain.checkpoints.orbax import COMMITTED
+from jaxtrain.checkpoints.folder import COMMITTED
 from jaxtrain.processes.grace import Grace
 from tests.helpers.processes import HANG_TOLD, STEADY, Cli, two
 from tests.helpers.recipes import recipe

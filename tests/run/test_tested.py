@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jaxtrain.checkpoints.best import best_step
-from jaxtrain.checkpoints.orbax import committed_steps
+from jaxtrain.checkpoints.folder import committed_steps
+from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.cli import main
 from jaxtrain.run import evaluations
 from tests.helpers.damage import files, zero

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.resnet import RESNET
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
+from jaxtrain.trees import by_path
 from tests.helpers import seeded
 from tests.helpers.images import encode
 from tests.helpers.processes import ROOT
@@ -45,8 +45,8 @@ def write_resnet18(file: Path) -> None:
         num_outputs=1000,
     )
     arrays = {}
-    for path, array in flatten(split_model(made.abstract())[1:]):
-        ours = name(path).partition("/")[2]
+    for path, array in by_path(split_model(made.abstract())[1:]).items():
+        ours = path.partition("/")[2]
         layout = RESNET.layout(ours)
         shape = layout.to_torch(np.empty(array.shape, np.uint8)).shape
         theirs = RESNET.name(ours)

@@ -13,10 +13,10 @@ import numpy as np
 from jax import export
 from safetensors.numpy import save
 
-from jaxtrain.checkpoints.digest import flatten, name
 from jaxtrain.export.formats import run_saved, stablehlo
 from jaxtrain.export.request import Request, Runner
 from jaxtrain.records.workdir import write_digested
+from jaxtrain.trees import by_path
 
 PROGRAM, WEIGHTS = "program.stablehlo", "weights.safetensors"
 ABOUT, SCRIPT = "model.json", "run.py"
@@ -31,8 +31,8 @@ def write(request: Request, path: Path) -> None:
     weights = program.params, program.model_state
     # Params and state have no names in common: their layers' leaves differ.
     named = {
-        name(place).partition("/")[2].replace("/", "."): np.asarray(x)
-        for place, x in flatten(weights)
+        path.partition("/")[2].replace("/", "."): np.asarray(x)
+        for path, x in by_path(weights).items()
     }
     tree = jax.tree.structure(weights)
     assert len(named) == tree.num_leaves

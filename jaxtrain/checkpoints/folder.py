@@ -1,0 +1,92 @@
+"""The folder of a run's checkpoints: the steps that are whole, and those put aside.
+
+A step counts once its commit file is written: an empty or half-deleted folder never
+does. What is put aside is renamed, so that it is neither read nor counted again.
+"""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from jaxtrain.console import printable
+from jaxtrain.errors import UserError
+
+# What Orbax writes last into a checkpoint.
+COMMITTED = "commit_success.txt"
+# What a damaged step is called once it is put aside, and one that a run went back
+# behind.
+DAMAGED, REWOUND = "quarantine", "rewound"
+# Tries to remove a failed save, 50 ms apart.
+_REMOVALS = 40
+
+
+def check_name(folder: Path) -> None:
+    """Check that TensorStore can open a folder: it takes names in UTF-8 alone.
+
+    Raises:
+      UserError: The absolute path is not UTF-8.
+    """
+    path = os.path.abspath(folder)
+    try:
+        os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        raise UserError(
+            f"{printable(path)}: the name of a folder in it is not UTF-8, and "
+            "checkpoints can be neither written nor read there: rename it, or choose "
+            "another --workdir"
+        ) from None
+
+
+def committed_steps(directory: Path) -> list[int]:
+    """List the steps of a folder that are whole, rising."""
+    names = (path.parent.name for path in directory.glob(f"*/{COMMITTED}"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def newest_step(directory: Path) -> int:
+    """Return the last step of a folder that is whole; 0: none."""
+    return max(committed_steps(directory), default=0)
+
+
+def remove(folder: Path) -> None:
+    """Remove a checkpoint; what a kill leaves of it does not count as one.
+
+    Raises:
+      OSError: it could not be removed.
+    """
+    (folder / COMMITTED).unlink()
+    shutil.rmtree(folder)
+
+
+def remove_uncommitted(directory: Path) -> None:
+    """Remove what saves that were cut off have left."""
+    if not directory.is_dir():
+        return  # It was moved, or removed.
+    committed = set(committed_steps(directory))
+    for path in directory.iterdir():
+        if path.name.isdigit() and int(path.name) not in committed:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_failed(folder: Path) -> None:
+    """Remove what a failed save left, unless it was committed after all.
+
+    Other files of the same save may still be under way, so this tries again.
+    """
+    for _ in range(_REMOVALS):
+        if (folder / COMMITTED).exists():
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.05)
+        if not folder.exists():
+            return
+
+
+def rename(directory: Path, step: int, label: str = DAMAGED) -> None:
+    """Rename a step to `LABEL-STEP`."""
+    number, target = 0, directory / f"{label}-{step}"
+    while target.exists():
+        number += 1
+        target = directory / f"{label}-{step}-{number}"
+    (directory / str(step)).rename(target)
