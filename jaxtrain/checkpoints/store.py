@@ -5,9 +5,10 @@ config, the versions and the progress of the run; the position in the data is th
 itself.
 """
 
+import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -72,12 +73,12 @@ class Checkpoints:
         self._pending: tuple[int, Future[None]] | None = None
 
     def steps(self) -> list[int]:
-        """List the committed steps, rising."""
+        """List the committed steps, rising, once the last save is."""
         self.wait()
         return peers.gather(self.listed())[0]
 
     def listed(self) -> list[int]:
-        """List the committed steps that this process sees."""
+        """List the committed steps that this process sees now."""
         return committed_steps(self.directory)
 
     def newest(self) -> str:
@@ -144,11 +145,7 @@ class Checkpoints:
         self.committed(timeout=None)
 
     def finish(self) -> None:
-        """Wait until the last save is committed, and read back.
-
-        Raises:
-          CheckpointError: it failed, or is not what was saved.
-        """
+        """Wait as `wait` does, and raise CheckpointError if it reads back wrongly."""
         self.wait()
         if jax.process_index() == 0:
             self._retention.finish()
@@ -165,8 +162,7 @@ class Checkpoints:
         if self._pending is None:
             return False
         step, completed = self._pending
-        wait([completed], timeout)
-        if not completed.done():
+        if not wait([completed], timeout).done:
             return False
         self._pending = None
         try:
@@ -187,22 +183,13 @@ class Checkpoints:
           UserError: the checkpoint's arrays have other paths, shapes or dtypes.
           DamagedError: it cannot be read, by all processes, or is not what was saved.
         """
-        info: dict[str, Any] = {}
-        state: dict[str, Any] = {}
-        error = None
-        try:
+        with _agreed():  # Before the digests, which all compute together.
             info = self.info(step)
             manifest.check_match(step, info["arrays"], abstract_state)
             state = self._load(step, abstract_state)
-        except DamagedError as damage:
-            error = str(damage)
-        _agree(error)  # Before the digests, which all compute together.
         sums = digests(state)
-        try:
+        with _agreed():
             manifest.check_digests(step, info["arrays"], state, sums)
-        except DamagedError as damage:
-            error = str(damage)
-        _agree(error)
         return state, info
 
     def restore_newest(
@@ -256,11 +243,7 @@ class Checkpoints:
         return state, info
 
     def info(self, step: int) -> dict[str, Any]:
-        """Return the JSON saved with a step.
-
-        Raises:
-          DamagedError: it cannot be read, or is not what was saved.
-        """
+        """Return the JSON saved with a step, as `manifest.read` does."""
         return manifest.read(self.directory, step)
 
     def _load(self, step: int, abstract_state: Any) -> Any:
@@ -296,8 +279,14 @@ class Checkpoints:
                 remove_uncommitted(self.directory)
 
 
-def _agree(error: str | None) -> None:
-    """Raise DamagedError in all processes if one of them has an error."""
+@contextlib.contextmanager
+def _agreed() -> Iterator[None]:
+    """Raise DamagedError in all processes if one of them does."""
+    error = None
+    try:
+        yield
+    except DamagedError as damage:
+        error = str(damage)
     for told in peers.gather(error):
         if told is not None:
             raise DamagedError(told)
