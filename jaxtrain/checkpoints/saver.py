@@ -1,9 +1,10 @@
 """Save on storage that may fail: the third failure in a row ends the run."""
 
+import contextlib
 import functools
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,12 @@ class Saver:
     """Saves without ending the run when a save fails.
 
     Of several processes the first saves, and alone needs to know; if it ends, so do the
-    others.
+    others. Too many failures in a row raise CheckpointError.
 
     Args:
-      saved: where to save to.
-      tell: is called with a message on each save that failed.
-      before_write: is called with the step by the process that writes it.
+      saved: Checkpoints to save to.
+      tell: Function that is called with a message on each save that failed.
+      before_write: Function that the process that writes calls with the step.
     """
 
     def __init__(
@@ -52,12 +53,9 @@ class Saver:
         # The others wait for it here, not in a collective, which may run out of time.
         peers.gather(None)
         self._error = None
-        try:
-            self._saved.save(
-                step, *args, before_write=functools.partial(self._before_write, step)
-            )
-        except CheckpointError as error:
-            self._count(error)
+        before_write = functools.partial(self._before_write, step)
+        with self._counted():
+            self._saved.save(step, *args, before_write=before_write)
 
     def look(self, *, wait: bool = False) -> None:
         """Warn if the last save has failed; do not wait for it unless asked.
@@ -65,17 +63,15 @@ class Saver:
         Raises:
           CheckpointError: this is the last of too many failures in a row.
         """
-        try:
+        with self._counted():
             if self._saved.committed(None if wait else 0):
                 self._failures = 0
-        except CheckpointError as error:
-            self._count(error)
 
     def finish(self, *, read_back: bool) -> None:
         """Wait for the last save, in all processes.
 
         Args:
-          read_back: whether to read it back, too, if that was not done.
+          read_back: Whether to read it back, too, if that was not done.
 
         Raises:
           CheckpointError: it failed.
@@ -97,27 +93,32 @@ class Saver:
         free = _show(shutil.disk_usage(folder).free)
         return CheckpointError(f"{error} ({folder}, {free} free)")
 
-    def _count(self, error: CheckpointError) -> None:
-        self._failures += 1
-        self._error = self._place(error)
-        message = f"{self._error}: failure {self._failures} of {MAX_FAILURES}"
-        if self._failures < MAX_FAILURES:
-            self._tell(f"{message} in a row; training goes on, and tries again")
-            return
-        stopped = f"{message} in a row"
-        self._tell(stopped)
-        steps = self._saved.listed()
-        raise CheckpointError(
-            f"{stopped}. The last good checkpoint is {steps[-1] if steps else 'none'}: "
-            "free some space, and the same command goes on from there"
-        ) from error
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a failure, and let only the last of too many through."""
+        try:
+            yield
+        except CheckpointError as error:
+            self._failures += 1
+            self._error = self._place(error)
+            message = f"{self._error}: failure {self._failures} of {MAX_FAILURES}"
+            message += " in a row"
+            if self._failures < MAX_FAILURES:
+                self._tell(f"{message}; training goes on, and tries again")
+                return
+            self._tell(message)
+            steps = self._saved.listed()
+            raise CheckpointError(
+                f"{message}. The last good checkpoint is "
+                f"{steps[-1] if steps else 'none'}: free some space, and the same "
+                "command goes on from there"
+            ) from error
 
 
 def num_copies(config: CheckpointConfig, total_steps: int) -> int:
     """Return how many checkpoints may lie on the disk at once.
 
-    They are those that are kept, the last one that was read back and one that is being
-    written.
+    They are those kept, the last one read back and one that is being written.
     """
     every = config.keep_every_steps
     return config.keep + config.keep_best + (total_steps // every if every else 0) + 2
@@ -126,14 +127,9 @@ def num_copies(config: CheckpointConfig, total_steps: int) -> int:
 def check_space(
     folder: Path, abstract_state: Any, config: CheckpointConfig, total_steps: int
 ) -> None:
-    """Check that the checkpoints of a run fit where they will lie.
+    """Raise UserError if the checkpoints of a run do not fit where they will lie.
 
-    Counted are the arrays, uncompressed, of the checkpoints that are kept, of the last
-    that was read back and of one that is being written; those there already are to be
-    replaced.
-
-    Raises:
-      UserError: they do not fit.
+    Counted are their arrays, uncompressed; those there already are to be replaced.
     """
     leaves = jax.tree.leaves(abstract_state)
     size = sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)

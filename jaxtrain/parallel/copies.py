@@ -28,11 +28,11 @@ class Copies:
     `model` axis splits stays split.
 
     Attributes:
-      mesh: the devices.
-      paths: of the arrays of the model that are copied.
-      dtype: of the copies of kernels: half the bytes to gather, where it is half as
-        wide as the parameters. All else keeps its dtype.
-      sum_dtype: that gradients are sent and summed in.
+      mesh: Mesh of the devices.
+      paths: Paths of the arrays of the model that are copied.
+      dtype: Dtype of the copies of kernels: half the bytes to gather, where it is half
+        as wide as the parameters. All else keeps its dtype.
+      sum_dtype: Dtype that gradients are sent and summed in.
     """
 
     mesh: Mesh

@@ -34,10 +34,10 @@ def start(
     is wanted.
 
     Args:
-      platform: what to run on.
-      flags: the named set of XLA flags, for GPUs.
-      processes: of the run; None: this one is alone.
-      timeouts: how long to wait for the other processes.
+      platform: Platform to run on.
+      flags: Named set of XLA flags, for GPUs.
+      processes: Processes of the run; None says that this one is alone.
+      timeouts: Limits on the wait for the other processes.
 
     Raises:
       UserError: the platform is missing, JAX has started with other flags, it fell
@@ -76,7 +76,7 @@ def _chosen() -> str:
 
 
 def _expected() -> str:
-    """Tell what JAX will run on, without starting it: gpu, or another platform."""
+    """Return what JAX will run on, without starting it: gpu, or another platform."""
     first = _chosen().split(",")[0]
     if first:
         return "gpu" if first in ("cuda", "rocm", "gpu") else first
@@ -92,7 +92,7 @@ def nvidia_gpus() -> list[str]:
     except pynvml.NVMLError:
         return []
     count = pynvml.nvmlDeviceGetCount()
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
+    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(count))
     return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
 
 

@@ -33,8 +33,8 @@ def make_stage_meshes(
     """Make a mesh of consecutive devices for each pipeline stage: mostly, just one.
 
     Args:
-      config: how many stages, and the axes of each mesh.
-      devices: None: all.
+      config: Number of stages, and the axes of each mesh.
+      devices: Devices of the run. Defaults to `jax.devices()`.
 
     Raises:
       UserError: the stages do not divide the devices, or these are of several
@@ -55,17 +55,12 @@ def make_stage_meshes(
             f"{counted(len(devices), 'device')} that JAX sees: "
             f"{' or '.join(fits)} would fit"
         )
-    return [
-        make_mesh(config, devices[i : i + size]) for i in range(0, len(devices), size)
-    ]
+    starts = range(0, len(devices), size)
+    return [make_mesh(config, devices[i : i + size]) for i in starts]
 
 
 def make_mesh(config: ParallelConfig, devices: Sequence[Any] | None = None) -> Mesh:
-    """Arrange devices, by default all, in a mesh with the axis sizes of `config`.
-
-    Raises:
-      UserError: the sizes do not multiply to the number of devices.
-    """
+    """Arrange devices, by default all, in a mesh with the sizes of `axis_sizes`."""
     devices = jax.devices() if devices is None else devices
     sizes = axis_sizes(config, len(devices))
     # Explicit axes, JAX's default, make convolution gradients raise.
@@ -103,21 +98,11 @@ def axis_sizes(config: ParallelConfig, num_devices: int) -> dict[str, int]:
             f"the {counted(num_devices, 'device')} {seen}: the sizes must multiply to "
             f"{num_devices}, and one of them may be -1, the rest"
         )
-    sizes = {
-        axis: num_devices // fixed if size == -1 else size
-        for axis, size in sizes.items()
-    }
-    _check_axes(sizes)
-    return sizes
-
-
-def _check_axes(sizes: dict[str, int]) -> None:
-    """Raise UserError for axes that XLA does not combine correctly.
-
-    A convolution whose output channels and rows, or columns, are both split is
-    partitioned wrongly (jaxlib 0.10.2, docs/decisions.md): its values come out several
-    times too large, without a word.
-    """
+    rest = num_devices // fixed
+    sizes = {axis: rest if size == -1 else size for axis, size in sizes.items()}
+    # A convolution whose output channels and rows, or columns, are both split is
+    # partitioned wrongly (jaxlib 0.10.2, docs/decisions.md): its values come out
+    # several times too large, without a word.
     for axis in SPATIAL_AXES:
         if sizes["model"] > 1 and sizes[axis] > 1:
             raise UserError(
@@ -125,3 +110,4 @@ def _check_axes(sizes: dict[str, int]) -> None:
                 f"{sizes[axis]}: XLA computes convolutions wrongly whose channels and "
                 f"pixels are both split; set one of the two to 1"
             )
+    return sizes

@@ -24,14 +24,13 @@ class Layout:
     """Where the arrays of a run lie on its mesh.
 
     Attributes:
-      mesh: the devices.
-      split_dims: of each array of the model, by its path, the dim that the `model` axis
-        splits, counted from the last; None: none. What the optimizer and the averages
-        hold of an array has a path that ends in the same way, and is split alike.
-      shard_params: whether the `fsdp` axis shares the parameters (ZeRO stage 3,
+      mesh: Mesh of the devices.
+      split_dims: Dim of each array of the model, by its path, that the `model` axis
+        splits, counted from the last; None is not split. What the optimizer and the
+        averages hold of an array has a path that ends alike, and is split alike.
+      shard_params: Whether the `fsdp` axis shares the parameters (ZeRO stage 3,
         arXiv:1910.02054), and not only optimizer state and averages (stage 1).
-      copies: of the weights that each device trains with a copy of its own; None: of
-        none.
+      copies: Weights that each device trains with a copy of its own; None: no weights.
       grouped: Paths of statistics whose first dim is split as the batch is.
     """
 
@@ -43,7 +42,7 @@ class Layout:
 
     @property
     def platform(self) -> str:
-        """Of the devices, which may be another than JAX's default: `cpu`, `gpu`."""
+        """The platform of the devices, which may not be JAX's default: `cpu`, `gpu`."""
         return self.mesh.devices.flat[0].platform
 
     def state(self, state: Any) -> Any:
@@ -172,9 +171,7 @@ class Layout:
 
 def _rows(copies: Arrays) -> Any:
     """Return the shapes of what there are copies of."""
-    return {
-        name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for name, x in copies.items()
-    }
+    return {n: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for n, x in copies.items()}
 
 
 def splits_channels(shardings: Any) -> bool:
@@ -185,12 +182,8 @@ def splits_channels(shardings: Any) -> bool:
 def whole_layers(params: Any) -> list[str]:
     """Return the layers whose output channels the `model` axis divides, yet not splits.
 
-    Args:
-      params: abstract arrays with shardings.
-
-    Returns:
-      Their paths, each once, with `*` for the numbers of blocks that differ in nothing
-      else.
+    Of `params`, abstract arrays with shardings. Each path is there once, with `*` for
+    the numbers of blocks that differ in nothing else.
     """
     names: dict[str, None] = {}
     for path, x in by_path(params).items():
@@ -224,9 +217,8 @@ def num_image_parts(mesh: Mesh) -> int:
 def check_divisible(name: str, value: int, divisor: int, reason: str) -> None:
     """Raise UserError, with the values nearby that would fit, if `value` does not."""
     if value % divisor:
-        fits = sorted(
-            {max(1, value // divisor) * divisor, -(-value // divisor) * divisor}
-        )
+        below = max(1, value // divisor) * divisor
+        fits = sorted({below, -(-value // divisor) * divisor})
         raise UserError(
             f"{name} = {value} is not divisible by {divisor}, {reason}: "
             f"{' or '.join(map(str, fits))} would fit"

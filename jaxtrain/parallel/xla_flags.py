@@ -33,9 +33,9 @@ def set_xla_flags(
     """Set XLA_FLAGS for a run, in place of those of a run before in this process.
 
     Args:
-      preset: A name of `PRESETS`.
-      platform: That JAX is going to run on.
-      environ: The environment.
+      preset: Name of a set of `PRESETS`.
+      platform: Platform that JAX is going to run on.
+      environ: Environment to change.
       started: Whether JAX has started its backend, which reads XLA_FLAGS once.
 
     Raises:
@@ -61,9 +61,9 @@ def xla_flags(preset: str, platform: str, environ: Mapping[str, str]) -> str:
     """Return the value of XLA_FLAGS with a set of flags added.
 
     Args:
-      preset: a name of `PRESETS`.
-      platform: that JAX is going to run on; only `gpu` gets any flags.
-      environ: the environment; flags that the user set there win.
+      preset: Name of a set of `PRESETS`.
+      platform: Platform that JAX is going to run on; only `gpu` gets any flags.
+      environ: Environment, in which flags that the user set win.
     """
     own = environ.get("XLA_FLAGS", "")
     taken = {word.lstrip("-").split("=")[0] for word in own.split()}

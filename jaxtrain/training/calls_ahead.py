@@ -22,7 +22,7 @@ def calls_ahead(call_seconds: float | None) -> int:
     """Return the number of calls that may be in flight when another one is sent.
 
     Args:
-      call_seconds: What a call takes; None: it was not measured yet.
+      call_seconds: Seconds that a call takes; None: not measured yet.
     """
     if call_seconds is None:
         return 1
@@ -34,8 +34,7 @@ def calls_ahead(call_seconds: float | None) -> int:
 class Pace:
     """Waits for the device after every few calls, whose results depend on each other.
 
-    Args:
-      seconds: The clock.
+    The time is that of the clock `seconds`.
     """
 
     def __init__(self, seconds: Callable[[], float] = time.perf_counter):
