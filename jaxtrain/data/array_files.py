@@ -1,17 +1,18 @@
 """Files that hold arrays: no more memory is taken than they can fill, and there is."""
 
 import hashlib
+import io
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import BinaryIO, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from jaxtrain.data import classes
-from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.image_files import shown
+from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import ArrayStore, Opened
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import open_regular
@@ -24,36 +25,104 @@ CHUNK_BYTES = 2**24
 MAX_CHANNELS = 4
 
 
-class Readable(Protocol):
-    """What bytes are read from."""
+class StoredArray(NamedTuple):
+    """An array in a file, as its header tells; `fill` reads it into an array."""
 
-    def read(self, size: int, /) -> bytes: ...
-
-
-class Damaged(Exception):
-    """Why a file does not hold the arrays that it should."""
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fill: Callable[[np.ndarray], None]
 
 
 @contextmanager
-def opened(source: str, path: str) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a regular file, and give its size; what happens to it is told of its name.
+def opened(source: str, path: str) -> Iterator[tuple[io.BufferedReader, int]]:
+    """Open a regular file, and give its size.
 
     Raises:
-      UserError: it cannot be opened, or is damaged.
+      UserError: it cannot be opened, or what reads it raises ValueError.
     """
     try:
         with open_regular(path) as file:
             yield file, os.fstat(file.fileno()).st_size
     except UserError:
         raise
-    except (Damaged, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         name = "" if source.endswith(path) else f" {shown(path)}:"
         raise UserError(f"{source}:{name} {reason}") from None
 
 
-def check_room(source: str, size: int) -> None:
-    """Raise UserError if so many bytes would fill the memory."""
+def fill(array: np.ndarray, read: Callable[[int], bytes]) -> None:
+    """Fill an array with the bytes that follow.
+
+    Raises:
+      ValueError: there are less.
+    """
+    view = array.reshape(-1).view(np.uint8).data
+    while view:
+        data = read(min(len(view), CHUNK_BYTES))
+        if not data:
+            raise ValueError(f"its last {len(view):,} bytes are missing")
+        view[: len(data)] = data
+        view = view[len(data) :]
+
+
+def read_set(
+    source: str, pairs: Mapping[str, tuple[StoredArray, StoredArray]]
+) -> Opened:
+    """Read a set of arrays into memory.
+
+    Args:
+      source: name of the set in messages.
+      pairs: images, uint8 (N, H, W) or (N, H, W, C), and labels, integers (N,), of each
+        split: training, validation, test.
+
+    Raises:
+      UserError: these are no images of one size, more than fit into memory, or there
+        are no classes to learn.
+    """
+    shapes = {split: image.shape for split, (image, _) in pairs.items()}
+    _check_shapes(source, shapes)
+    lengths = {split: [shape[0]] for split, shape in shapes.items()}
+    _, splits = number_examples(source, lengths)
+    (shape,) = {shape[1:] for shape in shapes.values()}
+    whole = np.empty((sum(map(sum, lengths.values())), *shape), np.uint8)
+    labels, parts = [], []
+    for split, (image, label) in pairs.items():
+        start = int(splits[split][0][0])
+        parts.append(whole[start : start + image.shape[0]])
+        image.fill(parts[-1])
+        stored = np.empty(label.shape, label.dtype)
+        label.fill(stored)
+        labels.append(stored.astype(np.int64))
+        if labels[-1].min() < 0:
+            raise ValueError(f"{label.name} holds {stored.min()}: expected 0 or more")
+    everything = np.concatenate(labels)
+    digest = hashlib.sha256(everything.tobytes())
+    for split, part in zip(pairs, parts, strict=True):
+        digest.update(f"{split} {part.shape}".encode())
+        digest.update(part.data)
+    numbers, class_names = classes.number(everything)
+    facts = classes.facts(source, splits, numbers, class_names, digest.hexdigest())
+    return ArrayStore(whole.reshape(*whole.shape[:3], -1), numbers, facts), splits
+
+
+def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Check that there are images, of one size, and not more of them than fit."""
+    for split, shape in shapes.items():
+        told = f"{source}: the images of the {split} split have the shape {shape}"
+        if len(shape) not in (3, 4) or 0 in shape:
+            raise UserError(
+                f"{told}: expected (N, H, W) or (N, H, W, C), and none of them 0"
+            )
+        if len(shape) == 4 and shape[3] > MAX_CHANNELS:
+            raise UserError(
+                f"{told}: expected (N, H, W, C), the channels last and at most "
+                f"{MAX_CHANNELS}"
+            )
+    if len({shape[1:] for shape in shapes.values()}) > 1:
+        raise UserError(f"{source}: the images of its splits differ in shape: {shapes}")
+    size = sum(map(math.prod, shapes.values()))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > MEMORY_PART * memory:
         raise UserError(
@@ -61,81 +130,3 @@ def check_room(source: str, size: int) -> None:
             f"the {memory:,} of the memory, where they would lie: write image files "
             "and read them as folder: or csv:"
         )
-
-
-def fill(array: np.ndarray, stream: Readable) -> None:
-    """Fill an array with the bytes that follow.
-
-    Raises:
-      Damaged: there are less.
-    """
-    view = array.reshape(-1).view(np.uint8).data
-    while view:
-        data = stream.read(min(len(view), CHUNK_BYTES))
-        if not data:
-            raise Damaged(f"its last {len(view):,} bytes are missing")
-        view[: len(data)] = data
-        view = view[len(data) :]
-
-
-def allocate(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """Return an array of bytes for each split, one after the other in memory."""
-    (shape,) = {shape[1:] for shape in shapes.values()}
-    whole = np.empty((sum(shape[0] for shape in shapes.values()), *shape), np.uint8)
-    ends = np.cumsum([shape[0] for shape in shapes.values()])
-    return dict(zip(shapes, np.split(whole, ends[:-1]), strict=True))
-
-
-def check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Check that there are images, of one size, and not more of them than fit.
-
-    Args:
-      source: as messages call the set.
-      shapes: of the images of each split, (N, H, W) or (N, H, W, C).
-
-    Raises:
-      UserError: they are not.
-    """
-    for split, shape in shapes.items():
-        if len(shape) not in (3, 4) or 0 in shape:
-            raise UserError(
-                f"{source}: the images of the {split} split have the shape {shape}: "
-                "expected (N, H, W) or (N, H, W, C), and none of them 0"
-            )
-        if len(shape) == 4 and shape[3] > MAX_CHANNELS:
-            raise UserError(
-                f"{source}: the images of the {split} split have the shape {shape}: "
-                f"expected (N, H, W, C), the channels last and at most {MAX_CHANNELS}"
-            )
-    if len({shape[1:] for shape in shapes.values()}) > 1:
-        raise UserError(f"{source}: the images of its splits differ in shape: {shapes}")
-    check_room(source, sum(map(math.prod, shapes.values())))
-
-
-def as_set(source: str, images: dict[str, np.ndarray], label: np.ndarray) -> Opened:
-    """Return a set of arrays.
-
-    Args:
-      source: as messages call it.
-      images: of each split, as `allocate` returned them.
-      label: of all of them, any numbers, (N,).
-
-    Raises:
-      UserError: there are no classes to learn.
-    """
-    numbers, class_names = classes.number(label)
-    splits, start = {}, 0
-    found = hashlib.sha256(label.astype(np.int64).tobytes())
-    for split in dict.fromkeys(SPLITS.values()):
-        if split in images:
-            found.update(f"{split} {images[split].shape}".encode())
-            found.update(images[split].data)
-    for split, some in images.items():
-        splits[split] = [np.arange(start, start + len(some))]
-        start += len(some)
-    classes.check(source, splits, numbers, class_names)
-    whole = next(iter(images.values())).base
-    assert whole is not None and len(whole) == start
-    whole = whole.reshape(*whole.shape[:3], -1)
-    facts = classes.facts(class_names, found.hexdigest())
-    return ArrayStore(whole, numbers, facts), splits

@@ -1,5 +1,6 @@
 """The classes of a set of labelled images: which there are, and where."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ SPLITS = {
     "test": "test",
     "testing": "test",
 }
+# More different numbers than this, not all of them whole, are measurements; and so are
+# fewer of them, if most are of one image each.
+MOST_CLASSES = 20
 
 
 def number(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -37,22 +41,21 @@ def number(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     return numbers.astype(np.int32), tuple(map(str, found.tolist()))
 
 
-def facts(class_names: Sequence[str], digest: str) -> Mapping[str, Any]:
-    """Return what is known of a set: the number and names of its classes, a digest."""
-    names = tuple(class_names)
-    return {"num_classes": len(names), "class_names": names, "digest": digest}
-
-
-def check(
-    source: str, splits: NamedSplits, labels: np.ndarray, class_names: Sequence[str]
-) -> None:
-    """Check that there are classes to tell apart, and that training has all of them.
+def facts(
+    source: str,
+    splits: NamedSplits,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    digest: str,
+) -> Mapping[str, Any]:
+    """Return what is known of a set: the number and names of its classes, a digest.
 
     Args:
       source: Name of the set in messages.
       splits: Numbers of the examples of each split.
       labels: Class of each example; below 0 if it is unknown.
       class_names: Names of the classes.
+      digest: SHA-256 of what the set holds.
 
     Raises:
       UserError: there is one class only, there is nothing to train on, or another split
@@ -65,21 +68,43 @@ def check(
             f"{source} has one class, {listed(class_names) or 'without a name'}: two "
             "or more are needed to tell apart"
         )
-    trained = np.zeros(len(class_names), bool)
-    trained[_present(splits["train"], labels)] = True
+    present = {
+        split: np.unique(np.concatenate([labels[shard] for shard in shards]))
+        for split, shards in splits.items()
+    }
     problems = Problems(source)
-    for split, shards in splits.items():
-        lacking = [i for i in _present(shards, labels) if not trained[i]]
-        if lacking:
-            names = listed(class_names[int(i)] for i in lacking)
+    for split, found in present.items():
+        lacking = np.setdiff1d(found[found >= 0], present["train"])
+        if len(lacking):
+            told = listed(class_names[int(i)] for i in lacking)
             problems.add(
-                f"the {split} split has classes that the training split lacks: {names}",
+                f"the {split} split has classes that the training split lacks: {told}",
                 "a model cannot learn them: add training images, or take them out",
             )
     problems.check()
+    names = tuple(class_names)
+    return {"num_classes": len(names), "class_names": names, "digest": digest}
 
 
-def _present(shards: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
-    """Return the classes of the examples of a split."""
-    present = np.unique(np.concatenate([labels[shard] for shard in shards]))
-    return present[present >= 0]
+def refuse_measurements(source: str, labels: Sequence[str]) -> None:
+    """Refuse labels that look like numbers to predict: many, and not all of them whole.
+
+    Raises:
+      UserError: they are no classes.
+    """
+    distinct = set(labels)
+    if len(distinct) <= min(MOST_CLASSES, len(labels) // 2):
+        return
+    try:  # With a decimal comma, too.
+        values = sorted(float(label.replace(",", ".")) for label in distinct)
+    except ValueError:
+        return
+    if not all(map(math.isfinite, values)) or all(v.is_integer() for v in values):
+        return
+    raise UserError(
+        f"{source}: the labels look like numbers to predict, not like classes: "
+        f"{len(distinct):,} different ones from {values[0]:g} to {values[-1]:g} in "
+        f"{len(labels):,} rows. A recipe classifies: give a column `label` of names, "
+        "such as low, middle and high by ranges of the number; to predict the number "
+        "itself (regression), write a task of your own, see docs/tasks.md"
+    )

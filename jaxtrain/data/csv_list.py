@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import classes, labels
+from jaxtrain.data import classes
 from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.image_files import (
     OUTSIDE,
@@ -49,22 +49,18 @@ def open_csv(name: str, config: DataConfig) -> Opened:
         all of it.
     """
     source = config.source
-    if not name:
-        raise UserError(f"data.source = {source!r}: expected csv:FILE")
     path = os.path.expanduser(name)
-    folder = Folder(
-        os.path.dirname(path) or ".", source, allow_outside=config.allow_outside
-    )
+    folder = Folder(os.path.dirname(path) or ".", config)
     include, problems = Include(config), Problems(source)
-    table = _Table(folder, problems, config.allow_outside)
-    rows = [row for row in table.rows(_text(source, path)) if include.keeps(row.path)]
+    table = _rows(folder, _text(source, path), problems)
+    rows = [row for row in table if include.keeps(row.path)]
     _check_paths_differ(rows, problems)
     sizes = [_size(folder, row, problems) for row in rows]
     problems.check()
     include.check_all_met()
     if not rows:
         raise UserError(f"{source} lists no image{include.told}")
-    labels.check_are_classes(source, [row.label for row in rows])
+    classes.refuse_measurements(source, [row.label for row in rows])
     class_names = _in_order({row.label for row in rows})
     numbers = {label: i for i, label in enumerate(class_names)}
     label = np.array([numbers[row.label] for row in rows], np.int32)
@@ -75,9 +71,9 @@ def open_csv(name: str, config: DataConfig) -> Opened:
         if split in split_of
     }
     class_names = [shown(label) for label in class_names]
-    classes.check(source, splits, label, class_names)
-    known = (b"%b\0%b\0%b" % (r.path, _bytes(r.label), _bytes(r.split)) for r in rows)
-    facts = classes.facts(class_names, digest(known, sizes))
+    known = (b"\0".join((r.path, _bytes(r.label), _bytes(r.split))) for r in rows)
+    whole = digest(zip(known, sizes, strict=True))
+    facts = classes.facts(source, splits, label, class_names, whole)
     names = FileNames.join([row.path for row in rows])
     return ImageFileStore(folder.root, names, label, facts), splits
 
@@ -90,59 +86,49 @@ def _text(source: str, path: str) -> str:
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
 
-class _Table:
-    """Reads the rows of a table that has a header; what is wrong goes to `problems`."""
-
-    def __init__(self, folder: Folder, problems: Problems, allow_outside: bool):
-        self._folder, self._problems = folder, problems
-        self._allow_outside = allow_outside
-
-    def rows(self, text: str) -> Iterator[CsvRow]:
-        """Yield the rows that can be used.
-
-        Raises:
-          UserError: the header is no header of such a table.
-        """
-        reader = csv.reader(
-            io.StringIO(text, newline=""), strict=True, delimiter=_separator(text)
-        )
-        try:
-            header = [column.strip() for column in next(reader, [])]
-            _check_header(self._folder.source, header)
-            for fields in filter(None, reader):
-                where = f"line {reader.line_num}"
-                if len(fields) != len(header):
-                    told = f"{len(fields)} fields, but {len(header)} columns"
-                    self._problems.add(told, "give each row a field a column", where)
-                    continue
-                values = dict(zip(header, fields, strict=True))
-                try:
-                    yield self._row(reader.line_num, values)
-                except UnusableError as error:
-                    self._problems.take(error, where)
-        except csv.Error as error:
+def _rows(folder: Folder, text: str, problems: Problems) -> Iterator[CsvRow]:
+    """Yield the rows of a table that can be used; what is wrong goes to `problems`."""
+    reader = csv.reader(
+        io.StringIO(text, newline=""), strict=True, delimiter=_separator(text)
+    )
+    try:
+        header = [column.strip() for column in next(reader, [])]
+        _check_header(folder.source, header)
+        for fields in filter(None, reader):
             where = f"line {reader.line_num}"
-            self._problems.add(str(error), "the table ends there: mend it", where)
+            if len(fields) != len(header):
+                told = f"{len(fields)} fields, but {len(header)} columns"
+                problems.add(told, "give each row a field a column", where)
+                continue
+            values = dict(zip(header, fields, strict=True))
+            try:
+                yield _row(folder, reader.line_num, values)
+            except UnusableError as error:
+                problems.take(error, where)
+    except csv.Error as error:
+        where = f"line {reader.line_num}"
+        problems.add(str(error), "the table ends there: mend it", where)
 
-    def _row(self, line: int, values: dict[str, str]) -> CsvRow:
-        path, label = values["path"], values["label"].strip()
-        if not path or not label:
-            empty = "label" if path else "path"
-            raise UnusableError(f"the {empty} is empty", "fill it in")
-        place = self._folder.relative(os.path.normpath(os.fsencode(path)))
-        if place == b".":
-            raise UnusableError(f"{shown(path)} leads out: it is no file", "name one")
-        leaves = place.startswith((b"/", b"../")) or place == b".."
-        if leaves and not self._allow_outside:
-            raise UnusableError(
-                f"{shown(path)} leads out of the folder of the table", OUTSIDE
-            )
-        text = values.get("split", "train").strip()
-        split = SPLITS.get(text.lower())
-        if split is None:
-            known = ", ".join(dict.fromkeys(SPLITS.values()))
-            raise UnusableError(f"there is no split {shown(text)!r}", f"give {known}")
-        return CsvRow(line, place, label, split)
+
+def _row(folder: Folder, line: int, values: dict[str, str]) -> CsvRow:
+    path, label = values["path"], values["label"].strip()
+    if not path or not label:
+        empty = "label" if path else "path"
+        raise UnusableError(f"the {empty} is empty", "fill it in")
+    place = folder.relative(os.path.normpath(os.fsencode(path)))
+    if place == b".":
+        raise UnusableError(f"{shown(path)} leads out: it is no file", "name one")
+    leaves = place.startswith((b"/", b"../")) or place == b".."
+    if leaves and not folder.allow_outside:
+        raise UnusableError(
+            f"{shown(path)} leads out of the folder of the table", OUTSIDE
+        )
+    text = values.get("split", "train").strip()
+    split = SPLITS.get(text.lower())
+    if split is None:
+        known = ", ".join(dict.fromkeys(SPLITS.values()))
+        raise UnusableError(f"there is no split {shown(text)!r}", f"give {known}")
+    return CsvRow(line, place, label, split)
 
 
 def _separator(text: str) -> str:

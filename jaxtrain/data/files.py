@@ -1,17 +1,16 @@
 """Image files to pixels: upright, in the channels asked for, never too large."""
 
-import functools
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import simplejpeg
 from PIL import Image
 
-from jaxtrain.data import formats, jpeg_work, webp_header
-from jaxtrain.data.quiet import keep_quiet
+from jaxtrain.data import decode_limits, formats
+from jaxtrain.data.decode_limits import UnreadableError
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 # What the tags of EXIF call the orientation, and how it is undone.
@@ -35,10 +34,6 @@ JPEG_FACTORS = (8, 4, 2)
 HARMLESS = "extraneous bytes"
 # What transparent pixels show.
 BACKGROUND = 255
-
-
-class UnreadableError(Exception):
-    """Why a file cannot be used as an image."""
 
 
 class StoredFile(NamedTuple):
@@ -89,48 +84,30 @@ class ImageFile:
         Raises:
           UnreadableError: the file is damaged.
         """
-        if self.orientation >= FIRST_TURNED and least is not None:
-            least = least[1], least[0]
         try:
             if self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4:
-                pixels = self._decode_jpeg_leniently(channels, least, scratch)
+                pixels = self._decode_jpeg(channels, least, scratch)
             else:
                 pixels = self._decode_any(channels)
         # Damaged files make Pillow raise all kinds of errors.
         except Exception as error:
             raise UnreadableError(_reason(error)) from error
-        if self.format != "JPEG":
-            self._check_size(pixels)
+        # A HEIF may have other pixels than its header says.
+        height, width = self._as_stored(pixels.shape[:2])
+        if self.format != "JPEG" and (height, width) != (self.height, self.width):
+            raise UnreadableError(
+                f"it has {width}x{height} pixels, and says {self.width}x{self.height}"
+            )
         if self.orientation == 1:
             return pixels
         picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
         upright = np.asarray(picture.transpose(UPRIGHT[self.orientation]))
         return upright.reshape(*upright.shape[:2], channels)
 
-    def _check_size(self, pixels: np.ndarray) -> None:
-        """Refuse pixels that are not as many as the header says, as in a HEIF."""
-        height, width = pixels.shape[:2]
-        if self.orientation >= FIRST_TURNED:
-            height, width = width, height
-        if (height, width) != (self.height, self.width):
-            raise UnreadableError(
-                f"it has {width}x{height} pixels, and says {self.width}x{self.height}"
-            )
-
-    def _decode_jpeg_leniently(
-        self,
-        channels: int,
-        least: tuple[float, float] | None,
-        scratch: np.ndarray | None,
-    ) -> np.ndarray:
-        """Decode a JPEG, also if there is something between its parts."""
-        try:
-            return self._decode_jpeg(channels, least, scratch)
-        except ValueError as error:
-            # Pillow skips them, as browsers do; some cameras write them.
-            if HARMLESS not in str(error):
-                raise
-            return self._decode_any(channels)
+    def _as_stored(self, size: Sequence[Any]) -> tuple[Any, Any]:
+        """Return a height and width of the upright image as stored, or back."""
+        height, width = size
+        return (width, height) if self.orientation >= FIRST_TURNED else (height, width)
 
     def _decode_jpeg(
         self,
@@ -138,26 +115,28 @@ class ImageFile:
         least: tuple[float, float] | None,
         scratch: np.ndarray | None,
     ) -> np.ndarray:
-        decode = functools.partial(
-            simplejpeg.decode_jpeg,
-            self.data,
-            "GRAY" if channels == 1 else "RGB",
-            buffer=scratch,
-        )
-        if least is None:
-            return decode()
-        stored = (self.height, self.width)
-        if self.orientation >= FIRST_TURNED:
-            stored = stored[::-1]
-        for factor in JPEG_FACTORS:
-            if stored[0] >= factor * least[0] and stored[1] >= factor * least[1]:
-                # The factor alone has no effect.
-                return decode(
-                    min_height=-(-stored[0] // factor),
-                    min_width=-(-stored[1] // factor),
-                    min_factor=factor,
-                )
-        return decode()
+        """Decode a JPEG, also if there is something between its parts."""
+        options: dict[str, Any] = {}
+        if least is not None:
+            height, width = self._as_stored((self.height, self.width))
+            min_height, min_width = self._as_stored(least)
+            for factor in JPEG_FACTORS:
+                if height >= factor * min_height and width >= factor * min_width:
+                    # The factor alone has no effect.
+                    options = {
+                        "min_height": -(-height // factor),
+                        "min_width": -(-width // factor),
+                        "min_factor": factor,
+                    }
+                    break
+        space = "GRAY" if channels == 1 else "RGB"
+        try:
+            return simplejpeg.decode_jpeg(self.data, space, buffer=scratch, **options)
+        except ValueError as error:
+            # Pillow skips them, as browsers do; some cameras write them.
+            if HARMLESS not in str(error):
+                raise
+            return self._decode_any(channels)
 
     def _decode_any(self, channels: int) -> np.ndarray:
         known = formats.candidates(self.data)
@@ -180,9 +159,8 @@ def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
         raise UnreadableError(data.strerror or _reason(data)) from data
     if not data:
         raise UnreadableError("the file is empty")
-    _refuse(jpeg_work.slow_metadata(data))
-    _check_pixels(webp_header.canvas(data) or (0, 0), max_pixels)
-    keep_quiet()
+    decode_limits.check_header(data, max_pixels)
+    formats.keep_quiet()
     try:
         with Image.open(io.BytesIO(data), formats=formats.candidates(data)) as image:
             (width, height), mode = image.size, image.mode
@@ -201,30 +179,16 @@ def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
         raise UnreadableError(f"it is no image of a known format ({known})") from None
     except Exception as error:
         raise UnreadableError(_reason(error)) from error
-    for size in ((width, height), tile):
-        _check_pixels(size, max_pixels)
+    decode_limits.check_pixels((width, height), max_pixels)
+    decode_limits.check_pixels(tile, max_pixels)
     # Only progressive scans take longer than their bytes explain.
     if progressive:
-        _refuse(jpeg_work.slow_scans(data, width, height, max_pixels))
+        decode_limits.check_scans(data, width, height, max_pixels)
     if orientation not in UPRIGHT:
         orientation = 1
     elif orientation >= FIRST_TURNED:
         height, width = width, height
     return ImageFile(data, kind, height, width, mode, orientation)
-
-
-def _check_pixels(size: Sequence[int], max_pixels: int) -> None:
-    columns, rows = size
-    if columns * rows > max_pixels:
-        raise UnreadableError(
-            f"{columns}x{rows} are more pixels than data.max_pixels = {max_pixels}"
-        )
-
-
-def _refuse(reason: str | None) -> None:
-    """Raise UnreadableError if there is a reason."""
-    if reason is not None:
-        raise UnreadableError(reason)
 
 
 def convert(image: Image.Image, channels: int) -> Image.Image:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtrain.config import DataConfig
 from jaxtrain.data import classes, formats
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.folder_scan import Classes, FolderScan, ScannedFile
+from jaxtrain.data.folder_scan import Classes, FolderScan
 from jaxtrain.data.image_files import (
     FileNames,
     Folder,
@@ -35,24 +35,25 @@ def open_folder(name: str, config: DataConfig) -> Opened:
         of it.
     """
     source = config.source
-    if not name:
-        raise UserError(f"data.source = {source!r}: expected folder:DIR")
-    folder = Folder(
-        os.path.expanduser(name), source, allow_outside=config.allow_outside
-    )
+    folder = Folder(os.path.expanduser(name), config)
     include, problems = Include(config), Problems(source)
     scan = FolderScan(folder, include, problems)
     places = _places(scan, problems)
     found = {split: scan.classes(place) for split, place in places.items()}
     if not problems:
         include.check_all_met()
-        _check_train(source, found["train"], scan, include)
-    _check_classes(found["train"], places["train"], scan, problems, include)
-    problems.check()
+    _check_train(source, found["train"], places["train"], scan, problems)
     folders = sorted({c for of in found.values() for c, files in of.items() if files})
-    _check_more_than_one(folders, places["train"], scan, source, name)
+    first = os.path.join(places["train"], *folders[:1])
+    if len(folders) == 1 and scan.nested_in(first):
+        # They are the classes, more likely.
+        raise UserError(
+            f"{source} has one class, {shown(folders[0])}: two or more are needed to "
+            f"tell apart; its images lie in folders: if these are the classes, give "
+            f"folder:{os.path.join(name, shown(first))}"
+        )
     numbers = {class_folder: i for i, class_folder in enumerate(folders)}
-    files: list[ScannedFile] = []
+    files: list[tuple[bytes, int]] = []
     labels: list[np.ndarray] = []
     splits = {}
     for split, of_split in found.items():
@@ -62,13 +63,12 @@ def open_folder(name: str, config: DataConfig) -> Opened:
             labels.append(np.full(len(some), numbers.get(class_folder, -1), np.int32))
         # A slice of a split, such as train[:90%], then has files of all classes, as it
         # has of TFDS's sets, which are mixed when they are prepared.
-        draws = draws_of_names(file.name for file in files[start:])
+        draws = draws_of_names(name for name, _ in files[start:])
         splits[split] = [start + np.argsort(draws, kind="stable")]
     label, class_names = np.concatenate(labels), [shown(c) for c in folders]
-    classes.check(source, splits, label, class_names)
-    whole = digest((f.name for f in files), (f.size for f in files))
-    facts = {**classes.facts(class_names, whole), "mixed": True}
-    names = FileNames.join([file.name for file in files])
+    found_facts = classes.facts(source, splits, label, class_names, digest(files))
+    facts = {**found_facts, "mixed": True}
+    names = FileNames.join([name for name, _ in files])
     return ImageFileStore(folder.root, names, label, facts, scan.remarks()), splits
 
 
@@ -78,11 +78,17 @@ def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
     A folder `train` that holds folders makes the others splits, too. One that holds
     images besides is a class, unless there is another folder with the name of a split.
     """
-    found = scan.folders(b"")
+    found, _ = scan.listing(b"")
     named = {name: SPLITS.get(shown(name).lower()) for name in found}
-    train = [name for name in found if named[name] == "train" and scan.folders(name)]
-    others = {named[name] for name in found} - {"train", None}
-    if not any(others or not scan.holds_images(name) for name in train):
+    others = {*named.values()} - {"train", None}
+
+    def holds_classes(name: bytes) -> bool:
+        folders, files = scan.listing(name)
+        images = any(formats.is_image(file.name) for file in files)
+        return bool(folders and (others or not images))
+
+    train = [name for name in found if named[name] == "train" and holds_classes(name)]
+    if not train:
         return {"train": b""}
     scan.ignore_files(b"")
     places: dict[str, bytes] = {}
@@ -104,50 +110,26 @@ def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
 
 
 def _check_train(
-    source: str, train: Classes, scan: FolderScan, include: Include
+    source: str, train: Classes, place: bytes, scan: FolderScan, problems: Problems
 ) -> None:
-    """Raise UserError if there is no image to train on."""
-    if any(train.values()):
-        return
-    endings = " ".join(formats.readable_endings())
-    ignored = scan.ignored
-    other = f"; other files: {len(ignored)}, such as {listed(ignored[:1])}"
-    passed = "".join(f"; {r.title}: {r.text}" for r in scan.remarks())
-    raise UserError(
-        f"{source} holds no image to train on{include.told}: expected {LAYOUT}, with "
-        f"the endings {endings}{other + passed if ignored else ''}"
-    )
-
-
-def _check_classes(
-    train: Classes,
-    place: bytes,
-    scan: FolderScan,
-    problems: Problems,
-    include: Include,
-) -> None:
-    """Note the folders of classes without an image to train on."""
-    empty = [class_folder for class_folder, files in train.items() if not files]
-    if not empty:
-        return
-    starts = tuple(os.path.join(place, name, b"") for name in empty)
-    counts = formats.count_endings(n for n in scan.ignored if n.startswith(starts))
-    instead = f" (they hold {formats.describe_counts(counts)})" if counts else ""
-    problems.add(
-        f"{len(empty)} folders of classes hold no image{include.told}: "
-        f"{listed(empty)}{instead}",
-        "add images, or remove the folders",
-    )
-
-
-def _check_more_than_one(
-    folders: list[bytes], place: bytes, scan: FolderScan, source: str, name: str
-) -> None:
-    """Refuse a single class that holds folders: they are the classes, more likely."""
-    if len(folders) == 1 and scan.nested_in(os.path.join(place, folders[0])):
-        inner = shown(os.path.join(place, folders[0]))
+    """Raise UserError if there are problems, or a class has no image to train on."""
+    told, ignored = scan.include.told, scan.ignored
+    if not problems and not any(train.values()):
+        endings = " ".join(formats.readable_endings())
+        other = f"; other files: {len(ignored)}, such as {listed(ignored[:1])}"
+        passed = "".join(f"; {r.title}: {r.text}" for r in scan.remarks())
         raise UserError(
-            f"{source} has one class, {shown(folders[0])}: two or more are needed to "
-            f"tell apart; its images lie in folders: if these are the classes, give "
-            f"folder:{os.path.join(name, inner)}"
+            f"{source} holds no image to train on{told}: expected {LAYOUT}, with "
+            f"the endings {endings}{other + passed if ignored else ''}"
         )
+    empty = [class_folder for class_folder, files in train.items() if not files]
+    if empty:
+        starts = tuple(os.path.join(place, name, b"") for name in empty)
+        counts = formats.count_endings(n for n in ignored if n.startswith(starts))
+        instead = f" (they hold {formats.describe_counts(counts)})" if counts else ""
+        problems.add(
+            f"{len(empty)} folders of classes hold no image{told}: "
+            f"{listed(empty)}{instead}",
+            "add images, or remove the folders",
+        )
+    problems.check()

@@ -2,7 +2,6 @@
 
 import os
 from collections import Counter
-from typing import NamedTuple
 
 from jaxtrain.data import formats
 from jaxtrain.data.image_files import Folder, listed, shown
@@ -14,15 +13,8 @@ from jaxtrain.data.stores import Remark
 LEFT_BEHIND = (b"__macosx", b"@eadir", b"lost+found")
 
 
-class ScannedFile(NamedTuple):
-    """An image file: its place in the folder, and its size in bytes."""
-
-    name: bytes
-    size: int
-
-
-# The files of each class, by the name of its folder.
-Classes = dict[bytes, list[ScannedFile]]
+# Files by the folder of their class: place in the set, and size in bytes.
+Classes = dict[bytes, list[tuple[bytes, int]]]
 Entries = list["os.DirEntry[bytes]"]
 
 
@@ -30,7 +22,7 @@ class FolderScan:
     """Lists folders and images; what it cannot use it hands to `problems`."""
 
     def __init__(self, folder: Folder, include: Include, problems: Problems):
-        self._folder, self._include, self._problems = folder, include, problems
+        self._folder, self.include, self._problems = folder, include, problems
         self._listings: dict[bytes, tuple[list[bytes], Entries]] = {}
         # Files that are no image, or lie in no class.
         self.ignored: list[bytes] = []
@@ -39,33 +31,25 @@ class FolderScan:
         # Folders inside those of classes -> images in them.
         self._nested: Counter[bytes] = Counter()
 
-    def folders(self, place: bytes) -> list[bytes]:
-        """Return the names of the folders at a place."""
-        return self._listing(place)[0]
-
-    def holds_images(self, place: bytes) -> bool:
-        """Whether images lie directly at a place."""
-        return any(formats.is_image(entry.name) for entry in self._listing(place)[1])
-
     def ignore_files(self, place: bytes) -> None:
         """Count the files that lie directly at a place as passed over."""
         self.ignored += [
-            os.path.join(place, entry.name) for entry in self._listing(place)[1]
+            os.path.join(place, entry.name) for entry in self.listing(place)[1]
         ]
 
     def classes(self, place: bytes) -> Classes:
         """Return the classes that lie at a place, and their files."""
         self.ignore_files(place)
         found: Classes = {}
-        for name in self.folders(place):
+        for name in self.listing(place)[0]:
             found[name] = []
             self._collect(os.path.join(place, name), found[name], ())
         return found
 
-    def nested_in(self, place: bytes) -> list[bytes]:
-        """Return the folders with images inside the folder of a class."""
+    def nested_in(self, place: bytes) -> bool:
+        """Whether folders with images lie inside the folder of a class."""
         start = os.path.join(place, b"")
-        return [name for name in self._nested if name.startswith(start)]
+        return any(name.startswith(start) for name in self._nested)
 
     def remarks(self) -> tuple[Remark, ...]:
         """Return remarks on ignored files, and on images deeper than usual."""
@@ -92,23 +76,20 @@ class FolderScan:
                 f"{number:,} images lie in folders inside those of classes "
                 f"({listed(self._nested)}) and are of the class outside"
             )
-            found.append(Remark("nested", text, self._could_be_classes()))
+            # Folders of one name that lie in several classes may be the classes.
+            names = Counter(os.path.basename(place) for place in self._nested)
+            found.append(Remark("nested", text, max(names.values()) > 1))
         return tuple(found)
 
-    def _could_be_classes(self) -> bool:
-        """Whether folders of one name lie in several classes, as classes would."""
-        names = Counter(os.path.basename(place) for place in self._nested)
-        return max(names.values()) > 1
-
     def _collect(
-        self, place: bytes, files: list[ScannedFile], above: tuple[tuple[int, int], ...]
+        self,
+        place: bytes,
+        files: list[tuple[bytes, int]],
+        above: tuple[tuple[int, int], ...],
     ) -> None:
-        """Add the images at a place, and in the folders below, to those of a class.
+        """Add the images in a folder, at any depth, to the files of a class.
 
-        Args:
-          place: Path of a folder.
-          files: Files of its class, which are added to.
-          above: Identities of the folders above it, up to that of its class.
+        `above` are the identities of the folders above it, up to that of its class.
         """
         identity = self._folder.identity(place)
         if identity in above:
@@ -118,14 +99,14 @@ class FolderScan:
             )
             return
         before = len(files)
-        folders, entries = self._listing(place, keep=False)
+        folders, entries = self.listing(place, keep=False)
         for entry in entries:
             name = os.path.join(place, entry.name)
             if not formats.is_image(entry.name):
                 self.ignored.append(name)
-            elif self._include.keeps(name):
+            elif self.include.keeps(name):
                 try:
-                    files.append(ScannedFile(name, self._folder.size(name, entry)))
+                    files.append((name, self._folder.size(name, entry)))
                 except UnusableError as error:
                     self._problems.take(error)
         if above and len(files) > before:
@@ -133,7 +114,7 @@ class FolderScan:
         for name in folders:
             self._collect(os.path.join(place, name), files, (*above, identity))
 
-    def _listing(
+    def listing(
         self, place: bytes, *, keep: bool = True
     ) -> tuple[list[bytes], Entries]:
         """Return the names of folders at a place, and what else there is, once."""

@@ -1,42 +1,41 @@
 """Formats of image files: by the endings of names, and by what Pillow can read here."""
 
+import ctypes
 import functools
+import logging
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-from PIL import features
+from PIL import Image, features
 
 # Tried in this order: PNG first reads small images a fifth faster than Pillow's own.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 # Formats in the container of ISO/IEC 14496-12, whose box `ftyp` comes first. Reading
 # one takes a library that is not everywhere: only such a file loads it.
-CONTAINED = ("AVIF", "HEIF")
-_CONTAINER = slice(4, 8), b"ftyp"
-# Endings of names, in lower case -> formats, as Pillow calls them.
-ENDINGS = {
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".jpe": "JPEG",
-    ".jfif": "JPEG",
-    ".png": "PNG",
-    ".apng": "PNG",
-    ".webp": "WEBP",
-    ".bmp": "BMP",
-    ".gif": "GIF",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".avif": "AVIF",
-    ".heic": "HEIF",
-    ".heif": "HEIF",
-    ".hif": "HEIF",
+CONTAINED, CONTAINER = ("AVIF", "HEIF"), b"ftyp"
+# Formats, as Pillow calls them -> endings of names, in lower case.
+ENDINGS_OF = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "PNG": (".png", ".apng"),
+    "WEBP": (".webp",),
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "TIFF": (".tif", ".tiff"),
+    "AVIF": (".avif",),
+    "HEIF": (".heic", ".heif", ".hif"),
 }
+ENDINGS = {ending: name for name, endings in ENDINGS_OF.items() for ending in endings}
 # Endings of images in formats that are never read.
 UNKNOWN_IMAGES = (
     *(".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2"),
     *(".dcm", ".exr", ".hdr", ".ico", ".j2k", ".jp2", ".jxl", ".pbm", ".pgm", ".pnm"),
     *(".ppm", ".psd", ".svg", ".tga"),
 )
+# Names the shared libraries that this process has loaded, on Linux.
+MAPS = Path("/proc/self/maps")
 # What makes Pillow read a format.
 REMEDIES = {
     "HEIF": "HEIC needs the extra heic: pip install -e '.[heic]'",
@@ -81,16 +80,14 @@ def readable_formats() -> tuple[str, ...]:
 
 def candidates(data: bytes) -> tuple[str, ...]:
     """Return the formats that a file may have, by its first bytes."""
-    place, mark = _CONTAINER
-    if data[place] != mark:
+    if not data.startswith(CONTAINER, 4):
         return FORMATS
     return tuple(name for name in CONTAINED if is_read(name))
 
 
 def remedy(data: bytes) -> str | None:
     """Return what would make a file readable whose format is not read here."""
-    place, mark = _CONTAINER
-    if data[place] != mark:
+    if not data.startswith(CONTAINER, 4):
         return None
     needed = "AVIF" if data[8:12] in (b"avif", b"avis") else "HEIF"
     return None if is_read(needed) else REMEDIES[needed]
@@ -114,3 +111,24 @@ def are_images(counts: Mapping[str, int]) -> int:
     """Return how many of some files are images by their endings, read here or not."""
     known = (*ENDINGS, *UNKNOWN_IMAGES)
     return sum(number for what, number in counts.items() if what in known)
+
+
+@functools.cache
+def keep_quiet() -> None:
+    """Let Pillow and its libtiff tell of damage by exceptions, and print nothing.
+
+    The limit of pixels is left to `max_pixels`.
+    """
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    # Else Python prints what no handler takes.
+    logging.getLogger("PIL").addHandler(logging.NullHandler())
+    Image.MAX_IMAGE_PIXELS = None
+    maps = MAPS.read_text(errors="surrogateescape") if MAPS.exists() else ""
+    for path in {line.split(maxsplit=5)[-1] for line in maps.splitlines()}:
+        if not Path(path).name.startswith("libtiff"):
+            continue
+        library = ctypes.CDLL(path)
+        for kind in ("Error", "Warning"):
+            handle = getattr(library, f"TIFFSet{kind}Handler")
+            handle.argtypes, handle.restype = [ctypes.c_void_p], ctypes.c_void_p
+            handle(None)

@@ -6,7 +6,6 @@ library.
 
 import contextlib
 import hashlib
-import itertools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,13 +18,14 @@ from jaxtrain.data import classes
 from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import listed, shown
+from jaxtrain.data.slices import SplitRanges, number_examples
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 
 INSTALL = "pip install -e '.[hf]'"
 # Read at once, to look at the sizes of images.
 ROWS = 1000
-# Keeps the libraries of Hugging Face off the network.
+# Keeps the libraries of Hugging Face off the network: a variable, and its value there.
 OFFLINE = "HF_HUB_OFFLINE"
 # Files that `save_to_disk` writes.
 SAVED = ("dataset_dict.json", "state.json")
@@ -35,9 +35,7 @@ SAVED = ("dataset_dict.json", "state.json")
 class HfStore:
     """The rows of all splits, one after the other, and the numbers of their classes."""
 
-    # As messages call it.
-    name: str
-    places: dict[str, range]
+    places: SplitRanges
     # A `datasets.Dataset` with one column, of encoded images. Picklable: its files are
     # mapped into memory again.
     images: Any
@@ -53,18 +51,8 @@ class HfStore:
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         (column,) = self.images.column_names
         rows = self.images[indices.tolist()][column]
-        files = [
-            StoredFile(self._place(index), _bytes(row))
-            for index, row in zip(indices.tolist(), rows, strict=True)
-        ]
-        return files, self.labels[indices]
-
-    def _place(self, index: int) -> str:
-        """Return the split of an example, as messages call it, and its number there."""
-        for split, places in self.places.items():
-            if index in places:
-                return f"split {split!r} of {self.name}: image {places.index(index)}"
-        raise IndexError(index)
+        names = map(self.places.name, indices.tolist())
+        return list(map(StoredFile, names, map(_bytes, rows))), self.labels[indices]
 
 
 def open_hf(name: str, config: DataConfig) -> Opened:
@@ -74,9 +62,12 @@ def open_hf(name: str, config: DataConfig) -> Opened:
       UserError: it is not there, or holds no encoded images with labels.
     """
     source = config.source
-    if not name:
-        raise UserError(f"data.source = {source!r}: expected hf:NAME_OR_DIR")
-    library = _library(source)
+    try:
+        import datasets as library
+    except ImportError as error:
+        raise UserError(
+            f"{source} needs the library datasets ({error}): {INSTALL}"
+        ) from None
     with _offline():
         found = _load(library, source, name)
     found = found if isinstance(found, dict) else {"train": found}
@@ -90,33 +81,14 @@ def open_hf(name: str, config: DataConfig) -> Opened:
         )
     except ValueError as error:
         raise UserError(f"{source}: its splits differ ({error})") from None
-    stops = itertools.accumulate(map(len, found.values()))
-    places = {
-        split: range(stop - len(rows), stop)
-        for (split, rows), stop in zip(found.items(), stops, strict=True)
-    }
-    splits = {split: [np.array(numbers)] for split, numbers in places.items()}
+    lengths = {split: [len(rows)] for split, rows in found.items()}
+    places, splits = number_examples(shown(source), lengths)
     labels, names = _labels(source, whole, label)
-    classes.check(source, splits, labels, names)
     encoded = library.Image(decode=False)
     images = whole.select_columns([image]).cast_column(image, encoded)
-    facts = classes.facts(names, _digest(images, image, labels))
-    return HfStore(shown(source), places, images, labels, facts), splits
-
-
-def _library(source: str) -> Any:
-    """Import `datasets`.
-
-    Raises:
-      UserError: it is not installed.
-    """
-    try:
-        import datasets as library
-    except ImportError as error:
-        raise UserError(
-            f"{source} needs the library datasets ({error}): {INSTALL}"
-        ) from None
-    return library
+    digest = _digest(images, image, labels)
+    facts = classes.facts(source, splits, labels, names, digest)
+    return HfStore(places, images, labels, facts), splits
 
 
 @contextlib.contextmanager
@@ -130,25 +102,19 @@ def _offline() -> Iterator[None]:
     from datasets import config
     from huggingface_hub import constants
 
-    places: tuple[Any, ...] = (config, constants)
-    before = [place.HF_HUB_OFFLINE for place in places]
-    variable = os.environ.get(OFFLINE)
-    silent = datasets.are_progress_bars_disabled()
-    os.environ[OFFLINE] = "1"
-    for place in places:
-        place.HF_HUB_OFFLINE = True
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        for place, value in zip(places, before, strict=True):
-            place.HF_HUB_OFFLINE = value
-        if variable is None:
-            del os.environ[OFFLINE]
+    with contextlib.ExitStack() as before:
+        for place in (config, constants):
+            before.callback(setattr, place, OFFLINE, getattr(place, OFFLINE))
+            setattr(place, OFFLINE, True)
+        if OFFLINE in os.environ:
+            before.callback(os.environ.__setitem__, OFFLINE, os.environ[OFFLINE])
         else:
-            os.environ[OFFLINE] = variable
-        if not silent:
-            datasets.enable_progress_bars()
+            before.callback(os.environ.pop, OFFLINE)
+        os.environ[OFFLINE] = "1"
+        if not datasets.are_progress_bars_disabled():
+            before.callback(datasets.enable_progress_bars)
+        datasets.disable_progress_bars()
+        yield
 
 
 def _load(library: Any, source: str, name: str) -> Any:
@@ -174,11 +140,7 @@ def _load(library: Any, source: str, name: str) -> Any:
 
 
 def _columns(library: Any, source: str, features: Any) -> tuple[str, str]:
-    """Return the names of the columns of images and of labels.
-
-    Raises:
-      UserError: there are none, or several.
-    """
+    """Return the names of the columns of images and of labels."""
     images = [n for n, kind in features.items() if isinstance(kind, library.Image)]
     labels = [n for n, kind in features.items() if isinstance(kind, library.ClassLabel)]
     if not labels and "label" in features:

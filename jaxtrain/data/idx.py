@@ -1,27 +1,19 @@
 """`idx:DIR`: the files of MNIST and of the sets that took over its format."""
 
+import functools
 import gzip
+import io
 import math
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data.array_files import (
-    MAX_INFLATION,
-    Damaged,
-    Readable,
-    allocate,
-    as_set,
-    check_shapes,
-    fill,
-    opened,
-)
+from jaxtrain.data.array_files import MAX_INFLATION, StoredArray, fill, opened, read_set
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 
@@ -38,54 +30,26 @@ def open_idx(name: str, config: DataConfig) -> Opened:
     Raises:
       UserError: a file is missing, or is not what its name tells.
     """
-    source = config.source
-    if not name:
-        raise UserError(f"data.source = {source!r}: expected idx:DIR")
-    folder = os.path.expanduser(name)
-    paths = {
-        split: {kind: _find(folder, prefix, kind) for kind in NUM_DIMS}
-        for split, prefix in PREFIXES.items()
-    }
-    if not any(paths["test"].values()):
-        del paths["test"]
-    for split, of_split in paths.items():
-        for kind, path in of_split.items():
+    source, folder, pairs = config.source, os.path.expanduser(name), {}
+    for split, prefix in PREFIXES.items():
+        paths = {kind: _find(folder, prefix, kind) for kind in NUM_DIMS}
+        if split == "test" and not any(paths.values()):
+            continue
+        arrays = {}
+        for kind, path in paths.items():
             if path is None:
                 raise UserError(
-                    f"{source}: there is no {_name(PREFIXES[split], kind)}, nor the "
-                    f"same with .gz, seen from {os.getcwd()}"
+                    f"{source}: there is no {_name(prefix, kind)}, nor the same with "
+                    f".gz, seen from {os.getcwd()}"
                 )
-    return _read_all(source, paths)
-
-
-def _read_all(source: str, paths: dict[str, dict[str, Any]]) -> Opened:
-    shapes = {}
-    for split, of_split in paths.items():
-        for kind, path in of_split.items():
-            with _content(source, path) as (stream, size):
-                shapes[split, kind] = _read_shape(stream, kind, size)
-        images, labels = (shapes[split, kind][0] for kind in NUM_DIMS)
+            arrays[kind] = _describe(source, path, kind)
+        images, labels = (array.shape[0] for array in arrays.values())
         if images != labels:
             raise UserError(
                 f"{source}: the {split} split has {images} images and {labels} labels"
             )
-    image_shapes = {split: shapes[split, "images"] for split in paths}
-    check_shapes(source, image_shapes)
-    images, labels = allocate(image_shapes), []
-    for split, of_split in paths.items():
-        labels.append(np.empty(len(images[split]), np.uint8))
-        arrays = {"images": images[split], "labels": labels[-1]}
-        for kind, path in of_split.items():
-            with _content(source, path) as (stream, _):
-                stream.read(_header_size(kind))
-                fill(arrays[kind], stream)
-                if stream.read(1):
-                    raise Damaged("it goes on after its last example")
-    return as_set(source, images, np.concatenate(labels))
-
-
-def _header_size(kind: str) -> int:
-    return len(MAGIC) + 1 + 4 * NUM_DIMS[kind]
+        pairs[split] = arrays["images"], arrays["labels"]
+    return read_set(source, pairs)
 
 
 def _name(prefix: str, kind: str) -> str:
@@ -101,7 +65,7 @@ def _find(folder: str, prefix: str, kind: str) -> str | None:
 
 
 @contextmanager
-def _content(source: str, path: str) -> Iterator[tuple[Readable, int]]:
+def _content(source: str, path: str) -> Iterator[tuple[io.BufferedIOBase, int]]:
     """Open a file; give what it holds, and the most bytes that it can hold."""
     with opened(source, path) as (file, size):
         if not path.endswith(".gz"):
@@ -111,25 +75,33 @@ def _content(source: str, path: str) -> Iterator[tuple[Readable, int]]:
             with gzip.GzipFile(fileobj=file) as unpacked:
                 yield unpacked, MAX_INFLATION * size
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise Damaged(f"it cannot be unpacked ({error})") from None
+            raise ValueError(f"it cannot be unpacked ({error})") from None
 
 
-def _read_shape(stream: Readable, kind: str, size: int) -> tuple[int, ...]:
-    """Return the shape that the header of a file tells.
+def _describe(source: str, path: str, kind: str) -> StoredArray:
+    """Read the header of a file."""
+    num_dims = NUM_DIMS[kind]
+    num_bytes, expected = 4 + 4 * num_dims, MAGIC + bytes([num_dims])
+    with _content(source, path) as (stream, size):
+        header = stream.read(num_bytes)
+        if header[:4] != expected:
+            raise ValueError(
+                f"it begins with {header[:4].hex() or 'nothing'}, expected "
+                f"{expected.hex()}, {kind} of 8 bits"
+            )
+        if len(header) < num_bytes:
+            raise ValueError("its header is cut off")
+        shape = struct.unpack(f">{num_dims}I", header[4:])
+        total = math.prod(shape)
+        if total > size:
+            raise ValueError(f"it tells of {total:,} bytes, which it cannot hold")
+    read = functools.partial(_fill, source, path, num_bytes)
+    return StoredArray(path, shape, np.dtype(np.uint8), read)
 
-    Raises:
-      Damaged: it cannot be.
-    """
-    num_dims, header = NUM_DIMS[kind], stream.read(_header_size(kind))
-    expected = MAGIC + bytes([num_dims])
-    if header[:4] != expected:
-        raise Damaged(
-            f"it begins with {header[:4].hex() or 'nothing'}, expected "
-            f"{expected.hex()}, {kind} of 8 bits"
-        )
-    if len(header) < _header_size(kind):
-        raise Damaged("its header is cut off")
-    shape = struct.unpack(f">{num_dims}I", header[4:])
-    if math.prod(shape) > size:
-        raise Damaged(f"it tells of {math.prod(shape):,} bytes, which it cannot hold")
-    return shape
+
+def _fill(source: str, path: str, start: int, array: np.ndarray) -> None:
+    with _content(source, path) as (stream, _):
+        stream.read(start)
+        fill(array, stream.read)
+        if stream.read(1):
+            raise ValueError("it goes on after its last example")

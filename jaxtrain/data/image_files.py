@@ -4,6 +4,7 @@ Files are data that anybody may have written: only regular ones are opened, and 
 that lies outside of the folder.
 """
 
+import functools
 import hashlib
 import os
 import stat
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxtrain.config import DataConfig
 from jaxtrain.console import printable
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.problems import NUM_NAMED, UnusableError
@@ -94,10 +96,10 @@ class ImageFileStore:
         return files, self.labels[indices]
 
 
-def digest(names: Iterable[bytes], sizes: Iterable[int]) -> str:
+def digest(files: Iterable[tuple[bytes, int]]) -> str:
     """Return the SHA-256 of the names and the sizes of files, in their order."""
     found = hashlib.sha256()
-    for name, size in zip(names, sizes, strict=True):
+    for name, size in files:
         found.update(b"%b\0%d\0" % (name, size))
     return found.hexdigest()
 
@@ -105,30 +107,29 @@ def digest(names: Iterable[bytes], sizes: Iterable[int]) -> str:
 class Folder:
     """A folder that files are taken from, and nothing beyond it unless allowed.
 
+    Its methods raise UnusableError for what cannot be used.
+
     Args:
       root: the folder; a link stands for what it leads to.
-      source: as messages call the set.
-      allow_outside: whether links may lead out of it.
+      config: the source, and whether links may lead out of the folder.
 
     Raises:
       UserError: it is no folder.
     """
 
-    def __init__(self, root: str, source: str, *, allow_outside: bool = False):
-        self.source, self.root = source, root
-        self._allow_outside = allow_outside
+    def __init__(self, root: str, config: DataConfig):
+        self.source, self.root = config.source, root
+        self.allow_outside = config.allow_outside
         self._real = os.path.realpath(os.fsencode(root))
-        self._real_folders: dict[bytes, bytes] = {}
+        self._real_folder = functools.cache(os.path.realpath)
         if not os.path.isdir(self._real):
             what = "is no folder" if os.path.lexists(root) else "is not there"
-            raise UserError(f"{source}: {shown(root)} {what}, seen from {os.getcwd()}")
+            raise UserError(
+                f"{self.source}: {shown(root)} {what}, seen from {os.getcwd()}"
+            )
 
     def entries(self, name: bytes) -> list[os.DirEntry[bytes]]:
-        """Return what a folder holds, in the order of names.
-
-        Raises:
-          UnusableError: it cannot be read.
-        """
+        """Return what a folder holds, in the order of names."""
         path = os.path.join(self._real, name) if name else self._real
         try:
             with os.scandir(path) as found:
@@ -140,15 +141,7 @@ class Folder:
             ) from None
 
     def size(self, name: bytes, entry: os.DirEntry[bytes] | None = None) -> int:
-        """Return the size of a file in bytes.
-
-        Args:
-          name: its place in the folder.
-          entry: of that name, if it was listed.
-
-        Raises:
-          UnusableError: it lies elsewhere, is not there, or is no regular file.
-        """
+        """Return the size in bytes of a regular file; `entry` if it was listed."""
         if entry is None or entry.is_symlink():
             self._check_inside(name)
         path = os.path.join(self._real, name)
@@ -163,11 +156,7 @@ class Folder:
         return status.st_size
 
     def is_folder(self, name: bytes, entry: os.DirEntry[bytes]) -> bool:
-        """Whether an entry is a folder.
-
-        Raises:
-          UnusableError: it is one that lies elsewhere.
-        """
+        """Whether an entry is a folder."""
         try:
             found = entry.is_dir()
         except OSError as error:  # A link to itself.
@@ -190,10 +179,15 @@ class Folder:
         return path
 
     def _check_inside(self, name: bytes) -> None:
-        if self._allow_outside:
+        if self.allow_outside:
             return
         try:
-            real = self._follow(name)
+            # The folders on the way to the file are followed once each.
+            folder, base = os.path.split(os.path.join(self._real, name))
+            real = os.path.join(self._real_folder(folder), base)
+            # A last part of `..` names no file.
+            if base in (b"", b".", b"..") or os.path.islink(real):
+                real = os.path.realpath(real)
         except (OSError, ValueError) as error:
             raise _missing(name, error) from None
         if not real.startswith(os.path.join(self._real, b"")):
@@ -201,17 +195,6 @@ class Folder:
                 f"{shown(name)} leads to {shown(real)}, outside of {shown(self.root)}",
                 OUTSIDE,
             )
-
-    def _follow(self, name: bytes) -> bytes:
-        """Return where a file is; the folders on the way are followed once each."""
-        folder, base = os.path.split(os.path.join(self._real, name))
-        if folder not in self._real_folders:
-            self._real_folders[folder] = os.path.realpath(folder)
-        path = os.path.join(self._real_folders[folder], base)
-        # A last part of `..` names no file.
-        if base in (b"", b".", b"..") or os.path.islink(path):
-            return os.path.realpath(path)
-        return path
 
 
 def _missing(name: bytes, error: Exception) -> UnusableError:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtrain.data import canvas, files, images, memory
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.images import FIT, Box, Fit
-from jaxtrain.data.stores import Images, Remark, Store, remarks_of
+from jaxtrain.data.stores import Images, Store
 from jaxtrain.errors import UserError
 
 # Second half of the key that chooses what takes the place of an unreadable image.
@@ -35,7 +35,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Some examples of a store, converted to one shape."""
+    """Some examples of a store, converted to one shape; see `Source`."""
 
     store: Store
     indices: np.ndarray
@@ -58,18 +58,11 @@ class ImageSource:
         return self.store.facts
 
     @property
-    def remarks(self) -> tuple[Remark, ...]:
-        """What the store says of how it was found."""
-        return remarks_of(self.store)
-
-    @property
     def has_files(self) -> bool:
-        """Whether images are files, which are decoded when they are read."""
         return isinstance(self.store.read(self.indices[:1])[0][0], StoredFile)
 
     @property
     def in_memory(self) -> bool:
-        """Whether images are stored as they are read."""
         same = self.store.image_shape == self.image_shape
         return same and getattr(self.store, "in_memory", False)
 
@@ -80,7 +73,6 @@ class ImageSource:
         return self.store.strata(self.indices)
 
     def targets(self, indices: np.ndarray) -> Any:
-        """Return the `target` of some examples; their images are not decoded."""
         return self.store.read(self.indices[indices])[1]
 
     def read(
@@ -89,7 +81,6 @@ class ImageSource:
         crop_seeds: np.ndarray | None = None,
         unreadable: list[Unreadable] | None = None,
     ) -> dict[str, Any]:
-        """Return images and `target` of some examples, as `Source` describes."""
         stored, targets = self.store.read(self.indices[indices])
         found: list[Unreadable] = []
         if crop_seeds is not None:
@@ -109,7 +100,6 @@ class ImageSource:
         unreadable: list[Unreadable],
         crop_seeds: np.ndarray | None = None,
     ) -> dict[str, Any]:
-        """Put others in the place of unreadable examples, as `Source` describes."""
         # The images are this source's own arrays, as it has decoded files.
         filled = {**batch, "target": jax.tree.map(np.copy, batch["target"])}
         reasons = {bad.index: bad for bad in unreadable}
@@ -152,15 +142,14 @@ class ImageSource:
         self, stored: np.ndarray | StoredFile, seed: Sequence[int]
     ) -> tuple[canvas.Image, Box] | UnreadableError:
         """Return an image and its random window, or why there is none."""
-        image: canvas.Image
-        if isinstance(stored, StoredFile):
-            try:
-                image = files.open_file(stored.data, self.max_pixels)
-            except UnreadableError as error:
-                return error
-        else:
-            image = stored
+        try:
+            image = stored if isinstance(stored, np.ndarray) else self._header(stored)
+        except UnreadableError as error:
+            return error
         return image, canvas.draw(image, seed, self.fit)
+
+    def _header(self, stored: StoredFile) -> files.ImageFile:
+        return files.open_file(stored.data, self.max_pixels)
 
     def _fit(
         self, stored: Images, indices: np.ndarray, unreadable: list[Unreadable]
@@ -168,38 +157,29 @@ class ImageSource:
         """Return stored images in their size, black ones of what cannot be read."""
         same = self.store.image_shape[:2] == self.image_shape[:2]
         if not same or not isinstance(stored, np.ndarray):
-            stored = np.asarray(
-                [
-                    self._fit_one(image, int(indices[i]), unreadable)
-                    for i, image in enumerate(stored)
-                ]
-            )
+            fitted = []
+            for index, image in zip(indices.tolist(), stored, strict=True):
+                try:
+                    fitted.append(self._fit_one(image))
+                except UnreadableError as error:
+                    unreadable.append(_unreadable(image, index, error))
+                    fitted.append(np.zeros(self.image_shape, np.uint8))
+            stored = np.asarray(fitted)
         return images.to_channels(stored, self.image_shape[-1])
 
-    def _fit_one(
-        self, image: np.ndarray | StoredFile, index: int, unreadable: list[Unreadable]
-    ) -> np.ndarray:
+    def _fit_one(self, image: np.ndarray | StoredFile) -> np.ndarray:
         size, width, channels = self.image_shape
-        if isinstance(image, StoredFile):
-            try:
-                return self._fit_file(image)
-            except UnreadableError as error:
-                unreadable.append(_unreadable(image, index, error))
-                return np.zeros((size, width, channels), np.uint8)
-        if image.shape[:2] == (size, width):
-            return image
-        return images.centre_fit(image, size, self.fit)
-
-    def _fit_file(self, stored: StoredFile) -> np.ndarray:
-        file = files.open_file(stored.data, self.max_pixels)
-        size, width, channels = self.image_shape
-        if self.store.image_shape[:2] == (size, width):
-            if (file.height, file.width) != (size, width):
-                raise UnreadableError(
-                    f"it has {file.width}x{file.height} pixels, expected {width}x{size}"
-                )
-            return file.decode(channels)
-        return images.fit_file(file, size, channels, self.fit)
+        if isinstance(image, np.ndarray):
+            same = image.shape[:2] == (size, width)
+            return image if same else images.centre_fit(image, size, self.fit)
+        file = self._header(image)
+        if self.store.image_shape[:2] != (size, width):
+            return images.fit_file(file, size, channels, self.fit)
+        if (file.height, file.width) != (size, width):
+            raise UnreadableError(
+                f"it has {file.width}x{file.height} pixels, expected {width}x{size}"
+            )
+        return file.decode(channels)
 
     def _another(
         self, bad: Unreadable, crop_seeds: np.ndarray | None

@@ -218,9 +218,22 @@ def largest_window(height: int, width: int, window: Window) -> tuple[int, int]:
     return max(1, min(width, w)), max(1, min(height, h))
 
 
-def resize(image: np.ndarray, size: int, interpolation: str, box: Box) -> np.ndarray:
-    """Resample a box of an image to (size, size, C), antialiased."""
+def resize(
+    image: np.ndarray,
+    size: int | tuple[int, int],
+    interpolation: str = "bilinear",
+    box: Box | None = None,
+) -> np.ndarray:
+    """Resample a box of an image (H, W, C), or all of it, antialiased.
+
+    Args:
+      image: uint8 (H, W, C).
+      size: height and width of the result, or one number for both.
+      interpolation: a name in FILTERS.
+      box: what is resampled; None: the whole image.
+    """
+    height, width = (size, size) if isinstance(size, int) else size
     channels = image.shape[-1]
     picture = Image.fromarray(image[..., 0] if channels == 1 else image)
-    resized = picture.resize((size, size), FILTERS[interpolation], box)
-    return np.asarray(resized).reshape(size, size, channels)
+    resized = picture.resize((width, height), FILTERS[interpolation], box)
+    return np.asarray(resized).reshape(height, width, channels)

@@ -24,7 +24,13 @@ def stand_in(config: DataConfig) -> DataConfig:
     if kind != "tfds" or tfds.find(name, config.data_dir) is not None:
         return config
     try:
-        height, width, channels, num_classes = _describe(name, config)
+        import tensorflow_datasets
+
+        folder = tfds.data_folder(config.data_dir)
+        builder = tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False)
+        features: Any = builder.info.features
+        height, width, channels = features["image"].shape
+        num_classes = features["label"].num_classes
     # The set's own code runs here, and may want libraries that are not installed.
     except Exception as error:
         raise UserError(
@@ -53,12 +59,3 @@ def stand_in(config: DataConfig) -> DataConfig:
         allow_overlap=False,
         cache="stream",
     )
-
-
-def _describe(name: str, config: DataConfig) -> tuple[int | None, int | None, int, int]:
-    import tensorflow_datasets
-
-    folder = tfds.data_folder(config.data_dir)
-    builder = tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False)
-    features: Any = builder.info.features
-    return (*features["image"].shape, features["label"].num_classes)

@@ -1,7 +1,5 @@
 """What is wrong with a set of files: collected, and told in one message."""
 
-from dataclasses import dataclass, field
-
 from jaxtrain.errors import UserError
 
 # As many are named where many are wrong in the same way.
@@ -21,36 +19,20 @@ class UnusableError(Exception):
         self.text, self.fix = text, fix
 
 
-@dataclass
-class _Alike:
-    """Problems of one fix: the first ones in words, and the number of all."""
-
-    first: list[str] = field(default_factory=list)
-    number: int = 0
-
-
 class Problems:
     """Collects problems, so that a user learns of all of them at once."""
 
     def __init__(self, source: str):
         self._source = source
-        self._by_fix: dict[str, _Alike] = {}
+        self._by_fix: dict[str, list[str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_fix)
 
     def add(self, text: str, fix: str, where: str = "") -> None:
-        """Take a problem.
-
-        Args:
-          text: what is wrong.
-          fix: what to do about it.
-          where: the place in the source, such as `line 4`.
-        """
-        alike = self._by_fix.setdefault(fix, _Alike())
-        alike.number += 1
-        if len(alike.first) < NUM_NAMED:
-            alike.first.append(f"{where}: {text}" if where else text)
+        """Take what is wrong, what to do about it, and where, such as `line 4`."""
+        text = f"{where}: {text}" if where else text
+        self._by_fix.setdefault(fix, []).append(text)
 
     def take(self, error: UnusableError, where: str = "") -> None:
         """Take what was raised as a problem."""
@@ -60,16 +42,15 @@ class Problems:
         """Raise UserError, with one message for all problems, if there are any."""
         if not self._by_fix:
             return
-        number = sum(alike.number for alike in self._by_fix.values())
+        number = sum(map(len, self._by_fix.values()))
         if number == 1:
-            ((fix, alike),) = self._by_fix.items()
-            text = alike.first[0]
+            ((fix, (text,)),) = self._by_fix.items()
             comma = ", " if text.startswith("line ") else ": "
             raise UserError(f"{self._source}{comma}{text}; {fix}")
         lines = [f"{self._source} cannot be used as it is, {number} things are wrong:"]
-        for fix, alike in self._by_fix.items():
-            lines += [f"  {text}" for text in alike.first]
-            if alike.number > len(alike.first):
-                lines.append(f"  and {alike.number - len(alike.first)} more like these")
+        for fix, texts in self._by_fix.items():
+            lines += [f"  {text}" for text in texts[:NUM_NAMED]]
+            if len(texts) > NUM_NAMED:
+                lines.append(f"  and {len(texts) - NUM_NAMED} more like these")
             lines.append(f"    -> {fix}")
         raise UserError("\n".join(lines))

@@ -1,7 +1,7 @@
 """The files of a sharded set as one sequence of examples, read at any place."""
 
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Any
 
@@ -34,10 +34,15 @@ class ShardFiles:
         self._ends = np.cumsum(self._counts)
         self._open: dict[int, Any] = {}
 
-    def locate(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shard of each example, and its place there."""
+    def by_shard(
+        self, indices: np.ndarray
+    ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+        """Yield what reads a shard, which of the indices it has, and their places."""
         shards = np.searchsorted(self._ends, indices, side="right")
-        return shards, indices - np.concatenate([[0], self._ends])[shards]
+        places = indices - np.concatenate([[0], self._ends])[shards]
+        for shard in np.unique(shards).tolist():
+            mine = np.flatnonzero(shards == shard)
+            yield self.opened(shard), mine, places[mine]
 
     def opened(self, shard: int) -> Any:
         """Return what reads the file of a shard."""
@@ -66,12 +71,9 @@ class RecordFiles(ShardFiles):
         Raises:
           RuntimeError: A file is damaged, which checksums tell, or incomplete.
         """
-        shards, places = self.locate(indices)
         records = [b""] * len(indices)
-        for shard in np.unique(shards):
-            mine = np.flatnonzero(shards == shard)
-            read = self.opened(int(shard)).read(places[mine].tolist())
-            for i, record in zip(mine, read, strict=False):
+        for reader, mine, places in self.by_shard(indices):
+            for i, record in zip(mine, reader.read(places.tolist()), strict=False):
                 records[i] = record
         if not all(records):
             raise RuntimeError("records are missing")

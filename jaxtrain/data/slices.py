@@ -1,7 +1,9 @@
-"""Which examples a text such as train[:90%]+test names, with the meaning of TFDS."""
+"""The examples of each split, and those that a text such as train[:90%]+test names."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,43 @@ NamedSplits = Mapping[str, Sequence[np.ndarray]]
 
 _BOUND = r"(?:(-?[\d_.]+)(%|shard)?)?"
 _PART = re.compile(rf"([^\[\]\s]+)(\[{_BOUND}(:?){_BOUND}\])?")
+
+
+@dataclass(frozen=True)
+class SplitRanges:
+    """Splits that lie one after the other, by which messages name examples.
+
+    Attributes:
+      source: name of the set in messages.
+      ranges: examples of each split.
+    """
+
+    source: str
+    ranges: Mapping[str, range]
+
+    def locate(self, index: int) -> tuple[str, int]:
+        """Return the split of an example, as messages call it, and its number there."""
+        for split, examples in self.ranges.items():
+            if index in examples:
+                return f"split {split!r} of {self.source}", examples.index(index)
+        raise IndexError(index)
+
+    def name(self, index: int) -> str:
+        """Return what messages call an example."""
+        return "{}: image {}".format(*self.locate(index))
+
+
+def number_examples(
+    source: str, lengths: Mapping[str, Sequence[int]]
+) -> tuple[SplitRanges, NamedSplits]:
+    """Number the examples of splits whose shards have these lengths, in their order."""
+    ranges, splits, start = {}, {}, 0
+    for split, shards in lengths.items():
+        ends = [start, *(start + np.cumsum(shards, dtype=int)).tolist()]
+        splits[split] = [np.arange(*pair) for pair in itertools.pairwise(ends)]
+        ranges[split] = range(start, ends[-1])
+        start = ends[-1]
+    return SplitRanges(source, ranges), splits
 
 
 def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:

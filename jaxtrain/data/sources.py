@@ -8,6 +8,7 @@ function that opens it (see `stores.py`), and add a row to `SOURCES`.
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -20,10 +21,10 @@ from jaxtrain.data import images
 from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
-from jaxtrain.data.guess import guess_source
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import ImageSource, Unreadable
+from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.slices import NamedSplits, count_shared, select
 from jaxtrain.data.split import stratified_split
@@ -35,16 +36,23 @@ from jaxtrain.registry import call_own, check_no_options
 # The split that is held out where a set has none of this name, and its part.
 TEST = "test"
 TEST_FRACTION = 0.1
+# Ending of a file -> kind of source.
+KIND_BY_ENDING = {".csv": "csv", ".npz": "arrays"}
 # Statistics are taken from all images of a set up to this size, so much at a time.
 STATISTICS_BYTES = 2**30
 CHUNK_BYTES = 2**24
 
 
 class Source(Protocol):
-    """One split; `image_shape` is (H, W, C) of what `read` returns.
+    """One split, read by batch.
 
-    `canvas_shape` is (H, W, C) of what `read` returns where it is given crop_seeds;
-    None: it may not be.
+    Attributes:
+      facts: what is known of the set, as its `Store` has it.
+      image_shape: (H, W, C) of what `read` returns.
+      canvas_shape: the same where `read` is given crop_seeds; None: it may not be.
+      has_files: whether images are files, which are decoded when they are read.
+      in_memory: whether images lie there as they are read: no more than copying is
+        done.
     """
 
     @property
@@ -54,14 +62,9 @@ class Source(Protocol):
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None: ...
     @property
-    def has_files(self) -> bool:
-        """Whether images are files, which are decoded when they are read."""
-        ...
-
+    def has_files(self) -> bool: ...
     @property
-    def in_memory(self) -> bool:
-        """Whether images lie there as they are read: no more than copying is done."""
-        ...
+    def in_memory(self) -> bool: ...
 
     def __len__(self) -> int: ...
     def strata(self) -> np.ndarray:
@@ -167,9 +170,13 @@ def load_splits(
     if config.test_split == TEST and TEST not in splits:
         fraction = config.test_fraction or TEST_FRACTION
         train, test = _hold_out("data.test_fraction", fraction, train, seed=0)
+    elif config.test_fraction is not None:
+        raise UserError(
+            f"data.test_fraction = {config.test_fraction} has no effect: there is the "
+            f"split data.test_split = {config.test_split!r}"
+        )
     else:
         test = open_named(config.test_split)
-        _check_no_test_fraction(config)
     train_name = f"data.train_split = {config.train_split!r}"
     named = {train_name: train, f"data.test_split = {config.test_split!r}": test}
     validation = None
@@ -185,20 +192,25 @@ def load_splits(
         name, fraction = "data.validation_fraction", config.validation_fraction
         train, validation = _hold_out(name, fraction, train, seed)
         # A split that names an example twice may have it in both.
-        held_out = f"data.validation_fraction = {config.validation_fraction}"
-        shared += _describe_shared({train_name: train, held_out: validation})
-    _check_shared(config, shared)
+        shared += _describe_shared(
+            {train_name: train, f"{name} = {fraction}": validation}
+        )
+    if shared and not config.allow_overlap:
+        raise UserError(
+            f"{'; '.join(shared)}: give splits that share none, such as train[:90%] "
+            "and train[90%:], or set data.allow_overlap to True"
+        )
+    if config.allow_overlap and not shared:
+        raise UserError(
+            "data.allow_overlap = True has no effect: the splits share no examples"
+        )
     _check_classes(config, train, {"validation": validation, "test": test})
     size = config.image_size if config.augment.random_resized_crop else None
     return Splits(train, validation, test, size, _make_fit(config))
 
 
 def _fits_on_device(config: DataConfig, store: Store) -> bool:
-    """Whether the step makes the model's images of the stored ones.
-
-    It cuts random windows of images that have one size; else the host cuts, and the
-    step only resizes.
-    """
+    """Whether the step cuts windows: of images of one size; else the host cuts them."""
     if not config.augment.random_resized_crop:
         return False
     differ = None in store.image_shape
@@ -215,8 +227,7 @@ def _make_fit(config: DataConfig) -> images.Fit:
     if chosen.random_resized_crop:
         window = images.Window(chosen.crop_scale, chosen.crop_ratio)
     sizes = config.training_sizes
-    largest = sizes[-1] if sizes else None
-    return images.Fit(*config.fit, window, largest)
+    return images.Fit(*config.fit, window, sizes[-1] if sizes else None)
 
 
 def open_store(config: DataConfig) -> Opened:
@@ -229,8 +240,7 @@ def open_store(config: DataConfig) -> Opened:
         return _open_own(config)
     kind, _, name = config.source.partition(":")
     if kind not in SOURCES:
-        meant = guess_source(config.source)
-        if meant is not None:
+        if (meant := _guess(config.source)) is not None:
             raise UserError(
                 f"data.source = {config.source!r} has no kind: write {meant}"
             )
@@ -239,14 +249,31 @@ def open_store(config: DataConfig) -> Opened:
             f"data.source = {config.source!r}: expected {forms} or {own.FORMS}"
             f"{nearest(kind, SOURCES)}"
         )
+    row = SOURCES[kind]
+    # Those two say themselves what a name is like.
+    if kind not in ("synthetic", "tfds") and bool(name) != (":" in row.form):
+        raise UserError(f"data.source = {config.source!r}: expected {row.form}")
     check_no_options("data", config.source, config.options)
-    return SOURCES[kind].open(name, config)
+    return row.open(name, config)
 
 
 def complete(text: str) -> str:
     """Return a source in full: a path alone stands for a folder or a file of images."""
     known = text.partition(":")[0] in SOURCES or own.is_own(text)
-    return text if known else guess_source(text) or text
+    return text if known else _guess(text) or text
+
+
+def _guess(path: str) -> str | None:
+    """Return the source that a path stands for, such as folder:photos for photos."""
+    place = os.path.expanduser(path)
+    if os.path.isdir(place):
+        names = os.listdir(place)
+        if INDEX in names:
+            return f"packed:{path}"
+        idx = any("-idx3-ubyte" in name for name in names)
+        return f"idx:{path}" if idx else f"folder:{path}"
+    kind = KIND_BY_ENDING.get(os.path.splitext(place)[1].lower())
+    return f"{kind}:{path}" if kind and os.path.isfile(place) else None
 
 
 def _open_own(config: DataConfig) -> Opened:
@@ -292,14 +319,6 @@ def open_split(
     # Missing files are told at once.
     store.read(indices[[0, -1]])
     return ImageSource(store, indices, shape, config.max_pixels, fit)
-
-
-def _check_no_test_fraction(config: DataConfig) -> None:
-    if config.test_fraction is not None:
-        raise UserError(
-            f"data.test_fraction = {config.test_fraction} has no effect: there is the "
-            f"split data.test_split = {config.test_split!r}"
-        )
 
 
 def _hold_out(
@@ -354,18 +373,6 @@ def sliced_splits(config: DataConfig) -> list[str]:
     """Return those of the splits that the config names which are slices."""
     texts = config.train_split, config.validation_split, config.test_split
     return [text for text in texts if text is not None and "[" in text]
-
-
-def _check_shared(config: DataConfig, shared: list[str]) -> None:
-    if shared and not config.allow_overlap:
-        raise UserError(
-            f"{'; '.join(shared)}: give splits that share none, such as train[:90%] "
-            "and train[90%:], or set data.allow_overlap to True"
-        )
-    if config.allow_overlap and not shared:
-        raise UserError(
-            "data.allow_overlap = True has no effect: the splits share no examples"
-        )
 
 
 def mean_and_std(

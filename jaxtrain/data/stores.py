@@ -127,8 +127,6 @@ def open_digits(name: str, config: DataConfig) -> Opened:
     """Open scikit-learn's 1,797 grey 8x8 digits: 1,437 to train, 360 to test."""
     from sklearn.datasets import load_digits
 
-    if name:
-        raise UserError(f"data.source = {config.source!r}: expected digits")
     pixels, label = load_digits(return_X_y=True)
     pixels = np.rint(np.asarray(pixels) * (255 / 16)).astype(np.uint8)
     pixels = pixels.reshape(-1, 8, 8, 1)

@@ -17,6 +17,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.shard_files import RecordFiles, allow_open_files
+from jaxtrain.data.slices import SplitRanges, number_examples
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.regular_file import read_text
@@ -38,10 +39,7 @@ PathLike = str | os.PathLike[str]
 class TfdsStore:
     """All splits of a prepared set. Picklable: the files are opened when first read."""
 
-    # As messages call it.
-    name: str
-    # Where the examples of each split are.
-    places: dict[str, range]
+    places: SplitRanges
     records: RecordFiles
     image_shape: tuple[int | None, int | None, int]
     facts: Mapping[str, Any]
@@ -53,12 +51,9 @@ class TfdsStore:
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         examples = self._examples(indices)
-        files = []
-        for index, example in zip(indices, examples, strict=True):
-            split, place = self._place(int(index))
-            data = example["image"].bytes_list.value[0]
-            files.append(StoredFile(f"{split}: image {place}", data))
-        return files, _label(examples)
+        data = [example["image"].bytes_list.value[0] for example in examples]
+        names = map(self.places.name, indices.tolist())
+        return list(map(StoredFile, names, data)), _label(examples)
 
     def _examples(self, indices: np.ndarray) -> list[Any]:
         from tensorflow_datasets.proto import tf_example_pb2
@@ -68,30 +63,33 @@ class TfdsStore:
         try:
             records = self.records[indices]
         except RuntimeError as error:
-            where = ", ".join(sorted({self._place(int(i))[0] for i in indices}))
+            found = {self.places.locate(i)[0] for i in indices.tolist()}
             raise UserError(
-                f"{where}: its files are incomplete or damaged; delete them and "
-                f"prepare the set again ({error})"
+                f"{', '.join(sorted(found))}: its files are incomplete or damaged; "
+                f"delete them and prepare the set again ({error})"
             ) from error
         return [parse(record).features.feature for record in records]
-
-    def _place(self, index: int) -> tuple[str, int]:
-        """Return the split of an example, as messages call it, and its number there."""
-        for split, places in self.places.items():
-            if index in places:
-                return f"split {split!r} of {self.name}", places.index(index)
-        raise IndexError(index)
 
 
 def open_tfds(name: str, config: DataConfig) -> Opened:
     """Open a TFDS set that is prepared as array_record; TensorFlow is not needed.
 
+    Args:
+      name: as TFDS writes it: NAME, NAME/CONFIG, NAME:VERSION.
+      config: has the folder of prepared data sets.
+
     Raises:
-      UserError: it is not, or it holds no labelled uint8 images.
+      UserError: the name is not known, the set is not prepared so, or it holds no
+        labelled uint8 images.
     """
     import tensorflow_datasets as tfds
 
-    builder = open_prepared(name, config.data_dir)
+    builder = find(name, config.data_dir)
+    if builder is None:
+        raise UserError(
+            f"tfds:{name} is not prepared in {data_folder(config.data_dir)}. "
+            + _how_to_prepare(name, config.data_dir)
+        )
     features: dict[str, Any] = dict(builder.info.features.items())
     image, label = features.get("image"), features.get("label")
     is_image = isinstance(image, tfds.features.Image) and image.np_dtype == np.uint8
@@ -100,51 +98,29 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
             f"tfds:{name} has the features {', '.join(sorted(features))}: needed are "
             "`image`, of 8 bits, and `label`, a class"
         )
-    splits: dict[str, list[np.ndarray]] = {}
-    places: dict[str, range] = {}
-    files, start = [], 0
-    for split, info in builder.info.splits.items():
-        stop = start + info.num_examples
-        ends = np.cumsum(info.shard_lengths)
-        splits[split] = np.split(np.arange(start, stop), ends[:-1])
-        places[split] = range(start, stop)
-        # Of a split without examples TFDS would print a warning.
-        files += info.file_instructions if stop > start else []
-        start = stop
+    infos, source = builder.info.splits, f"tfds:{name}"
+    # Of a split without examples TFDS would print a warning.
+    files = [f for i in infos.values() if i.num_examples for f in i.file_instructions]
     if not files:
-        raise UserError(f"tfds:{name} holds no examples: prepare it again")
-    allow_open_files(f"tfds:{name}", len(files))
+        raise UserError(f"{source} holds no examples: prepare it again")
+    allow_open_files(source, len(files))
+    lengths = {split: info.shard_lengths for split, info in infos.items()}
+    places, splits = number_examples(source, lengths)
     records = RecordFiles([f.filename for f in files], [f.take for f in files])
-    shape, names = features["image"].shape, tuple(label.names)
-    facts = {"num_classes": label.num_classes, "class_names": names}
-    return TfdsStore(f"tfds:{name}", places, records, shape, facts), splits
-
-
-def open_prepared(name: str, data_dir: PathLike | None) -> Any:
-    """Return TFDS's builder of a prepared set.
-
-    Args:
-      name: as TFDS writes it: NAME, NAME/CONFIG, NAME:VERSION.
-      data_dir: where data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
-
-    Raises:
-      UserError: the name is not known, or the set is not prepared as array_record.
-    """
-    builder = find(name, data_dir)
-    if builder is None:
-        raise UserError(
-            f"tfds:{name} is not prepared in {data_folder(data_dir)}. "
-            + _how_to_prepare(name, data_dir)
-        )
-    check_format(name, builder)
-    return builder
+    facts = {"num_classes": label.num_classes, "class_names": tuple(label.names)}
+    return TfdsStore(places, records, features["image"].shape, facts), splits
 
 
 def find(name: str, data_dir: PathLike | None) -> Any | None:
     """Return TFDS's builder of a set as it is prepared, or None if it is not.
 
+    Args:
+      name: as TFDS writes it.
+      data_dir: where data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
+
     Raises:
-      UserError: the name is not known, or the set names code.
+      UserError: the name is not known, the set names code, or it is prepared in another
+        format than array_record.
     """
     from tensorflow_datasets.core import read_only_builder
     from tensorflow_datasets.core.utils import error_utils
@@ -161,15 +137,19 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
         return None
     for file in DESCRIPTIONS:
         _check_features(f"tfds:{name}", os.path.join(found, file))
-    return read_only_builder.builder_from_directory(found)
+    builder = read_only_builder.builder_from_directory(found)
+    formats = sorted(f.value for f in builder.info.available_file_formats())
+    if FILE_FORMAT not in formats:
+        raise UserError(
+            f"tfds:{name} is prepared in {builder.data_dir} as {', '.join(formats)}, "
+            f"but is read as {FILE_FORMAT}: prepare it in another folder too, and set "
+            f"data.data_dir to that. {_how_to_prepare(name, 'DIR')}"
+        )
+    return builder
 
 
 def _check_features(source: str, path: str) -> None:
-    """Check that a set is described by classes of TFDS alone: it would import others.
-
-    Raises:
-      UserError: it is not, or its description cannot be read.
-    """
+    """Check that a set names classes of TFDS alone: it would import others."""
     try:
         classes = list(_classes(json.loads(read_text(path))))
     except FileNotFoundError:
@@ -199,17 +179,6 @@ def _classes(described: Any) -> Iterator[str]:
             if key in CLASS_KEYS and isinstance(value, str):
                 yield value
             yield from _classes(value)
-
-
-def check_format(name: str, builder: Any) -> None:
-    """Raise UserError unless the set is prepared as array_record."""
-    formats = sorted(f.value for f in builder.info.available_file_formats())
-    if FILE_FORMAT not in formats:
-        raise UserError(
-            f"tfds:{name} is prepared in {builder.data_dir} as {', '.join(formats)}, "
-            f"but is read as {FILE_FORMAT}: prepare it in another folder too, and set "
-            f"data.data_dir to that. {_how_to_prepare(name, 'DIR')}"
-        )
 
 
 def data_folder(data_dir: PathLike | None) -> str:

@@ -9,14 +9,7 @@ from typing import Any
 
 from absl import logging
 
-from jaxtrain.data.tfds import (
-    FILE_FORMAT,
-    INSTALL,
-    PathLike,
-    check_format,
-    data_folder,
-    find,
-)
+from jaxtrain.data.tfds import FILE_FORMAT, INSTALL, PathLike, data_folder, find
 from jaxtrain.errors import UserError
 
 
@@ -50,7 +43,6 @@ def prepare(
                 "Without a network, download its files elsewhere and give their "
                 "folder with --manual-dir"
             ) from error
-    check_format(name, builder)
     return Path(builder.data_dir)
 
 
@@ -69,18 +61,14 @@ def trust_manual_files(builder: Any, manual_dir: PathLike) -> list[str]:
     for url, recorded in (builder.url_infos or {}).items():
         path = Path(os.path.expanduser(manual_dir)) / (recorded.filename or "")
         if path.is_file():
-            actual = dataclasses.replace(
-                recorded, size=path.stat().st_size, checksum=_sha256(path)
-            )
+            with path.open("rb") as file:
+                checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            size = path.stat().st_size
+            actual = dataclasses.replace(recorded, size=size, checksum=checksum)
             builder.url_infos[url] = actual
             if actual != recorded:
                 different.append(path.name)
     return different
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download_and_prepare(

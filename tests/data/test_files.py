@@ -13,7 +13,7 @@ import pytest
 import simplejpeg
 from PIL import Image, ImageOps
 
-from jaxtrain.data import canvas, formats, images, webp_header
+from jaxtrain.data import canvas, decode_limits, formats, images
 from jaxtrain.data.files import UnreadableError, open_file
 from jaxtrain.data.formats import describe_counts as describe
 from tests.helpers.bad_images import chunk, jpeg_of_many_scans, png
@@ -470,7 +470,7 @@ def test_the_canvas_of_a_webp_is_what_its_header_tells(
         buffer, other = io.BytesIO(), Image.new(mode, size, "blue")
         more = {"save_all": True, "append_images": [other]} if animated else options
         image.save(buffer, "WEBP", **more)
-        assert webp_header.canvas(buffer.getvalue()) == size
+        assert decode_limits.webp_canvas(buffer.getvalue()) == size
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from huggingface_hub import constants
 
 from jaxtrain.data.hf import HfStore
 from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.slices import SplitRanges
 from jaxtrain.errors import UserError
 from tests.helpers.images import grey, load_images, read_all
 
@@ -103,7 +104,8 @@ def test_an_image_that_is_only_a_path_is_not_opened():
         },
         features=datasets.Features({"image": datasets.Image(decode=False)}),
     )
-    store = HfStore("hf:set", {"train": range(2)}, some, np.zeros(2, np.int32), {})
+    places = SplitRanges("hf:set", {"train": range(2)})
+    store = HfStore(places, some, np.zeros(2, np.int32), {})
     files, _ = store.read(np.arange(2))
     assert files[0].data == grey(1)
     assert files[1].name == "split 'train' of hf:set: image 1"

@@ -21,7 +21,7 @@ from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import loader, shard_files, sources
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.packing import shard, writer
-from jaxtrain.data.packing.convert import to_file
+from jaxtrain.data.packing.convert import Form
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
@@ -207,7 +207,8 @@ def test_a_turned_photograph_is_packed_upright():
     buffer = io.BytesIO()
     picture = Image.fromarray(np.full((40, 80, 3), 128, np.uint8))
     picture.save(buffer, "JPEG", exif=exif)
-    packed = to_file(StoredFile("one", buffer.getvalue()), 20, 3, 10**6)
+    form = Form("jpeg", 20, (None, None, 3), 10**6)
+    packed = form.convert(StoredFile("one", buffer.getvalue()))
     assert Image.open(io.BytesIO(packed)).size == (20, 40)
 
 
@@ -406,7 +407,7 @@ def test_a_hostile_index_is_refused(tiny: Path, tmp_path: Path):
 
 
 def packable(monkeypatch: pytest.MonkeyPatch, *opened: Any) -> None:
-    kind = sources.Kind(lambda name, config: opened, "own:")
+    kind = sources.Kind(lambda name, config: opened, "own:NAME")
     monkeypatch.setitem(sources.SOURCES, "own", kind)
 
 
@@ -416,7 +417,7 @@ def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = ArrayStore(images, target, {"names": ("a", "b")})
     splits = {"train": [np.arange(4)], "test": [np.arange(4, 6)]}
     packable(monkeypatch, store, splits)
-    pack("own:", tmp_path / "out", format="raw")
+    pack("own:x", tmp_path / "out", format="raw")
     packed, _ = sources.open_store(DataConfig(source=f"packed:{tmp_path / 'out'}"))
     assert packed.facts == {"names": ("a", "b")}
     image, read = packed.read(np.array([5, 0]))
@@ -427,7 +428,7 @@ def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     both = {"train": [np.arange(4)], "test": [np.arange(3, 6)]}
     packable(monkeypatch, store, both)
     with pytest.raises(UserError, match="share examples"):
-        pack("own:", tmp_path / "other", format="raw")
+        pack("own:x", tmp_path / "other", format="raw")
 
 
 def test_a_source_of_ones_own_takes_its_options(

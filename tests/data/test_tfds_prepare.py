@@ -11,7 +11,8 @@ import pytest
 import tensorflow_datasets
 from tensorflow_datasets.core.dataset_builder import DatasetBuilder
 
-from jaxtrain.data.tfds import open_prepared
+from jaxtrain.config import DataConfig
+from jaxtrain.data.tfds import open_tfds
 from jaxtrain.data.tfds_prepare import prepare, trust_manual_files
 from jaxtrain.errors import UserError
 
@@ -49,7 +50,7 @@ def test_the_folder_is_that_of_the_environment(
     monkeypatch.setenv("TFDS_DATA_DIR", fashion_mnist_dir)
     assert prepare("tfds:fashion_mnist").is_relative_to(fashion_mnist_dir)
     with pytest.raises(UserError, match=r"--prepare tfds:mnist\n"):
-        open_prepared("mnist", None)
+        open_tfds("mnist", DataConfig(source="tfds:mnist"))
 
 
 def test_missing_tensorflow_names_the_extra(tmp_path: Path, without_tensorflow: None):
@@ -141,8 +142,9 @@ def test_tfrecord_is_to_be_prepared_again(fashion_mnist_dir: str, tmp_path: Path
     info = json.loads((copy / "dataset_info.json").read_text())
     info["fileFormat"] = "tfrecord"
     (copy / "dataset_info.json").write_text(json.dumps(info))
+    config = DataConfig(source="tfds:fashion_mnist", data_dir=str(tmp_path))
     for attempt in (
-        lambda: open_prepared("fashion_mnist", tmp_path),
+        lambda: open_tfds("fashion_mnist", config),
         lambda: prepare("tfds:fashion_mnist", data_dir=tmp_path),
     ):
         with pytest.raises(UserError, match="as tfrecord") as caught:

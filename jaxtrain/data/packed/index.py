@@ -30,6 +30,8 @@ IMAGE, STRATA, TARGET = "image", "strata", "target"
 NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 SPLIT = re.compile(r"[^\[\]\s+]+")
 KINDS = "biuf"
+# Of an unreadable image: its number, its name and the reason.
+LeftOut = tuple[int, str, str]
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,19 @@ class Shard:
     def path(self, folder: Path, name: str) -> Path:
         return folder / f"{self.number:05d}.{name}"
 
+    def check_files(self, folder: Path) -> None:
+        """Raise UserError unless all files are plain, no links, and of their size."""
+        for name, (size, _) in self.files.items():
+            path = self.path(folder, name)
+            try:
+                found = path.lstat()
+            except OSError as error:
+                raise _damaged(path, str(error.strerror)) from None
+            if not stat.S_ISREG(found.st_mode):
+                raise _damaged(path, "it is no plain file")
+            if found.st_size != size:
+                raise _damaged(path, f"it has {found.st_size} bytes, expected {size}")
+
 
 @dataclass(frozen=True)
 class Index:
@@ -68,7 +83,7 @@ class Index:
       columns: by name; without `image` where the images are files.
       splits: all there are, also those without examples.
       shards: in the order of their examples.
-      left_out: number in the split, name and reason of each unreadable image.
+      left_out: unreadable images of each split, by their number in it.
     """
 
     plan: Mapping[str, Any]
@@ -77,14 +92,19 @@ class Index:
     columns: Mapping[str, Column]
     splits: tuple[str, ...]
     shards: tuple[Shard, ...]
-    left_out: Mapping[str, list[tuple[int, str, str]]]
+    left_out: Mapping[str, list[LeftOut]]
+
+    @property
+    def lengths(self) -> dict[str, list[int]]:
+        """Number of examples of each shard, by split."""
+        found: dict[str, list[int]] = {split: [] for split in self.splits}
+        for shard in self.shards:
+            found[shard.split].append(shard.num_examples)
+        return found
 
     def describe(self) -> str:
         """Return the number of examples of each split."""
-        counts = dict.fromkeys(self.splits, 0)
-        for shard in self.shards:
-            counts[shard.split] += shard.num_examples
-        return ", ".join(f"{split} {num}" for split, num in counts.items())
+        return ", ".join(f"{split} {sum(n)}" for split, n in self.lengths.items())
 
     def to_json(self) -> str:
         values = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
@@ -112,21 +132,8 @@ def read_index(folder: Path) -> Index:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{path} is no index of packed data ({reason})") from None
     for shard in index.shards:
-        for name, (size, _) in shard.files.items():
-            check_file(shard.path(folder, name), size)
+        shard.check_files(folder)
     return index
-
-
-def check_file(path: Path, size: int) -> None:
-    """Raise UserError unless a path is a plain file of this size, and no link."""
-    try:
-        found = path.lstat()
-    except OSError as error:
-        raise _damaged(path, str(error.strerror)) from None
-    if not stat.S_ISREG(found.st_mode):
-        raise _damaged(path, "it is no plain file")
-    if found.st_size != size:
-        raise _damaged(path, f"it has {found.st_size} bytes, expected {size}")
 
 
 def _damaged(path: Path, reason: str) -> UserError:

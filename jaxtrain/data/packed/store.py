@@ -20,6 +20,7 @@ from jaxtrain.data.packed.index import (
     read_index,
 )
 from jaxtrain.data.shard_files import RecordFiles, ShardFiles, allow_open_files
+from jaxtrain.data.slices import SplitRanges, number_examples
 from jaxtrain.data.stores import Images, Opened
 from jaxtrain.errors import UserError
 
@@ -39,15 +40,13 @@ class FlatFiles(ShardFiles):
         if len(self._paths) == 1:
             # A third faster than indexing.
             return self.opened(0).take(indices, axis=0)
-        shards, places = self.locate(indices)
         rows = np.empty((len(indices), *self._column.shape), self._column.dtype)
-        if self._column.row_bytes >= LARGE_ROW:
-            for i, (shard, place) in enumerate(zip(shards, places, strict=True)):
-                rows[i] = self.opened(int(shard))[place]
-        else:
-            for shard in np.unique(shards):
-                mine = shards == shard
-                rows[mine] = self.opened(int(shard))[places[mine]]
+        for mapped, mine, places in self.by_shard(indices):
+            if self._column.row_bytes < LARGE_ROW:
+                rows[mine] = mapped[places]
+                continue
+            for i, place in zip(mine, places, strict=True):
+                rows[i] = mapped[place]
         return rows
 
     def open(self, shard: int) -> np.ndarray:
@@ -61,10 +60,7 @@ class FlatFiles(ShardFiles):
 class PackedStore:
     """All splits of a packed set."""
 
-    # As messages call it.
-    name: str
-    # Where the examples of each split are.
-    places: Mapping[str, range]
+    places: SplitRanges
     image_shape: tuple[int | None, int | None, int]
     facts: Mapping[str, Any]
     columns: Mapping[str, FlatFiles] = field(repr=False)
@@ -85,26 +81,15 @@ class PackedStore:
                 _put(target, name.split("."), column[indices])
         if self.records is None:
             return self.columns[IMAGE][indices], target[TARGET]
-        return self._files(self.records, indices), target[TARGET]
-
-    def _files(self, files: RecordFiles, indices: np.ndarray) -> list[StoredFile]:
         try:
-            records = files[indices]
+            records = self.records[indices]
         except RuntimeError as error:
             raise UserError(
-                f"{self.name}: its files are incomplete or damaged ({error}); which, "
-                "tells python main.py data --verify"
+                f"{self.places.source}: its files are incomplete or damaged ({error}); "
+                "which, tells python main.py data --verify"
             ) from error
-        names = map(self._name, indices.tolist())
-        return [StoredFile(n, data) for n, data in zip(names, records, strict=True)]
-
-    def _name(self, index: int) -> str:
-        """Return what messages call an example."""
-        for split, places in self.places.items():
-            if index in places:
-                place = places.index(index)
-                return f"split {split!r} of {self.name}: image {place}"
-        raise IndexError(index)
+        names = map(self.places.name, indices.tolist())
+        return list(map(StoredFile, names, records)), target[TARGET]
 
 
 def open_packed(name: str, config: DataConfig) -> Opened:
@@ -113,33 +98,19 @@ def open_packed(name: str, config: DataConfig) -> Opened:
     Raises:
       UserError: it holds none, or one that is damaged.
     """
-    if not name:
-        raise UserError(f"data.source = {config.source!r}: expected packed:DIR")
-    folder = Path(name).expanduser()
+    folder, source = Path(name).expanduser(), f"packed:{name}"
     index = read_index(folder)
-    allow_open_files(f"packed:{name}", sum(len(s.files) for s in index.shards))
+    allow_open_files(source, sum(len(shard.files) for shard in index.shards))
+    places, splits = number_examples(source, index.lengths)
     counts = [shard.num_examples for shard in index.shards]
-
-    def paths(column: str) -> list[Path]:
-        return [shard.path(folder, column) for shard in index.shards]
-
-    columns = {
-        column: FlatFiles(paths(column), counts, what)
-        for column, what in index.columns.items()
+    paths = {
+        name: [shard.path(folder, name) for shard in index.shards]
+        for name in (IMAGE, *index.columns)
     }
-    splits: dict[str, list[np.ndarray]] = {split: [] for split in index.splits}
-    start, places = 0, {}
-    for shard in index.shards:
-        stop = start + shard.num_examples
-        splits[shard.split].append(np.arange(start, stop))
-        first = places[shard.split].start if shard.split in places else start
-        places[shard.split] = range(first, stop)
-        start = stop
-    records = None if IMAGE in columns else RecordFiles(paths(IMAGE), counts)
-    store = PackedStore(
-        f"packed:{name}", places, index.image_shape, index.facts, columns, records
-    )
-    return store, splits
+    columns = {n: FlatFiles(paths[n], counts, c) for n, c in index.columns.items()}
+    records = None if IMAGE in columns else RecordFiles(paths[IMAGE], counts)
+    shape, facts = index.image_shape, index.facts
+    return PackedStore(places, shape, facts, columns, records), splits
 
 
 def verify(folder: Path) -> Index:

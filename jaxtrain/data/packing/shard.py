@@ -13,17 +13,8 @@ import numpy as np
 
 from jaxtrain import atomic_file
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.packed.index import (
-    IMAGE,
-    KINDS,
-    NAME,
-    STRATA,
-    TARGET,
-    Column,
-    Shard,
-    check_file,
-    digest,
-)
+from jaxtrain.data.packed import index
+from jaxtrain.data.packed.index import IMAGE, STRATA, TARGET, Column, LeftOut, Shard
 from jaxtrain.data.packing.convert import Form
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
@@ -41,11 +32,11 @@ class Note:
 
     Attributes:
       shard: its examples and files; no files if there are no examples.
-      left_out: place in the shard's part of the split, name and reason of each.
+      left_out: unreadable images, by their place in the shard's part of the split.
     """
 
     shard: Shard
-    left_out: list[tuple[int, str, str]]
+    left_out: list[LeftOut]
 
 
 def note_path(folder: Path, number: int) -> Path:
@@ -57,10 +48,9 @@ def read_note(folder: Path, number: int) -> Note | None:
     try:
         values = json.loads(note_path(folder, number).read_bytes())
         note = typed.convert(values, Note, "")
-        for name, (size, _) in note.shard.files.items():
-            check_file(note.shard.path(folder, name), size)
+        note.shard.check_files(folder)
         return note
-    except (OSError, ValueError, UserError):
+    except (OSError, ValueError):
         return None
 
 
@@ -83,50 +73,39 @@ class ShardWriter:
 
     def write(self, number: int, split: str, indices: np.ndarray) -> Note:
         """Write a shard, then its note; what a killed process left is overwritten."""
-        names = [IMAGE, *(name for name in self.columns() if name != IMAGE)]
-        paths = {
-            name: Shard(number, split, 0, {}).path(self.folder, name) for name in names
-        }
-        parts = {
-            name: path.with_name(f"{path.name}.part") for name, path in paths.items()
-        }
-        writers: dict[str, Any] = {name: parts[name].open("wb") for name in names}
-        if self.form.column is None:
-            writers[IMAGE].close()
-            writers[IMAGE] = _RecordWriter(parts[IMAGE])
-        left_out: list[tuple[int, str, str]] = []
+        shard, parts, writers = Shard(number, split, 0, {}), {}, {}
+        for name in dict.fromkeys([IMAGE, *self.columns()]):
+            parts[name] = part = shard.path(self.folder, f"{name}.part")
+            records = name == IMAGE and self.form.column is None
+            writers[name] = _RecordWriter(part) if records else part.open("wb")
+        left_out: list[LeftOut] = []
         for start in range(0, len(indices), CHUNK):
-            for place, name, reason in self._add(
-                writers, indices[start : start + CHUNK]
-            ):
-                left_out.append((start + place, name, reason))
+            bad = self._add(writers, indices[start : start + CHUNK])
+            left_out += [(start + place, name, reason) for place, name, reason in bad]
         for writer in writers.values():
             writer.close()
-        num = len(indices) - len(left_out)
-        files = {}
-        for name in names if num else ():
-            files[name] = _seal(parts[name])
-            os.replace(parts[name], paths[name])
+        num, files = len(indices) - len(left_out), {}
+        for name, part in parts.items() if num else ():
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            files[name] = part.stat().st_size, index.digest(part)
+            os.replace(part, shard.path(self.folder, name))
         note = Note(Shard(number, split, num, files), left_out)
         atomic_file.write(note_path(self.folder, number), json.dumps(asdict(note)))
         return note
 
-    def _add(
-        self, writers: Mapping[str, Any], some: np.ndarray
-    ) -> list[tuple[int, str, str]]:
+    def _add(self, writers: Mapping[str, Any], some: np.ndarray) -> list[LeftOut]:
         """Write some examples; return the unreadable ones, which are left out."""
         stored, targets = self.store.read(some)
         left_out, readable = [], np.ones(len(some), bool)
         for i, made in enumerate(self.pool.map(self._convert, stored)):
             if isinstance(made, bytes):
                 writers[IMAGE].write(made)
-            else:
-                image = stored[i]
-                name = (
-                    image.name if isinstance(image, StoredFile) else f"image {some[i]}"
-                )
-                left_out.append((i, name, str(made)))
-                readable[i] = False
+                continue
+            image = stored[i]
+            name = image.name if isinstance(image, StoredFile) else f"image {some[i]}"
+            left_out.append((i, name, str(made)))
+            readable[i] = False
         for name, rows in self._rows(some, targets).items():
             writers[name].write(np.ascontiguousarray(rows[readable]).tobytes())
         return left_out
@@ -163,27 +142,16 @@ class _RecordWriter:
 
 
 def _flatten(name: str, target: Any) -> dict[str, np.ndarray]:
-    """Return the arrays of a target by name.
-
-    Raises:
-      UserError: it is no array of numbers, nor nested dicts of them.
-    """
+    """Return the arrays of a target, or of nested dicts of them, by name."""
     if isinstance(target, dict):
         found: dict[str, np.ndarray] = {}
         for key, value in target.items():
             found |= _flatten(f"{name}.{key}", value)
         return found
-    good = isinstance(target, np.ndarray) and target.dtype.kind in KINDS
-    if not (good and NAME.fullmatch(name)):
+    good = isinstance(target, np.ndarray) and target.dtype.kind in index.KINDS
+    if not (good and index.NAME.fullmatch(name)):
         raise UserError(
             f"{name} is {type(target).__name__}: targets that are arrays of numbers "
             "can be packed, and dicts of them whose keys are letters, digits and _"
         )
     return {name: target}
-
-
-def _seal(path: Path) -> tuple[int, str]:
-    """Bring a file to the disk; return its size and SHA-256."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    return path.stat().st_size, digest(path)

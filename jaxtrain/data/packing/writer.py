@@ -22,14 +22,9 @@ from jaxtrain.console import tell
 from jaxtrain.data import sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
-from jaxtrain.data.packed.index import (
-    INDEX,
-    Index,
-    read_index,
-    tuples,
-)
+from jaxtrain.data.packed.index import INDEX, Index, LeftOut, Shard, read_index, tuples
 from jaxtrain.data.packing.convert import Form, make_form
-from jaxtrain.data.packing.shard import Note, ShardWriter, note_path, read_note
+from jaxtrain.data.packing.shard import ShardWriter, note_path, read_note
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.errors import UserError
 
@@ -38,8 +33,8 @@ PLAN = "plan.json"
 FILES_A_SHARD = 4096
 RAW_SHARD_BYTES = 2**28
 
-# The split and the examples of a shard.
-Part = tuple[str, np.ndarray]
+# Of a shard: its split, the place there of its first example, and its examples.
+Part = tuple[str, int, np.ndarray]
 
 
 def pack(
@@ -77,15 +72,24 @@ def pack(
         "splits": {split: len(indices) for split, indices in examples.items()},
         "shards": len(parts),
     }
-    defects = {
-        split: Defects(split, num, config.max_bad_fraction)
-        for split, num in plan["splits"].items()
-    }
-    with _claim(out, plan) as packed, ThreadPoolExecutor(_num_threads()) as pool:
+    num_threads = len(os.sched_getaffinity(0))
+    with _claim(out, plan) as packed, ThreadPoolExecutor(num_threads) as pool:
         if not packed:
             writer = ShardWriter(store, form, out, pool)
-            notes = _write(writer, parts, defects)
-            index = _make_index(plan, form, facts, writer, notes)
+            defects = {
+                split: Defects(split, num, config.max_bad_fraction)
+                for split, num in plan["splits"].items()
+            }
+            shards, left_out = _write(writer, parts, defects)
+            index = Index(
+                plan=plan,
+                image_shape=form.image_shape,
+                facts=facts,
+                columns=writer.columns(),
+                splits=tuple(examples),
+                shards=shards,
+                left_out=left_out,
+            )
             atomic_file.write(out / INDEX, index.to_json())
         for number in range(len(parts)):
             note_path(out, number).unlink(missing_ok=True)
@@ -94,11 +98,7 @@ def pack(
 
 
 def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
-    """Return the examples of each split.
-
-    Raises:
-      UserError: there are none, or splits share some.
-    """
+    """Return the examples of each split, if there are any and no splits share some."""
     none = np.zeros(0, np.int64)
     examples = {
         name: np.concatenate([none, *shards]) for name, shards in splits.items()
@@ -115,11 +115,7 @@ def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
 
 
 def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return what is known of a set, if JSON can hold it.
-
-    Raises:
-      UserError: it cannot.
-    """
+    """Return what is known of a set, if JSON can hold it."""
     try:
         if tuples(json.loads(json.dumps(dict(facts)))) == tuples(dict(facts)):
             return dict(facts)
@@ -135,14 +131,10 @@ def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
     if form.column is not None:
         step = max(1, RAW_SHARD_BYTES // form.column.row_bytes)
     return [
-        (split, indices[start : start + step])
+        (split, start, indices[start : start + step])
         for split, indices in examples.items()
         for start in range(0, len(indices), step)
     ]
-
-
-def _num_threads() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
@@ -150,10 +142,6 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
     """Hold the folder of a pack, and tell whether it is complete already.
 
     The plan is what is locked; once there is an index, it is not needed any more.
-
-    Raises:
-      UserError: the folder holds something else, another process packs into it, or it
-        cannot be written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -170,7 +158,11 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
                 raise UserError(f"--out {out}: another process packs there") from None
             file.seek(0)
             if text := file.read():
-                _check_same(out, _read_plan(out, text), plan)
+                try:
+                    old = dict(json.loads(text))
+                except (ValueError, TypeError):
+                    raise UserError(f"{out / PLAN} is damaged: remove {out}") from None
+                _check_same(out, old, plan)
             else:
                 file.write(json.dumps(plan))
                 file.flush()
@@ -179,13 +171,6 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
         raise UserError(
             f"--out {out}: {error.strerror}; the same command goes on where this ended"
         ) from error
-
-
-def _read_plan(out: Path, text: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(text))
-    except (ValueError, TypeError):
-        raise UserError(f"{out / PLAN} is damaged: remove {out}") from None
 
 
 def _check_same(out: Path, old: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
@@ -203,39 +188,19 @@ def _check_same(out: Path, old: Mapping[str, Any], plan: Mapping[str, Any]) -> N
 
 def _write(
     writer: ShardWriter, parts: list[Part], defects: Mapping[str, Defects]
-) -> list[Note]:
-    """Write the shards that are not there yet; return the notes of all."""
-    notes, before = [], dict.fromkeys(defects, 0)
-    for number, (split, indices) in enumerate(parts):
+) -> tuple[tuple[Shard, ...], dict[str, list[LeftOut]]]:
+    """Write the shards that are not there yet; return all, and what they leave out."""
+    shards: list[Shard] = []
+    left_out: dict[str, list[LeftOut]] = {}
+    for number, (split, start, indices) in enumerate(parts):
         note = read_note(writer.folder, number)
         if note is None:
             note = writer.write(number, split, indices)
             tell(f"shard {number + 1} of {len(parts)}: {len(indices)} images")
-        first = before[split]
-        before[split] += len(indices)
-        left_out = [(first + place, name, why) for place, name, why in note.left_out]
-        defects[split].add([Unreadable(*one) for one in left_out])
-        notes.append(Note(note.shard, left_out))
-    return notes
-
-
-def _make_index(
-    plan: Mapping[str, Any],
-    form: Form,
-    facts: Mapping[str, Any],
-    writer: ShardWriter,
-    notes: list[Note],
-) -> Index:
-    left_out: dict[str, list[tuple[int, str, str]]] = {}
-    for note in notes:
-        if note.left_out:
-            left_out.setdefault(note.shard.split, []).extend(note.left_out)
-    return Index(
-        plan=plan,
-        image_shape=form.image_shape,
-        facts=facts,
-        columns=writer.columns(),
-        splits=tuple(plan["splits"]),
-        shards=tuple(note.shard for note in notes if note.shard.num_examples),
-        left_out=left_out,
-    )
+        bad = [(start + place, name, why) for place, name, why in note.left_out]
+        defects[split].add([Unreadable(*one) for one in bad])
+        if bad:
+            left_out.setdefault(split, []).extend(bad)
+        if note.shard.num_examples:
+            shards.append(note.shard)
+    return tuple(shards), left_out
