@@ -34,8 +34,16 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class ImageSource:
-    """Some examples of a store, converted to one shape; see `Source`."""
+class Source:
+    """Some examples of a store, converted to one shape; picklable, for data workers.
+
+    Attributes:
+      store: what holds the examples.
+      indices: those of this split, in their order, (N,).
+      image_shape: (H, W, C) of what `read` returns.
+      max_pixels: a larger image file is unreadable.
+      fit: how images get this shape; without a window `read` takes no crop_seeds.
+    """
 
     store: Store
     indices: np.ndarray
@@ -45,6 +53,7 @@ class ImageSource:
 
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None:
+        """(H, W, C) of images that `read` cuts at random; None: it cuts none."""
         if self.fit.window is None:
             return None
         return canvas.canvas_shape(self._window_size, self.image_shape[-1])
@@ -55,14 +64,17 @@ class ImageSource:
 
     @property
     def facts(self) -> Mapping[str, Any]:
+        """What is known of the whole set."""
         return self.store.facts
 
     @property
     def has_files(self) -> bool:
+        """Whether images are files, which are decoded when they are read."""
         return isinstance(self.store.read(self.indices[:1])[0][0], StoredFile)
 
     @property
     def in_memory(self) -> bool:
+        """Whether images lie there as they are read: no more than copying is done."""
         same = self.store.image_shape == self.image_shape
         return same and getattr(self.store, "in_memory", False)
 
@@ -70,9 +82,11 @@ class ImageSource:
         return len(self.indices)
 
     def strata(self) -> np.ndarray:
+        """Return the group of each example, (N,) numbers."""
         return self.store.strata(self.indices)
 
     def targets(self, indices: np.ndarray) -> Any:
+        """Return the `target` of some examples, any arrays (n, ...)."""
         return self.store.read(self.indices[indices])[1]
 
     def read(
@@ -81,6 +95,18 @@ class ImageSource:
         crop_seeds: np.ndarray | None = None,
         unreadable: list[Unreadable] | None = None,
     ) -> dict[str, Any]:
+        """Return `image`, uint8 (n, H, W, C), and `target`, any arrays (n, ...).
+
+        Args:
+          indices: which examples, in which order, (n,).
+          crop_seeds: numbers, 0 or more, (n, k); if given, each image is a random
+            window, a function of its row alone, in the corner of a canvas (see
+            `canvas.py`), and `box` tells where.
+          unreadable: takes those that cannot be read, whose images are black.
+
+        Raises:
+          UserError: an image cannot be read, and no list was given for it.
+        """
         stored, targets = self.store.read(self.indices[indices])
         found: list[Unreadable] = []
         if crop_seeds is not None:
@@ -100,6 +126,16 @@ class ImageSource:
         unreadable: list[Unreadable],
         crop_seeds: np.ndarray | None = None,
     ) -> dict[str, Any]:
+        """Put other examples, of the same classes, in the place of unreadable ones.
+
+        Which ones is a function of the numbers of the unreadable ones alone.
+
+        Args:
+          batch: what `read` returned; its images are replaced in place.
+          indices: of its examples, (n,).
+          unreadable: those of them that could not be read.
+          crop_seeds: as `read` takes them.
+        """
         # The images are this source's own arrays, as it has decoded files.
         filled = {**batch, "target": jax.tree.map(np.copy, batch["target"])}
         reasons = {bad.index: bad for bad in unreadable}
@@ -110,7 +146,7 @@ class ImageSource:
                 array[i] = one[0]
         return filled
 
-    def subset(self, indices: np.ndarray) -> "ImageSource":
+    def subset(self, indices: np.ndarray) -> "Source":
         return dataclasses.replace(self, indices=self.indices[indices])
 
     def _cut(

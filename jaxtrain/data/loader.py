@@ -17,9 +17,9 @@ from jaxtrain.data import ahead
 from jaxtrain.data.batch import Batch, train_numbers
 from jaxtrain.data.canvas import BOX, flatten, unflatten
 from jaxtrain.data.defects import Defects
-from jaxtrain.data.image_source import ImageSource, Unreadable
+from jaxtrain.data.image_source import Source, Unreadable
 from jaxtrain.data.order import DataOrder
-from jaxtrain.data.sources import Source, Splits
+from jaxtrain.data.sources import Splits
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
@@ -169,7 +169,7 @@ def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
 def _part(store: ArrayStore, source: Source, first: int) -> Source:
     """Return a source that reads from memory what `source` reads from disk."""
     indices = first + np.arange(len(source))
-    return ImageSource(store, indices, source.image_shape, max_pixels=0)
+    return Source(store, indices, source.image_shape, max_pixels=0)
 
 
 def train_batches(

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ def count_shared(one: np.ndarray, other: np.ndarray) -> int:
 def _select(part: str, splits: NamedSplits) -> np.ndarray:
     """Return the examples of a split, or of a slice of it."""
     if part == "all" and part not in splits:
-        return _join([shard for shards in splits.values() for shard in shards])
+        return join([shard for shards in splits.values() for shard in shards])
     match = _PART.fullmatch(part)
     if match is None:
         raise ValueError(f"{part!r} is no split")
@@ -95,7 +95,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
         raise ValueError(f"there is no {name!r}")
     shards = splits[name]
     if not sliced:
-        return _join(shards)
+        return join(shards)
     # As with TFDS, a unit holds for both bounds, and only a shard stands alone.
     unit = first_unit or last_unit
     if first is last is None or not (colon or (unit == "shard" and last is None)):
@@ -104,8 +104,8 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
     if unit == "shard":
         stop = start + 1 if not colon else stop
         # 0 is the end, too, as the range of the last shard is -1 to 0.
-        return _join(shards[start : stop or None])
-    examples = _join(shards)
+        return join(shards[start : stop or None])
+    examples = join(shards)
     if unit == "%":
         start, stop = (
             None if bound is None else round(bound * len(examples) / 100)
@@ -128,5 +128,6 @@ def _bound(value: str | None, unit: str | None, part: str) -> Any:
     return bound
 
 
-def _join(shards: Sequence[np.ndarray]) -> np.ndarray:
+def join(shards: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the examples of some shards, or of none, in their order."""
     return np.concatenate([np.arange(0), *shards])

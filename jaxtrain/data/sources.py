@@ -9,9 +9,9 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
-from jaxtrain.data.image_source import ImageSource, Unreadable
+from jaxtrain.data.image_source import Source, Unreadable
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.slices import NamedSplits, count_shared, select
@@ -41,78 +41,6 @@ KIND_BY_ENDING = {".csv": "csv", ".npz": "arrays"}
 # Statistics are taken from all images of a set up to this size, so much at a time.
 STATISTICS_BYTES = 2**30
 CHUNK_BYTES = 2**24
-
-
-class Source(Protocol):
-    """One split, read by batch.
-
-    Attributes:
-      facts: what is known of the set, as its `Store` has it.
-      image_shape: (H, W, C) of what `read` returns.
-      canvas_shape: the same where `read` is given crop_seeds; None: it may not be.
-      has_files: whether images are files, which are decoded when they are read.
-      in_memory: whether images lie there as they are read: no more than copying is
-        done.
-    """
-
-    @property
-    def facts(self) -> Mapping[str, Any]: ...
-    @property
-    def image_shape(self) -> tuple[int, int, int]: ...
-    @property
-    def canvas_shape(self) -> tuple[int, int, int] | None: ...
-    @property
-    def has_files(self) -> bool: ...
-    @property
-    def in_memory(self) -> bool: ...
-
-    def __len__(self) -> int: ...
-    def strata(self) -> np.ndarray:
-        """Return the group of each example, (N,) numbers."""
-        ...
-
-    def targets(self, indices: np.ndarray) -> Any:
-        """Return the `target` of some examples, any arrays (n, ...)."""
-        ...
-
-    def read(
-        self,
-        indices: np.ndarray,
-        crop_seeds: np.ndarray | None = None,
-        unreadable: list[Unreadable] | None = None,
-    ) -> dict[str, Any]:
-        """Return `image`, uint8 (n, H, W, C), and `target`, any arrays (n, ...).
-
-        Args:
-          indices: which examples, in which order, (n,).
-          crop_seeds: numbers, 0 or more, (n, k); if given, each image is a random
-            window, a function of its row alone, in the corner of a canvas (see
-            `canvas.py`), and `box` tells where.
-          unreadable: takes those that cannot be read, whose images are black.
-
-        Raises:
-          UserError: an image cannot be read, and no list was given for it.
-        """
-        ...
-
-    def fill_in(
-        self,
-        batch: dict[str, Any],
-        indices: np.ndarray,
-        unreadable: list[Unreadable],
-        crop_seeds: np.ndarray | None = None,
-    ) -> dict[str, Any]:
-        """Put other examples, of the same classes, in the place of unreadable ones.
-
-        Which ones is a function of the numbers of the unreadable ones alone.
-
-        Args:
-          batch: what `read` returned; its images are replaced in place.
-          indices: of its examples, (n,).
-          unreadable: those of them that could not be read.
-          crop_seeds: as `read` takes them.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -293,7 +221,7 @@ def open_split(
     splits: NamedSplits,
     on_device: bool,
     text: str,
-) -> ImageSource:
+) -> Source:
     """Return the examples that a text such as train[:90%] names, or `all`.
 
     Args:
@@ -318,12 +246,12 @@ def open_split(
         fit = dataclasses.replace(fit, window=None)
     # Missing files are told at once.
     store.read(indices[[0, -1]])
-    return ImageSource(store, indices, shape, config.max_pixels, fit)
+    return Source(store, indices, shape, config.max_pixels, fit)
 
 
 def _hold_out(
-    field: str, fraction: float, train: ImageSource, seed: int
-) -> tuple[ImageSource, ImageSource]:
+    field: str, fraction: float, train: Source, seed: int
+) -> tuple[Source, Source]:
     # Mixed by name, the first are taken: a file that comes or goes then moves no other
     # into another split, and a packed set has the same ones.
     draws = np.arange(len(train)) if train.facts.get("mixed") else None
@@ -336,7 +264,7 @@ def _hold_out(
     return train.subset(kept), train.subset(held_out)
 
 
-def _describe_shared(named: dict[str, ImageSource]) -> list[str]:
+def _describe_shared(named: dict[str, Source]) -> list[str]:
     """Name the pairs of splits that share examples."""
     return [
         f"{name} and {other_name} share {count} examples"
@@ -346,7 +274,7 @@ def _describe_shared(named: dict[str, ImageSource]) -> list[str]:
 
 
 def _check_classes(
-    config: DataConfig, train: ImageSource, others: dict[str, ImageSource | None]
+    config: DataConfig, train: Source, others: dict[str, Source | None]
 ) -> None:
     """Refuse slices of a set in the order of its classes: each would have a few only.
 

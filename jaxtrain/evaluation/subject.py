@@ -10,8 +10,7 @@ import numpy as np
 from jaxtrain import tasks
 from jaxtrain.config import AugmentConfig, Config, DataConfig
 from jaxtrain.data import images, sources
-from jaxtrain.data.image_source import ImageSource, Unreadable
-from jaxtrain.data.sources import Source
+from jaxtrain.data.image_source import Source, Unreadable
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Subject
 from jaxtrain.evaluation.views import CROPS
@@ -36,7 +35,7 @@ AS_EVALUATED: dict[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changed(ImageSource):
+class Changed(Source):
     """Some examples, changed as they are read; picklable, for data workers.
 
     Attributes:
@@ -56,7 +55,7 @@ class Changed(ImageSource):
         crop_seeds: np.ndarray | None = None,
         unreadable: list[Unreadable] | None = None,
     ) -> dict[str, Any]:
-        """Return `image` and `target` of some examples, as `Source` describes."""
+        """Return `image` and `target` of some examples, changed."""
         return self.change(super().read(indices, crop_seeds, unreadable), indices)
 
 

@@ -11,7 +11,6 @@ from jaxtrain.config import ParallelConfig, check_own
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import ImageFileStore
 from jaxtrain.data.image_files import shown as shown_name
-from jaxtrain.data.image_source import ImageSource
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import CheckpointError, UntrustedError, UserError
@@ -147,14 +146,13 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 
 def _names(source: Source, index: np.ndarray) -> list[str]:
     """Return the names of files, or the numbers of examples where there are none."""
-    if isinstance(source, ImageSource) and isinstance(source.store, ImageFileStore):
+    if isinstance(source.store, ImageFileStore):
         # As seen from the folder of the set.
         return [shown_name(source.store.names[i]) for i in source.indices[index]]
-    if isinstance(source, ImageSource):
-        stored, _ = source.store.read(source.indices[index])
-        files = [one for one in stored if isinstance(one, StoredFile)]
-        if len(files) == len(index):
-            return [shown_name(one.name) for one in files]
+    stored, _ = source.store.read(source.indices[index])
+    files = [one for one in stored if isinstance(one, StoredFile)]
+    if len(files) == len(index):
+        return [shown_name(one.name) for one in files]
     return [f"no. {i}" for i in index.tolist()]
 
 

@@ -594,8 +594,8 @@ def read_slowly(*args, **kwargs):
     time.sleep(0.5)
     return read(*args, **kwargs)
 
-read = image_source.ImageSource.read
-image_source.ImageSource.read, loader.READ_BLOCK = read_slowly, 1
+read = image_source.Source.read
+image_source.Source.read, loader.READ_BLOCK = read_slowly, 1
 run()
 """
 

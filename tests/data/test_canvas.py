@@ -18,7 +18,7 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data import images, loader, sources
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.files import StoredFile, open_file
-from jaxtrain.data.image_source import ImageSource, Unreadable
+from jaxtrain.data.image_source import Source, Unreadable
 from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
@@ -100,7 +100,7 @@ def seeds_of(num: int) -> np.ndarray:
 def test_windows_are_those_that_pillow_cuts_and_resizes(here: Path, method: str):
     splits = load_images(**FIELDS, interpolation=method)
     train = splits.train
-    assert isinstance(train, ImageSource) and train.canvas_shape
+    assert train.canvas_shape
     assert splits.input_shape == train.image_shape == (SIZE, SIZE, 3)
     num = len(train)
     read = read_all(train, crop_seeds=seeds_of(num))
@@ -181,7 +181,7 @@ class Arrays:
 
 def test_arrays_are_cut_too_and_grey_turns_to_colour():
     fit = images.Fit(window=images.WINDOW)
-    source = ImageSource(Arrays(), np.arange(6), (SIZE, SIZE, 3), 0, fit)  # pyright: ignore
+    source = Source(Arrays(), np.arange(6), (SIZE, SIZE, 3), 0, fit)  # pyright: ignore
     read = read_all(source, crop_seeds=seeds_of(6))
     for i, window in enumerate(on_canvases(read)):
         assert (window == window[..., :1]).all()

@@ -8,7 +8,6 @@ from PIL import Image
 
 from jaxtrain.data import canvas, images
 from jaxtrain.data.files import open_file
-from jaxtrain.data.sources import ImageSource
 from tests.helpers.images import encode, load_images, on_canvases, read_all
 
 
@@ -102,7 +101,6 @@ def test_windows_of_extreme_images_are_centred():
 
 def test_random_crops_are_functions_of_seed_and_index():
     stored = load_images(source="synthetic:40x30x3/2/64", image_size=16).train
-    assert isinstance(stored, ImageSource)
     source = dataclasses.replace(stored, fit=images.Fit(window=images.WINDOW))
 
     def crop(seed: tuple[int, int], indices: np.ndarray) -> list[np.ndarray]:

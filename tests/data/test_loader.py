@@ -151,6 +151,5 @@ def test_what_is_cached():
     assert not cached(workers=1)
     # Windows that the host takes are other ones in each epoch.
     train = splits().train
-    assert isinstance(train, sources.ImageSource)
     cut = dataclasses.replace(train, fit=Fit(window=WINDOW))
     assert not loader.should_cache(DATA, dataclasses.replace(splits(), train=cut))

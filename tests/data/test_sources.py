@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from jaxtrain.data import sources
-from jaxtrain.data.sources import ImageSource, statistics
+from jaxtrain.data.sources import Source, statistics
 from jaxtrain.data.split import stratified_split
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
@@ -26,7 +26,6 @@ def test_digits_are_scikit_learns():
     assert (np.sort(indices) == np.arange(1797)).all()
     data = load_digits()
     for part in parts:
-        assert isinstance(part, ImageSource)
         batch = read_all(part)
         assert (batch["target"] == data.target[part.indices]).all()  # type: ignore
         pixels = data.images[part.indices][..., None] * 255 / 16  # type: ignore
@@ -172,6 +171,6 @@ def test_statistics_of_large_sets_use_evenly_spaced_examples(
 
 def test_a_constant_channel_has_a_standard_deviation():
     store = ArrayStore(np.full((5, 4, 4, 1), 51, np.uint8), np.zeros(5, np.int32), {})
-    mean, std = statistics(ImageSource(store, np.arange(5), (4, 4, 1), 16))
+    mean, std = statistics(Source(store, np.arange(5), (4, 4, 1), 16))
     np.testing.assert_allclose(mean, [0.2])
     assert std == (1 / 255,)

@@ -15,7 +15,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import loader, sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.image_source import ImageSource, Unreadable
+from jaxtrain.data.image_source import Source, Unreadable
 from jaxtrain.errors import UserError
 from jaxtrain.processes import peers
 from jaxtrain.processes.peers import Peers
@@ -86,7 +86,7 @@ def test_another_of_a_rare_class_is_found():
     image: list[Any] = [*pixels]
     for bad in (10, 30):
         image[bad] = StoredFile(f"{bad}.png", b"")
-    source = ImageSource(Listed(image, label), np.arange(len(label)), (1, 1, 1), 100)
+    source = Source(Listed(image, label), np.arange(len(label)), (1, 1, 1), 100)
     unreadable: list[Unreadable] = []
     one = np.array([10])
     read = source.read(one, unreadable=unreadable)

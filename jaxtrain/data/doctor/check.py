@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from jaxtrain.data.doctor.labels import check_labels
 from jaxtrain.data.doctor.look import Rules
 from jaxtrain.data.doctor.report import Diagnosis
 from jaxtrain.data.doctor.scan import Scan, scan
-from jaxtrain.data.image_source import ImageSource
+from jaxtrain.data.image_source import Source
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
@@ -116,7 +116,7 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
     return b"".join(name + (b"\0" if breaks else b"\n") for name in kept)
 
 
-def _load(config: Config, store: Store, named: NamedSplits) -> dict[str, ImageSource]:
+def _load(config: Config, store: Store, named: NamedSplits) -> dict[str, Source]:
     """Return the splits as a run takes them.
 
     Raises:
@@ -125,12 +125,10 @@ def _load(config: Config, store: Store, named: NamedSplits) -> dict[str, ImageSo
     data = config.data
     if None in store.image_shape[:2] and data.image_size is None:
         data = dataclasses.replace(data, image_size=_ANY_SIZE)
-    splits = sources.load_splits(data, config.seed, store, named)
-    # What it makes of a store is the one kind of source there is.
-    return cast(dict[str, ImageSource], splits.named())
+    return sources.load_splits(data, config.seed, store, named).named()
 
 
-def _rules(config: Config, store: Store, train: ImageSource) -> Rules:
+def _rules(config: Config, store: Store, train: Source) -> Rules:
     """Return what a run wants of the images."""
     stored, wanted = store.image_shape[:2], train.image_shape[:2]
     shape = wanted if stored == wanted else None

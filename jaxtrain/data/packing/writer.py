@@ -25,7 +25,7 @@ from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.packed.index import INDEX, Index, LeftOut, Shard, read_index, tuples
 from jaxtrain.data.packing.convert import Form, make_form
 from jaxtrain.data.packing.shard import ShardWriter, note_path, read_note
-from jaxtrain.data.slices import NamedSplits
+from jaxtrain.data.slices import NamedSplits, join
 from jaxtrain.errors import UserError
 
 PLAN = "plan.json"
@@ -99,11 +99,8 @@ def pack(
 
 def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
     """Return the examples of each split, if there are any and no splits share some."""
-    none = np.zeros(0, np.int64)
-    examples = {
-        name: np.concatenate([none, *shards]) for name, shards in splits.items()
-    }
-    everything = np.concatenate([none, *examples.values()])
+    examples = {name: join(shards) for name, shards in splits.items()}
+    everything = join(examples.values())
     if not len(everything):
         raise UserError(f"{source} holds no examples")
     if len(np.unique(everything)) < len(everything):
