@@ -47,7 +47,7 @@ MODELS: dict[str, tuple[ModelConfig, int | str]] = {
 }
 
 
-IMAGES = {"cnn4": "64x64x3", "basic resnet": "64x64x3"}
+IMAGES = {"cnn4": "64x64x3", "basic resnet": "32x32x3"}
 IMAGES |= {f"short {name}": f"{size}x{size}x3" for name, size in SIZES.items()}
 
 

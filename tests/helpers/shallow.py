@@ -36,6 +36,13 @@ class ShortBasicResNet(ResNet):
     depths = (1, 1)
 
 
+class EvenResNet(ResNet):
+    """Four blocks, for as many pipeline stages."""
+
+    block = BasicBlock
+    depths = (1, 1, 1, 1)
+
+
 class ShortResNetD(ResNetD):
     block = PoolingBottleneck
     depths = (2, 1)

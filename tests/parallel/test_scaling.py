@@ -17,7 +17,7 @@ STEPS = 8
 CONFIG = recipe(
     precision='"fp64"',
     data='DataConfig(source="digits", batch_size=64, eval_batch_size=64, '
-    'test_split="test[:100]", image_size=16, '
+    'test_split="test[:100]", validation_fraction=0.02, image_size=16, '
     "augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
     # As wide as leaves every kind of array some to share.
     model='ModelConfig(name="convnet", width=0.5, dropout=0.1)',
@@ -107,9 +107,9 @@ def test_run_goes_on_with_another_number_of_devices(global_norm: Path, tmp_path:
 
 @pytest.mark.slow
 def test_deep_model_trains_like_on_one_device(tmp_path: Path):
-    """A ResNet with a block of each stage."""
-    change = f"model.name={BASIC.name} model.width=0.125 data.image_size=32"
-    change += " data.batch_size=32 data.test_split=test[:32]"
+    """A ResNet with a block of each kind."""
+    change = f"model.name={BASIC.name} model.width=0.125"
+    change += " data.batch_size=16 data.test_split=test[:16]"
     options = ["--model.options", "stem", "cifar"]
 
     def train(name: str, devices: int, flags: str = "") -> Path:

@@ -57,7 +57,8 @@ FULL = {
 }
 DEEP = {
     **FULL,
-    "model": 'ModelConfig(name="resnet18", width=0.125, stem="cifar", dropout=0.1)',
+    "model": 'ModelConfig(name="tests.helpers.shallow:EvenResNet", options=dict('
+    'width=0.125, stem="cifar", dropout=0.1))',
 }
 FLAT = {**FULL, "model": 'ModelConfig(name="convnet", width=0.25, dropout=0.1)'}
 # Quick to compile, for what does not depend on depth.
@@ -129,10 +130,6 @@ def test_deep_model_trains_like_on_one_device(
 ):
     workdir = run(tmp_path, DEEP, devices, stages, *words)
     assert_same_training(workdir, deep)
-    # The stages are about equal, and four micro-batches pass through them.
-    equal = (stages - 1) / (4 + stages - 1)
-    idle_share = read_summary(workdir)["pipeline_idle_share"]
-    assert equal <= idle_share < 1.3 * equal
 
 
 @pytest.mark.slow
@@ -244,6 +241,17 @@ def cut(config: Config, num_stages: int = 2) -> Stages:
     layouts = [Layout(make_mesh(ParallelConfig()), {})] * num_stages
     images = jax.ShapeDtypeStruct((config.micro_batch_size, *SHAPE), jnp.float32)
     return build_stages(model, images, layouts, config.train.accumulate_steps)
+
+
+@pytest.mark.parametrize("num_stages", [2, 4])
+def test_stages_of_a_deep_model_take_about_equally_long(num_stages: int):
+    model = ModelConfig(name="resnet18", width=0.125, stem="cifar")
+    stages = cut(
+        Config(model=model, train=TrainConfig(steps=1, accumulate_steps=4)), num_stages
+    )
+    # Of equal ones that four micro-batches pass through.
+    equal = (num_stages - 1) / (4 + num_stages - 1)
+    assert equal <= stages.timeline.idle_share < 1.3 * equal
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
