@@ -12,7 +12,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Without what setuptools says of every editable installation.
+# Without what setuptools says of every editable installation. Python compiles what it
+# imports, a fraction of what is installed: pip would take 32 s of its 50 s for the rest.
+INSTALL := -m pip install --quiet --no-compile -c constraints.txt
 QUIETLY := PYTHONWARNINGS=ignore
 
 GPU_COMPILER := .venv-gpu-compiler
@@ -75,7 +77,7 @@ check: lint test test-slow test-gpu-program
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(QUIETLY) $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(QUIETLY) $(BIN)/python $(INSTALL) -e '.[dev]'
 	touch $@
 
 gpu-compiler: $(GPU_COMPILER)/.installed
@@ -83,7 +85,7 @@ gpu-compiler: $(GPU_COMPILER)/.installed
 $(GPU_COMPILER)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(GPU_COMPILER)
 	$(GPU_COMPILER)/bin/python -m pip install --quiet --upgrade pip
-	$(QUIETLY) $(GPU_COMPILER)/bin/python -m pip install --quiet -c constraints.txt -e '.[gpu-compiler]'
+	$(QUIETLY) $(GPU_COMPILER)/bin/python $(INSTALL) -e '.[gpu-compiler]'
 	touch $@
 
 fashion-mnist: $(FASHION_MNIST)
@@ -91,7 +93,7 @@ fashion-mnist: $(FASHION_MNIST)
 $(FASHION_MNIST):
 	$(PYTHON) -m venv $(PREPARE)
 	$(PREPARE)/bin/python -m pip install --quiet --upgrade pip
-	$(QUIETLY) $(PREPARE)/bin/python -m pip install --quiet -c constraints.txt -e '.[tfds-prepare]'
+	$(QUIETLY) $(PREPARE)/bin/python $(INSTALL) -e '.[tfds-prepare]'
 	$(PREPARE)/bin/python main.py data --prepare tfds:fashion_mnist \
 		--manual-dir /usr/share/datasets/fashion-mnist --data-dir .data/tfds
 
