@@ -16,10 +16,13 @@ from tests.helpers import seeded
 
 STORED = Path(__file__).parents[1] / "stored" / "torch"
 NAMES = ArrayNames(
-    layers={r"conv(\d)": "conv{0}", r"norm(\d)": "bn{0}", r"head/linear": "fc"},
-    first_conv="conv1",
-    classifier="fc",
-    layouts={r"head/linear/kernel": after_flatten(2, 2)},
+    layers={
+        "conv1": "conv1",
+        r"conv(\d)": "conv{0}",
+        r"norm(\d)": "bn{0}",
+        "head/linear": "fc",
+    },
+    layouts={"head/linear/kernel": after_flatten(2)},
 )
 MEAN, STD = (0.5, 0.4, 0.3), (0.3, 0.2, 0.1)
 

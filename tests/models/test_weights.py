@@ -1,5 +1,6 @@
 """Weights that other libraries saved: loaded, begun with, and refused."""
 
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -8,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ STILL = recipe(
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The tiny model is one that timm and torchvision have."""
-    rows = tiny.source("timm"), replace(tiny.source("torchvision"), crop_pct=0.5)
+    rows = tiny.source("timm"), tiny.source("torchvision")._replace(crop_pct=0.5)
     monkeypatch.setitem(SOURCES, "convnet", rows)
     constants = importlib.import_module("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
@@ -226,7 +226,7 @@ def test_an_auxiliary_head_may_be_missing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    names = replace(tiny.NAMES, unused=(r"bn2\..*",))
+    names = dataclasses.replace(tiny.NAMES, unused=(r"bn2\..*",))
     monkeypatch.setitem(SOURCES, "convnet", (tiny.source("timm", names=names),))
     from safetensors.numpy import load_file, save_file
 

@@ -37,8 +37,6 @@ WIDE_RESNET = ArrayNames(
         r"last_norm": "features.post_activ.bn",
         r"head/linear": "output",
     },
-    first_conv="features.init_block",
-    classifier="output",
 )
 ORACLES: dict[str, tuple[WeightsSource, ...]] = {
     "wide_resnet28_10": (

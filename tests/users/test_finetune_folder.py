@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.weights.resnet import RESNET
+from jaxtrain.models.weights.families import RESNET
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path

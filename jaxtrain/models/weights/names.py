@@ -4,7 +4,6 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -49,31 +48,31 @@ PER_CHANNEL = TorchLayout(lambda x: x[:, 0, 0], lambda x: x[:, None, None])
 AS_IT_IS = TorchLayout(lambda x: x, lambda x: x)
 
 
-def convolution(rows: int, columns: int) -> TorchLayout:
+def convolution(size: int) -> TorchLayout:
     """Return the layout of a dense layer that is a convolution of a whole image there.
 
-    Its inputs have the order (rows, columns, channels).
+    Its inputs have the order (rows, columns, channels), `size` rows and columns.
     """
 
     def from_torch(x: np.ndarray) -> np.ndarray:
         return x.transpose(2, 3, 1, 0).reshape(-1, len(x))
 
     def to_torch(x: np.ndarray) -> np.ndarray:
-        return x.reshape(rows, columns, -1, x.shape[1]).transpose(3, 2, 0, 1)
+        return x.reshape(size, size, -1, x.shape[1]).transpose(3, 2, 0, 1)
 
     return TorchLayout(from_torch, to_torch)
 
 
-def after_flatten(rows: int, columns: int) -> TorchLayout:
+def after_flatten(size: int) -> TorchLayout:
     """Return the layout of a dense layer whose input was an image of this size.
 
     Its inputs have the order (rows, columns, channels), and there (channels, rows,
     columns).
     """
-    whole = convolution(rows, columns)
+    whole = convolution(size)
 
     def from_torch(x: np.ndarray) -> np.ndarray:
-        return whole.from_torch(x.reshape(len(x), -1, rows, columns))
+        return whole.from_torch(x.reshape(len(x), -1, size, size))
 
     def to_torch(x: np.ndarray) -> np.ndarray:
         return whole.to_torch(x).reshape(x.shape[1], -1)
@@ -81,7 +80,7 @@ def after_flatten(rows: int, columns: int) -> TorchLayout:
     return TorchLayout(from_torch, to_torch)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArrayNames:
     """What a library calls the arrays of a family of models.
 
@@ -89,9 +88,8 @@ class ArrayNames:
       layers: pattern of our path of a layer, such as `stage1_block2/conv1`, -> its name
         there, with the groups of the pattern as `{0}`, `{1}`; `{1:-1}` is one less. A
         pattern that matches the path of an array, such as `.../layer_scale/scale`,
-        names the array. Each path matches one.
-      first_conv: the layer that sees the image, there.
-      classifier: the layer that puts out the classes, there.
+        names the array. The first pattern that matches counts; that of the first row is
+        the path of the layer that sees the image.
       layouts: pattern of our path of an array -> its layout, where it is not `USUAL`.
       unused: patterns of names there that have no counterpart here.
       older: pattern of a name that files of older versions have -> the present name,
@@ -99,21 +97,24 @@ class ArrayNames:
     """
 
     layers: Mapping[str, str]
-    first_conv: str
-    classifier: str
-    layouts: Mapping[str, TorchLayout] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    layouts: Mapping[str, TorchLayout] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
-    older: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    older: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def first_conv(self) -> str:
+        """The layer that sees the image, there."""
+        return next(iter(self.layers.values()))
+
+    @property
+    def classifier(self) -> str:
+        """The layer that puts out the classes, there."""
+        return self.layers["head/linear"]
+
+    # Of a deep model all patterns take 20 ms, and there are no other instances.
+    @functools.cache  # noqa: B019
     def name(self, path: str) -> str:
         """Return the name there of an array of ours, such as `head/linear/kernel`."""
-        if path not in self._names:
-            self._names[path] = self._name(path)
-        return self._names[path]
-
-    def _name(self, path: str) -> str:
         layer, _, leaf = path.rpartition("/")
         for pattern, theirs in self.layers.items():
             if match := re.fullmatch(pattern, path):
@@ -135,19 +136,12 @@ class ArrayNames:
 
     def renamed(self, stored: Mapping[str, T]) -> Mapping[str, T]:
         """Return what a file has by its present names, but by none twice."""
-        if not self.older:
-            return stored
         found: dict[str, T] = {}
         for name, value in stored.items():
-            now = self._present(name)
+            matches = ((re.fullmatch(p, name), now) for p, now in self.older.items())
+            now = next((now.format(*m.groups()) for m, now in matches if m), name)
             found[name if now in stored else now] = value
         return found
-
-    def _present(self, name: str) -> str:
-        for pattern, now in self.older.items():
-            if match := re.fullmatch(pattern, name):
-                return now.format(*match.groups())
-        return name
 
     def num_strangers(self, names: Iterable[str]) -> int:
         """Count what tells a file from those of the family, without building a model.
@@ -167,11 +161,6 @@ class ArrayNames:
             known = not always.isdisjoint(both) or any(map(pattern.fullmatch, both))
             num += not (known or self.is_unused(name))
         return num + len(always - found)
-
-    @functools.cached_property
-    def _names(self) -> dict[str, str]:
-        """Those that were found: of a deep model all patterns take 20 ms."""
-        return {}
 
     @functools.cached_property
     def _theirs(self) -> tuple[frozenset[str], re.Pattern[str]]:

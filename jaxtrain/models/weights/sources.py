@@ -1,37 +1,20 @@
 """The models whose weights other libraries have, by our names and by theirs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import MODELS, defaults
-from jaxtrain.models.inverted_net import InvertedNet
-from jaxtrain.models.vgg import VGG
-from jaxtrain.models.weights import (
-    convnext,
-    densenet,
-    googlenet,
-    inception_v3,
-    inverted_net,
-    regnet,
-    resnet,
-    vgg,
-)
+from jaxtrain.models.weights import families
 from jaxtrain.models.weights.names import ArrayNames
 
 Library = Literal["timm", "torchvision"]
 # Options of a model that change nothing of what it computes once it is trained.
 IN_TRAINING = ("dropout", "drop_path", "aux_weight")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-# Of weights that came from TensorFlow: pixels from -1 to 1. torchvision's own models
-# make these of images normalised with ImageNet's numbers (`transform_input`).
-HALF = (0.5, 0.5, 0.5)
 
 
-@dataclass(frozen=True)
-class WeightsSource:
+class WeightsSource(NamedTuple):
     """A model of another library that computes what one of ours does.
 
     Attributes:
@@ -53,10 +36,8 @@ class WeightsSource:
     library: Library
     architecture: str
     names: ArrayNames
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    auxiliary: Mapping[str, object] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    options: Mapping[str, Any] = {}
+    auxiliary: Mapping[str, object] = {}
     image_size: int = 224
     max_size: int | None = None
     crop_pct: float = 0.875
@@ -65,53 +46,64 @@ class WeightsSource:
     std: tuple[float, ...] = IMAGENET_STD
 
     def takes(self, image_shape: tuple[int, int, int]) -> bool:
-        """Say whether it computes the same of images (height, width, channels)."""
+        """Whether it computes the same of images (height, width, channels)."""
         return self.max_size is None or max(image_shape[:2]) <= self.max_size
 
 
-def _both(architecture: str, names: ArrayNames) -> tuple[WeightsSource, ...]:
-    """Return a model that timm and torchvision have alike."""
+Sources = tuple[WeightsSource, ...]
+
+
+def _timm(architecture: str, names: ArrayNames, **facts: Any) -> WeightsSource:
+    return WeightsSource("timm", architecture, names, **facts)
+
+
+def _torchvision(architecture: str, names: ArrayNames, **facts: Any) -> WeightsSource:
+    return WeightsSource("torchvision", architecture, names, **facts)
+
+
+def _both(architecture: str, names: ArrayNames) -> Sources:
+    return _timm(architecture, names), _torchvision(architecture, names)
+
+
+def _vgg(name: str) -> Sources:
+    model: Any = MODELS[name]
     return (
-        WeightsSource("timm", architecture, names),
-        WeightsSource("torchvision", architecture, names),
+        # Of more pixels, its last layer has more than 7 rows, over which it convolves
+        # where torchvision and we pool.
+        _timm(name, families.timm_vgg(model), max_size=255),
+        _torchvision(name, families.torchvision_vgg(model)),
     )
 
 
-def _vgg(name: str, model: type[VGG]) -> tuple[WeightsSource, ...]:
-    return (
-        WeightsSource("timm", name, vgg.timm(model), max_size=vgg.TIMM_SIZE),
-        WeightsSource("torchvision", name, vgg.torchvision(model)),
-    )
-
-
-# Of weights that came from TensorFlow.
+# Of weights that came from TensorFlow: their options, and pixels from -1 to 1.
+# torchvision's own models make these of images normalised with ImageNet's numbers
+# (`transform_input`).
 _TF = {"padding": "same", "norm_epsilon": 1e-3}
+_HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
 
 def _inverted(
     library: Library, ours: str, architecture: str, **facts: Any
 ) -> WeightsSource:
     """Return a MobileNet or an EfficientNet, whose names its blocks tell."""
-    model = MODELS[ours]
-    assert issubclass(model, InvertedNet)
-    make_names = inverted_net.timm if library == "timm" else inverted_net.torchvision
-    return WeightsSource(library, architecture, make_names(model), **facts)
-
-
-def _mobilenet_v2() -> tuple[WeightsSource, ...]:
-    widths = {"100": 1.0, "035": 0.35, "050": 0.5, "075": 0.75, "140": 1.4}
-    return (
-        *(
-            _inverted(
-                "timm", "mobilenet_v2", f"mobilenetv2_{name}", options={"width": width}
-            )
-            for name, width in widths.items()
-        ),
-        _inverted("torchvision", "mobilenet_v2", "mobilenet_v2"),
+    model: Any = MODELS[ours]
+    names = (
+        families.timm_inverted if library == "timm" else families.torchvision_inverted
     )
+    return WeightsSource(library, architecture, names(model), **facts)
 
 
-def _mobilenet_v3(size: str) -> tuple[WeightsSource, ...]:
+def _mobilenet_v2() -> Sources:
+    ours = "mobilenet_v2"
+    widths = {"100": 1.0, "035": 0.35, "050": 0.5, "075": 0.75, "140": 1.4}
+    timm = (
+        _inverted("timm", ours, f"mobilenetv2_{name}", options={"width": width})
+        for name, width in widths.items()
+    )
+    return (*timm, _inverted("torchvision", ours, ours))
+
+
+def _mobilenet_v3(size: str) -> Sources:
     ours, theirs = f"mobilenet_v3_{size}", f"mobilenetv3_{size}"
     return (
         _inverted("timm", ours, f"{theirs}_100"),
@@ -122,20 +114,16 @@ def _mobilenet_v3(size: str) -> tuple[WeightsSource, ...]:
     )
 
 
-def _efficientnet(name: str, image_size: int, resize: int) -> tuple[WeightsSource, ...]:
+def _efficientnet(name: str, size: int, resize: int) -> Sources:
+    facts = {"crop_pct": size / resize, "interpolation": "bicubic"}
     return (
         _inverted("timm", name, name),
         _inverted("timm", name, f"tf_{name}", options=_TF),
-        _inverted(
-            *("torchvision", name, name),
-            image_size=image_size,
-            crop_pct=image_size / resize,
-            interpolation="bicubic",
-        ),
+        _inverted("torchvision", name, name, image_size=size, **facts),
     )
 
 
-def _efficientnet_v2_s() -> tuple[WeightsSource, ...]:
+def _efficientnet_v2_s() -> Sources:
     ours, theirs = "efficientnet_v2_s", "efficientnetv2_s"
     return (
         _inverted("timm", ours, theirs, options={"norm_epsilon": 1e-5}),
@@ -144,73 +132,59 @@ def _efficientnet_v2_s() -> tuple[WeightsSource, ...]:
     )
 
 
-def _convnext(name: str, resize: int) -> tuple[WeightsSource, ...]:
+def _convnext(name: str, resize: int) -> Sources:
     return (
-        WeightsSource("timm", name, convnext.TIMM),
-        WeightsSource("torchvision", name, convnext.TORCHVISION, crop_pct=224 / resize),
+        _timm(name, families.TIMM_CONVNEXT),
+        _torchvision(name, families.TORCHVISION_CONVNEXT, crop_pct=224 / resize),
     )
 
 
+_INCEPTION_V3: dict[str, Any] = {"image_size": 299, **_HALF}
+
 # What torchvision's files do not tell, how images are prepared, is that of the weights
 # it calls V1; a folder in timm's form tells it.
-SOURCES: dict[str, tuple[WeightsSource, ...]] = {
-    "resnet18": _both("resnet18", resnet.RESNET),
-    "resnet34": _both("resnet34", resnet.RESNET),
-    "resnet50": _both("resnet50", resnet.RESNET),
-    "resnet101": _both("resnet101", resnet.RESNET),
-    "resnet152": _both("resnet152", resnet.RESNET),
-    "wide_resnet50_2": _both("wide_resnet50_2", resnet.RESNET),
-    "resnext50_32x4d": _both("resnext50_32x4d", resnet.RESNET),
-    "resnet18d": (WeightsSource("timm", "resnet18d", resnet.RESNET_D),),
-    "resnet50d": (WeightsSource("timm", "resnet50d", resnet.RESNET_D),),
-    "seresnet18": (WeightsSource("timm", "seresnet18", resnet.SE_RESNET),),
-    "seresnet50": (WeightsSource("timm", "seresnet50", resnet.SE_RESNET),),
-    "preact_resnet18": (WeightsSource("timm", "resnetv2_18", resnet.PREACT_RESNET),),
-    "preact_resnet50": (WeightsSource("timm", "resnetv2_50", resnet.PREACT_RESNET),),
+SOURCES: dict[str, Sources] = {
+    "resnet18": _both("resnet18", families.RESNET),
+    "resnet34": _both("resnet34", families.RESNET),
+    "resnet50": _both("resnet50", families.RESNET),
+    "resnet101": _both("resnet101", families.RESNET),
+    "resnet152": _both("resnet152", families.RESNET),
+    "wide_resnet50_2": _both("wide_resnet50_2", families.RESNET),
+    "resnext50_32x4d": _both("resnext50_32x4d", families.RESNET),
+    "resnet18d": (_timm("resnet18d", families.RESNET_D),),
+    "resnet50d": (_timm("resnet50d", families.RESNET_D),),
+    "seresnet18": (_timm("seresnet18", families.SE_RESNET),),
+    "seresnet50": (_timm("seresnet50", families.SE_RESNET),),
+    "preact_resnet18": (_timm("resnetv2_18", families.PREACT_RESNET),),
+    "preact_resnet50": (_timm("resnetv2_50", families.PREACT_RESNET),),
     "regnet_y_3_2gf": (
-        WeightsSource("timm", "regnety_032", regnet.TIMM),
-        WeightsSource("torchvision", "regnet_y_3_2gf", regnet.TORCHVISION),
+        _timm("regnety_032", families.TIMM_REGNET),
+        _torchvision("regnet_y_3_2gf", families.TORCHVISION_REGNET),
     ),
-    "regnet_y_4gf": (WeightsSource("timm", "regnety_040", regnet.TIMM),),
+    "regnet_y_4gf": (_timm("regnety_040", families.TIMM_REGNET),),
     "regnet_y_8gf": (
-        WeightsSource("timm", "regnety_080_tv", regnet.TIMM),
-        WeightsSource("torchvision", "regnet_y_8gf", regnet.TORCHVISION),
+        _timm("regnety_080_tv", families.TIMM_REGNET),
+        _torchvision("regnet_y_8gf", families.TORCHVISION_REGNET),
     ),
-    "regnet_y_8gf_paper": (WeightsSource("timm", "regnety_080", regnet.TIMM),),
-    **{
-        name: _vgg(name, model)
-        for name, model in MODELS.items()
-        if issubclass(model, VGG)
-    },
-    "googlenet": (
-        WeightsSource(
-            "torchvision", "googlenet", googlenet.GOOGLENET, mean=HALF, std=HALF
-        ),
-    ),
+    "regnet_y_8gf_paper": (_timm("regnety_080", families.TIMM_REGNET),),
+    **{name: _vgg(name) for name in MODELS if name.startswith("vgg")},
+    "googlenet": (_torchvision("googlenet", families.GOOGLENET, **_HALF),),
     "inception_v3": (
         # As timm has it unless it is told to have the auxiliary head.
-        WeightsSource(
-            "timm",
-            "inception_v3",
-            inception_v3.INCEPTION_V3,
+        _timm(
+            *("inception_v3", families.INCEPTION_V3),
             options={"aux_weight": 0.0},
             auxiliary={"aux_logits": True},
-            image_size=299,
             interpolation="bicubic",
-            mean=HALF,
-            std=HALF,
+            **_INCEPTION_V3,
         ),
-        WeightsSource(
-            "torchvision",
-            "inception_v3",
-            inception_v3.INCEPTION_V3,
-            image_size=299,
+        _torchvision(
+            *("inception_v3", families.INCEPTION_V3),
             crop_pct=299 / 342,
-            mean=HALF,
-            std=HALF,
+            **_INCEPTION_V3,
         ),
     ),
-    "densenet121": _both("densenet121", densenet.DENSENET),
+    "densenet121": _both("densenet121", families.DENSENET),
     "mobilenet_v2": _mobilenet_v2(),
     "mobilenet_v3_small": _mobilenet_v3("small"),
     "mobilenet_v3_large": _mobilenet_v3("large"),

@@ -1,0 +1,305 @@
+"""What timm and torchvision call the arrays of each family."""
+
+from collections.abc import Mapping
+
+from jaxtrain.models import googlenet, vgg
+from jaxtrain.models.inverted_net import InvertedNet
+from jaxtrain.models.mobilenet import MobileNetV2, MobileNetV3
+from jaxtrain.models.weights.names import (
+    PER_CHANNEL,
+    POINTWISE,
+    ArrayNames,
+    after_flatten,
+    convolution,
+)
+
+# A block, and ResNet's name of it in both libraries.
+BLOCK = r"stage(\d+)_block(\d+)"
+LAYER = "layer{0}.{1:-1}"
+
+
+def _within(ours: str, theirs: str, parts: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of the parts of a layer."""
+    return {f"{ours}/{part}": f"{theirs}.{name}" for part, name in parts.items()}
+
+
+_STEM = {"stem_conv": "conv1", "stem_norm": "bn1"}
+_REST = {
+    **_within(BLOCK, LAYER, {r"conv(\d)": "conv{2}", r"norm(\d)": "bn{2}"}),
+    "head/linear": "fc",
+}
+_SHORTCUT = {"shortcut_conv": "downsample.0", "shortcut_norm": "downsample.1"}
+_GATE = {"se/squeeze": "se.fc1", "se/excite": "se.fc2"}
+# Of the dense layers of a squeeze-and-excitation, both libraries have convolutions.
+_GATE_LAYOUT = {r".*/se/\w+/kernel": POINTWISE}
+
+RESNET = ArrayNames({**_STEM, **_within(BLOCK, LAYER, _SHORTCUT), **_REST})
+SE_RESNET = ArrayNames(
+    {**_STEM, **_within(BLOCK, LAYER, {**_SHORTCUT, **_GATE}), **_REST},
+    layouts=_GATE_LAYOUT,
+)
+RESNET_D = ArrayNames(
+    {
+        "stem1_conv": "conv1.0",
+        "stem1_norm": "conv1.1",
+        "stem2_conv": "conv1.3",
+        "stem2_norm": "conv1.4",
+        "stem3_conv": "conv1.6",
+        "stem3_norm": "bn1",
+        # Its pool is number 0 of the shortcut.
+        f"{BLOCK}/shortcut_conv": f"{LAYER}.downsample.1",
+        f"{BLOCK}/shortcut_norm": f"{LAYER}.downsample.2",
+        **_REST,
+    }
+)
+# timm's `resnetv2`.
+PREACT_RESNET = ArrayNames(
+    {
+        "stem_conv": "stem.conv",
+        **_within(
+            BLOCK,
+            "stages.{0:-1}.blocks.{1:-1}",
+            {r"((?:conv|norm)\d)": "{2}", "shortcut_conv": "downsample.conv"},
+        ),
+        "last_norm": "norm",
+        "head/linear": "head.fc",
+    },
+    layouts={"head/linear/kernel": POINTWISE},
+)
+
+TIMM_REGNET = ArrayNames(
+    {
+        "stem_conv": "stem.conv",
+        "stem_norm": "stem.bn",
+        **_within(
+            BLOCK,
+            "s{0}.b{1}",
+            {
+                r"conv(\d)": "conv{2}.conv",
+                r"norm(\d)": "conv{2}.bn",
+                **_GATE,
+                "shortcut_conv": "downsample.conv",
+                "shortcut_norm": "downsample.bn",
+            },
+        ),
+        "head/linear": "head.fc",
+    },
+    layouts=_GATE_LAYOUT,
+)
+_LETTERS = {
+    f"{ours}{number}": f"f.{letter}.{theirs}"
+    for number, letter in enumerate("abc", 1)
+    for theirs, ours in enumerate(("conv", "norm"))
+}
+TORCHVISION_REGNET = ArrayNames(
+    {
+        "stem_conv": "stem.0",
+        "stem_norm": "stem.1",
+        **_within(
+            BLOCK,
+            "trunk_output.block{0}.block{0}-{1:-1}",
+            {
+                **_LETTERS,
+                "se/squeeze": "f.se.fc1",
+                "se/excite": "f.se.fc2",
+                "shortcut_conv": "proj.0",
+                "shortcut_norm": "proj.1",
+            },
+        ),
+        "head/linear": "fc",
+    },
+    layouts=_GATE_LAYOUT,
+)
+
+DENSENET = ArrayNames(
+    {
+        "stem_conv": "features.conv0",
+        "stem_norm": "features.norm0",
+        r"block(\d)_layer(\d+)/(\w+)": "features.denseblock{0}.denselayer{1}.{2}",
+        r"transition(\d)/(\w+)": "features.transition{0}.{1}",
+        "last_norm": "features.norm5",
+        "head/linear": "classifier",
+    },
+    # Of the files that torchvision has published.
+    older={r"(.*\.denselayer\d+\.(?:norm|conv))\.(\d)\.(\w+)": "{0}{1}.{2}"},
+)
+
+# Both libraries have dense layers where ours are.
+TIMM_CONVNEXT = ArrayNames(
+    {
+        "stem_conv": "stem.0",
+        "stem_norm": "stem.1",
+        **_within(
+            BLOCK,
+            "stages.{0:-1}.blocks.{1:-1}",
+            {
+                "depthwise": "conv_dw",
+                "norm": "norm",
+                r"dense(\d)": "mlp.fc{2}",
+                "layer_scale/scale": "gamma",
+            },
+        ),
+        r"stage(\d+)_downsample/norm": "stages.{0:-1}.downsample.0",
+        r"stage(\d+)_downsample/conv": "stages.{0:-1}.downsample.1",
+        "head_norm": "head.norm",
+        "head/linear": "head.fc",
+    }
+)
+# Stages and what is between them take turns.
+_CONVNEXT_STAGES = [
+    {
+        **_within(
+            rf"stage{stage}_block(\d+)",
+            f"features.{2 * stage - 1}.{{0:-1}}",
+            {
+                "depthwise": "block.0",
+                "norm": "block.2",
+                "dense1": "block.3",
+                "dense2": "block.5",
+                "layer_scale/scale": "layer_scale",
+            },
+        ),
+        **_within(
+            f"stage{stage}_downsample",
+            f"features.{2 * stage - 2}",
+            {"norm": "0", "conv": "1"},
+        ),
+    }
+    for stage in range(1, 5)
+]
+TORCHVISION_CONVNEXT = ArrayNames(
+    {
+        "stem_conv": "features.0.0",
+        "stem_norm": "features.0.1",
+        **{k: v for stage in _CONVNEXT_STAGES for k, v in stage.items()},
+        "head_norm": "classifier.0",
+        "head/linear": "classifier.2",
+    },
+    layouts={r".*/layer_scale/scale": PER_CHANNEL},
+)
+
+_CONV_NORM = {"conv": "conv", "norm": "bn"}
+GOOGLENET = ArrayNames(
+    {
+        **_within("conv1", "conv1", _CONV_NORM),
+        **_within(r"conv(\d)", "conv{0}", _CONV_NORM),
+        **_within(r"(inception\d\w)/conv1x1", "{0}.branch1", _CONV_NORM),
+        **_within(r"(inception\d\w)/reduce3x3", "{0}.branch2.0", _CONV_NORM),
+        **_within(r"(inception\d\w)/conv3x3", "{0}.branch2.1", _CONV_NORM),
+        **_within(r"(inception\d\w)/reduce5x5", "{0}.branch3.0", _CONV_NORM),
+        **_within(r"(inception\d\w)/conv5x5", "{0}.branch3.1", _CONV_NORM),
+        **_within(r"(inception\d\w)/pool_conv", "{0}.branch4.1", _CONV_NORM),
+        **_within(r"(aux\d)/conv", "{0}.conv", _CONV_NORM),
+        r"(aux\d)/linear": "{0}.fc1",
+        r"(aux\d)/head/linear": "{0}.fc2",
+        "head/linear": "fc",
+    },
+    layouts={r"aux\d/linear/kernel": after_flatten(googlenet.POOLED)},
+    # Where our model has no auxiliary heads.
+    unused=(r"aux\d\..*",),
+)
+INCEPTION_V3 = ArrayNames(
+    {
+        **_within("conv2d_1a_3x3", "Conv2d_1a_3x3", _CONV_NORM),
+        **_within(r"conv2d_(\w+)", "Conv2d_{0}", _CONV_NORM),
+        **_within(r"mixed_(\w+)/(\w+)", "Mixed_{0}.{1}", _CONV_NORM),
+        **_within(r"aux/(\w+)", "AuxLogits.{0}", _CONV_NORM),
+        "aux/head/linear": "AuxLogits.fc",
+        "head/linear": "fc",
+    },
+    # Where our model has no auxiliary head.
+    unused=(r"AuxLogits\..*",),
+)
+
+
+def torchvision_vgg(model: type[vgg.VGG]) -> ArrayNames:
+    """Return torchvision's names; it counts ReLUs and pools among the layers."""
+    dense = {"dense1/linear": "classifier.0", "dense2/linear": "classifier.3"}
+    return ArrayNames(
+        {**_vgg_features(model), **dense, "head/linear": "classifier.6"},
+        layouts={"dense1/linear/kernel": after_flatten(vgg.POOLED)},
+    )
+
+
+def timm_vgg(model: type[vgg.VGG]) -> ArrayNames:
+    """Return timm's names; there the dense layers are convolutions."""
+    dense = {r"dense(\d)/linear": "pre_logits.fc{0}"}
+    return ArrayNames(
+        {**_vgg_features(model), **dense, "head/linear": "head.fc"},
+        layouts={
+            "dense1/linear/kernel": convolution(vgg.POOLED),
+            "dense2/linear/kernel": POINTWISE,
+        },
+    )
+
+
+def _vgg_features(model: type[vgg.VGG]) -> dict[str, str]:
+    names, number, last_stage = {}, 0, 1
+    for stage, index in model.block_numbers():
+        if stage > last_stage:
+            number, last_stage = number + 1, stage
+        names[f"stage{stage}_conv{index}"] = f"features.{number}"
+        if model.batch_norm:
+            number += 1
+            names[f"stage{stage}_norm{index}"] = f"features.{number}"
+        number += 2
+    return names
+
+
+_SQUEEZE_LAYOUT = {r".*/squeeze_excite/(squeeze|excite)/kernel": POINTWISE}
+
+
+def timm_inverted(model: type[InvertedNet]) -> ArrayNames:
+    """Return timm's names of a MobileNet or EfficientNet."""
+    layers = {"stem/conv": "conv_stem", "stem/norm": "bn1", "head/linear": "classifier"}
+    for name, stage, index in model.block_names():
+        parts, theirs = model.stages[stage].parts(index), f"blocks.{stage}.{index}"
+        convs = [part for part in parts if part != "squeeze_excite"]
+        for number, part in enumerate(convs, start=1):
+            layers[f"{name}/{part}/conv"] = f"{theirs}.{_timm_conv(part, parts)}"
+            layers[f"{name}/{part}/norm"] = f"{theirs}.bn{number}"
+        if "squeeze_excite" in parts:
+            layers[f"{name}/squeeze_excite/squeeze"] = f"{theirs}.se.conv_reduce"
+            layers[f"{name}/squeeze_excite/excite"] = f"{theirs}.se.conv_expand"
+    if not issubclass(model, MobileNetV3):
+        layers |= {"last/conv": "conv_head", "last/norm": "bn2"}
+        return ArrayNames(layers, layouts=_SQUEEZE_LAYOUT)
+    last = f"blocks.{len(model.stages)}.0"
+    layers |= {**_within("last", last, {"conv": "conv", "norm": "bn1"})}
+    layers["dense"] = "conv_head"
+    return ArrayNames(layers, layouts={**_SQUEEZE_LAYOUT, "dense/kernel": POINTWISE})
+
+
+def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
+    """Return the name of a convolution, which depends on the others of its block."""
+    if part == "fused":
+        return "conv_exp" if "project" in parts else "conv"
+    if part == "project":
+        return "conv_pwl" if parts[0] in ("expand", "fused") else "conv_pw"
+    return {"expand": "conv_pw", "depthwise": "conv_dw"}[part]
+
+
+def torchvision_inverted(model: type[InvertedNet]) -> ArrayNames:
+    """Return torchvision's names, which number the parts of a block.
+
+    It numbers the blocks of MobileNets through, and those of EfficientNets by stage.
+    """
+    layers = {"stem/conv": "features.0.0", "stem/norm": "features.0.1"}
+    through = issubclass(model, MobileNetV2 | MobileNetV3)
+    blocks = list(model.block_names())
+    for number, (name, stage, index) in enumerate(blocks, start=1):
+        block = f"features.{number}" if through else f"features.{stage + 1}.{index}"
+        block += ".conv" if issubclass(model, MobileNetV2) else ".block"
+        for place, part in enumerate(model.stages[stage].parts(index)):
+            names = {"conv": f"{place}.0", "norm": f"{place}.1"}
+            if part == "squeeze_excite":
+                names = {"squeeze": f"{place}.fc1", "excite": f"{place}.fc2"}
+            elif part == "project" and issubclass(model, MobileNetV2):
+                names = {"conv": f"{place}", "norm": f"{place + 1}"}
+            layers |= _within(f"{name}/{part}", block, names)
+    last = f"features.{1 + (len(blocks) if through else len(model.stages))}"
+    layers |= {"last/conv": f"{last}.0", "last/norm": f"{last}.1"}
+    layers["head/linear"] = "classifier.1"
+    if issubclass(model, MobileNetV3):
+        layers |= {"dense": "classifier.0", "head/linear": "classifier.3"}
+    return ArrayNames(layers, layouts=_SQUEEZE_LAYOUT)
