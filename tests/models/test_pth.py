@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxtrain.errors import UserError
-from jaxtrain.models.weights import pickled, pth
+from jaxtrain.models.weights import files, pickled
 from tests.helpers.damage import read_weights
 
 # Written by tests/oracles/torch_files.py.
@@ -28,7 +28,7 @@ FORMATS = ("", "_legacy")
 @pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize("name", ["tensors", "state", "container"])
 def test_arrays_are_those_that_pytorch_saved(name: str, suffix: str):
-    found = pth.read(STORED / f"{name}{suffix}.pth")
+    found = files.read(STORED / f"{name}{suffix}.pth")
     expected = VALUES["tensors" if name == "tensors" else "state"]
     assert found.keys() == expected.keys()
     for key, array in found.items():
@@ -39,7 +39,7 @@ def test_arrays_are_those_that_pytorch_saved(name: str, suffix: str):
 
 
 def test_arrays_are_views_of_the_file():
-    found = pth.read(STORED / "tensors.pth")
+    found = files.read(STORED / "tensors.pth")
     assert np.shares_memory(found["whole"], found["every_third"])
     assert found["transposed"].base is not None
     assert not any(array.flags.owndata for array in found.values())
@@ -55,7 +55,7 @@ def test_code_is_refused_by_its_name_and_not_run(
 ):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=met):
-        pth.read(STORED / f"{name}{suffix}.pth")
+        files.read(STORED / f"{name}{suffix}.pth")
     assert not os.listdir(tmp_path)
 
 
@@ -90,7 +90,10 @@ HOSTILE = {
     "memo": (b"\x80\x02Nr\xff\xff\xff\xffj\xfe\xff\xff\xff.", "what is not there"),
     "text": (b"\x80\x02X\xff\xff\xff\xffa.", "ends in the middle"),
     "long text": (b"\x80\x04\x8d" + b"\xff" * 8 + b".", "ends in the middle"),
-    "integer": (b"\x80\x02\x8b\xff\xff\xff\x7f.", "integer of"),
+    "integer": (b"\x80\x02\x8b\x12\0\0\0" + b"\1" * 18 + b".", "integer of"),
+    "long integer": (b"\x80\x02\x8b\xff\xff\xff\x7f.", "ends in the middle"),
+    "escaped": (b"\x80\x02c\\d\na\n.", r"it holds .*d\.a, which is neither"),
+    "surrogate": (b"\x80\x02X\3\0\0\0\xed\xa0\x80.", "no UTF-8"),
     "frame": (b"\x80\x04\x95" + b"\xff" * 8 + b".", "takes what is not there"),
     "endless": (b"\x80\x02" + b"N0" * 2**13, "more than"),
     "mark": (b"\x80\x02(.", "takes what is not there"),
@@ -107,7 +110,7 @@ def test_tricks_of_pickles_end_at_once(
         monkeypatch.setattr(pickled, "MAX_INSTRUCTIONS", 2**13)
     data, message = HOSTILE[name]
     with pytest.raises(UserError, match=message):
-        pth.read(archive(tmp_path / "f.pth", data))
+        files.read(archive(tmp_path / "f.pth", data))
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
@@ -120,7 +123,7 @@ def test_no_protocol_runs_code(call: Any, protocol: int, tmp_path: Path):
     for value in (Code(*call), {"a": [Code(*call)]}, {"b": {"c": (Code(*call),)}}):
         data = pickle.dumps(value, protocol)
         with pytest.raises(UserError, match=f"{call[0].__name__}, which is neither"):
-            pth.read(archive(tmp_path / "f.pth", data))
+            files.read(archive(tmp_path / "f.pth", data))
 
 
 def tensor(shape: str, strides: str, offset: bytes = b"K\0") -> bytes:
@@ -155,33 +158,33 @@ def test_a_tensor_lies_within_its_storage(name: str, tmp_path: Path):
     good = archive(
         tmp_path / "g.pth", tensor("K\4\x85", "K\1\x85"), **{"0": values.tobytes()}
     )
-    np.testing.assert_array_equal(pth.read(good)["a"], values)
+    np.testing.assert_array_equal(files.read(good)["a"], values)
     bad = archive(tmp_path / "f.pth", tensor(*BOUNDS[name]), **{"0": bytes(16)})
     with pytest.raises(UserError, match="tensor"):
-        pth.read(bad)
+        files.read(bad)
 
 
 def test_a_storage_is_what_the_file_has(tmp_path: Path):
     good = tensor("K\4\x85", "K\1\x85")
     for content in (bytes(12), bytes(20), b""):
         with pytest.raises(UserError, match="have another size than it says"):
-            pth.read(archive(tmp_path / "f.pth", good, **{"0": content}))
+            files.read(archive(tmp_path / "f.pth", good, **{"0": content}))
     with pytest.raises(UserError, match="there is no storage 0"):
-        pth.read(archive(tmp_path / "f.pth", good))
+        files.read(archive(tmp_path / "f.pth", good))
     with zipfile.ZipFile(tmp_path / "f.pth", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("a/data.pkl", good)
     with pytest.raises(UserError, match="compressed"):
-        pth.read(tmp_path / "f.pth")
+        files.read(tmp_path / "f.pth")
 
 
 def test_other_files_are_refused(tmp_path: Path):
     for content in (b"", b"PK", b"\x80\x02.", b"\x80\x02]q\0.", os.urandom(99)):
         (tmp_path / "f.pth").write_bytes(content)
         with pytest.raises(UserError, match="no whole file of torch"):
-            pth.read(tmp_path / "f.pth")
+            files.read(tmp_path / "f.pth")
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(UserError, match=str(path)):
-            pth.read(path)
+            files.read(path)
 
 
 FILES = [path.read_bytes() for path in sorted(STORED.glob("*.pth"))]
@@ -257,4 +260,4 @@ def test_a_directory_that_overlaps_is_refused(tmp_path: Path):
     content[at + 20 : at + 28] = struct.pack("<II", 2**30, 2**30)
     path.write_bytes(content)
     with pytest.raises(UserError, match="overlap"):
-        pth.read(path)
+        files.read(path)

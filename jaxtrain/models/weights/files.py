@@ -43,21 +43,23 @@ def read(path: Path) -> dict[str, np.ndarray]:
     Raises:
       UserError: it is none of the known formats, or damaged.
     """
-    if path.suffix in TORCH:
-        return pth.read(path)
-    if path.suffix not in SAFETENSORS:
+    if path.suffix not in (*SAFETENSORS, *TORCH):
         known = ", ".join((*SAFETENSORS, *TORCH))
         raise UserError(f"{path}: expected a file of weights, {known}")
+    is_torch = path.suffix in TORCH
     try:
         with open_regular(path) as file:
             view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        return _read_safetensors(view)
+        return pth.read(path, view) if is_torch else _read_safetensors(view)
     except UserError:
         raise
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is no whole safetensors file: {error}") from None
+        kind = (
+            "file of torch.save with tensors alone" if is_torch else "safetensors file"
+        )
+        raise UserError(f"{path} is no whole {kind}: {error}") from None
 
 
 def digest(path: Path) -> str:

@@ -7,28 +7,31 @@ torch/serialization.py.
 """
 
 import functools
+import io
 import math
-import mmap
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
 
-from jaxtrain.errors import UserError
 from jaxtrain.models.weights.pickled import Name, Pickle, PickleError, shown
-from jaxtrain.regular_file import open_regular
 
 # Of the pickle in a file, which names the tensors; their values lie beside it.
 MAX_PICKLE_BYTES = 2**24
 MAX_DIMS = 8
 # The first pickle of the older format, the second, and what zip archives begin with.
 MAGIC, VERSION, ZIP = 0x1950A86A20F9469CFC6C, 1001, b"PK\x03\x04"
+# What the module raises of damaged archives.
+DAMAGED_ZIP = (
+    *(zipfile.BadZipFile, struct.error, OSError),
+    *(NotImplementedError, EOFError, IndexError),
+)
 # Bytes of the header of a file in an archive, and where it has the lengths of its name
 # and of what else there is before the content.
 ZIP_HEADER, ZIP_LENGTHS = 30, 26
@@ -76,24 +79,15 @@ class Tensor:
     strides: tuple[int, ...]
 
 
-def read(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by their names, as views of the file.
+def read(path: Path, view: memoryview) -> dict[str, np.ndarray]:
+    """Return the arrays of a file, mapped as `view`, by their names.
 
     Raises:
-      UserError: the file is damaged, or holds something else than tensors.
+      ValueError: the file is damaged, or holds something else than tensors.
     """
-    try:
-        with open_regular(path) as file:
-            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        read_format = _read_zip if view[:4] == ZIP else _read_legacy
-        value, storages = read_format(path, view)
-        return {n: _array(n, x, storages) for n, x in _state_dict(value).items()}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"{path} is no whole file of torch.save with tensors alone: {error}"
-        ) from None
+    read_format = _read_zip if view[:4] == ZIP else _read_legacy
+    value, storages = read_format(path, view)
+    return {n: _array(n, x, storages) for n, x in _state_dict(value).items()}
 
 
 # Bytes of a storage, by its key.
@@ -104,8 +98,7 @@ def _read_zip(path: Path, view: memoryview) -> tuple[Any, Storages]:
     try:
         with zipfile.ZipFile(path) as archive:
             found = {info.filename: info for info in archive.infolist()}
-    # What the module raises of damaged archives, beside BadZipFile.
-    except (struct.error, NotImplementedError, EOFError, IndexError) as error:
+    except DAMAGED_ZIP as error:
         raise ValueError(f"its directory is damaged ({error})") from None
     pickles = [name for name in found if name.endswith("/data.pkl")]
     if len(pickles) != 1:
@@ -124,7 +117,10 @@ def _read_zip(path: Path, view: memoryview) -> tuple[Any, Storages]:
             raise ValueError(f"there is no storage {shown(asked.key)}")
         return _entry(view, info)
 
-    return _load(_entry(view, found[pickles[0]])), storage
+    data = _entry(view, found[pickles[0]])
+    if len(data) > MAX_PICKLE_BYTES:
+        raise ValueError(f"its pickle has more than {MAX_PICKLE_BYTES:,} bytes")
+    return _load(io.BytesIO(data), {}), storage
 
 
 def _entry(view: memoryview, info: zipfile.ZipInfo) -> memoryview:
@@ -146,26 +142,20 @@ def _entry(view: memoryview, info: zipfile.ZipInfo) -> memoryview:
 
 def _read_legacy(path: Path, view: memoryview) -> tuple[Any, Storages]:
     """Read four pickles, a list of keys, and of each its size and its values."""
-    data = bytes(view[:MAX_PICKLE_BYTES])
-    heads, end = [], 0
+    stream = io.BytesIO(view[:MAX_PICKLE_BYTES])
     for expected in (MAGIC, VERSION):
-        pickle = Pickle(data, end)
         try:
-            heads.append(pickle.load())
+            head = Pickle(stream).load()
         except PickleError as error:
             raise ValueError(f"it is of another format ({error})") from None
-        if heads[-1] != expected:
+        if head != expected:
             raise ValueError("it is of another format")
-        end = pickle.end
-    system = Pickle(data, end)
-    about = system.load()
+    about = Pickle(stream).load()
     if not isinstance(about, dict) or about.get("little_endian") is not True:
         raise ValueError("its numbers are big-endian: save it again")
     storages: dict[str, Storage] = {}
-    main = _pickle(data, system.end, storages)
-    value = main.load()
-    order = Pickle(data, main.end)
-    keys, end = order.load(), order.end
+    value = _load(stream, storages)
+    keys, end = Pickle(stream).load(), stream.tell()
     listed = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
     if not listed or set(keys) != storages.keys():
         raise ValueError("its storages are others than its tensors have")
@@ -179,14 +169,8 @@ def _read_legacy(path: Path, view: memoryview) -> tuple[Any, Storages]:
     return value, lambda asked: places[asked.key]
 
 
-def _load(data: memoryview) -> Any:
-    if len(data) > MAX_PICKLE_BYTES:
-        raise ValueError(f"its pickle has more than {MAX_PICKLE_BYTES:,} bytes")
-    return _pickle(bytes(data), 0, {}).load()
-
-
-def _pickle(data: bytes, start: int, storages: dict[str, Storage]) -> Pickle:
-    """Return the pickle of tensors; `storages` gets those that it names."""
+def _load(stream: BinaryIO, storages: dict[str, Storage]) -> Any:
+    """Return the value of the pickle of tensors; `storages` gets those it names."""
 
     def outside(reference: Any) -> Storage:
         # ('storage', class, key, device, size), and before the zip format a sixth:
@@ -204,7 +188,8 @@ def _pickle(data: bytes, start: int, storages: dict[str, Storage]) -> Pickle:
             raise PickleError(f"storage {shown(key)} has two sizes or dtypes")
         return found
 
-    return Pickle(data, start, calls=CALLS, values=VALUES, persistent=outside)
+    pickle = Pickle(stream, calls=CALLS, values=VALUES, persistent=outside)
+    return pickle.load()
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Tensor:
