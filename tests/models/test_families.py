@@ -78,17 +78,21 @@ def test_every_array_is_trained(name: str) -> None:
         assert (new != before[path]).any() or path in unmoved, path
 
 
-POLICIES = [
-    "bf16",
+# What a family's own code may keep from its layers' casts shows in bfloat16, and where
+# the parameters have it, too; the other precisions are the layers' own.
+POLICIES = ["pure_bf16", "fp32", "fp16", "fp64"]
+PRECISIONS = [
+    *((name, "bf16") for name in SHORT),
     *(
-        pytest.param(policy, marks=pytest.mark.slow)
-        for policy in ("fp32", "fp16", "pure_bf16", "fp64")
+        pytest.param(name, policy, marks=pytest.mark.slow)
+        for name in SHORT
+        for policy in POLICIES
+        if policy == "pure_bf16" or name in ("resnet_d", "googlenet", "convnext")
     ),
 ]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(("name", "policy"), PRECISIONS)
 def test_dtypes(name: str, policy: str) -> None:
     """Activations have the compute dtype, outputs theirs, gradients the parameters'."""
     with jax.enable_x64(policy == "fp64"):

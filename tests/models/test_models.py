@@ -36,17 +36,6 @@ TINY |= {
 # Every class of layer and block; the deeper ResNets repeat these. Other families are
 # tested at a small depth (see `test_families.py`).
 SHALLOW = ["lenet", "convnet", "cnn4", "resnet18"]
-DEEP = [
-    pytest.param(name, marks=pytest.mark.slow)
-    for name in RESNETS
-    if name not in SHALLOW
-]
-# Of shapes alone.
-OTHERS = [
-    pytest.param(name, marks=pytest.mark.slow)
-    for name in MODELS
-    if name not in SHALLOW and name not in RESNETS
-]
 
 ABSTRACT: dict[str, Model] = {}
 
@@ -226,7 +215,12 @@ def random_images(*shape: int) -> jax.Array:
 def test_parameter_count(
     config: ModelConfig, shape: Shape, num_outputs: int, count: int
 ) -> None:
-    assert num_params(abstract(config, shape, num_outputs)) == count
+    model = abstract(config, shape, num_outputs)
+    assert num_params(model) == count
+    # What no piece applies has parameters, too, and what two apply has them once.
+    named = [name for piece in model.pieces for name in piece.names]
+    held = {path[0] for path, _ in nnx.to_flat_state(nnx.state(model))}
+    assert sorted(named) == sorted(held)
 
 
 # Billions of multiply-adds at 224 pixels, from the torchvision model cards ("GFLOPS").
@@ -291,15 +285,6 @@ def test_paths(name: str) -> None:
             assert path[-1] in leaves
     if name in RESNETS:
         assert "conv1" in nnx.to_pure_dict(params)["stage1_block1"]
-
-
-@pytest.mark.parametrize("name", [*SHALLOW, *DEEP, *OTHERS])
-def test_every_layer_is_in_exactly_one_piece(name: str) -> None:
-    size = max(32, MODELS[name].min_size)
-    model = abstract(ModelConfig(name=name), (size, size, 3))
-    named = [name for piece in model.pieces for name in piece.names]
-    held = {path[0] for path, _ in nnx.to_flat_state(nnx.state(model))}
-    assert sorted(named) == sorted(held)
 
 
 def flat(state: Any) -> dict[str, np.ndarray]:
