@@ -50,10 +50,10 @@ class Attempt:
     """A job from one state on.
 
     Attributes:
-      step: completed steps; those of `state`.
-      state: after these steps.
-      progress: what the host remembers.
-      clock: that counts its seconds.
+      step: Number of completed steps; those of `state`.
+      state: State after these steps.
+      progress: What the host remembers.
+      clock: Clock that counts the seconds of `progress`.
     """
 
     job: Job
@@ -64,6 +64,12 @@ class Attempt:
     progress: Progress
     clock: Clock
 
+    def tell(self, message: str) -> None:
+        """Record and print a warning; the run goes on."""
+        self.log.record("event", self.step, event=message)
+        if jax.process_index() == 0:
+            tell(f"warning: {message}")
+
     def tell_unreadable(self) -> None:
         """Name the images that were newly found to be unreadable.
 
@@ -71,7 +77,7 @@ class Attempt:
         waiting.
 
         Raises:
-          UserError: there are too many.
+          UserError: There are too many.
         """
         found = {one.defects.split: one for one in self.job.programs.datasets()}
         for split, images in peers.reports():
@@ -79,24 +85,10 @@ class Attempt:
         for split, dataset in found.items():
             new = dataset.defects.take_new()
             if jax.process_index() == 0:
-                self._name(split, new)
+                for bad in new:
+                    named = {"split": split, "name": bad.name, "reason": bad.reason}
+                    event = {"event": "unreadable image", **named}
+                    self.log.write("event", self.step, **event)
             elif new and not dataset.on_device:  # There all have read all.
                 images = [(bad.index, bad.name, bad.reason) for bad in new]
                 peers.report((split, images))
-
-    def _name(self, split: str, unreadable: list[Unreadable]) -> None:
-        for bad in unreadable:
-            self.log.write(
-                "event",
-                self.step,
-                event="unreadable image",
-                split=split,
-                name=bad.name,
-                reason=bad.reason,
-            )
-
-    def tell(self, message: str) -> None:
-        """Record and print a warning; the run goes on."""
-        self.log.record("event", self.step, event=message)
-        if jax.process_index() == 0:
-            tell(f"warning: {message}")

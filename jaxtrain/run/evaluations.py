@@ -1,87 +1,125 @@
-"""The evaluations of a run: when, on which split, and what follows from them."""
+"""The evaluations of a run: when, of which checkpoint, and what follows from them."""
 
+from typing import Any
+
+import jax
+
+from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.data.loader import Dataset
 from jaxtrain.engine.passes import evaluate
+from jaxtrain.errors import DamagedError
 from jaxtrain.processes import peers
-from jaxtrain.run.attempt import Attempt
-from jaxtrain.run.tested import Tested, load_tested
+from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.tasks.base import Values
+from jaxtrain.training.state import TrainState, as_dict
 
 
-class Evaluations:
-    """Evaluates; finds the best, and whether it is time to stop early."""
+def due(attempt: Attempt) -> bool:
+    """Whether the validation split is to be evaluated after this step."""
+    step, timetable = attempt.step, attempt.job.setup.timetable
+    every = timetable.eval_every_steps
+    if every is None or attempt.progress.evaluated_step == step:
+        return False
+    return step % every == 0 or step == timetable.total_steps
 
-    def __init__(self, attempt: Attempt):
-        self._attempt = attempt
-        self._config = attempt.job.setup.config
-        self._timetable = attempt.job.setup.timetable
 
-    def due(self) -> bool:
-        """Whether the validation split is to be evaluated after this step."""
-        step, every = self._attempt.step, self._timetable.eval_every_steps
-        due = every and (step % every == 0 or step == self._timetable.total_steps)
-        return bool(due) and self._attempt.progress.evaluated_step != step
+def validate(attempt: Attempt) -> bool:
+    """Evaluate on the validation split.
 
-    def validate(self) -> bool:
-        """Evaluate on the validation split.
+    Returns:
+      Whether it is the best so far, and best checkpoints are kept.
+    """
+    setup, step, progress = attempt.job.setup, attempt.step, attempt.progress
+    dataset = attempt.job.programs.validation_set
+    assert dataset is not None
+    metrics = _pass_over(attempt, dataset, "validation")
+    if metrics is None:
+        return False
+    attempt.log.write("eval", step, split="validation", **metrics)
+    improved = progress.record(
+        step,
+        setup.timetable.epoch(step),
+        metrics,
+        best=setup.best,
+        watched=setup.watched,
+        patience=setup.config.train.early_stop_patience,
+    )
+    if progress.stopped_early:
+        event = f"early stop on {setup.watched.metric}"
+        attempt.log.write("event", step, event=event)
+    return improved and setup.config.checkpoint.keep_best > 0
 
-        Returns:
-          Whether it is the best so far, and best checkpoints are kept.
-        """
-        attempt, step = self._attempt, self._attempt.step
-        dataset = attempt.job.programs.validation_set
-        assert dataset is not None
-        metrics = self._pass_over(dataset, "validation")
-        if metrics is None:
-            return False
-        attempt.log.write("eval", step, split="validation", **metrics)
-        progress, setup = attempt.progress, attempt.job.setup
-        improved = progress.record(
-            step,
-            self._timetable.epoch(step),
-            metrics,
-            best=setup.best,
-            watched=setup.watched,
-            patience=self._config.train.early_stop_patience,
+
+def test(attempt: Attempt) -> tuple[int, dict[str, Any] | None, Values] | None:
+    """Evaluate the best checkpoint on the test split; its state becomes the attempt's.
+
+    Returns:
+      Its step, its metrics of the validation split, if it was evaluated, and those of
+      the test split; None if a signal came.
+
+    Raises:
+      CheckpointError: No checkpoint can be read.
+    """
+    if attempt.job.signals.requested():
+        return None
+    step, validation = _load_best(attempt)
+    values = _pass_over(attempt, attempt.job.programs.test_set, "test")
+    return None if values is None else (step, validation, values)
+
+
+def _load_best(attempt: Attempt) -> tuple[int, dict[str, Any] | None]:
+    """Replace the last state by that of the best checkpoint; return step and metrics.
+
+    `evaluate`, `predict`, `export` and `serve` take the same checkpoint, so that a run
+    has one model and one result. A checkpoint that turns out to be damaged is put
+    aside, and the best of the others is taken.
+    """
+    job, loaded = attempt.job, attempt.step
+    with attempt.clock.paused(), attempt.watchdog.saving():
+        while (step := _choose(job)) != loaded:
+            # The devices do not have to hold two states at a time.
+            jax.tree.map(lambda array: array.delete(), attempt.state)
+            loaded = None
+            try:
+                fields, _ = job.saved.restore(step, as_dict(job.setup.abstract_state))
+            except DamagedError as error:
+                attempt.tell(f"{error}; put aside")
+                job.saved.put_aside(step)
+                continue
+            attempt.state, loaded = TrainState(**fields), step
+        return step, job.saved.info(step)["metrics"]
+
+
+def _choose(job: Job) -> int:
+    """Return the best step; process 0 chooses, as it alone writes checkpoints."""
+    step = None
+    if jax.process_index() == 0:
+        steps = job.saved.listed()
+        step = best_step(job.saved.info(steps[-1]), steps)
+    return peers.gather(step)[0]
+
+
+def _pass_over(attempt: Attempt, dataset: Dataset, split: str) -> Values | None:
+    setup, programs = attempt.job.setup, attempt.job.programs
+
+    def should_stop() -> bool:
+        attempt.watchdog.beat()
+        return attempt.job.signals.requested()
+
+    doing = f"evaluating on the {split} split"
+    with attempt.clock.paused(), attempt.log.doing(doing):
+        values = evaluate(
+            programs.eval,
+            programs.zero_sums,
+            attempt.state,
+            dataset,
+            setup.config.data,
+            setup.mesh,
+            setup.task,
+            should_stop,
         )
-        if progress.stopped_early:
-            event = f"early stop on {setup.watched.metric}"
-            attempt.log.write("event", step, event=event)
-        return improved and self._config.checkpoint.keep_best > 0
-
-    def test(self) -> tuple[Tested, Values] | None:
-        """Evaluate the best checkpoint on the test split; None if a signal came.
-
-        Its state replaces that of the attempt.
-        """
-        attempt = self._attempt
-        if attempt.job.signals.requested():
-            return None
-        tested = load_tested(attempt)
-        values = self._pass_over(attempt.job.programs.test_set, "test")
-        return None if values is None else (tested, values)
-
-    def _pass_over(self, dataset: Dataset, split: str) -> Values | None:
-        attempt, setup = self._attempt, self._attempt.job.setup
-
-        def should_stop() -> bool:
-            attempt.watchdog.beat()
-            return attempt.job.signals.requested()
-
-        doing = f"evaluating on the {split} split"
-        with attempt.clock.paused(), attempt.log.doing(doing):
-            values = evaluate(
-                attempt.job.programs.eval,
-                attempt.job.programs.zero_sums,
-                attempt.state,
-                dataset,
-                self._config.data,
-                setup.mesh,
-                setup.task,
-                should_stop,
-            )
-            attempt.tell_unreadable()
-            peers.gather(None)
-        # What the others reported before has come.
         attempt.tell_unreadable()
-        return values
+        peers.gather(None)
+    # What the others reported before has come.
+    attempt.tell_unreadable()
+    return values

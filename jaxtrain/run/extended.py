@@ -18,13 +18,11 @@ def describe_changed(
     """List the files with parts of the user's own that have changed.
 
     Args:
-      now: digests by file.
-      saved: those that the checkpoint was saved under; unknown ones are missing.
-      step: of the checkpoint.
+      now: Digests by file.
+      saved: Those that the checkpoint was saved under; unknown ones are missing.
+      step: Step of the checkpoint.
     """
-    changed = [
-        file for file, digest in saved.items() if now.get(file, digest) != digest
-    ]
+    changed = [file for file in saved if now.get(file, saved[file]) != saved[file]]
     return [f"{file} has changed since step {step} was saved" for file in changed]
 
 
@@ -37,18 +35,32 @@ def describe_jump(
     to the new rate.
 
     Args:
-      setup: as it goes on.
-      saved: the config that the checkpoint was saved under.
-      step: of the checkpoint.
-      taken: steps of these that the optimizer took.
+      setup: Setup of the run as it goes on.
+      saved: Config that the checkpoint was saved under, as JSON.
+      step: Step of the checkpoint.
+      taken: Number of these steps that the optimizer took.
     """
-    before, after = _timetable_of_length(setup, saved["train"]), setup.timetable
+    length = {name: saved["train"][name] for name in ("epochs", "steps", "examples")}
+    # More steps a call than that length has is no error here.
+    train = replace(setup.config.train, **length, steps_per_call=1)
+    before = make_timetable(
+        replace(setup.config, train=train),
+        setup.timetable.num_examples,
+        has_validation=setup.splits.validation is not None,
+    )
+    after = setup.timetable
     if before.total_steps == after.total_steps or step >= after.total_steps:
         return []
     if setup.config.optimizer.learning_rate is None or taken == 0:
         return []
-    last, next_ = _rate(setup, before, taken - 1), _rate(setup, after, taken)
-    if not (_differ(last, next_) and _differ(_rate(setup, before, taken), next_)):
+
+    def rate(timetable: Timetable, step: int) -> float:
+        schedule = build_schedule(setup.config, timetable)
+        assert schedule is not None
+        return float(schedule(step))
+
+    last, next_ = rate(before, taken - 1), rate(after, taken)
+    if not (_differ(last, next_) and _differ(rate(before, taken), next_)):
         return []
     return [
         f"the learning rate jumps from {last:.3g} at step {step} to {next_:.3g} at the "
@@ -56,24 +68,6 @@ def describe_jump(
         f"which was {before.total_steps} steps long and is now {after.total_steps}. A "
         "run of that length from the start has no such jump"
     ]
-
-
-def _timetable_of_length(setup: Setup, saved: dict[str, Any]) -> Timetable:
-    """Return the timetable of this run with the saved length."""
-    length = {name: saved[name] for name in ("epochs", "steps", "examples")}
-    # More steps a call than that length has is no error here.
-    train = replace(setup.config.train, **length, steps_per_call=1)
-    return make_timetable(
-        replace(setup.config, train=train),
-        setup.timetable.num_examples,
-        has_validation=setup.splits.validation is not None,
-    )
-
-
-def _rate(setup: Setup, timetable: Timetable, step: int) -> float:
-    schedule = build_schedule(setup.config, timetable)
-    assert schedule is not None
-    return float(schedule(step))
 
 
 def _differ(one: float, other: float) -> bool:

@@ -19,17 +19,14 @@ from jaxtrain.config import AugmentConfig
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch, eval_spec
 from jaxtrain.data.loader import Dataset
-from jaxtrain.data.preprocess import Preprocess
 from jaxtrain.engine import passes
-from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
-from jaxtrain.run.programs import Programs, augmented
+from jaxtrain.run.programs import Programs, augmented, compiled_step
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled
-from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import make_train_step, predict, prepare_plain
 
@@ -39,10 +36,10 @@ class FeaturePlan:
     """What is kept, or why nothing is.
 
     Attributes:
-      part: the pieces whose output is kept.
-      features: of all training examples: their `image` is that output, any pytree, and
-        beside it lies the `target`; abstract.
-      obstacle: why they are computed anew in each step; None: they are kept.
+      part: Pieces of the model whose output is kept.
+      features: Features of all training examples, abstract: their `image` is that
+        output, any pytree, and beside it lies the `target`.
+      obstacle: Why they are computed anew in each step; None: they are kept.
     """
 
     part: slice
@@ -61,11 +58,11 @@ class FeaturePlan:
 
 def plan(setup: Setup) -> FeaturePlan:
     """Plan which outputs of frozen layers are computed once and kept."""
-    state = setup.abstract_state
-    weights = state.params, state.model_state
-    model = nnx.merge(setup.graphdef, *weights)
-    num = _num_frozen(model, setup.phases[0].update.frozen)
-    part = slice(0, num)
+    weights = setup.abstract_state.params, setup.abstract_state.model_state
+    model, frozen = nnx.merge(setup.graphdef, *weights), setup.phases[0].update.frozen
+    # Pieces without layers are frozen, too; something is always trained.
+    trained = (not frozen.layers.issuperset(piece.names) for piece in model.pieces)
+    part = slice(0, next(i for i, is_trained in enumerate(trained) if is_trained))
     source, everywhere = setup.splits.train, sharding.replicated(setup.mesh)
     outputs = jax.eval_shape(
         functools.partial(predict, setup.graphdef, part=part),
@@ -77,17 +74,45 @@ def plan(setup: Setup) -> FeaturePlan:
         "image": jax.tree.map(lambda x: x.update(sharding=everywhere), outputs),
         "target": stored["target"],
     }
-    obstacle = _obstacle(setup, num, _num_bytes(features))
+    obstacle = _obstacle(setup, part.stop, _num_bytes(features))
     return FeaturePlan(part=part, features=features, obstacle=obstacle)
+
+
+def _obstacle(setup: Setup, num_pieces: int, num_bytes: int) -> str | None:
+    """Return why the features of some pieces cannot be kept; None: they can."""
+    config, kind, most = setup.config, type(setup.task), loader.cache_bytes()
+    too_large = f"they take {num_bytes / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
+    obstacles = {
+        "they are trained later": setup.timetable.unfreeze_step is not None,
+        "the first piece of the model is trained": num_pieces == 0,
+        "the images are augmented (data.augment)": config.data.augment
+        != AugmentConfig(),
+        "training images have another size than those of evaluations": bool(
+            config.data.training_sizes
+        ),
+        "the task makes its targets of the images": kind.target is not Task.target,
+        "train.method may look at the images": config.train.method != "plain",
+        "the task may look at the images": kind.objective is not Task.objective,
+        "the model lies in stages (parallel.pipeline_stages)": setup.stages is not None,
+        "devices share images (parallel.spatial)": any(
+            setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES
+        ),
+        too_large: num_bytes > most,
+    }
+    return next((why for why, holds in obstacles.items() if holds), None)
+
+
+def _num_bytes(tree: Any) -> int:
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def with_features(setup: Setup, programs: Programs, state: TrainState) -> Programs:
     """Return the programs and the data of a run that keeps what it can.
 
     Args:
-      setup: of the run.
-      programs: that begin with the images.
-      state: with the weights of the frozen layers, which never change.
+      setup: Setup of the run.
+      programs: Programs that begin with the images.
+      state: State with the weights of the frozen layers, which never change.
     """
     if not setup.phases[0].update.frozen.layers:
         return programs
@@ -106,55 +131,10 @@ def with_features(setup: Setup, programs: Programs, state: TrainState) -> Progra
         setup.layout,
         slice(planned.part.stop, None),
     )
-    everywhere = sharding.replicated(setup.mesh)
     with jax.default_matmul_precision(setup.policy.products):
-        train = Compiled(
-            step,
-            out_shardings=(setup.state_shardings, everywhere),
-            donate_argnums=0,
-            compiler_options=compiler_options(
-                setup.config.train.remat, setup.layout.platform
-            ),
-        )
+        train = compiled_step(setup, step)
     features = Dataset(dataset.source, kept, dataset.defects)
     return replace(programs, train=((0, train),), train_set=features)
-
-
-def _num_frozen(model: Any, frozen: Frozen) -> int:
-    """Return how many of the first pieces are frozen; those without layers count."""
-    for index, piece in enumerate(model.pieces):
-        if not frozen.layers.issuperset(piece.names):
-            return index
-    raise AssertionError("something is trained")
-
-
-def _obstacle(setup: Setup, num_pieces: int, num_bytes: int) -> str | None:
-    config, most = setup.config, loader.cache_bytes()
-    if setup.timetable.unfreeze_step is not None:
-        return "they are trained later"
-    if num_pieces == 0:
-        return "the first piece of the model is trained"
-    if config.data.augment != AugmentConfig():
-        return "the images are augmented (data.augment)"
-    if config.data.training_sizes:
-        return "training images have another size than those of evaluations"
-    if type(setup.task).target is not Task.target:
-        return "the task makes its targets of the images"
-    if setup.config.train.method != "plain":
-        return "train.method may look at the images"
-    if type(setup.task).objective is not Task.objective:
-        return "the task may look at the images"
-    if setup.stages is not None:
-        return "the model lies in stages (parallel.pipeline_stages)"
-    if any(setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES):
-        return "devices share images (parallel.spatial)"
-    if num_bytes > most:
-        return f"they take {num_bytes / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
-    return None
-
-
-def _num_bytes(tree: Any) -> int:
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _look_up(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
@@ -169,14 +149,24 @@ def _extract(
     everywhere, data = sharding.replicated(setup.mesh), setup.config.data
     (phase,), dtype = setup.phases, setup.policy.compute_dtype
     prepare = augmented(setup, phase, programs.mean, programs.std, dtype)
-    zeros = functools.partial(_zeros, planned.features)
+
+    def zeros() -> Any:
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), planned.features)
+
+    def put(
+        features: Any, params: Any, model_state: Any, data: Any, batches: Batch
+    ) -> Any:
+        """Return the features with those of a batch in their places."""
+        batch = prepare_plain(prepare, data, batches)
+        params = setup.layout.whole_params(params)
+        images = setup.layout.images(batch["image"])
+        outputs = predict(setup.graphdef, params, model_state, images, planned.part)
+        new = {"image": outputs, "target": batch["target"]}
+        return jax.tree.map(lambda all, x: all.at[batch["index"]].set(x), features, new)
+
     features = jax.jit(zeros, out_shardings=everywhere)()
     with jax.default_matmul_precision(setup.policy.products):
-        extract = Compiled(
-            functools.partial(_put_features, setup, prepare, planned.part),
-            out_shardings=everywhere,
-            donate_argnums=0,
-        )
+        extract = Compiled(put, out_shardings=everywhere, donate_argnums=0)
     batches = loader.all_batches(data, programs.train_set, setup.mesh, data.batch_size)
     weights, on_device = (state.params, state.model_state), programs.train_set.on_device
     pace = Pace()
@@ -189,26 +179,3 @@ def _extract(
 
     collections.deque(passes.results(batches, start), maxlen=0)
     return features
-
-
-def _zeros(abstract: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), abstract)
-
-
-def _put_features(
-    setup: Setup,
-    prepare: Preprocess,
-    part: slice,
-    features: Any,
-    params: Any,
-    model_state: Any,
-    data: Any,
-    batches: Batch,
-) -> Any:
-    """Return the features with those of a batch in their places."""
-    batch = prepare_plain(prepare, data, batches)
-    params = setup.layout.whole_params(params)
-    images = setup.layout.images(batch["image"])
-    outputs = predict(setup.graphdef, params, model_state, images, part)
-    new = {"image": outputs, "target": batch["target"]}
-    return jax.tree.map(lambda all, x: all.at[batch["index"]].set(x), features, new)

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,9 +11,8 @@ from jaxtrain.data import loader
 from jaxtrain.errors import CheckpointError, Interrupted
 from jaxtrain.parallel import sharding
 from jaxtrain.records import workdir as workdir_lib
-from jaxtrain.run import moved
+from jaxtrain.run import evaluations, moved
 from jaxtrain.run.attempt import Attempt
-from jaxtrain.run.evaluations import Evaluations
 from jaxtrain.run.reports import Reports
 from jaxtrain.run.saves import Saves
 from jaxtrain.run.summary import summarize
@@ -27,7 +25,6 @@ class Run:
         self.attempt, self.job, self.setup = attempt, attempt.job, attempt.job.setup
         self.timetable = self.setup.timetable
         self.reports = Reports(attempt)
-        self.evaluations = Evaluations(attempt)
         self.saves = Saves(attempt, self.reports)
 
     def loop(self) -> None:
@@ -47,10 +44,10 @@ class Run:
             attempt.log.write("event", attempt.step, event="resumed")
         while True:
             improved = False
-            if self.evaluations.due():
+            if evaluations.due(attempt):
                 self.reports.settle(0)
                 attempt.log.trained(self.reports.mean_loss())
-                improved = self.evaluations.validate()
+                improved = evaluations.validate(attempt)
                 self.saves.amend()
             if (improved and not self.saves.done()) or self.saves.due():
                 self.saves.save()
@@ -75,30 +72,29 @@ class Run:
         """Test the best checkpoint and write the summary, if the run has ended.
 
         Raises:
-          Interrupted: a signal came.
+          Interrupted: A signal came.
         """
         attempt, signals = self.attempt, self.job.signals
-        if not self._complete() and not signals.requested():
+        complete = self._complete()
+        if not complete and not signals.requested():
             attempt.log.write(
                 "event", attempt.step, event="stopped, as asked", saved=True
             )
             return {"step": attempt.step}
         skipped_steps = int(attempt.state.bad_steps["total"])
-        found = self.evaluations.test() if self._complete() else None
+        found = evaluations.test(attempt) if complete else None
         if found is None:
             assert signals.signum is not None
             message = f"step {attempt.step} is saved; the same command goes on"
             raise Interrupted(signals.signum, message)
-        tested, test = found
+        step, validation, test = found
         self.reports.rest()
-        attempt.log.write(
-            "eval", attempt.step, split="test", model_step=tested.step, **test
-        )
+        attempt.log.write("eval", attempt.step, split="test", model_step=step, **test)
         attempt.clock.update()
-        summary = summarize(attempt, tested, test, skipped_steps)
+        summary = summarize(attempt, step, validation, test, skipped_steps)
         moved.check(self.job)
         if jax.process_index() == 0:
-            _write(self.job.workdir / workdir_lib.SUMMARY, summary)
+            self._write(summary)
         attempt.log.finish(summary)
         return summary
 
@@ -124,12 +120,12 @@ class Run:
         call_sizes = self.timetable.call_sizes(step, config.train.steps_per_call)
         return loader.feed(batches, call_sizes, mesh, self.timetable.batch_size)
 
-
-def _write(path: Path, summary: dict[str, Any]) -> None:
-    try:
-        workdir_lib.write_digested(path, summary)
-    except OSError as error:
-        raise CheckpointError(
-            f"could not write {path} ({error.strerror}): the model is saved; the same "
-            "command writes it"
-        ) from error
+    def _write(self, summary: dict[str, Any]) -> None:
+        path = self.job.workdir / workdir_lib.SUMMARY
+        try:
+            workdir_lib.write_digested(path, summary)
+        except OSError as error:
+            raise CheckpointError(
+                f"could not write {path} ({error.strerror}): the model is saved; the "
+                "same command writes it"
+            ) from error

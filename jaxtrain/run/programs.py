@@ -1,6 +1,6 @@
 """The compiled programs of a run, and the data that they read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,17 +82,18 @@ def make_programs(setup: Setup) -> Programs:
     plain = unaugmented(setup, mean, std, dtype)
     with jax.default_matmul_precision(setup.policy.products):
         if setup.stages is None:
-            statistics = Normalization(mean, std)
-            four = _whole(setup, augmenting, plain, statistics)
+            four = _whole(setup, augmenting, plain, Normalization(mean, std))
         else:
             four = _staged(setup, augmenting, plain)
     weights, begin, train, evaluate = four
+    stored, root = eval_spec(setup.splits.train).batch(1), keys.root_key(0)
+    batch = jax.eval_shape(plain, {}, stored, root, np.int32(0))
     return Programs(
         weights=weights,
         begin=begin,
         train=tuple(zip((p.start for p in setup.phases), train, strict=True)),
         eval=evaluate,
-        zero_sums=_zero_sums(setup, plain),
+        zero_sums=setup.task.zero_sums(batch, setup.policy.output_dtype),
         order=loader.make_order(config.data, train_set.source, config.seed),
         train_set=train_set,
         validation_set=validation_set,
@@ -133,11 +134,15 @@ def unaugmented(
     )
 
 
-def _zero_sums(setup: Setup, plain: Preprocess) -> Sums:
-    """Return the sums of an evaluation before its first batch."""
-    stored, root = eval_spec(setup.splits.train).batch(1), keys.root_key(0)
-    batch = jax.eval_shape(plain, {}, stored, root, np.int32(0))
-    return setup.task.zero_sums(batch, setup.policy.output_dtype)
+def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
+    """Return the program of a train step of the whole model."""
+    remat, platform = setup.config.train.remat, setup.layout.platform
+    return Compiled(
+        step,
+        out_shardings=(setup.state_shardings, sharding.replicated(setup.mesh)),
+        donate_argnums=0,
+        compiler_options=compiler_options(remat, platform),
+    )
 
 
 def _whole(
@@ -146,38 +151,36 @@ def _whole(
     plain: Preprocess,
     normalization: Normalization,
 ) -> Four:
-    states, everywhere = setup.state_shardings, sharding.replicated(setup.mesh)
-    weights = Compiled(
-        setup.create.weights, out_shardings=(states.params, states.model_state)
-    )
-    begin = Compiled(setup.create.begin, out_shardings=states, donate_argnums=0)
+    states, create, config = setup.state_shardings, setup.create, setup.config
+    weights = (states.params, states.model_state)
     train = tuple(
-        Compiled(
+        compiled_step(
+            setup,
             make_train_step(
-                setup.config.train,
+                config.train,
                 setup.task,
                 setup.graphdef,
                 phase.update,
                 preprocess,
                 setup.layout,
-                mixes=setup.config.data.augment.mixes,
+                mixes=config.data.augment.mixes,
                 method=setup.method,
                 normalization=normalization,
-            ),
-            out_shardings=(states, everywhere),
-            donate_argnums=0,
-            compiler_options=compiler_options(
-                setup.config.train.remat, setup.layout.platform
             ),
         )
         for phase, preprocess in zip(setup.phases, augmenting, strict=True)
     )
     evaluate = Compiled(
         make_eval_step(setup.task, setup.graphdef, plain, setup.layout),
-        out_shardings=everywhere,
+        out_shardings=sharding.replicated(setup.mesh),
         donate_argnums=2,
     )
-    return weights, begin, train, evaluate
+    return (
+        Compiled(create.weights, out_shardings=weights),
+        Compiled(create.begin, out_shardings=states, donate_argnums=0),
+        train,
+        evaluate,
+    )
 
 
 def _staged(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -> Four:

@@ -2,35 +2,119 @@
 
 import collections
 import contextlib
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+import jax
 
 from jaxtrain.processes import peers
 from jaxtrain.records.run_log import Interval
+from jaxtrain.run import bad_numbers
 from jaxtrain.run.attempt import Attempt
-from jaxtrain.run.bad_numbers import BadNumbers
-from jaxtrain.run.in_flight import InFlight
-from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT
+from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT, calls_ahead
+
+
+@dataclass
+class CallInFlight:
+    """Some steps that the device carries out together.
+
+    Attributes:
+      start: Number of steps done before it.
+      metrics: Metrics of its steps, (steps,) each.
+      finished: Seconds at which the device had done it; infinity while it has not.
+    """
+
+    start: int
+    metrics: dict[str, jax.Array]
+    finished: float = math.inf
+
+    @property
+    def num_steps(self) -> int:
+        return self.metrics["bad_steps"].shape[0]
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.num_steps
+
+    def is_done(self) -> bool:
+        array: Any = self.metrics["bad_steps"]
+        return array.is_ready()
+
+
+class InFlight:
+    """Calls in a row. The loop runs ahead of the device, and sees late what is done."""
+
+    def __init__(self, seconds: Callable[[], float]):
+        self._seconds = seconds
+        self._calls = collections.deque[CallInFlight]()
+        # When the last call that is known to be done was.
+        self.finished = seconds()
+        # Completed steps after it, as far as we have seen.
+        self.done_step: int | None = None
+        # What a step took, among those that were seen done last.
+        self._step_seconds: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def add(self, start: int, metrics: dict[str, jax.Array]) -> None:
+        """Take a call that was just sent to the device."""
+        self._calls.append(CallInFlight(start, metrics))
+
+    def look(self) -> None:
+        """Note which calls the device has finished, without waiting for any.
+
+        Several that are found at once are spread evenly over the time since the last.
+        """
+        running = [call for call in self._calls if call.finished == math.inf]
+        done = list(itertools.takewhile(CallInFlight.is_done, running))
+        last, now = self.finished, self._seconds()
+        num_steps, steps = sum(call.num_steps for call in done), 0
+        for call in done:
+            steps += call.num_steps
+            call.finished = self.finished = last + (now - last) * steps / num_steps
+        if done:
+            self._step_seconds = (now - last) / num_steps
+            self.done_step = done[-1].stop
+
+    def call_seconds(self) -> float | None:
+        """Return what the last call takes by the measure; None until there is one."""
+        if self._step_seconds is None or not self._calls:
+            return None
+        return self._step_seconds * self._calls[-1].num_steps
+
+    def most(self) -> int:
+        """Return the number of calls that may be in flight, by what they take."""
+        return calls_ahead(self.call_seconds())
+
+    def wait(self, most: int) -> None:
+        """Wait until the device has finished all but the last `most` calls."""
+        for call in list(self._calls)[: max(0, len(self._calls) - most)]:
+            if call.finished == math.inf:
+                # To wait in device_get takes a tenth of the CPU from the step itself.
+                call.metrics["bad_steps"].block_until_ready()
+                self.look()
+
+    def pop(self) -> CallInFlight:
+        """Wait for the oldest call, and return it."""
+        self.wait(len(self._calls) - 1)
+        return self._calls.popleft()
 
 
 class Reports:
     """Writes a line of metrics every so many steps."""
 
     def __init__(self, attempt: Attempt):
-        self._attempt, job = attempt, attempt.job
-        config, self._timetable = job.setup.config, job.setup.timetable
+        self._attempt, self._timetable = attempt, attempt.job.setup.timetable
         self._interval = Interval(attempt.progress.interval)
         # Full intervals whose line is still to be written, and their last steps.
         self._due = collections.deque[tuple[int, Interval]]()
         self._in_flight = InFlight(attempt.clock.step_seconds)
         # Sum and number of the losses that were told, and those up to `mean_loss`.
         self._told, self._counted = (0.0, 0), self._interval.losses()
-        self._bad_numbers = BadNumbers(
-            config.train,
-            job.programs.order,
-            job.saved,
-            attempt.log,
-            attempt.progress,
-        )
 
     def add(self, start: int, metrics: dict[str, Any]) -> None:
         """Take the metrics, (steps,) each, of a call that began after `start` steps."""
@@ -48,13 +132,14 @@ class Reports:
         them back from the same place.
 
         Raises:
-          BadNumbersError: the limit of bad steps in a row is reached.
-          LossSpike: there is one to go back for.
+          BadNumbersError: See `settle`.
+          LossSpike: See `settle`.
         """
-        self._in_flight.look()
-        most = self._in_flight.most()
-        self._attempt.job.signals.grace.call_seconds = self._in_flight.call_seconds()
-        self._in_flight.wait(most)
+        calls = self._in_flight
+        calls.look()
+        most = calls.most()
+        self._attempt.job.signals.grace.call_seconds = calls.call_seconds() or 0.0
+        calls.wait(most)
         self.settle(most if peers.current() is None else MAX_IN_FLIGHT)
 
     def settle(self, in_flight: int) -> None:
@@ -64,33 +149,32 @@ class Reports:
         device only to stay near it.
 
         Raises:
-          BadNumbersError: the limit of bad steps in a row is reached.
-          LossSpike: there is one to go back for.
+          BadNumbersError: The limit of bad steps in a row is reached.
+          LossSpike: There is one to go back for.
         """
-        self._in_flight.look()
+        attempt, calls = self._attempt, self._in_flight
+        calls.look()
         finished = []
-        while len(self._in_flight) > in_flight:
-            finished.append(self._in_flight.pop())
-            self._attempt.watchdog.step_done()
-        if self._in_flight.done_step is not None:
-            self._attempt.log.done(self._in_flight.done_step)
+        while len(calls) > in_flight:
+            finished.append(calls.pop())
+            attempt.watchdog.step_done()
+        if calls.done_step is not None:
+            attempt.log.done(calls.done_step)
         # Where the device has nothing left to do, telling is no part of training.
-        clock = self._attempt.clock
-        with contextlib.nullcontext() if self._in_flight else clock.paused():
+        with contextlib.nullcontext() if calls else attempt.clock.paused():
             for call in finished:
                 while self._due and self._due[0][0] <= call.stop:
                     self._report(*self._due.popleft(), call.finished)
-                self._bad_numbers.look(call.start, call.metrics)
+                bad_numbers.look(attempt, call.start, call.metrics)
 
     def mean_loss(self) -> float | None:
         """Return the mean loss of the steps since the last time that this was called.
 
         The steps must be settled. None if no step was taken.
         """
+        before, num_before = self._counted
         with self._attempt.clock.paused():
-            losses = _add(self._told, self._interval.losses())
-        (before, num_before), self._counted = self._counted, losses
-        total, num = losses
+            self._counted = total, num = _add(self._told, self._interval.losses())
         return (total - before) / (num - num_before) if num > num_before else None
 
     def rest(self) -> None:

@@ -17,12 +17,25 @@ from jaxtrain.errors import BadNumbersError, UserError
 from jaxtrain.json_files.read import read_json
 from jaxtrain.processes import peers
 from jaxtrain.records import workdir as workdir_lib
-from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.progress import Progress
 from jaxtrain.run.timetable import Timetable
 
 # Times that loss spikes lead back to one checkpoint, before the run gives up.
 MAX_REWINDS = 3
+
+
+class LossSpike(Exception):
+    """A loss spike came up that the run is to go back for.
+
+    Args:
+      step: Completed steps before the step of the spike.
+      position: Position of its batch in the data.
+      details: Numbers of the line that tells of it.
+    """
+
+    def __init__(self, step: int, position: int, details: dict[str, Any]):
+        super().__init__(step, position, details)
+        self.step, self.position, self.details = step, position, details
 
 
 class Rewinds:

@@ -18,9 +18,8 @@ class Saves:
     """Saves the state with all that the host needs to go on."""
 
     def __init__(self, attempt: Attempt, reports: Reports):
-        self._attempt, self._reports = attempt, reports
-        job = attempt.job
-        self.saver = Saver(job.saved, attempt.tell, job.hooks.before_save)
+        self._attempt, self._job, self._reports = attempt, attempt.job, reports
+        self.saver = Saver(self._job.saved, attempt.tell, self._job.hooks.before_save)
         self._step, self._at = attempt.step, time.monotonic()
 
     def done(self) -> bool:
@@ -29,7 +28,7 @@ class Saves:
 
     def due(self) -> bool:
         """Whether this step is to be saved by the timetable."""
-        timetable = self._attempt.job.setup.timetable
+        timetable = self._job.setup.timetable
         if self.done():
             return False
         if timetable.save_every_seconds is not None:
@@ -41,30 +40,25 @@ class Saves:
         """Start to save this step, and tell of the steps up to it before.
 
         Raises:
-          CheckpointError: too many saves have failed.
-          MovedError: the workdir was moved; the step is saved there if that can be.
+          CheckpointError: Too many saves have failed.
+          MovedError: The workdir was moved; the step is saved there if that can be.
         """
         self._reports.settle(0)
-        attempt, job = self._attempt, self._attempt.job
+        attempt, job, progress = self._attempt, self._job, self._attempt.progress
         followed = moved.follow(job, self._step)
-        progress = attempt.progress
         progress.interval = self._reports.open_interval()
         attempt.clock.update()
         doing = attempt.log.doing("saving")
         with attempt.clock.paused(), attempt.watchdog.saving(), doing:
-            evaluated = progress.evaluated_step == attempt.step
-            self.saver.save(
-                attempt.step,
-                as_dict(attempt.state),
-                {
-                    "config": asdict(job.setup.config),
-                    "versions": job.versions,
-                    "own_parts": job.own_parts,
-                    "statistics": {"mean": job.programs.mean, "std": job.programs.std},
-                    "progress": asdict(progress),
-                },
-                progress.eval_metrics if evaluated else None,
-            )
+            info = {
+                "config": asdict(job.setup.config),
+                "versions": job.versions,
+                "own_parts": job.own_parts,
+                "statistics": {"mean": job.programs.mean, "std": job.programs.std},
+                "progress": asdict(progress),
+            }
+            metrics = progress.eval_metrics if self._evaluated() else None
+            self.saver.save(attempt.step, as_dict(attempt.state), info, metrics)
             if followed:
                 moved.end(job)
         self._step, self._at = attempt.step, time.monotonic()
@@ -76,23 +70,26 @@ class Saves:
         best otherwise.
         """
         attempt, progress = self._attempt, self._attempt.progress
-        evaluated = progress.evaluated_step == attempt.step
-        if not (self.done() and evaluated and jax.process_index() == 0):
+        if not (self.done() and self._evaluated() and jax.process_index() == 0):
             return
         changes = {"metrics": progress.eval_metrics, "progress": asdict(progress)}
         try:
-            manifest.amend(attempt.job.saved.directory, attempt.step, changes)
+            manifest.amend(self._job.saved.directory, attempt.step, changes)
         except (OSError, DamagedError) as error:
             attempt.tell(f"step {attempt.step} is saved without its metrics: {error}")
 
+    def _evaluated(self) -> bool:
+        return self._attempt.progress.evaluated_step == self._attempt.step
+
     def finish(self) -> None:
         """Save the last step, and wait for it; read it back unless a signal waits."""
-        if not self.done() or moved.lacks(self._attempt.job, self._attempt.step):
+        attempt, job = self._attempt, self._job
+        if not self.done() or moved.lacks(job, attempt.step):
             self.save()
-        attempt, doing = self._attempt, self._attempt.log.doing("saving")
+        doing = attempt.log.doing("saving")
         with attempt.clock.paused(), attempt.watchdog.saving(), doing:
             # A stop has little time; the next start reads what was saved.
             try:
-                self.saver.finish(read_back=self._attempt.job.signals.signum is None)
+                self.saver.finish(read_back=job.signals.signum is None)
             finally:
-                moved.check(self._attempt.job)
+                moved.check(job)

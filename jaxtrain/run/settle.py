@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxtrain import config as config_lib
 from jaxtrain import own
-from jaxtrain.config import Config, DataConfig, ModelConfig
+from jaxtrain.config import Config, ModelConfig
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
@@ -36,9 +36,11 @@ class Settled:
     """A config that is settled, and what it was settled by.
 
     Attributes:
-      config: all but mean and deviation, which need the number of channels.
-      recipe: the config as it was given.
-      trained: the weights; None: there are none, or the run has gone on from them.
+      config: Config, complete but for mean and deviation, which need the number of
+        channels.
+      recipe: Config as it was given.
+      trained: Weights to begin with; None: there are none, or the run has gone on from
+        them.
     """
 
     config: Config
@@ -50,45 +52,91 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
     """Fill in what a recipe leaves to the weights that it begins with.
 
     Args:
-      config: of a run.
-      workdir: that may hold the run already, whose values then count.
+      config: Config of a run.
+      workdir: Folder that may hold the run already, whose values then count.
 
     Raises:
-      UserError: the weights are not there, are of another model, or not those of
+      UserError: The weights are not there, are of another model, or not those of
         `model.pretrained_digest`.
     """
     model, data = config.model, config.data
     begun = None if workdir is None else _begun(workdir)
+    trained, prepared = None, dict[str, Any]()
     if model.pretrained is None:
-        return Settled(_settled(config, model, data), config)
-    if begun is not None and begun.model.pretrained == model.pretrained:
-        filled = _filled(model, vars(begun.model))
-        digest = begun.model.pretrained_digest or ""
-        if digest.startswith(model.pretrained_digest or ""):
-            filled = dataclasses.replace(filled, pretrained_digest=digest or None)
-        taken = {name: getattr(begun.data, name) for name in PREPARED}
-        return Settled(_settled(config, filled, _filled(data, taken)), config)
-    trained = open_weights(model)
-    about = trained.about
-    _check_agree(peers.gather(trained.digest()), model)
-    if not own.is_own(model.name) and model.name != about.model.name:
-        raise UserError(
-            f"model.pretrained = {model.pretrained!r} looks like {about.model.name}, "
-            f"and model.name = {model.name!r}: set --model.name {about.model.name}"
-        )
-    filled = _filled(model, _options(about.model))
-    filled = dataclasses.replace(filled, pretrained_digest=trained.digest())
-    taken = {}
-    if data.image_size is not None:
-        taken = {"crop_pct": about.crop_pct, "interpolation": about.interpolation}
-    return Settled(_settled(config, filled, _filled(data, taken)), config, trained)
+        pass
+    elif begun is not None and begun.model.pretrained == model.pretrained:
+        asked, digest = model.pretrained_digest or "", begun.model.pretrained_digest
+        model = _filled(model, vars(begun.model))
+        if (digest or "").startswith(asked):
+            model = dataclasses.replace(model, pretrained_digest=digest)
+        prepared = {name: getattr(begun.data, name) for name in PREPARED}
+    else:
+        trained = open_weights(model)
+        about, digest = trained.about, trained.digest()
+        _check_agree(peers.gather(digest), model)
+        if not own.is_own(model.name) and model.name != about.model.name:
+            raise UserError(
+                f"model.pretrained = {model.pretrained!r} looks like "
+                f"{about.model.name}, and model.name = {model.name!r}: set "
+                f"--model.name {about.model.name}"
+            )
+        model = _filled(model, _options(about.model))
+        model = dataclasses.replace(model, pretrained_digest=digest)
+        if data.image_size is not None:
+            prepared = {
+                "crop_pct": about.crop_pct,
+                "interpolation": about.interpolation,
+            }
+    data = _filled(data, prepared)
+    crop_pct, interpolation = data.fit
+    data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
+    return Settled(dataclasses.replace(config, model=model, data=data), config, trained)
+
+
+def _begun(workdir: Path) -> Config | None:
+    """Return the config of a run that has saved a step; process 0 looks for all."""
+    text, folder = None, workdir / CHECKPOINTS
+    try:
+        if any(step.name.isdigit() for step in folder.iterdir()):
+            text = read_text(workdir / CONFIG)
+    except (OSError, UnicodeDecodeError):
+        pass  # What is wrong with the folder is told where it is opened.
+    text = peers.gather(text)[0]
+    try:
+        return None if text is None else config_lib.from_json(text)
+    except UserError:
+        return None
+
+
+def _filled(section: Any, values: dict[str, Any]) -> Any:
+    """Return a section with values in the place of those that are not set."""
+    unset = {k: v for k, v in values.items() if getattr(section, k) in (None, {})}
+    return dataclasses.replace(section, **unset)
+
+
+def _options(model: ModelConfig) -> dict[str, Any]:
+    """Return the options that make the model compute what it does."""
+    left_out = {*NO_OPTIONS, *IN_TRAINING} - {"options"}
+    found = {k: v for k, v in vars(model).items() if k not in left_out}
+    return {k: v for k, v in found.items() if v not in (None, {})}
+
+
+def _check_agree(digests: list[str], model: ModelConfig) -> None:
+    """Check that all processes of a run have found the same weights."""
+    for process, digest in enumerate(digests):
+        if digest != digests[0]:
+            raise UserError(
+                f"model.pretrained = {model.pretrained!r} is {digest[:NUM_SHOWN]} for "
+                f"process {process} and {digests[0][:NUM_SHOWN]} for process 0 "
+                "(sha256): give all of them the same file"
+            )
 
 
 def check_kept(config: Config, workdir: Path) -> None:
     """Refuse to move aside the run whose weights another is to begin with.
 
     Raises:
-      UserError: they lie in the folder.
+      UserError: They lie in the folder.
     """
     path = config.model.pretrained
     if path is not None and Path(path).resolve().is_relative_to(workdir.resolve()):
@@ -102,7 +150,7 @@ def open_weights(model: ModelConfig) -> Trained:
     """Open the weights that a config names.
 
     Raises:
-      UserError: they are not there, or not those of `model.pretrained_digest`.
+      UserError: They are not there, or not those of `model.pretrained_digest`.
     """
     assert model.pretrained is not None
     trained = load.find(model.pretrained, model)
@@ -128,25 +176,24 @@ def describe_settled(settled: Settled, config: Config) -> dict[str, str]:
     """Return rows of the start table: what weights, and what was taken from them.
 
     Args:
-      settled: by which a run was built.
-      config: that it was built with.
+      settled: What a run was built by.
+      config: Config that it was built with.
     """
-    model = config.model
+    model, trained = config.model, settled.trained
     if model.pretrained is None:
         return {}
     digest = f", sha256 {(model.pretrained_digest or 'unknown')[:NUM_SHOWN]}"
-    if settled.trained is None:
+    if trained is None:
         return {"weights": f"begun with those of {model.pretrained}{digest}"}
-    theirs = _theirs(settled.trained, config)
     taken, changed = [], []
-    for path, value in theirs.items():
+    for path, value in _theirs(trained, config).items():
         used = config_lib.get(config, path)
         if config_lib.get(settled.recipe, path) is None:
             taken += [f"{path} = {_shown(used)}"] if used is not None else []
         elif used != value:
             changed.append(f"{path} = {_shown(used)}, theirs is {_shown(value)}")
     rows = {
-        "weights": settled.trained.where + digest,
+        "weights": trained.where + digest,
         "from the weights": "; ".join(taken),
         "by the recipe": "; ".join(changed),
     }
@@ -162,57 +209,10 @@ def _theirs(trained: Trained, config: Config) -> dict[str, Any]:
         found["data.interpolation"] = about.interpolation
     channels = len(config.data.mean or about.mean)
     mean, std = statistics(about.mean, about.std, channels)
-    found |= {"data.mean": mean, "data.std": std}
     known = about.model.name in MODELS
     options = lasting_options(about.model) if known else _options(about.model)
+    found |= {"data.mean": mean, "data.std": std}
     return found | {f"model.{name}": value for name, value in options.items()}
-
-
-def _check_agree(digests: list[str], model: ModelConfig) -> None:
-    """Check that all processes of a run have found the same weights."""
-    for process, digest in enumerate(digests):
-        if digest != digests[0]:
-            raise UserError(
-                f"model.pretrained = {model.pretrained!r} is {digest[:NUM_SHOWN]} for "
-                f"process {process} and {digests[0][:NUM_SHOWN]} for process 0 "
-                "(sha256): give all of them the same file"
-            )
-
-
-def _options(model: ModelConfig) -> dict[str, Any]:
-    """Return the options that make the model compute what it does."""
-    left_out = (*NO_OPTIONS, *IN_TRAINING)
-    found = {k: v for k, v in vars(model).items() if k not in left_out}
-    return {k: v for k, v in found.items() if v is not None} | (
-        {"options": model.options} if model.options else {}
-    )
-
-
-def _filled(section: Any, values: dict[str, Any]) -> Any:
-    """Return a section with values in the place of those that are not set."""
-    unset = {k: v for k, v in values.items() if getattr(section, k) in (None, {})}
-    return dataclasses.replace(section, **unset)
-
-
-def _settled(config: Config, model: ModelConfig, data: DataConfig) -> Config:
-    crop_pct, interpolation = data.fit
-    data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
-    return dataclasses.replace(config, model=model, data=data)
-
-
-def _begun(workdir: Path) -> Config | None:
-    """Return the config of a run that has saved a step; process 0 looks for all."""
-    text, folder = None, workdir / CHECKPOINTS
-    try:
-        if any(step.name.isdigit() for step in folder.iterdir()):
-            text = read_text(workdir / CONFIG)
-    except (OSError, UnicodeDecodeError):
-        pass  # What is wrong with the folder is told where it is opened.
-    text = peers.gather(text)[0]
-    try:
-        return None if text is None else config_lib.from_json(text)
-    except UserError:
-        return None
 
 
 def _shown(value: Any) -> str:

@@ -37,11 +37,9 @@ class Timetable:
         """Return the first step after `step` at which more than a step is due."""
         periods = (self.eval_every_steps, self.save_every_steps, self.log_every_steps)
         marks = [(step // every + 1) * every for every in periods if every]
-        changes = [first for first, _ in self.image_sizes]
-        changes += [] if self.unfreeze_step is None else [self.unfreeze_step]
-        return min(
-            [*marks, *(change for change in changes if change > step), self.total_steps]
-        )
+        changes = [self.unfreeze_step or 0, *(first for first, _ in self.image_sizes)]
+        marks += [change for change in changes if change > step]
+        return min([*marks, self.total_steps])
 
     def call_sizes(self, start: int, steps_per_call: int) -> Iterator[int]:
         """Yield how many steps each call runs: `steps_per_call`, or 1 up to a boundary.
@@ -77,9 +75,7 @@ def make_timetable(
     per_epoch = num_examples // data.batch_size
 
     def steps(
-        epochs: float | None = None,
-        steps: int | None = None,
-        examples: int | None = None,
+        epochs: float | None, steps: int | None = None, examples: int | None = None
     ) -> int | None:
         if steps is not None:
             return steps
@@ -93,8 +89,6 @@ def make_timetable(
     if opt.warmup_fraction is not None:
         warmup = round(opt.warmup_fraction * total)
     eval_every = steps(train.eval_every_epochs, train.eval_every_steps)
-    if eval_every is None:
-        eval_every = per_epoch
     save_every = steps(save.every_epochs, save.every_steps)
     seconds = None if save.every_minutes is None else 60 * save.every_minutes
     if save_every is None and seconds is None:
@@ -105,21 +99,27 @@ def make_timetable(
         steps_per_epoch=per_epoch,
         total_steps=total,
         warmup_steps=warmup or 0,
-        eval_every_steps=max(1, eval_every) if has_validation else None,
-        save_every_steps=None if save_every is None else max(1, save_every),
+        eval_every_steps=_period(eval_every, per_epoch) if has_validation else None,
+        save_every_steps=_period(save_every),
         save_every_seconds=seconds,
         log_every_steps=config.logging.every_steps,
         stop_after_steps=min(total, train.stop_after_steps or total),
-        unfreeze_step=_unfreeze_step(steps(train.first_epochs)),
+        unfreeze_step=_period(steps(train.first_epochs)),
         image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
     )
-    _check_length(config, timetable)
+    if total > MAX_COUNT:
+        length = _set_one(config, LENGTH)
+        raise UserError(
+            f"{length} = {get(config, length)} is a run of {total:.3g} steps: shorten "
+            f"it to at most {MAX_COUNT} steps"
+        )
     _check_steps_per_call(config, timetable)
     return timetable
 
 
-def _unfreeze_step(steps: int | None) -> int | None:
-    return None if steps is None else max(1, steps)
+def _period(steps: int | None, default: int | None = None) -> int | None:
+    """Return a number of steps that is set, 1 at least, or else the default."""
+    return default if steps is None else max(1, steps)
 
 
 def _image_sizes(
@@ -140,8 +140,8 @@ def _check_batch_size(config: Config, num_examples: int) -> None:
     size = config.data.batch_size
     if size > num_examples:
         raise UserError(
-            f"data.batch_size = {size} is larger than the training split, "
-            f"which has {num_examples} examples: use at most {num_examples}"
+            f"data.batch_size = {size} is larger than the training split, which has "
+            f"{num_examples} examples: use at most {num_examples}"
         )
     if config.optimizer.name == LINE_SEARCH and size != num_examples:
         raise UserError(
@@ -161,15 +161,6 @@ def _check_no_validation(config: Config) -> None:
         raise UserError(
             "train.eval_every_epochs and train.eval_every_steps have no effect without "
             "a validation split: set data.validation_fraction or data.validation_split"
-        )
-
-
-def _check_length(config: Config, timetable: Timetable) -> None:
-    if timetable.total_steps > MAX_COUNT:
-        length = _set_one(config, LENGTH)
-        raise UserError(
-            f"{length} = {get(config, length)} is a run of {timetable.total_steps:.3g} "
-            f"steps: shorten it to at most {MAX_COUNT} steps"
         )
 
 

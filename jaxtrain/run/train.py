@@ -27,20 +27,14 @@ from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.extended import describe_changed, describe_jump
 from jaxtrain.run.features import with_features
 from jaxtrain.run.loop import Run
-from jaxtrain.run.next_commands import show_next
 from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.progress import Clock, Progress
 from jaxtrain.run.rewind import Rewinds
 from jaxtrain.run.settle import check_kept, describe_settled
 from jaxtrain.run.setup import Setup, build_setup
-from jaxtrain.run.summary import (
-    describe,
-    describe_data,
-    describe_model,
-    describe_result,
-    versions,
-)
+from jaxtrain.run.summary import describe_data, describe_model, versions
+from jaxtrain.run.tables import describe, describe_result, show_next
 from jaxtrain.training.state import TrainState, as_dict
 
 
@@ -160,25 +154,19 @@ def _carry_out(job: Job) -> dict[str, Any]:
 def _attempt(job: Job, *, show_earlier: bool) -> dict[str, Any]:
     setup = job.setup
     moved.check(job)
-    state, progress, info, begun = restore_or_create(job)
-    programs = with_features(setup, job.programs, state)
-    job = replace(job, programs=programs)
-    step, news = int(state.step), list[str]()
-    if info is not None:
-        taken = step - int(state.bad_steps["total"])
-        news += describe_jump(setup, info["config"], step, taken)
-        news += describe_changed(job.own_parts, info.get("own_parts", {}), step)
+    state, progress, saved, begun = restore_or_create(job)
+    job = replace(job, programs=with_features(setup, job.programs, state))
+    step = int(state.step)
     rewound = job.rewinds.apply(step, progress)
-    log = RunLog(
-        LoggedRun(
-            workdir=job.workdir,
-            config=setup.config,
-            step=step,
-            total_steps=setup.timetable.total_steps,
-            epoch=setup.timetable.epoch,
-            task=setup.task,
-        )
+    logged = LoggedRun(
+        workdir=job.workdir,
+        config=setup.config,
+        step=step,
+        total_steps=setup.timetable.total_steps,
+        epoch=setup.timetable.epoch,
+        task=setup.task,
     )
+    log, programs = RunLog(logged), job.programs
     watchdog = Watchdog(setup.config.train.step_timeout_seconds, programs.compiling)
     with contextlib.closing(log), watchdog:
         if show_earlier:
@@ -197,8 +185,13 @@ def _attempt(job: Job, *, show_earlier: bool) -> dict[str, Any]:
             progress=progress,
             clock=Clock(progress, programs.compile_seconds),
         )
-        for message in news:
-            attempt.tell(message)
+        if saved is not None:
+            taken = step - int(state.bad_steps["total"])
+            for message in (
+                *describe_jump(setup, saved["config"], step, taken),
+                *describe_changed(job.own_parts, saved.get("own_parts", {}), step),
+            ):
+                attempt.tell(message)
         run = Run(attempt)
         run.loop()
         return run.finish()

@@ -28,7 +28,7 @@ from jaxtrain.records.workdir import (
     read_own_parts,
     write_json,
 )
-from jaxtrain.run.next_commands import show_next
+from jaxtrain.run.tables import show_next
 from jaxtrain.tasks.classification import Classification
 from tests.helpers.recipes import recipe, write_recipe
 

@@ -105,7 +105,7 @@ def at_stages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         after(train, "make_programs", lambda *_: "before the first step")
         after(RunLog, "write", lambda _, kind, step, **__: f"{kind} at step {step}")
         after(evaluations, "evaluate", lambda *_: "evaluation")
-        after(loop, "_write", lambda *_: "end")
+        after(loop.Run, "_write", lambda *_: "end")
         saving, told_saving = threading.Event(), store.Checkpoints.save
 
         def save(self: Any, step: int, *args: Any, **kwargs: Any) -> None:

@@ -13,9 +13,9 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.processes.grace import Grace
 from jaxtrain.run import train as train_lib
-from jaxtrain.run.in_flight import InFlight
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Clock, Progress
+from jaxtrain.run.reports import InFlight
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT, Pace

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jaxtrain.config import Config
-from jaxtrain.run.next_commands import show_next
+from jaxtrain.run.tables import show_next
 from jaxtrain.tasks.base import Task
 
 NAMES = ("cat", "dog", "hen")

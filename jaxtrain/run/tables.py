@@ -1,0 +1,163 @@
+"""What a person reads of a run: tables at its start and end, and what comes next."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.config import Config, own_references
+from jaxtrain.console import printable
+from jaxtrain.errors import counted
+from jaxtrain.parallel import sharding
+from jaxtrain.records.progress_bar import short_duration
+from jaxtrain.records.workdir import REPORT
+from jaxtrain.run.features import plan
+from jaxtrain.run.phases import schedule_name
+from jaxtrain.run.setup import Setup
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.metrics import formatted
+from jaxtrain.training.state import num_params
+
+
+def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
+    """Return the rows of the table at the start of a run."""
+    config, timetable, splits = setup.config, setup.timetable, setup.splits
+    height, width, channels = splits.input_shape
+    num_validation = len(splits.validation) if splits.validation else 0
+    steps, device = timetable.total_steps, jax.devices()[0]
+    # What was passed over when the data were opened.
+    remarks = getattr(splits.train, "remarks", ())
+    return {
+        "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
+        "parameters",
+        "data": f"{config.data.source}, {height}x{width}x{channels}, "
+        + setup.task.describe(),
+        "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
+        f"{len(splits.test):,} test",
+        **{remark.title: remark.text for remark in remarks},
+        "batch": f"{timetable.batch_size} a step",
+        "steps": f"{steps:,} in {timetable.epoch(steps):g} epochs of "
+        f"{timetable.steps_per_epoch:,}",
+        "optimizer": f"{config.optimizer.name}, {schedule_name(config)}",
+        **_describe_frozen(setup),
+        "precision": f"{config.precision}: {setup.policy.describe()}",
+        "devices": f"{jax.device_count()} x {device.device_kind}, "
+        f"{counted(jax.process_count(), 'process', 'processes')}",
+        **_describe_mesh(setup),
+        **_describe_stages(setup),
+        "workdir": workdir,
+    }
+
+
+def _describe_frozen(setup: Setup) -> dict[str, str]:
+    """Describe how many parameters are frozen, and for how long."""
+    frozen, until = setup.phases[0].update.frozen, setup.timetable.unfreeze_step
+    if not frozen.layers:
+        return {}
+    patterns = ", ".join(setup.config.train.first_frozen)
+    number = num_params(frozen.part(setup.abstract_state.params)[1])
+    end = "throughout" if until is None else f"for the first {until:,} steps"
+    rows = {"frozen": f"{patterns}: {number:,} parameters, {end}"}
+    return rows if until is not None else rows | {"features": plan(setup).describe()}
+
+
+def _describe_mesh(setup: Setup) -> dict[str, str]:
+    """Name the dtypes of gradient sums, and layers that `parallel.model` leaves whole.
+
+    These have channels that it divides.
+    """
+    mesh, copies, rows = setup.mesh, setup.layout.copies, dict[str, str]()
+    compute, size = jnp.dtype(setup.policy.compute_dtype), mesh.shape["model"]
+    sums = []
+    if sharding.num_batch_shards(mesh) > 1:
+        dtype = compute if copies is None else copies.sum_dtype
+        sums.append(f"{dtype} over the examples")
+    if sharding.num_image_parts(mesh) > 1:
+        sums.append(f"{compute} over the parts of an image")
+    if sums:
+        rows["gradient sums"] = ", ".join(sums)
+    names = sharding.whole_layers(setup.abstract_state.params) if size > 1 else []
+    if names:
+        shown = ", ".join(names)
+        rows["left whole"] = (
+            f"parallel.model = {size} divides but does not split {shown}"
+        )
+    return rows
+
+
+def _describe_stages(setup: Setup) -> dict[str, str]:
+    if setup.stages is None:
+        return {}
+    stages, idle_share = setup.stages.stages, setup.stages.timeline.idle_share
+    flops = sum(stage.flops for stage in stages)
+    micro = setup.config.train.accumulate_steps
+    batches = counted(micro, "micro-batch", "micro-batches")
+    return {
+        "pipeline": f"{len(stages)} stages, {batches}, {idle_share:.1%} idle",
+        **{
+            f"stage {i}": f"{counted(stage.layout.mesh.size, 'device')}, "
+            f"{stage.flops / flops:.1%} of the FLOPs: {stage.names[0]} to "
+            f"{stage.names[-1]}"
+            for i, stage in enumerate(stages, start=1)
+        },
+    }
+
+
+def describe_result(
+    setup: Setup, summary: dict[str, Any], workdir: Path
+) -> dict[str, Any]:
+    """Return the rows of the table at the end of a run."""
+    test = summary["eval"]
+    shown = formatted(test, (*setup.task.shown, "loss"))
+    return {
+        **{f"test {name}": text for name, text in shown.items()},
+        "examples": test["num_examples"],
+        **_describe_weights(setup.best.metric, summary),
+        "time": f"{short_duration(summary['train_seconds'])}, and "
+        f"{short_duration(summary['compile_seconds'])} to compile",
+        "workdir": workdir,
+    }
+
+
+def _describe_weights(metric: str, summary: dict[str, Any]) -> dict[str, str]:
+    """Name the weights that were tested, and the last and the best if others."""
+    model, last, best = summary["model"], summary["last"], summary["best"]
+
+    def told(weights: dict[str, Any]) -> str:
+        value = formatted(weights["validation"] or {}, (metric,)).get(metric)
+        shown = "not validated" if value is None else f"validation {metric} {value}"
+        return f"step {weights['step']:,}, {shown}"
+
+    rows = {"tested weights": told(model)}
+    if last["step"] != model["step"]:
+        rows["last weights"] = told(last)
+    if best is not None and best["step"] != model["step"]:
+        gone = {**best, "validation": {metric: best["value"]}}
+        rows["best weights"] = f"{told(gone)}, not kept"
+    return rows
+
+
+def show_next(workdir: Path, config: Config, task: Task) -> None:
+    """Print where the report of a finished run is, and what to do with the model."""
+    if jax.process_index() != 0:
+        return
+    report, run = workdir / REPORT, f"--workdir {shlex.quote(str(workdir))}"
+    if own_references(config):
+        # These commands do not name the parts themselves.
+        run += " --trust"
+    onnx = shlex.quote(f"{workdir.resolve().name}.onnx")
+    # None: several arrays for an image.
+    shape = getattr(task.abstract_outputs((1,), np.float32), "shape", None)
+    in_a_row = shape == (1, task.num_outputs)
+    out = "--out predictions.csv" if in_a_row else "--outputs outputs"
+    commands = [f"evaluate {run}", f"predict {run} {out} IMAGES"]
+    if shape is not None:
+        commands.append(f"export {run} --format onnx --out {onnx}")
+    if in_a_row and task.class_names is not None:
+        commands.append(f"serve {run}")
+    lines = [f"report: {report}"] if report.is_file() else []
+    lines += ["next:", *(f"  python main.py {command}" for command in commands)]
+    print("\n".join(map(printable, lines)))
