@@ -49,7 +49,7 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     from jaxtrain.records.run_log import show_table
     from jaxtrain.records.whole import reported, whole
     from jaxtrain.records.workdir import write_json
-    from jaxtrain.tools import find_lr, find_lr_plot
+    from jaxtrain.tools import find_lr
 
     if not 0 < arguments.start < arguments.end <= LARGEST:
         raise UserError(
@@ -84,7 +84,7 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
         }
         with reported("--out", out):
             write_json(values_file, values)
-            find_lr_plot.plot(picture, test, suggested)
+            find_lr.plot(picture, test, suggested)
     best = next(iter(suggested.values()))
     rows = {rule: f"{rate:.2e}" for rule, rate in suggested.items()}
     show_table("learning rate", {**rows, "picture": out / PICTURE})

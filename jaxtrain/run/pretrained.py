@@ -1,7 +1,6 @@
 """The first weights of a run that begins with trained ones."""
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -25,12 +24,12 @@ class Start:
     """How a run begins with trained weights, of which none is read yet.
 
     Attributes:
-      trained: the weights.
-      kept: paths of arrays that stay what the run itself has made: of the last layer,
+      trained: Weights to begin with.
+      kept: Paths of arrays that stay what the run itself has made: of the last layer,
         for other classes, or of auxiliary heads and a transform that the weights do
         not have.
-      converted: those of first layers, for images of other channels.
-      rows: what there is to tell of both.
+      converted: Paths of arrays of first layers, for images of other channels.
+      rows: Rows of the start table on both.
     """
 
     trained: Trained
@@ -56,7 +55,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     about, config = trained.about, setup.config.model
     blueprint, added = _without_transform(setup.create.blueprint, about)
     height, width, channels = blueprint.image_shape
-    as_trained = dataclasses.replace(
+    as_trained = replace(
         blueprint,
         image_shape=(height, width, about.image_shape[2]),
         num_outputs=about.num_outputs,
@@ -74,12 +73,12 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     own = shapes_of((state.params, state.model_state))
     # Without the dim of the groups of batch norm.
     own = {p: own[p][len(own[p]) - len(shapes[p]) :] for p in own if p not in added}
-    first = {p for p in own if _is_first(own[p], shapes[p])}
+    # Kernels (rows, columns, in, out) that differ in their input channels.
+    first = {p for p in own if len(own[p]) == 4 and own[p][2] != shapes[p][2]}
     heads = {p for p in own if trained.has_no_head(p)}
     classes = {p for p in own if own[p] != shapes[p]} - first - heads
     if not classes and _are_others(setup.task.class_names, about.class_names):
-        more = dataclasses.replace(as_trained, num_outputs=about.num_outputs + 1)
-        larger = _shapes(more)
+        larger = _shapes(replace(as_trained, num_outputs=about.num_outputs + 1))
         classes = {p for p in own if shapes[p] != larger[p]} - heads
     rows = {}
     if classes:
@@ -108,9 +107,7 @@ def _without_transform(
     config = blueprint.config
     if config.transform in (None, about.model.transform):
         return blueprint, set()
-    plain = dataclasses.replace(
-        blueprint, config=dataclasses.replace(config, transform=None)
-    )
+    plain = replace(blueprint, config=replace(config, transform=None))
     before, after = _shapes(plain), _shapes(blueprint)
     changed = sorted(path for path in before if after.get(path) != before[path])
     if changed:
@@ -126,19 +123,17 @@ def _without_transform(
 def first_weights(
     setup: Setup, programs: Programs, start: Start | None
 ) -> tuple[tuple[Any, Any], str | None]:
-    """Return the weights that a run begins with: new ones, or trained ones.
+    """Return the weights that a run begins with, and what there is to tell of them.
 
     Args:
-      setup: of the run.
-      programs: that make the new ones.
-      start: with what it begins; None: with what its config says.
-
-    Returns:
-      Parameters and other state, and what there is to tell of trained ones.
+      setup: Setup of the run.
+      programs: Programs that make new weights.
+      start: Trained weights that it begins with; None: those that its config names, if
+        it does.
 
     Raises:
       UserError: `model.pretrained` names no model that fits.
-      CheckpointError: it is damaged.
+      CheckpointError: It is damaged.
     """
     weights = programs.weights(keys.root_key(setup.config.seed))
     if setup.config.model.pretrained is None:
@@ -156,11 +151,9 @@ def replace_weights(weights: tuple[Any, Any], start: Start) -> tuple[Any, Any]:
     """Put trained weights in the place of the first ones, one array at a time.
 
     Args:
-      weights: parameters and other state, on the devices, as the run has made them.
-      start: the trained ones.
-
-    Returns:
-      The weights, where and in the dtypes that they were.
+      weights: Parameters and other state, on the devices, as the run has made them;
+        what replaces them lies where they do, in their dtypes.
+      start: Trained weights, and which arrays are kept or converted.
     """
     paths, tree = jax.tree_util.tree_flatten_with_path(weights)
     stored, found = start.trained.read(), []
@@ -195,17 +188,11 @@ def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
     return shapes_of(split_model(blueprint.abstract())[1:])
 
 
-def _is_first(own: tuple[int, ...], trained: tuple[int, ...]) -> bool:
-    """Whether a kernel (rows, columns, in, out) differs in its input channels."""
-    return len(own) == 4 and own[2] != trained[2]
-
-
 def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
     """Whether the classes are known to differ; unnamed ones never are."""
-    numbers = tuple(map(str, range(len(names or ()))))
-    if names is None or trained is None or numbers in (names, trained):
+    if names is None or trained is None or names == trained:
         return False
-    return names != trained
+    return tuple(map(str, range(len(names)))) not in (names, trained)
 
 
 def _layers(paths: set[str]) -> str:

@@ -91,8 +91,7 @@ def build_setup(
       config: Config as it was given.
       schedule: Schedule of the learning rate, in place of that of the config.
       devices: Devices that share the work. None means all.
-      workdir: Folder that may hold the run already, whose values then count. None means
-        that it is a new run.
+      workdir: Folder that may hold the run already, whose values then count.
 
     Raises:
       UserError: a name is unknown, or data, model, batch and devices do not fit.
@@ -143,7 +142,10 @@ def build_setup(
     ]
     # Of the model's own shapes: to build it takes as long as to trace its step.
     abstract = jax.eval_shape(create.begin, split_model(model)[1:])
-    stages = _stages(config, blueprint, model, layouts)
+    stages = None
+    if len(layouts) > 1:
+        micro = blueprint.images(config.micro_batch_size)
+        stages = build_stages(model, micro, layouts, config.train.accumulate_steps)
     return Setup(
         config=config,
         settled=settled,
@@ -193,16 +195,6 @@ def _copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies 
     # Layers widen narrower weights by themselves: fewer bytes to gather.
     gathered = min(compute, params, key=lambda dtype: dtype.itemsize)
     return Copies(mesh, copied_paths(model), gathered, summed)
-
-
-def _stages(
-    config: Config, blueprint: Blueprint, model: Model, layouts: list[Layout]
-) -> Stages | None:
-    """Cut the model into pipeline stages, if the config asks for any."""
-    if len(layouts) == 1:
-        return None
-    images = blueprint.images(config.micro_batch_size)
-    return build_stages(model, images, layouts, config.train.accumulate_steps)
 
 
 def _place(

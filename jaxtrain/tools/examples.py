@@ -62,7 +62,7 @@ def collect_examples(
     def attempt(what: str, function: Callable[..., Any], *args: Any) -> Any:
         # No part of a report is worth the others.
         try:
-            return None if limits.should_stop() else function(*args)
+            return None if limits.should_stop() else function(setup, *args)
         except UntrustedError:
             raise
         except Exception as error:
@@ -72,15 +72,14 @@ def collect_examples(
     predictions, shown = None, {}
     found = _choose_split(setup, history, notes)
     if found is not None:
-        predictions = attempt(
-            "Predictions", predict_some, setup, history.workdir, *found, limits
-        )
+        arguments = (history.workdir, *found, limits)
+        predictions = attempt("Predictions", predict_some, *arguments)
     if predictions is not None and not len(predictions.label):
         failed.append(f"Predictions: no {predictions.split} image can be read")
         predictions = None
     if predictions is not None:
-        shown = attempt("Images", _show, setup, predictions) or {}
-    pairs = attempt("Training images", _pairs, setup, history, order) or ()
+        shown = attempt("Images", _show, predictions) or {}
+    pairs = attempt("Training images", _pairs, history, order) or ()
     return Examples(
         predictions=predictions, shown=shown, pairs=pairs, notes=notes, failed=failed
     )
@@ -157,27 +156,24 @@ def _names(source: Source, index: np.ndarray) -> list[str]:
 
 
 def _pairs(setup: Setup, history: History, order: DataOrder | None) -> list[Pair]:
-    model, batch_size = history.model, setup.config.data.batch_size
+    model, group = history.model, 2 * setup.config.data.repeats
     known = model.get("mean") and model.get("std")
-    statistics = (tuple(model["mean"]), tuple(model["std"])) if known else None
     # Those that are mixed lie beside each other.
-    group = 2 * setup.config.data.repeats
-    num = min(batch_size, -(-NUM_PAIRS // group) * group)
+    num = min(setup.config.data.batch_size, -(-NUM_PAIRS // group) * group)
     (first,) = first_images(
         setup,
         1,
         min(num, NUM_PAIRS),
         order=order,
-        statistics=statistics,
+        statistics=(tuple(model["mean"]), tuple(model["std"])) if known else None,
         rows=slice(0, num),
     )
-    before, after, labels = first
     return [
         Pair(
-            before=to_address(one),
-            after=to_address(other),
+            before=to_address(before),
+            after=to_address(after),
             label=label,
-            tiny=max(one.shape[:2]) <= TINY,
+            tiny=max(before.shape[:2]) <= TINY,
         )
-        for one, other, label in zip(before, after, labels, strict=True)
+        for before, after, label in zip(*first, strict=True)
     ]

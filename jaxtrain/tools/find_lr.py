@@ -6,14 +6,17 @@ good one. The rules that choose it are those of fastai's `lr_find`.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from jaxtrain import keys
 from jaxtrain.config import Config, ParallelConfig, TrainConfig
@@ -88,9 +91,7 @@ def range_test(
     batches = loader.train_batches(
         data, programs.train_set, mesh, programs.order, 0, num_steps
     )
-    losses: list[float] = []
-    rates: list[float] = []
-    smoother = Smoother()
+    losses, rates = list[float](), list[float]()
     feed = loader.feed(batches, setup.timetable.call_sizes(0, 1), mesh, batch_size)
     with contextlib.closing(feed):
         for _, batch in feed:
@@ -102,7 +103,8 @@ def range_test(
                 break
             rates.append(rate)
             losses.append(loss)
-            if smoother.add(loss) > DIVERGED * smoother.least:
+            smoothed = smooth(losses)
+            if smoothed[-1] > DIVERGED * smoothed.min():
                 break
     if len(losses) < MIN_STEPS:
         raise UserError(
@@ -110,9 +112,7 @@ def range_test(
             f"{rates[-1] if rates else start:g}: begin lower, with --start"
         )
     return RangeTest(
-        rates=np.array(rates),
-        losses=np.array(losses),
-        smoothed=np.array(smoother.values),
+        rates=np.array(rates), losses=np.array(losses), smoothed=smooth(losses)
     )
 
 
@@ -125,49 +125,35 @@ def _shortened(config: Config, num_steps: int) -> Config:
         )
     units = ("epochs", "steps", "examples", "fraction", "factor")
     never = dict.fromkeys(f"warmup_{unit}" for unit in units)
-    length = {"epochs": None, "examples": None, "steps": num_steps}
     sizes: dict[str, Any] = {"progressive_sizes": ()}
     return dataclasses.replace(
         config,
         optimizer=dataclasses.replace(config.optimizer, **never),
         train=dataclasses.replace(
             config.train,
-            **length,
-            **_every_loss(),
+            epochs=None,
+            examples=None,
+            steps=num_steps,
             stop_after_steps=None,
             steps_per_call=1,
+            # At rising rates a loss above those before is what is looked for: a skipped
+            # spike would hide it, and end the test.
+            spike_sigma=TrainConfig.spike_sigma,
+            spike_window=TrainConfig.spike_window,
+            on_spike=TrainConfig.on_spike,
         ),
         data=dataclasses.replace(config.data, **sizes),
         parallel=ParallelConfig(batch_norm=config.parallel.batch_norm),
     )
 
 
-def _every_loss() -> dict[str, Any]:
-    """Return the fields of a run that looks for no loss spikes.
-
-    At rising rates a loss above those before is what is looked for: a skipped step
-    would hide it, and end the test.
-    """
-    names = ("spike_sigma", "spike_window", "on_spike")
-    defaults = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
-    return {name: defaults[name] for name in names}
-
-
-class Smoother:
-    """The mean of losses, weighted by powers of `SMOOTHING`, without a bias to 0."""
-
-    def __init__(self) -> None:
-        self._sum, self.values = 0.0, list[float]()
-
-    @property
-    def least(self) -> float:
-        return min(self.values)
-
-    def add(self, loss: float) -> float:
-        """Take the next loss; return the mean."""
-        self._sum = SMOOTHING * self._sum + (1 - SMOOTHING) * loss
-        self.values.append(self._sum / (1 - SMOOTHING ** (len(self.values) + 1)))
-        return self.values[-1]
+def smooth(losses: list[float]) -> np.ndarray:
+    """Return means of the losses so far, weighted by powers of `SMOOTHING`."""
+    total, means = 0.0, []
+    for num, loss in enumerate(losses, start=1):
+        total = SMOOTHING * total + (1 - SMOOTHING) * loss
+        means.append(total / (1 - SMOOTHING**num))  # Without a bias to 0.
+    return np.array(means)
 
 
 def suggest(test: RangeTest) -> dict[str, float]:
@@ -210,3 +196,21 @@ RULES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "steep": steep,
     "minimum": minimum,
 }
+
+
+def plot(path: Path, test: RangeTest, suggested: Mapping[str, float]) -> None:
+    """Draw the loss over the learning rate, and what the rules suggest."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.plot(test.rates, test.losses, color="0.8", label="loss of a batch")
+    axes.plot(test.rates, test.smoothed, label="smoothed")
+    for color, (rule, rate) in zip(("C1", "C2", "C3"), suggested.items(), strict=True):
+        axes.axvline(rate, color=color, linestyle=":", label=f"{rule}: {rate:.1e}")
+    axes.set_xscale("log")
+    # The loss of batches that diverge would hide all else.
+    axes.set_ylim(0, 1.5 * float(test.smoothed[:10].max()))
+    axes.set_xlabel("learning rate")
+    axes.set_ylabel("loss")
+    axes.legend()
+    figure.savefig(path, format="png", dpi=120)

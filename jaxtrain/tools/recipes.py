@@ -1,8 +1,9 @@
 """The text of a recipe: a Python file, each value under its reason."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from jaxtrain.console import printable
 from jaxtrain.tools.advice import Advice
@@ -18,14 +19,9 @@ CLASSES = {
 WIDTH = 88
 
 
-def recipe_text(
-    advice: Sequence[Advice], source: str, out: Path, told: Iterable[str]
-) -> str:
+def recipe_text(advice: Advice, source: str, out: Path, told: Iterable[str]) -> str:
     """Return the text of a recipe, as the formatter would write it."""
-    sections: dict[str, list[Advice]] = {}
-    for one in advice:
-        sections.setdefault(one.section, []).append(one)
-    names = sorted(["Config", *(CLASSES[s] for s in sections)])
+    names = sorted(["Config", *(CLASSES[section] for section in advice)])
     paragraphs = [
         line
         for text in told
@@ -47,35 +43,34 @@ def recipe_text(
         "def get_config() -> Config:",
         "    return Config(",
     ]
-    augment = sections.pop("augment", [])
-    for section, fields in sections.items():
+    for section, fields in advice.items():
+        if section == "augment":
+            continue
         lines.append(f"        {section}={CLASSES[section]}(")
         lines += _fields(fields, 12)
         if section == "data":
             lines.append("            augment=AugmentConfig(")
-            lines += _fields(augment, 16)
+            lines += _fields(advice["augment"], 16)
             lines.append("            ),")
         lines.append("        ),")
     return "\n".join([*lines, "    )", ""])
 
 
-def _fields(fields: Iterable[Advice], indent: int) -> list[str]:
+def _fields(fields: dict[str, tuple[Any, str]], indent: int) -> list[str]:
     """Return a line for each field, under a comment that says why."""
     space, lines = " " * indent, []
-    for one in fields:
-        if one.reason:
-            reason = one.reason[0].upper() + one.reason[1:] + "."
+    for field, (value, reason) in fields.items():
+        if reason:
+            comment = f"{reason[0].upper()}{reason[1:]}."
+            start = f"{space}# "
             lines += textwrap.wrap(
-                reason,
-                WIDTH,
-                initial_indent=f"{space}# ",
-                subsequent_indent=f"{space}# ",
+                comment, WIDTH, initial_indent=start, subsequent_indent=start
             )
-        value = repr(one.value)
-        if isinstance(one.value, str) and not {'"', "\\"} & set(value):
+        text = repr(value)
+        if isinstance(value, str) and not {'"', "\\"} & set(text):
             # As ruff and black write it.
-            value = f'"{value[1:-1]}"'
-        lines.append(f"{space}{one.field}={value},")
+            text = f'"{text[1:-1]}"'
+        lines.append(f"{space}{field}={text},")
     return lines
 
 

@@ -25,17 +25,14 @@ from jaxtrain.run.setup import Setup
 MAX_EXAMPLES = 2000
 BATCH = 64
 
-# Numbers of examples, their classes, and the probabilities of all classes.
-Result = tuple[np.ndarray, np.ndarray, np.ndarray]
-
 
 @dataclass(kw_only=True)
 class SampleLimits:
     """What collecting may take.
 
     Attributes:
-      seconds: for the predictions, once they are compiled.
-      should_stop: tells that nobody waits for it any more.
+      seconds: Seconds for the predictions, once they are compiled.
+      should_stop: Whether nobody waits for it any more.
     """
 
     seconds: float = 60.0
@@ -48,66 +45,54 @@ def predict_some(
     """Return the predictions of a checkpoint for examples of a split.
 
     Raises:
-      UserError: the model is none that this version reads.
-      CheckpointError: the checkpoint is damaged.
+      UserError: The model is none that this version reads.
+      CheckpointError: The checkpoint is damaged.
     """
-    source = setup.splits.named()[split]
-    model = load_step(workdir, step)
-    function, chosen = _make_function(setup, model), _draw(len(source))
-    parts: list[tuple[np.ndarray, ...]] = []
+    source, model = setup.splits.named()[split], load_step(workdir, step)
+    nothing = np.zeros(0, np.int64)
+    parts = [(nothing, nothing, nothing, np.zeros(0), np.zeros(0))]
     until = None
-    results = _results(setup, source, chosen, function)
-    for index, label, probabilities in results:
-        likeliest = probabilities.argmax(axis=1)
-        rows = np.arange(len(index))
-        of_true = probabilities[rows, label]
-        parts.append((index, label, likeliest, probabilities[rows, likeliest], of_true))
-        now = time.monotonic()
-        until = until or now + limits.seconds
-        if now > until or limits.should_stop():
-            break
-    results.close()
-    arrays = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-    if not arrays:
-        arrays = [np.zeros(0, np.int64)] * 3 + [np.zeros(0)] * 2
-    names = ("index", "label", "predicted", "confidence", "true_probability")
+    # A stop is heeded, and the time looked at, between batches.
+    with contextlib.closing(_results(setup, source, model)) as results:
+        for index, label, probabilities in results:
+            likeliest, rows = probabilities.argmax(axis=1), np.arange(len(index))
+            sure, of_true = probabilities[rows, likeliest], probabilities[rows, label]
+            parts.append((index, label, likeliest, sure, of_true))
+            now = time.monotonic()
+            until = until or now + limits.seconds
+            if now > until or limits.should_stop():
+                break
+    index, label, predicted, confidence, of_true = map(
+        np.concatenate, zip(*parts, strict=True)
+    )
     return Predictions(
         split=split,
         step=step,
         num_split=len(source),
-        **dict(zip(names, arrays, strict=True)),
+        index=index,
+        label=label,
+        predicted=predicted,
+        confidence=confidence,
+        true_probability=of_true,
     )
 
 
-def _draw(num: int) -> np.ndarray:
-    """Return the numbers of examples in the order in which they are looked at."""
-    draws = np.random.Philox(key=0).random_raw(num)
-    return np.argsort(draws, kind="stable")[:MAX_EXAMPLES]
+def _results(
+    setup: Setup, source: Source, model: TrainedModel
+) -> Generator[tuple[np.ndarray, np.ndarray, np.ndarray], None, None]:
+    """Yield numbers, classes and probabilities of the examples that can be read."""
+    about, device = model.description, jax.local_devices()[0]
+    plain = unaugmented(setup, about.mean, about.std, setup.policy.compute_dtype)
 
-
-def _make_function(setup: Setup, model: TrainedModel) -> Callable[[Any], jax.Array]:
-    """Return `batch`, as a source reads it, -> probabilities, on one device."""
-    about = model.description
-    dtype = setup.policy.compute_dtype
-    plain = unaugmented(setup, about.mean, about.std, dtype)
-
-    def function(params: Any, model_state: Any, batch: Any) -> jax.Array:
+    @jax.jit
+    def predict(params: Any, model_state: Any, batch: Any) -> jax.Array:
         batch = plain({}, batch, keys.root_key(0), jnp.zeros((), jnp.int32))
         logits = model.forward(params, model_state, batch["image"])
         return jax.nn.softmax(logits, axis=-1)
 
-    jitted, device = jax.jit(function), jax.local_devices()[0]
     weights = jax.device_put((model.params, model.model_state), device)
-    return lambda batch: jitted(*weights, batch)
-
-
-def _results(
-    setup: Setup,
-    source: Source,
-    chosen: np.ndarray,
-    function: Callable[[Any], jax.Array],
-) -> Generator[Result, None, None]:
-    """Yield numbers, classes and probabilities of the examples that can be read."""
+    draws = np.random.Philox(key=0).random_raw(len(source))
+    chosen = np.argsort(draws, kind="stable")[:MAX_EXAMPLES]
     size = min(BATCH, len(chosen))
 
     def read(start: int) -> tuple[np.ndarray, np.ndarray, Any]:
@@ -120,8 +105,9 @@ def _results(
 
     starts = range(0, len(chosen), size)
     batches = ahead.by_threads(read, starts, ahead.READ_THREADS)
-    found = passes.results(batches, lambda read: function(read[-1]), in_flight=2)
-    # A stop is heeded, and the time looked at, between batches.
+    found = passes.results(
+        batches, lambda read: predict(*weights, read[-1]), in_flight=2
+    )
     with contextlib.closing(found):
         for (index, good, batch), result in found:
             label = np.asarray(batch["target"])[: len(index)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.cli import main
-from jaxtrain.tools.find_lr import RangeTest, Smoother, suggest, valley
+from jaxtrain.tools.find_lr import RangeTest, smooth, suggest, valley
 from tests.helpers.processes import ROOT
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
@@ -52,11 +52,10 @@ def test_the_first_step_is_that_of_the_run(found: Path, tmp_path: Path):
 
 def test_smoothed_losses_are_weighted_means():
     losses = np.random.default_rng(0).uniform(1, 2, 30)
-    smoother = Smoother()
-    for i, loss in enumerate(losses):
+    for i, smoothed in enumerate(smooth(losses.tolist())):
         weights = 0.98 ** np.arange(i, -1, -1)
         mean = float(weights @ losses[: i + 1] / weights.sum())
-        assert smoother.add(float(loss)) == pytest.approx(mean)
+        assert smoothed == pytest.approx(mean)
 
 
 def made(smoothed: np.ndarray) -> RangeTest:
