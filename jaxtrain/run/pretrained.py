@@ -17,6 +17,7 @@ from jaxtrain.run.programs import Programs
 from jaxtrain.run.settle import open_weights
 from jaxtrain.run.setup import Setup
 from jaxtrain.training.state import split_model
+from jaxtrain.trees import path_name
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def replace_weights(weights: tuple[Any, Any], start: Start) -> tuple[Any, Any]:
     paths, tree = jax.tree_util.tree_flatten_with_path(weights)
     stored, found = start.trained.read(), []
     for path, x in paths:
-        here = ours(path)
+        here = ours(path_name(path))
         if here not in start.kept:
             array = start.trained.take(stored, here)
             if here in start.converted:
