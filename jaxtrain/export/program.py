@@ -77,7 +77,7 @@ def make_program(
             images = there.prepare(images)
         images = images.astype(there.policy.compute_dtype)
         logits = there.forward(params, model_state, images)
-        return jax.nn.softmax(logits, axis=-1) if probabilities else logits
+        return model.task.probabilities(logits) if probabilities else logits
 
     def stored(x: Any) -> np.ndarray:
         if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -15,6 +15,7 @@ from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import read_object
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.output_spec import plain_spec
 from jaxtrain.training import precision
 
 # In the folder of a run.
@@ -41,6 +42,8 @@ class Description:
       std: of each channel, in 0..1, divided by then.
       crop_pct: of the shorter side, what is kept of images that are made smaller.
       interpolation: how images are resized, bilinear or bicubic.
+      output_spec: Shape of its outputs for an image, or dicts and tuples of shapes.
+        None means (num_outputs,).
       task_options: of a task of the user's own, as in a config.
       jaxtrain: the version that wrote this.
     """
@@ -55,6 +58,7 @@ class Description:
     std: tuple[float, ...]
     crop_pct: float
     interpolation: str
+    output_spec: Any = None
     task_options: Options = field(default_factory=dict)
     jaxtrain: str = field(default=jaxtrain.__version__)
 
@@ -70,6 +74,7 @@ class Description:
             policy=precision.parse(self.precision),
             image_shape=self.image_shape,
             num_outputs=self.num_outputs,
+            output_spec=self.output_spec,
         )
 
     @functools.cached_property
@@ -79,7 +84,10 @@ class Description:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, which `from_dict` reads back."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        if self.output_spec is None:
+            del values["output_spec"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Any, where: str) -> "Description":
@@ -95,8 +103,8 @@ class Description:
         """
         names = {f.name for f in dataclasses.fields(cls)}
         if isinstance(values, dict):
-            # Versions without the options of a task wrote none.
-            values = {"task_options": {}, **values}
+            # Versions without the options of a task wrote none; a row has no spec.
+            values = {"task_options": {}, "output_spec": None, **values}
         if not isinstance(values, dict) or values.keys() != names:
             known = values.keys() if isinstance(values, dict) else ()
             version = values.get("jaxtrain") if isinstance(values, dict) else None
@@ -106,7 +114,10 @@ class Description:
                 f"(written by {version or 'something else'}; differs in {differing}): "
                 "use the version that wrote it, or export the model again"
             )
-        about = typed.convert(values, cls, where)
+        spec = plain_spec(values["output_spec"])
+        if spec is None and values["output_spec"] is not None:
+            raise UserError(f"{where}: output_spec: expected shapes of sizes above 0")
+        about = typed.convert({**values, "output_spec": spec}, cls, where)
         about._check(where)
         return about
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jaxtrain import tasks
 from jaxtrain.config import ParallelConfig
 from jaxtrain.data.preprocess import normalize
 from jaxtrain.dtypes import widen
@@ -21,6 +22,7 @@ from jaxtrain.inference.pixels import as_sequence
 from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.tasks.base import Task
 from jaxtrain.training import precision, step
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
@@ -95,6 +97,11 @@ class TrainedModel:
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh:
         return make_mesh(ParallelConfig())
+
+    @property
+    def task(self) -> type[Task]:
+        """The class of the task; `Task` itself for a user's own."""
+        return tasks.kind(self.description.task)
 
     @functools.cached_property
     def policy(self) -> Policy:
@@ -224,7 +231,7 @@ class TrainedModel:
     @functools.cached_property
     def _functions(self) -> dict[str, Callable[..., jax.Array]]:
         def probabilities(*arguments: Any) -> jax.Array:
-            return jax.nn.softmax(self.forward(*arguments), axis=-1)
+            return self.task.probabilities(self.forward(*arguments))
 
         return {
             "logits": self.forward,

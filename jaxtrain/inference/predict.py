@@ -152,7 +152,7 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
             _, index = jax.lax.top_k(logits, wanted.topk)
             if wanted.temperature is not None:
                 logits = logits / wanted.temperature
-            probabilities = jax.nn.softmax(logits, axis=-1)
+            probabilities = model.task.probabilities(logits)
             prob = jnp.take_along_axis(probabilities, index, axis=1)
             found |= {"index": index, "prob": prob}
         if wanted.features:

@@ -18,6 +18,7 @@ from jaxtrain.models.googlenet import GoogLeNet
 from jaxtrain.models.inception_v3 import InceptionV3
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.mobilenet import MobileNetV2, MobileNetV3Large, MobileNetV3Small
+from jaxtrain.models.output_spec import plain_spec
 from jaxtrain.models.preact_resnet import (
     PreActBasicBlock,
     PreActBottleneck,
@@ -110,7 +111,7 @@ MODELS: dict[str, type[Model]] = {
 # Of the section `model`, what is no option of a model.
 NO_OPTIONS = ("name", "pretrained", "pretrained_digest", "options", "transform")
 # What every constructor takes (see `Model`).
-FIXED = ("self", "image_shape", "num_outputs", "layers")
+FIXED = ("self", "image_shape", "num_outputs", "layers", "output_spec")
 
 
 def build(
@@ -118,6 +119,7 @@ def build(
     *,
     image_shape: tuple[int, int, int],
     num_outputs: int,
+    output_spec: Any = None,
     policy: jmp.Policy,
     rngs: nnx.Rngs,
     norm_groups: int = 1,
@@ -127,7 +129,9 @@ def build(
     Args:
       config: name and options; an option that is None has the model's own default.
       image_shape: height, width and channels.
-      num_outputs: numbers that it puts out for an image.
+      num_outputs: features of its last layer.
+      output_spec: Shape, or tree of shapes, of its outputs for an image, for a
+        constructor that takes it. None means (num_outputs,).
       policy: dtypes of parameters, activations and outputs.
       rngs: source of the initial weights (stream `params`).
       norm_groups: parts of a training batch that batch norm takes by themselves.
@@ -146,6 +150,14 @@ def build(
     options = _options(config, model)
     _check_image_shape(image_shape, name, model.min_size)
     layers = Layers(policy=policy, rngs=rngs, norm_groups=norm_groups)
+    if "output_spec" in inspect.signature(model.__init__).parameters:
+        spec = (num_outputs,) if output_spec is None else plain_spec(output_spec)
+        if spec is None:
+            raise UserError(
+                f"model.name = {name!r} takes output_spec, and the task has "
+                f"{output_spec!r}: expected a shape, or dicts and tuples of shapes"
+            )
+        options["output_spec"] = spec
     made = model(image_shape, num_outputs, layers=layers, **options)
     _check_attributes(made)
     _check_image_shape(image_shape, name, made.min_size)

@@ -57,7 +57,11 @@ class Model(nnx.Module):
         layers: Layers,
         **options: Any,
     ):
-        """Create the layers; subclasses name their options and give the defaults."""
+        """Create the layers; subclasses name their options and give the defaults.
+
+        One with the keyword `output_spec` is given the shape of the outputs for an
+        image, or a tree of shapes; `num_outputs` are the features of the last layer.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -98,7 +102,8 @@ class Model(nnx.Module):
     ) -> Any:
         """Return what all pieces, or those of `part`, make of `x`.
 
-        The last one makes the outputs [B, num_outputs]; in training they are the
+        The last one makes the outputs, [B, num_outputs] or as the task's
+        `output_spec` says; in training they are the
         `outputs` of a `WithAuxiliary` if the model has auxiliary heads.
 
         Args:

@@ -1,6 +1,7 @@
 """What a model is built from, as one value: its config, dtypes, inputs and outputs."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jmp
@@ -21,7 +22,9 @@ class Blueprint:
       config: name and options of the model.
       policy: dtypes of parameters, activations and outputs.
       image_shape: height, width and channels.
-      num_outputs: numbers that the model puts out for an image.
+      num_outputs: features of the last layer.
+      output_spec: Shape of the outputs for an image, or a tree of shapes. None means
+        (num_outputs,).
       norm_groups: parts of a training batch that batch norm takes by themselves.
     """
 
@@ -29,6 +32,7 @@ class Blueprint:
     policy: jmp.Policy
     image_shape: tuple[int, int, int]
     num_outputs: int
+    output_spec: Any = None
     norm_groups: int = 1
 
     def images(self, num: int) -> jax.ShapeDtypeStruct:
@@ -46,6 +50,7 @@ class Blueprint:
             self.config,
             image_shape=self.image_shape,
             num_outputs=self.num_outputs,
+            output_spec=self.output_spec,
             policy=self.policy,
             rngs=rngs,
             norm_groups=self.norm_groups,

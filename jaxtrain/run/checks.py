@@ -200,7 +200,8 @@ def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> Non
     if shapes != expected:
         raise UserError(
             f"the model puts out {shapes} for images {images.shape}: expected "
-            f"{expected}"
+            f"{expected}, as the task says; choose another model.name, or one of your "
+            "own that takes output_spec (docs/extending.md)"
         )
 
 

@@ -60,6 +60,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         blueprint,
         image_shape=(height, width, about.image_shape[2]),
         num_outputs=about.num_outputs,
+        output_spec=about.output_spec,
         norm_groups=1,
     )
     shapes = _shapes(as_trained)

@@ -120,7 +120,9 @@ def build_setup(
     if schedule is None:
         checks.check_unfreezing(config, timetable)
         schedule = build_schedule(config, timetable)
-    blueprint = make_blueprint(config, policy, shape, task.num_outputs)
+    blueprint = make_blueprint(
+        config, policy, shape, task.num_outputs, task.output_spec
+    )
     model = blueprint.abstract()
     phases = build_phases(config, timetable, model, schedule)
     create = CreateState(blueprint, config.train, phases[-1].update.tx)
@@ -172,6 +174,7 @@ def make_blueprint(
     policy: Policy,
     image_shape: tuple[int, int, int],
     num_outputs: int,
+    output_spec: Any = None,
 ) -> Blueprint:
     """Return what the model of `config` is built from."""
     return Blueprint(
@@ -179,6 +182,7 @@ def make_blueprint(
         policy=policy,
         image_shape=image_shape,
         num_outputs=num_outputs,
+        output_spec=output_spec,
         norm_groups=config.norm_groups,
     )
 

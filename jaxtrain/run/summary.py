@@ -8,6 +8,7 @@ import jax
 
 import jaxtrain
 from jaxtrain.inference.description import Description
+from jaxtrain.models.output_spec import plain_spec
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.setup import Setup
@@ -56,6 +57,7 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         precision=config.precision,
         image_shape=setup.splits.input_shape,
         num_outputs=setup.task.num_outputs,
+        output_spec=plain_spec(setup.task.output_spec),
         class_names=setup.task.class_names,
         mean=programs.mean,
         std=programs.std,

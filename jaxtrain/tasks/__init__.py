@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+
 from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.config.base import Section, typed_options
 from jaxtrain.errors import UserError
 from jaxtrain.registry import check_call, find_row, given_options
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import Task, is_shape
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.metrics import Metric
 
@@ -67,8 +69,7 @@ def build(
         raise UserError(
             f"task = {name!r} makes {task!r}, which is no jaxtrain.tasks.base.Task"
         )
-    if not isinstance(getattr(task, "num_outputs", None), int):
-        raise UserError(f"task = {name!r} does not set num_outputs, a number")
+    _check_outputs(task, name)
     taken = {*RESERVED, *task.metrics()}
     own_metrics = {}
     for text in config.train.metrics:
@@ -97,6 +98,17 @@ def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
         return config.task_options
     given = {**spelled, **config.task_options}
     return vars(typed_options(kind, given, config.task))
+
+
+def _check_outputs(task: Task, name: str) -> None:
+    """Raise UserError if a task says nothing of its outputs; count their features."""
+    if task.output_spec is not None and not hasattr(task, "num_outputs"):
+        shapes = jax.tree.leaves(task.output_spec, is_leaf=is_shape)
+        task.num_outputs = sum(shape[-1] if shape else 1 for shape in shapes)
+    if not isinstance(getattr(task, "num_outputs", None), int):
+        raise UserError(
+            f"task = {name!r} does not set num_outputs, a number, nor output_spec"
+        )
 
 
 def _name(reference: str) -> str:

@@ -30,17 +30,18 @@ class Task:
     """What is learnt from a data set.
 
     A subclass is created with the shape of the images (H, W, C) and the facts of the
-    data set (`Store.facts`), and sets `num_outputs`. Outputs are arrays
-    (B, num_outputs), or what `output_spec` says.
+    data set (`Store.facts`), and sets `num_outputs` or `output_spec`: outputs are
+    arrays (B, num_outputs), or what the latter says.
 
     Attributes:
       Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keywords that
         `__init__` takes, with defaults and checks. None means that it gets
         `task_options` as they are. A subclass with an `__init__` declares its own.
-      num_outputs: Features of the model's last layer.
       output_spec: Shape of what the model puts out for one image: (height, width,
-        num_outputs) for a map; or a pytree of shapes, such as a dict of several heads.
-        None means (num_outputs,).
+        features) for a map; or dicts and tuples of shapes, of several heads. None means
+        (num_outputs,).
+      num_outputs: Features of the model's last layer: by default the last sizes of the
+        shapes of `output_spec`, added up.
       class_names: of the outputs, where each stands for a class; else None.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
@@ -52,8 +53,8 @@ class Task:
     """
 
     Options: ClassVar[type[Section] | None] = None
-    num_outputs: int
     output_spec: Any = None
+    num_outputs: int
     class_names: tuple[str, ...] | None = None
     one_class_an_image: ClassVar[bool] = False
     best_metric: ClassVar[str] = "loss"
@@ -163,6 +164,14 @@ class Task:
         return {}
 
     @staticmethod
+    def probabilities(outputs: jax.Array) -> jax.Array:
+        """Return the probability of each class, (B, classes), of outputs that name any.
+
+        Predictions, exports and the server have these; by default the softmax.
+        """
+        return jax.nn.softmax(outputs, axis=-1)
+
+    @staticmethod
     def report_sections(values: Values, names: Sequence[str]) -> Markup:
         """Return sections of the report about the metrics of the test split, as HTML.
 
@@ -193,7 +202,7 @@ class Task:
             return jax.ShapeDtypeStruct((*batch, *shape), dtype)
 
         spec = (self.num_outputs,) if self.output_spec is None else self.output_spec
-        return jax.tree.map(shaped, spec, is_leaf=_is_shape)
+        return jax.tree.map(shaped, spec, is_leaf=is_shape)
 
     def checked_loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         """Return what `loss` does.
@@ -339,7 +348,8 @@ class Task:
         return adds
 
 
-def _is_shape(spec: Any) -> bool:
+def is_shape(spec: Any) -> bool:
+    """Whether an output spec is one shape, and no tree of several."""
     return isinstance(spec, tuple) and all(isinstance(size, int) for size in spec)
 
 

@@ -88,7 +88,7 @@ def _results(
     def predict(params: Any, model_state: Any, batch: Any) -> jax.Array:
         batch = plain({}, batch, keys.root_key(0), jnp.zeros((), jnp.int32))
         logits = model.forward(params, model_state, batch["image"])
-        return jax.nn.softmax(logits, axis=-1)
+        return setup.task.probabilities(logits)
 
     weights = jax.device_put((model.params, model.model_state), device)
     draws = np.random.Philox(key=0).random_raw(len(source))

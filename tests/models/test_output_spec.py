@@ -1,0 +1,117 @@
+"""A model is given the output spec of its task, and must put out just that."""
+
+import dataclasses
+import json
+from typing import Any, ClassVar
+
+import jax
+import pytest
+
+from jaxtrain import own, tasks
+from jaxtrain.config import Config, ModelConfig
+from jaxtrain.errors import UserError
+from jaxtrain.inference.description import Description
+from jaxtrain.models.base import Model
+from jaxtrain.models.head import Head
+from jaxtrain.models.layers import Layers
+from jaxtrain.models.output_spec import plain_spec
+from jaxtrain.run.checks import check_outputs
+from jaxtrain.tasks.base import Task
+
+HERE = "tests.models.test_output_spec"
+own.allow(f"{HERE}:{name}" for name in ("TwoHeads", "TwoOutputs", "Nothing"))
+
+
+class TwoHeads(Model):
+    """Puts out as many numbers as each shape of the spec has, by its name."""
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        output_spec: dict[str, tuple[int]],
+    ):
+        assert num_outputs == 7
+        features = image_shape[2]
+        heads = {
+            name: Head(features, shape[0], 0.0, layers=layers)
+            for name, shape in output_spec.items()
+        }
+
+        def apply(first: Any, second: Any, x: jax.Array, rngs: Any) -> Any:
+            parts = (head(x.mean((1, 2)), rngs) for head in (first, second))
+            return dict(zip(output_spec, parts, strict=True))
+
+        self.add_piece(apply, **heads)
+
+
+class TwoOutputs(Task):
+    output_spec: ClassVar[Any] = {"kind": (3,), "box": (4,)}
+
+    def __init__(self, image_shape: Any, facts: Any):
+        pass
+
+
+class Nothing(Task):
+    def __init__(self, image_shape: Any, facts: Any):
+        pass
+
+
+def describe(name: str) -> Description:
+    return Description(
+        task=f"{HERE}:TwoOutputs",
+        model=ModelConfig(name=name),
+        precision="fp32",
+        image_shape=(32, 32, 3),
+        num_outputs=7,
+        output_spec=TwoOutputs.output_spec,
+        class_names=None,
+        mean=(0.5,) * 3,
+        std=(0.2,) * 3,
+        crop_pct=0.875,
+        interpolation="bilinear",
+    )
+
+
+def build_task(name: str) -> Task:
+    return tasks.build(Config(task=f"{HERE}:{name}"), (32, 32, 3), {})
+
+
+def test_a_model_with_several_heads_is_given_the_spec_and_read_back():
+    task, about = build_task("TwoOutputs"), describe(f"{HERE}:TwoHeads")
+    assert task.num_outputs == 7
+    read = Description.from_dict(json.loads(json.dumps(about.to_dict())), "model.json")
+    assert read == about
+    blueprint = read.blueprint()
+    check_outputs(blueprint.abstract(), blueprint.images(2), task)
+
+
+def test_outputs_of_another_shape_are_refused_with_both():
+    blueprint = describe("lenet").blueprint()
+    told = r"puts out \(2, 7\) for images .*: expected {'box': \(2, 4\), 'kind': "
+    with pytest.raises(UserError, match=told):
+        check_outputs(
+            blueprint.abstract(), blueprint.images(2), build_task("TwoOutputs")
+        )
+
+
+def test_a_row_is_written_as_before():
+    about = dataclasses.replace(describe("lenet"), output_spec=None)
+    assert "output_spec" not in about.to_dict()
+
+
+@pytest.mark.parametrize(
+    "spec", [[0, 2], {"a": [-1]}, {"a": "x"}, 3, [[[[[[[[[2]]]]]]]]]]
+)
+def test_what_is_no_shape_is_refused(spec: Any):
+    assert plain_spec(spec) is None
+    values = {**describe("lenet").to_dict(), "output_spec": spec}
+    with pytest.raises(UserError, match="output_spec: expected shapes"):
+        Description.from_dict(values, "model.json")
+
+
+def test_a_task_says_its_outputs():
+    with pytest.raises(UserError, match="num_outputs, a number, nor output_spec"):
+        build_task("Nothing")
