@@ -13,7 +13,7 @@ from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.models.weights.compare import Differences, Shapes, compare
 from jaxtrain.models.weights.identify import shape_there
 from jaxtrain.models.weights.names import OWN, ArrayNames, OwnNames
-from jaxtrain.trees import by_path
+from jaxtrain.trees import by_path, path_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ def load(trained: Trained) -> TrainedModel:
     stored = trained.read()
 
     def array(path: Any, _: Any) -> np.ndarray:
-        return trained.take(stored, ours(path))
+        return trained.take(stored, ours(path_name(path)))
 
     params, model_state = jax.tree_util.tree_map_with_path(array, wanted)
     origin = trained.origin
