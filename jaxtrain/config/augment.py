@@ -98,19 +98,17 @@ class AugmentConfig(Section):
         self._not_negative("crop_padding", "cutout_size")
         self._not_negative("brightness", "contrast", "saturation")
         # Each operation makes the compiled step larger.
-        self._check("randaugment", 0 <= self.randaugment <= 14, "0 to 14")
-        for name in ("augmix_width", "augmix_depth"):
-            self._check(name, (getattr(self, name) or 0) <= 14, "at most 14")
-        self._check("rotation", 0 <= self.rotation <= 180, "0 to 180")
-        self._check("hue", 0 <= self.hue <= 0.5, "0 to 0.5")
-        magnitude = self.randaugment_magnitude
-        self._check("randaugment_magnitude", 0 <= magnitude <= 30, "0 to 30")
-        self._check("augmix", 0 <= self.augmix <= 10, "0 to 10")
+        self._within(0, 14, "randaugment")
+        chains = "augmix_width", "augmix_depth"
+        self._all(chains, lambda number: number <= 14, "at most 14")
+        self._within(0, 180, "rotation")
+        self._within(0, 0.5, "hue")
+        self._within(0, 30, "randaugment_magnitude")
+        self._within(0, 10, "augmix")
         self._positive("augmix_width", "augmix_depth", "augmix_alpha")
-        self._check("erasing", 0 <= self.erasing <= 1, "0 to 1")
+        self._within(0, 1, "erasing")
         self._not_negative("mixup", "cutmix")
-        for name in ("mix_probability", "cutmix_probability"):
-            self._check(name, 0 < getattr(self, name) <= 1, "0 < value <= 1")
+        self._share("mix_probability", "cutmix_probability")
         for name in ("crop", "erasing"):
             self._range(f"{name}_scale", most=1)
             self._range(f"{name}_ratio")

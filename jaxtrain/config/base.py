@@ -1,6 +1,6 @@
 """What every section of the schema is made of: checked, frozen dataclasses."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -100,27 +100,33 @@ class Section:
             value = _show_value(getattr(self, name))
             raise UserError(f"{name} = {value}: expected {expected}")
 
-    def _positive(self, *names: str) -> None:
+    def _all(
+        self, names: Iterable[str], good: Callable[[Any], bool], expected: str
+    ) -> None:
+        """Check fields; one that is None is not set."""
         for name in names:
             value = getattr(self, name)
-            self._check(name, value is None or value > 0, "a value above 0")
+            self._check(name, value is None or good(value), expected)
+
+    def _positive(self, *names: str) -> None:
+        self._all(names, lambda value: value > 0, "a value above 0")
 
     def _not_negative(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            self._check(name, value is None or value >= 0, "0 or more")
+        self._all(names, lambda value: value >= 0, "0 or more")
 
     def _fraction(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            self._check(name, value is None or 0 <= value < 1, "0 <= value < 1")
+        self._all(names, lambda value: 0 <= value < 1, "0 <= value < 1")
+
+    def _share(self, *names: str) -> None:
+        self._all(names, lambda value: 0 < value <= 1, "0 < value <= 1")
+
+    def _within(self, least: float, most: float, *names: str) -> None:
+        self._all(names, lambda value: least <= value <= most, f"{least} to {most}")
 
     def _seconds(self, *names: str) -> None:
         self._positive(*names)
-        for name in names:
-            value = getattr(self, name)
-            ok = value is None or value <= MAX_SECONDS
-            self._check(name, ok, f"at most a year, {MAX_SECONDS} seconds")
+        expected = f"at most a year, {MAX_SECONDS} seconds"
+        self._all(names, lambda value: value <= MAX_SECONDS, expected)
 
 
 Typed = TypeVar("Typed", bound=Section)

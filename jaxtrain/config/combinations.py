@@ -35,10 +35,10 @@ class Feature:
     def paths(self) -> tuple[str, ...]:
         return tuple(f"{self.section}.{name}" for name in self.names)
 
-    @property
-    def named(self) -> str:
-        """The fields, and which values count."""
-        return " or ".join(self.paths) + f" {self.when}".rstrip()
+    def named(self, quote: str = "") -> str:
+        """Return the fields, and which values count."""
+        paths = " or ".join(f"{quote}{path}{quote}" for path in self.paths)
+        return f"{paths} {self.when}".rstrip()
 
     def told(self, part: Any, within: str, *, used: bool = True) -> str:
         """Return the fields that are used, or are not, with their values; "": none.
@@ -122,10 +122,11 @@ class Needs:
         first = self.first.told(part, within)
         if not first or self.second.told(part, within):
             return None
-        without = f"without {self.second.named}"
+        second = self.second.named()
+        without = f"without {second}"
         if self.second.when:
             found = self.second.told(part, within, used=False)
-            without = f"with {found}, only with {self.second.named}"
+            without = f"with {found}, only with {second}"
         return f"{first} has no effect {without}: {self.instead}"
 
 

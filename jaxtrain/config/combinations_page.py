@@ -5,7 +5,7 @@ python -m jaxtrain.config.combinations_page > docs/combinations.md
 
 from collections.abc import Iterable
 
-from jaxtrain.config.combinations import Feature, Incompatible, Needs
+from jaxtrain.config.combinations import Incompatible, Needs
 from jaxtrain.config.root import COMBINATIONS, ONE_OF
 
 TEXT = """\
@@ -44,27 +44,18 @@ schedule does not take ([training](training.md)).
 
 def page() -> str:
     """Return the text of the page."""
+    pairs = [(row, row.first.named("`"), row.second.named("`")) for row in COMBINATIONS]
     incompatible = [
-        (_shown(row.first), _shown(row.second), row.reason, row.instead)
-        for row in COMBINATIONS
+        (first, second, row.reason, row.instead)
+        for row, first, second in pairs
         if isinstance(row, Incompatible)
     ]
-    needs = [
-        (_shown(row.first), _shown(row.second))
-        for row in COMBINATIONS
-        if isinstance(row, Needs)
-    ]
+    needs = [(first, second) for row, first, second in pairs if isinstance(row, Needs)]
     one_of = [(", ".join(f"`{path}`" for path in group),) for group in ONE_OF]
     return TEXT.format(
         incompatible=_table(("option", "not with", "why", "instead"), incompatible),
         needs=_table(("option", "needs"), needs),
         one_of=_table(("give one of",), one_of),
-    )
-
-
-def _shown(feature: Feature) -> str:
-    return " or ".join(f"`{path}`" for path in feature.paths) + (
-        f" {feature.when}" if feature.when else ""
     )
 
 

@@ -137,8 +137,7 @@ class DataConfig(Section):
         self._positive("repeats", "train_image_size")
         self._check_training_sizes()
         self._fraction("validation_fraction", "max_bad_fraction")
-        part = self.test_fraction
-        self._check("test_fraction", part is None or 0 < part < 1, "above 0, below 1")
+        self._all(["test_fraction"], lambda part: 0 < part < 1, "above 0, below 1")
         self._check("channels", self.channels in (None, 1, 3), "1 or 3")
         self._not_negative("workers")
         if (self.mean is None) != (self.std is None):
@@ -147,8 +146,7 @@ class DataConfig(Section):
         self._check("mean", all(0 <= m <= 1 for m in self.mean or ()), in_0_1)
         std = all(0 < s <= 1 for s in self.std or ())
         self._check("std", std, f"values above 0, {in_0_1}")
-        crop_pct = self.crop_pct
-        self._check("crop_pct", crop_pct is None or 0 < crop_pct <= 1, "0 < value <= 1")
+        self._share("crop_pct")
         check(self, COMBINATIONS, "data")
 
     @property

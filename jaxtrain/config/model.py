@@ -55,12 +55,10 @@ class ModelConfig(Section):
         self._fraction("dropout", "drop_path")
         self._positive("norm_epsilon")
         self._not_negative("aux_weight")
-        ok = self.transform is None or own.is_own(self.transform)
-        self._check("transform", ok, own.FORMS)
-        digest = self.pretrained_digest
-        self._check(
-            "pretrained_digest",
-            digest is None or re.fullmatch("[0-9a-f]{8,64}", digest) is not None,
+        self._all(["transform"], own.is_own, own.FORMS)
+        self._all(
+            ["pretrained_digest"],
+            lambda digest: re.fullmatch("[0-9a-f]{8,64}", digest) is not None,
             "8 to 64 digits of a SHA-256, such as sha256sum prints",
         )
         check(self, COMBINATIONS, "model")

@@ -100,30 +100,19 @@ class OptimizerConfig(Section):
 
     def validate(self) -> None:
         self._positive("learning_rate", "clip_norm", "eps", "step_factor")
-        factor = self.step_factor
-        self._check(
-            "step_factor", factor is None or factor <= 1, "a value of at most 1"
-        )
+        self._all(["step_factor"], lambda factor: factor <= 1, "a value of at most 1")
         self._not_negative("weight_decay", "end_factor")
-        decay = self.layer_decay
-        self._check("layer_decay", decay is None or 0 < decay <= 1, "0 < value <= 1")
+        self._share("layer_decay", "step_every", "decay_fraction")
         factors = self.rate_factors.values()
         ok = all(not isinstance(f, str | bool) and f > 0 for f in factors)
         self._check("rate_factors", ok, "values above 0; train.freeze freezes layers")
         self._not_negative("warmup_epochs", "warmup_steps", "warmup_examples")
         self._fraction("momentum", "b1", "b2", "warmup_factor")
         self._positive("power")
-        for name in ("step_every", "decay_fraction"):
-            value = getattr(self, name)
-            self._check(name, value is None or 0 < value <= 1, "0 < value <= 1")
         # Each cycle makes the compiled step larger.
-        cycles, growth = self.cycles, self.cycle_growth
-        self._check("cycles", cycles is None or 1 < cycles <= 100, "2 to 100")
-        ok = growth is None or 0.1 <= growth <= 10
-        self._check("cycle_growth", ok, "0.1 to 10")
-        fraction = self.warmup_fraction
-        ok = fraction is None or 0 <= fraction <= 1
-        self._check("warmup_fraction", ok, "0 <= value <= 1")
+        self._within(2, 100, "cycles")
+        self._within(0.1, 10, "cycle_growth")
+        self._all(["warmup_fraction"], lambda x: 0 <= x <= 1, "0 <= value <= 1")
         milestones = self.milestones or ()
         self._check(
             "milestones",

@@ -79,10 +79,7 @@ class ParallelConfig(Section):
     shutdown_seconds: float = 300.0
 
     def validate(self) -> None:
-        for name in MESH_AXES:
-            size = getattr(self, name)
-            ok = size is None or size == -1 or size > 0
-            self._check(name, ok, "-1 or above 0")
+        self._all(MESH_AXES, lambda size: size == -1 or size > 0, "-1 or above 0")
         rest = [name for name in MESH_AXES if getattr(self, name) == -1]
         if len(rest) > 1:
             raise UserError(

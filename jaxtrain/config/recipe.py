@@ -30,15 +30,8 @@ CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Fields of `data` that mean something of one source only.
 OF_SOURCE = (
-    *(
-        "data_dir",
-        "include",
-        "allow_outside",
-        "options",
-        "train_split",
-        "validation_split",
-    ),
-    *("test_split", "test_fraction", "allow_overlap"),
+    *("data_dir", "include", "allow_outside", "options", "train_split"),
+    *("validation_split", "test_split", "test_fraction", "allow_overlap"),
 )
 
 
