@@ -6,7 +6,7 @@ take 8 KB and 1 ms.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -15,9 +15,9 @@ from jaxtrain.pages.text import text
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 22
-# Of a line; of more points the lowest and the highest of each stretch are drawn.
+# Points of a line; of longer ones each stretch keeps its minimum and maximum.
 MAX_POINTS = 400
-# Of a line that has no more points each is drawn, and told where the mouse is.
+# A line of no more points has a dot for each, which tells its value to the mouse.
 MAX_DOTS = 40
 NUM_COLOURS = 8
 
@@ -29,10 +29,10 @@ class Series:
     """A line of a chart.
 
     Attributes:
-      name: plain text.
-      points: (x, y), x rising; y is None where it is no number.
-      colour: its number.
-      dashed: draw it so.
+      name: Name of the line, as plain text.
+      points: Points (x, y), x rising; y is None or not finite where the line breaks.
+      colour: Number of its colour.
+      dashed: Whether the line is dashed.
     """
 
     name: str
@@ -71,14 +71,28 @@ def line_chart(
     across = _tight(make_scale(places, LEFT, WIDTH - RIGHT, num=5), places)
     up = make_scale([y for _, y in points], HEIGHT - BOTTOM, TOP, num=4, log=log)
     parts = [_grid(across, up)]
-    parts += [_mark(across.place(x)) for x in marks if across.low <= x <= across.high]
+    parts += [
+        f'<path class="mark" d="M{across.place(x):.1f} {TOP}V{HEIGHT - BOTTOM}"/>'
+        for x in marks
+        if across.low <= x <= across.high
+    ]
     parts += [_line(one, across, up) for one in drawn]
+    legend = "".join(
+        f'<span class="k{one.colour % NUM_COLOURS}"><i></i>{text(one.name)} '
+        f"{short(one.finite[-1][1])}</span>"
+        for one in drawn
+    )
     told = f"{title}, logarithmic" if up.log else title
     return Markup(
-        f'<div class="chart"><h3>{text(told)}</h3>{_legend(drawn)}'
+        f'<div class="chart"><h3>{text(told)}</h3><div class="legend">{legend}</div>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{text(title)}">'
         f"{''.join(parts)}</svg></div>"
     )
+
+
+def word(x: float, y: float, told: str, anchor: str = "middle") -> str:
+    """Return a text of a drawing, which `anchor` places at `x`."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(told)}</text>'
 
 
 def _tight(scale: Scale, values: Sequence[float]) -> Scale:
@@ -87,7 +101,7 @@ def _tight(scale: Scale, values: Sequence[float]) -> Scale:
     if high <= low:
         return scale
     ticks = tuple(tick for tick in scale.ticks if low <= tick <= high)
-    return Scale(low, high, scale.start, scale.stop, False, ticks)
+    return replace(scale, low=low, high=high, ticks=ticks)
 
 
 def _grid(across: Scale, up: Scale) -> str:
@@ -95,43 +109,36 @@ def _grid(across: Scale, up: Scale) -> str:
     for tick in up.ticks:
         y = up.place(tick)
         lines.append(f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}")
-        words.append(_word(LEFT - 5, y + 3.5, short(tick), "end"))
+        words.append(word(LEFT - 5, y + 3.5, short(tick), "end"))
     for tick in across.ticks:
         x = across.place(tick)
         lines.append(f"M{x:.1f} {HEIGHT - BOTTOM}v3")
         anchor = "end" if x > WIDTH - RIGHT - 15 else "middle"
-        words.append(_word(x, HEIGHT - 6, short(tick), anchor))
+        words.append(word(x, HEIGHT - 6, short(tick), anchor))
     return f'<path class="grid" d="{"".join(lines)}"/>{"".join(words)}'
 
 
-def _word(x: float, y: float, word: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(word)}</text>'
-
-
-def _mark(x: float) -> str:
-    return f'<path class="mark" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"/>'
-
-
 def _line(series: Series, across: Scale, up: Scale) -> str:
-    pieces, joined = [], False
+    path, letter = "", "M"
     for x, y in thin(series.points):
-        known = y is not None and math.isfinite(y)
-        if known and y is not None:
-            letter = "L" if joined else "M"
-            pieces.append(f"{letter}{across.place(x):.1f} {up.place(y):.1f}")
-        joined = known
+        if y is None or not math.isfinite(y):
+            letter = "M"
+            continue
+        path += f"{letter}{across.place(x):.1f} {up.place(y):.1f}"
+        letter = "L"
     dash = ' stroke-dasharray="5 3"' if series.dashed else ""
-    line = f'<path class="line" d="{"".join(pieces)}"{dash}/>'
-    dots = ""
-    if len(series.finite) <= MAX_DOTS:
-        radius = 2.2 if len(series.finite) > 1 else 3.5
+    dots, finite = "", series.finite
+    if len(finite) <= MAX_DOTS:
+        radius = 2.2 if len(finite) > 1 else 3.5
         dots = "".join(
             f'<circle cx="{across.place(x):.1f}" cy="{up.place(y):.1f}" r="{radius}">'
             f"<title>{text(series.name)}, {short(x)}: {y:.5g}</title></circle>"
-            for x, y in series.finite
+            for x, y in finite
         )
-    colour = series.colour % NUM_COLOURS
-    return f'<g class="k{colour}">{line}<g class="dots">{dots}</g></g>'
+    return (
+        f'<g class="k{series.colour % NUM_COLOURS}"><path class="line" d="{path}"'
+        f'{dash}/><g class="dots">{dots}</g></g>'
+    )
 
 
 def thin(points: Sequence[Point]) -> Sequence[Point]:
@@ -142,25 +149,10 @@ def thin(points: Sequence[Point]) -> Sequence[Point]:
     kept: list[Point] = []
     for start in range(0, len(points), size):
         some = points[start : start + size]
-        known = [p for p in some if p[1] is not None and math.isfinite(p[1])]
+        known = [(y, x) for x, y in some if y is not None and math.isfinite(y)]
         if not known:
             kept.append(some[0])
             continue
-        ends = {min(known, key=_height), max(known, key=_height)}
-        kept += sorted(ends)
+        kept += sorted({(x, y) for y, x in (min(known), max(known))})
     # The first and the last are where a curve comes from and leads to.
     return [points[0], *kept[1:-1], points[-1]]
-
-
-def _height(point: Point) -> float:
-    assert point[1] is not None
-    return point[1]
-
-
-def _legend(series: Sequence[Series]) -> str:
-    items = (
-        f'<span class="k{one.colour % NUM_COLOURS}"><i></i>{text(one.name)} '
-        f"{short(one.finite[-1][1])}</span>"
-        for one in series
-    )
-    return f'<div class="legend">{"".join(items)}</div>'

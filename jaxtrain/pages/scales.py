@@ -10,15 +10,11 @@ LOG_RATIO = 100.0
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values to a place between two ends, in pixels.
+    """Maps values, from `low` to `high`, to places, from `start` to `stop` in pixels.
 
     Attributes:
-      low: the value at `start`.
-      high: the value at `stop`.
-      start: in pixels.
-      stop: in pixels.
-      log: by the logarithms of the values.
-      ticks: values to mark.
+      log: Whether by the logarithms of the values.
+      ticks: Values to mark.
     """
 
     low: float
@@ -41,11 +37,11 @@ def make_scale(
     """Return a scale that all values fit into.
 
     Args:
-      values: finite; at least one.
-      start: place of the smallest, in pixels.
-      stop: place of the largest, in pixels.
-      num: of ticks, about.
-      log: use logarithms if the values are positive and far apart.
+      values: Finite values, at least one.
+      start: Place of the smallest, in pixels.
+      stop: Place of the largest, in pixels.
+      num: Number of ticks, about.
+      log: Whether to use logarithms if the values are positive and far apart.
     """
     low, high = min(values), max(values)
     if log and low > 0 and high / low > LOG_RATIO:

@@ -8,8 +8,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxtrain.pages.numbers import duration, share, shown
-from jaxtrain.pages.text import breakable, text
+from jaxtrain.pages.text import breakable, duration, share, shown, text
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -5,18 +5,17 @@ from typing import Any
 
 from jaxtrain.config import get, paths
 from jaxtrain.pages.charts import NUM_COLOURS, Series, line_chart
-from jaxtrain.pages.numbers import duration, shown
 from jaxtrain.pages.templates import render
+from jaxtrain.pages.text import duration, shown
 from jaxtrain.report.curves import (
     MAX_CHARTS,
     DrawnCurves,
-    drop_zero_counts,
     ordered,
     steps_of,
     title,
 )
 from jaxtrain.report.history import History
-from jaxtrain.report.overview import train_seconds, verdict
+from jaxtrain.report.overview import verdict
 from jaxtrain.tasks import BETTER
 
 MAX_RUNS = 2 * NUM_COLOURS
@@ -25,7 +24,7 @@ MAX_RUNS = 2 * NUM_COLOURS
 def make_comparison(histories: Sequence[History]) -> bytes:
     """Return the page; the first run is the one that the others are laid beside."""
     names = _names(histories)
-    metrics = _metrics(histories)
+    metrics = ordered({name for history in histories for name in history.test_numbers})
     apart = _other_data(histories, names)
     return render(
         "report/comparison.html.j2",
@@ -50,18 +49,6 @@ def _names(histories: Sequence[History]) -> list[str]:
     if len(set(names)) < len(names):
         return [str(history.workdir) for history in histories]
     return names
-
-
-def _metrics(histories: Sequence[History]) -> list[str]:
-    """Return the metrics of the test split that any run has."""
-    return ordered(
-        {
-            name
-            for history in histories
-            for name, value in history.test.items()
-            if _is_number(value) and name != "num_examples"
-        }
-    )
 
 
 def _column(metric: str) -> str:
@@ -99,21 +86,20 @@ def _test_data(history: History) -> Any:
 def _cells(history: History, metrics: Sequence[str]) -> dict[str, str]:
     """Return what a row says of a run, by the name of the column."""
     level, _ = verdict(history)
-    epochs = [line["epoch"] for line in history.lines if "epoch" in line]
-    best = history.best
-    metric = best.get("metric")
+    best, summary = history.best, history.summary
+    value = "-"
+    if (metric := best.get("metric")) is not None:
+        value = f"{shown(best.get('value'))} {title(str(metric))}"
     return {
         "ended": "yes" if level == "good" else f"no, step {shown(history.step)}",
         **{_column(name): shown(history.test.get(name)) for name in metrics},
         "tested step": shown(history.tested_step) if history.test else "-",
-        "best validation": "-"
-        if metric is None
-        else f"{shown(best.get('value'))} {title(str(metric))}",
+        "best validation": value,
         "test data": _describe_test_data(history),
-        "epochs": shown(epochs[-1] if epochs else None),
-        "trained for": duration(train_seconds(history)),
-        "images per second": shown(history.summary.get("examples_per_second")),
-        "parameters": shown(history.summary.get("num_params")),
+        "epochs": shown(history.epochs),
+        "trained for": duration(history.train_seconds),
+        "images per second": shown(summary.get("examples_per_second")),
+        "parameters": shown(summary.get("num_params")),
     }
 
 
@@ -126,26 +112,18 @@ def _describe_test_data(history: History) -> str:
 
 def _winner(metric: str, histories: Sequence[History]) -> int | None:
     """Return the run with the best value, if there is one."""
-    values: dict[int, float] = {
-        i: history.test[metric]
-        for i, history in enumerate(histories)
-        if _is_number(history.test.get(metric))
-    }
+    found = [history.test_numbers.get(metric) for history in histories]
+    values = [value for value in found if value is not None]
     better = BETTER.get(metric)
     if len(values) < 2 or better is None:
         return None
-    best = (min if better == "lower" else max)(values.values())
-    winners = [i for i, value in values.items() if value == best]
-    return winners[0] if len(winners) == 1 else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    best = min(values) if better == "lower" else max(values)
+    return found.index(best) if values.count(best) == 1 else None
 
 
 def _curves(histories: Sequence[History], names: Sequence[str]) -> DrawnCurves:
     """Return of each metric a chart for training and one for the validation split."""
-    found = [drop_zero_counts(history.curves()) for history in histories]
+    found = [history.curves() for history in histories]
     span, charts = steps_of(*found), []
     for metric in ordered({name for curves in found for name in curves}):
         for split in ("train", "validation"):

@@ -13,8 +13,6 @@ from jaxtrain.report.history import Curves, History
 TITLES = {"examples_per_second": "images per second", "grad_norm": "gradient norm"}
 # These come first, in this order; the others, such as a user's own, by name.
 FIRST = ("loss", *tasks.FIRST, "learning_rate", "grad_norm", "examples_per_second")
-# Counts that are drawn where they are not always 0.
-COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
 COLOURS = {"train": 0, "validation": 1, "test": 2}
 MAX_CHARTS = 24
 
@@ -29,7 +27,7 @@ class DrawnCurves(NamedTuple):
 
 def curves(history: History) -> DrawnCurves:
     """Return a chart of each metric."""
-    found = drop_zero_counts(history.curves())
+    found = history.curves()
     names = ordered(found)
     marks = [e["step"] for e in history.events() if e.get("event") == "resumed"]
     span = steps_of(found)
@@ -58,15 +56,6 @@ def steps_of(*found: Curves) -> tuple[float, float]:
         for x, _ in points
     ]
     return min(steps, default=0), max(steps, default=1)
-
-
-def drop_zero_counts(found: Curves) -> Curves:
-    """Return the curves without those of counts that are always 0."""
-    return {
-        name: parts
-        for name, parts in found.items()
-        if name not in COUNTS or any(y for points in parts.values() for _, y in points)
-    }
 
 
 def _notes(history: History, found: Curves) -> list[str]:

@@ -1,10 +1,10 @@
 """What the folder of a run tells of it; what is missing is told, and no error."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from jaxtrain import config as config_lib
 from jaxtrain.checkpoints import manifest
@@ -19,30 +19,82 @@ from jaxtrain.pages.charts import Point
 from jaxtrain.records.metrics_file import parse_line
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG, DATA, METRICS, SUMMARY
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_text
-from jaxtrain.report.files import DataFile, ModelFile, SummaryFile
 from jaxtrain.tasks import says_something
+
+T = TypeVar("T")
 
 # Of a line of metrics.jsonl: what is no metric.
 PLACE = {"kind", "step", "epoch", "time", "split", "event", "num_examples"}
 PLACE |= {"model_step"}
 
+# Counts that are drawn where they are not always 0.
+COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
+
 # Metric -> train, validation or test -> points by step.
 Curves = dict[str, dict[str, list[Point]]]
 
 
+class BestRecord(TypedDict, total=False):
+    """The best evaluation on the validation split."""
+
+    step: int
+    epoch: float
+    metric: str
+    value: float | None
+
+
+class SummaryFile(TypedDict, total=False):
+    """`summary.json`; a number that was not finite is None. Versions lack fields."""
+
+    step: int
+    epoch: float
+    eval: dict[str, Any]
+    best: BestRecord | None
+    stopped_early: bool
+    train_seconds: float
+    compile_seconds: float
+    examples_per_second: float | None
+    num_params: int
+    device_kind: str
+    num_devices: int
+    num_processes: int
+    class_names: list[str] | None
+    pipeline_idle_share: float
+    versions: dict[str, str]
+
+
+class DataFile(TypedDict, total=False):
+    """`data.json`."""
+
+    source: str
+    num_examples: dict[str, int]
+    num_classes: int | None
+    class_names: list[str] | None
+    digest: str | None
+
+
+class ModelFile(TypedDict, total=False):
+    """`model.json`."""
+
+    image_shape: tuple[int, int, int]
+    class_names: list[str] | None
+    mean: list[float]
+    std: list[float]
+
+
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """The records of a run.
+    """The records of a run; what is not known is empty, or None.
 
     Attributes:
-      workdir: its folder.
-      config: as the run was started; None: there is none that this version reads.
-      lines: of metrics.jsonl, in its order.
-      summary: of its end; {}: it has not come to it, or not in this version's form.
-      data: what it learnt from; {}: not known.
-      model: what the model is; {}: not known.
-      checkpoint: what was saved with the newest one; {}: there is none.
-      missing: what could not be read, and why.
+      workdir: Folder of the run.
+      config: Config as the run was started; None if this version reads none.
+      lines: Lines of metrics.jsonl, in its order.
+      summary: What summary.json holds, which is written at the end.
+      data: What data.json holds.
+      model: What model.json holds.
+      checkpoint: What was saved with the newest checkpoint, and its step.
+      missing: What could not be read, and why.
     """
 
     workdir: Path
@@ -72,47 +124,56 @@ class History:
     @property
     def test(self) -> dict[str, Any]:
         """The metrics of the test split, at the end of the run, that say something."""
-        values = self.summary.get("eval")
-        if not isinstance(values, dict):
-            return {}
-        shown = says_something
-        return {k: v for k, v in values.items() if shown(k, self.num_classes)}
+        values, num = _inner(self.summary, "eval"), self.num_classes
+        return {k: v for k, v in values.items() if says_something(k, num)}
+
+    @property
+    def test_numbers(self) -> dict[str, float]:
+        """Those of `test` that are numbers."""
+        return {
+            name: value
+            for name, value in self.test.items()
+            if is_number(value) and name != "num_examples"
+        }
 
     @property
     def tested_step(self) -> int:
         """The step whose weights `test` is of; older runs tested their last ones."""
-        return _number(self._weights("model").get("step")) or self.step
+        return _number(_inner(self.summary, "model").get("step")) or self.step
 
     @property
     def last_validation(self) -> dict[str, Any]:
-        """The metrics of the last weights on the validation split; {}: not known."""
-        values = self._weights("last").get("validation")
-        return values if isinstance(values, dict) else {}
-
-    def _weights(self, name: str) -> dict[str, Any]:
-        values = self.summary.get(name)
-        return values if isinstance(values, dict) else {}
+        """The metrics of the last weights on the validation split."""
+        return _inner(_inner(self.summary, "last"), "validation")
 
     @property
     def best(self) -> dict[str, Any]:
         """The best evaluation so far: its step, metric and value."""
-        best = self.summary.get("best") if self.finished else self.progress.get("best")
-        return best if isinstance(best, dict) else {}
+        return _inner(self.summary if self.finished else self.progress, "best")
 
     @property
     def progress(self) -> dict[str, Any]:
         """What the run remembered of itself at the newest checkpoint."""
-        progress = self.checkpoint.get("progress")
-        return progress if isinstance(progress, dict) else {}
+        return _inner(self.checkpoint, "progress")
+
+    @property
+    def train_seconds(self) -> Any:
+        """The seconds that the run has trained for."""
+        source = self.summary if self.finished else self.progress
+        return source.get("train_seconds")
+
+    @property
+    def epochs(self) -> float | None:
+        """The epochs up to the last line."""
+        epochs = [line["epoch"] for line in self.lines if "epoch" in line]
+        return epochs[-1] if epochs else None
 
     @property
     def class_names(self) -> Sequence[str] | None:
-        """The names of the classes; None: there are none."""
         return self.model.get("class_names") or self.summary.get("class_names")
 
     @property
     def num_classes(self) -> int | None:
-        """The number of the classes; None: there are none."""
         names = self.class_names
         return None if names is None else len(names)
 
@@ -129,11 +190,14 @@ class History:
             for name, value in line.items():
                 if not says_something(name, self.num_classes):
                     continue
-                if name not in PLACE and _is_number_or_none(value):
+                if name not in PLACE and (value is None or is_number(value)):
                     points = found.setdefault(name, {}).setdefault(part, [])
                     # The final test may be of earlier weights than the last.
                     step = _number(line.get("model_step")) or line["step"]
                     points.append((step, value))
+        for name in COUNTS:
+            if not any(y for points in found.get(name, {}).values() for _, y in points):
+                found.pop(name, None)
         return found
 
 
@@ -153,77 +217,70 @@ def read_history(workdir: Path) -> History:
             f"{it_is}: {mistaken.RUN}, as a report is about one"
         )
     missing: list[str] = []
+
+    def attempt(path: Path, read: Callable[[], T], default: T, before: str = "") -> T:
+        try:
+            return read()
+        except (CheckpointError, OSError, UserError) as error:
+            told = (isinstance(error, OSError) and error.strerror) or str(error)
+            # A page that is passed on names no folders.
+            told = " ".join(told.replace(str(path), path.name).split())
+            missing.append(before + told)
+            return default
+
+    def read_fields(name: str, kind: type[Any]) -> dict[str, Any]:
+        path = workdir / name
+        return attempt(path, lambda: dict(read_json(path, kind) or {}), {})
+
+    path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
+    if not path.exists():
+        missing.append(f"{CONFIG} cannot be read: there is no such file")
+    config = attempt(path, lambda: config_lib.read_config(path), None)
+    path = workdir / METRICS
+    texts = attempt(
+        path,
+        lambda: read_text(path, MAX_TABLE_BYTES, errors="replace").splitlines(),
+        [],
+        f"{METRICS} cannot be read: ",
+    )
+    lines = list(_good_lines(texts))
+    if len(lines) < len(texts):
+        num_damaged = len(texts) - len(lines)
+        missing.append(f"{counted(num_damaged, 'damaged line')} of {METRICS}")
+    checkpoint = {}
+    if steps := committed_steps(checkpoints):
+        checkpoint = attempt(
+            checkpoints,
+            lambda: {**manifest.read(checkpoints, steps[-1]), "step": steps[-1]},
+            {},
+            f"checkpoint {steps[-1]} cannot be read: ",
+        )
     return History(
         workdir=workdir,
-        config=_read_config(workdir / CONFIG, missing),
-        lines=_read_lines(workdir / METRICS, missing),
-        summary=_read(workdir / SUMMARY, SummaryFile, missing),
-        data=_read(workdir / DATA, DataFile, missing),
-        model=_read(workdir / MODEL, ModelFile, missing),
-        checkpoint=_read_checkpoint(workdir / CHECKPOINTS, missing),
+        config=config,
+        lines=lines,
+        summary=read_fields(SUMMARY, SummaryFile),
+        data=read_fields(DATA, DataFile),
+        model=read_fields(MODEL, ModelFile),
+        checkpoint=checkpoint,
         missing=missing,
     )
 
 
-def _read_config(path: Path, missing: list[str]) -> Config | None:
-    try:
-        config = config_lib.read_config(path)
-    except UserError as error:
-        missing.append(_reason(error, path))
-        return None
-    if config is None:
-        missing.append(f"{path.name} cannot be read: there is no such file")
-    return config
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _read_lines(path: Path, missing: list[str]) -> list[dict[str, Any]]:
-    try:
-        texts = read_text(path, MAX_TABLE_BYTES, errors="replace").splitlines()
-    except OSError as error:
-        missing.append(f"{path.name} cannot be read: {_reason(error)}")
-        return []
-    lines: list[dict[str, Any]] = []
+def _good_lines(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
     for text in texts:
         with contextlib.suppress(UserError):
-            lines.append({**parse_line(text, path.name)})
-    if len(lines) < len(texts):
-        missing.append(
-            f"{counted(len(texts) - len(lines), 'damaged line')} of {path.name}"
-        )
-    return lines
+            yield {**parse_line(text, METRICS)}
 
 
-def _read(path: Path, kind: type[Any], missing: list[str]) -> dict[str, Any]:
-    try:
-        return dict(read_json(path, kind) or {})
-    except UserError as error:
-        missing.append(_reason(error, path))
-        return {}
-
-
-def _read_checkpoint(folder: Path, missing: list[str]) -> dict[str, Any]:
-    steps = committed_steps(folder)
-    if not steps:
-        return {}
-    try:
-        return {**manifest.read(folder, steps[-1]), "step": steps[-1]}
-    except (CheckpointError, UserError) as error:
-        missing.append(f"checkpoint {steps[-1]} cannot be read: {_reason(error)}")
-        return {}
-
-
-def _reason(error: Exception, path: Path | None = None) -> str:
-    """Return a message in one line; a page that is passed on names no folders."""
-    told = (isinstance(error, OSError) and error.strerror) or str(error)
-    return " ".join(
-        (told if path is None else told.replace(str(path), path.name)).split()
-    )
-
-
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, int | float) and not isinstance(value, bool)
-    )
+def _inner(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a dict in a dict; {} where there is none."""
+    value = values.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _number(value: Any) -> int:

@@ -4,11 +4,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from jaxtrain.config import Config, get, paths
-from jaxtrain.pages.numbers import share, shown
-from jaxtrain.report.history import History
-from jaxtrain.report.overview import train_seconds
+from jaxtrain.pages.text import share, shown
+from jaxtrain.report.history import History, is_number
 
-MAX_NAMES = 30
 MAX_EVENTS = 40
 # The year 9999, in seconds since 1970.
 MAX_TIME = 253_000_000_000
@@ -24,10 +22,8 @@ def data(history: History) -> dict[str, str]:
         pairs["source"] = str(found["source"])
     for split, num in (found.get("num_examples") or {}).items():
         pairs[f"{split} images"] = shown(num)
-    if model.get("image_shape"):
-        pairs["size (height x width x channels)"] = "x".join(
-            map(str, model["image_shape"])
-        )
+    if shape := model.get("image_shape"):
+        pairs["size (height x width x channels)"] = "x".join(map(str, shape))
     if found.get("num_classes") is not None:
         pairs["classes"] = shown(found["num_classes"])
     for name, key in (("mean of the channels", "mean"), ("deviation", "std")):
@@ -38,24 +34,15 @@ def data(history: History) -> dict[str, str]:
     return pairs
 
 
-def class_names(history: History) -> str:
-    """Return the names of the first classes in a line; empty if there are none."""
-    names = list(history.class_names or ())
-    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
-
-
 def system(history: History) -> dict[str, str]:
     """Return what the run ran on, by name."""
-    found = history.summary
+    found, config = history.summary, history.config
     pairs = {}
     if "device_kind" in found:
         pairs["devices"] = f"{shown(found.get('num_devices'))} x {found['device_kind']}"
         pairs["processes"] = shown(found.get("num_processes"))
-    config = history.config
     if config is not None:
-        pairs["precision"] = config.precision
-        pairs["mesh"] = config.parallel.preset
+        pairs |= {"precision": config.precision, "mesh": config.parallel.preset}
     if "pipeline_idle_share" in found:
         pairs["pipeline idle"] = share(found["pipeline_idle_share"])
     versions = found.get("versions") or history.checkpoint.get("versions") or {}
@@ -64,37 +51,34 @@ def system(history: History) -> dict[str, str]:
 
 def times(history: History) -> dict[str, float]:
     """Return the seconds that each part of the training took; empty if not known."""
-    found, total = history.summary, train_seconds(history)
-    if not isinstance(total, int | float):
+    found, total = history.summary, history.train_seconds
+    if not is_number(total):
         return {}
     steps = history.progress.get("step_seconds")
     speed, config = found.get("examples_per_second"), history.config
     if history.finished and speed and config is not None:
         steps = history.step * config.data.batch_size / speed
     parts = {}
-    if isinstance(steps, int | float):
+    if is_number(steps):
         parts["training steps"] = min(steps, total)
         parts["evaluations, checkpoints and the rest"] = max(0.0, total - steps)
     compiling = found.get("compile_seconds") if history.finished else None
-    if isinstance(compiling, int | float):
+    if is_number(compiling):
         parts["compilation, of the last start"] = compiling
     return parts
 
 
 def moments(history: History) -> dict[str, str]:
     """Return when the first and the last line of metrics were written."""
-    moments = [line["time"] for line in history.lines if _is_time(line.get("time"))]
-    if not moments:
+    times = [line.get("time") for line in history.lines]
+    known = [t for t in times if isinstance(t, float) and 0 < t < MAX_TIME]
+    if not known:
         return {}
-    ends = {"first line of metrics": min(moments), "last line": max(moments)}
+    ends = {"first line of metrics": min(known), "last line": max(known)}
     return {
         name: f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"
         for name, moment in ends.items()
     }
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, float) and 0 < value < MAX_TIME
 
 
 class Events(NamedTuple):
@@ -133,10 +117,10 @@ class ConfigField(NamedTuple):
 
 def fields(config: Config) -> list[ConfigField]:
     """Return the fields of a config, beside their defaults."""
+
+    def code(value: Any) -> str:
+        return value if isinstance(value, str) else repr(value)
+
     default = Config()
     found = ((path, get(config, path), get(default, path)) for path in paths())
-    return [ConfigField(p, _code(v), _code(d), v != d) for p, v, d in found]
-
-
-def _code(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)
+    return [ConfigField(p, code(v), code(d), v != d) for p, v, d in found]

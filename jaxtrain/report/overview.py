@@ -3,12 +3,14 @@
 from typing import Any
 
 from jaxtrain import tasks
-from jaxtrain.pages.numbers import duration, shown
+from jaxtrain.pages.text import duration, shown
 from jaxtrain.report.curves import title
 from jaxtrain.report.history import History
 
 # Of the metrics of the test split, those that are shown large.
 MAX_METRICS = 4
+# Those that come first.
+FIRST = (*tasks.FIRST, "loss")
 
 # A number, and what it is.
 Tile = tuple[str, str]
@@ -62,53 +64,31 @@ def subject(history: History) -> list[str]:
 
 def tiles(history: History) -> list[Tile]:
     """Return the results, and what they took."""
-    found = []
-    numbers = {n: v for n, v in history.test.items() if isinstance(v, int | float)}
-    first = [n for n in (*tasks.FIRST, "loss") if n in numbers]
-    others = [n for n in numbers if n not in (*first, "num_examples")]
-    for name in (first + others)[:MAX_METRICS]:
-        found.append((shown(numbers[name]), f"test {title(name)}"))
+    numbers = history.test_numbers
+    names = sorted(numbers, key=lambda n: FIRST.index(n) if n in FIRST else len(FIRST))
+    found = [(shown(numbers[n]), f"test {title(n)}") for n in names[:MAX_METRICS]]
     best = history.best
     if best:
-        where = f"best validation {title(str(best.get('metric')))}, step "
-        where += shown(best.get("step"))
-        found.append((shown(best.get("value")), where))
-        last = history.last_validation.get(str(best.get("metric")))
-        if history.finished and last is not None and best.get("step") != history.step:
-            told = f"validation {title(str(best.get('metric')))} of the last weights, "
-            found.append((shown(last), f"{told}step {history.step:,}"))
+        metric, step = str(best.get("metric")), best.get("step")
+        told = f"best validation {title(metric)}, step {shown(step)}"
+        found.append((shown(best.get("value")), told))
+        last = history.last_validation.get(metric)
+        if history.finished and last is not None and step != history.step:
+            told = f"validation {title(metric)} of the last weights, step "
+            found.append((shown(last), f"{told}{history.step:,}"))
     if not history.test:
-        found += _last(history)
-    epochs = [line["epoch"] for line in history.lines if "epoch" in line]
-    if epochs:
-        found.append((shown(epochs[-1]), "epochs"))
-    seconds = train_seconds(history)
-    if seconds is not None:
-        found.append((duration(seconds), "of training"))
-    for name, told in (
-        ("num_params", "parameters"),
-        ("examples_per_second", "images per second"),
-    ):
-        value = history.summary.get(name)
-        if value is not None:
-            found.append((_compact(value), told))
-    return found
-
-
-def _last(history: History) -> list[Tile]:
-    """Return tiles of the last line of training, where there is no result yet."""
-    lines = [line for line in history.lines if line["kind"] == "train"]
-    return [
-        (shown(lines[-1][name]), f"training {title(name)}, last")
-        for name in (*tasks.FIRST, "loss")
-        if lines and name in lines[-1]
-    ]
-
-
-def train_seconds(history: History) -> Any:
-    """Return the seconds that the run has trained for; None: not known."""
-    source = history.summary if history.finished else history.progress
-    return source.get("train_seconds")
+        lines = [line for line in history.lines if line["kind"] == "train"]
+        last = lines[-1] if lines else {}
+        known = [name for name in FIRST if name in last]
+        found += [(shown(last[n]), f"training {title(n)}, last") for n in known]
+    summary = history.summary
+    made = (
+        (history.epochs, shown, "epochs"),
+        (history.train_seconds, duration, "of training"),
+        (summary.get("num_params"), _compact, "parameters"),
+        (summary.get("examples_per_second"), _compact, "images per second"),
+    )
+    return found + [(show(x), told) for x, show, told in made if x is not None]
 
 
 def _compact(value: Any) -> str:

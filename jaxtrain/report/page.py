@@ -1,6 +1,7 @@
 """`report.html`: all that there is to see of a run, in one file."""
 
 from jaxtrain import tasks
+from jaxtrain.errors import first_of
 from jaxtrain.pages.templates import render
 from jaxtrain.report import origin, overview
 from jaxtrain.report.again import write_recipe
@@ -10,10 +11,14 @@ from jaxtrain.report.gallery import GROUPS, looked_at
 from jaxtrain.report.history import History
 from jaxtrain.report.reliability import reliability
 
+# Names of classes that the page lists.
+MAX_NAMES = 30
+
 
 def make_page(history: History, examples: Examples) -> bytes:
     """Return the page of a run."""
-    config, predictions, test = history.config, examples.predictions, history.test
+    config, predictions = history.config, examples.predictions
+    names = history.class_names or ()
     task = tasks.kind("classification" if config is None else config.task)
     return render(
         "report/report.html.j2",
@@ -24,15 +29,15 @@ def make_page(history: History, examples: Examples) -> bytes:
         tiles=overview.tiles(history),
         left_out=[*history.missing, *examples.notes, *examples.failed],
         curves=curves(history),
-        task_sections=task.report_sections(test, history.class_names or ()),
+        task_sections=task.report_sections(history.test, names),
         looked_at=predictions and looked_at(predictions),
         groups=GROUPS,
         examples=examples,
         reliability=predictions and reliability(predictions),
         data=origin.data(history),
-        class_names=origin.class_names(history),
+        class_names=first_of(names, MAX_NAMES),
         moments=origin.moments(history),
-        train_seconds=overview.train_seconds(history),
+        train_seconds=history.train_seconds,
         times=origin.times(history),
         system=origin.system(history),
         events=origin.events(history),

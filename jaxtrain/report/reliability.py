@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from jaxtrain.evaluation import calibration
 from jaxtrain.evaluation.calibration import expected_error
-from jaxtrain.pages.text import text
+from jaxtrain.pages.charts import word
 from jaxtrain.report.examples import Predictions
 
 NUM_BINS = 10
@@ -45,8 +45,8 @@ def _draw(bins: list[dict[str, Any]]) -> Markup:
     for tick in (0, 0.25, 0.5, 0.75, 1):
         y = TOP + height * (1 - tick)
         lines.append(f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}")
-        parts.append(_word(LEFT - 5, y + 3.5, f"{tick:g}", "end"))
-        parts.append(_word(LEFT + tick * width * NUM_BINS, HEIGHT - 4, f"{tick:g}"))
+        parts.append(word(LEFT - 5, y + 3.5, f"{tick:g}", "end"))
+        parts.append(word(LEFT + tick * width * NUM_BINS, HEIGHT - 4, f"{tick:g}"))
     for i, one in enumerate(bins):
         num = one["num_examples"]
         if not num:
@@ -59,17 +59,13 @@ def _draw(bins: list[dict[str, Any]]) -> Markup:
             f'height="{max(tall, 0.8):.1f}">'
             f"<title>{told}, accuracy {one['accuracy']:.3f}</title></rect>"
         )
-        parts.append(_word(x + width / 2, TOP + height + 13, _count(num)))
+        parts.append(word(x + width / 2, TOP + height + 13, _count(num)))
     diagonal = f"M{LEFT} {TOP + height}L{WIDTH - RIGHT} {TOP}"
     return Markup(
         f'<svg class="square" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="reliability diagram"><path class="grid" d="{"".join(lines)}"/>'
         f'{"".join(parts)}<path class="mark" d="{diagonal}"/></svg>'
     )
-
-
-def _word(x: float, y: float, word: str, anchor: str = "middle") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(word)}</text>'
 
 
 def _count(num: int) -> str:
