@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-import math
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import (
@@ -93,7 +94,7 @@ def _convert(value: Any, kind: Any, field: str) -> Any:
     if is_typeddict(kind) or dataclasses.is_dataclass(kind):
         return _fields(value, kind, field)
     if kind is float and type(value) in (int, float):
-        _expect(_is_finite(value), value, kind, field)
+        _expect(abs(value) <= sys.float_info.max, value, kind, field)
     else:
         large = kind is int and type(value) is int and abs(value) > MAX_INTEGER
         _expect(type(value) is kind and not large, value, kind, field)
@@ -101,17 +102,17 @@ def _convert(value: Any, kind: Any, field: str) -> Any:
 
 
 def _union(value: Any, kinds: Sequence[Any], field: str) -> Any:
-    mismatches = []
+    within = None
     for kind in kinds:
         try:
             return _convert(value, kind, field)
         except _Mismatch as error:
-            mismatches.append((kind, error))
+            if isinstance(value, _container(kind)):
+                within = within or error
     # What is wrong within a list or an object says more than all that it may be.
-    within = [e for k, e in mismatches if isinstance(value, _container(k))]
     if within:
-        raise within[0]
-    raise _mismatch(value, Union[tuple(kinds)], field)  # noqa: UP007
+        raise within
+    _expect(False, value, Union[tuple(kinds)], field)  # noqa: UP007
 
 
 def _container(kind: Any) -> tuple[type, ...]:
@@ -127,16 +128,15 @@ def _items(value: Any, kind: Any, field: str) -> Any:
     of_one = get_origin(kind) is not tuple or arguments[-1] is ...
     kinds = [arguments[0]] * len(value) if of_one else list(arguments)
     if len(kinds) != len(value):
-        found = f"a list of {len(value)}"
-        raise _Mismatch(field, f"expected a list of {len(kinds)}, found {found}")
-    if set(kinds) == {str} and set(map(type, value)) == {str}:
-        items = value  # There may be a million names of classes.
-    else:
-        items = [
+        expected, found = f"a list of {len(kinds)}", f"a list of {len(value)}"
+        raise _Mismatch(field, f"expected {expected}, found {found}")
+    # There may be a million names of classes.
+    if set(kinds) != {str} or set(map(type, value)) != {str}:
+        value = [
             _convert(item, kind, f"{field}[{i}]")
             for i, (item, kind) in enumerate(zip(value, kinds, strict=True))
         ]
-    return tuple(items) if get_origin(kind) is tuple else items
+    return tuple(value) if get_origin(kind) is tuple else value
 
 
 def _fields(value: Any, kind: Any, field: str) -> Any:
@@ -176,20 +176,9 @@ def _schema(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
     return {f.name: hints[f.name] for f in fields}, frozenset(required)
 
 
-def _is_finite(value: int | float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
 def _expect(fits: bool, value: Any, kind: Any, field: str) -> None:
     if not fits:
-        raise _mismatch(value, kind, field)
-
-
-def _mismatch(value: Any, kind: Any, field: str) -> _Mismatch:
-    return _Mismatch(field, f"expected {_expected(kind)}, found {_shown(value)}")
+        raise _Mismatch(field, f"expected {_expected(kind)}, found {_shown(value)}")
 
 
 def _expected(kind: Any) -> str:
@@ -204,13 +193,11 @@ def _shown(value: Any) -> str:
     if isinstance(value, list | dict):
         return f"{_WORDS[type(value)]} of {len(value)}"
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    text = repr(value) if not isinstance(value, int) else _digits(value)
+        return json.dumps(value)
+    if isinstance(value, int) and abs(value) >= 10**MAX_LETTERS:
+        return "a very large number"
+    text = repr(value)
     return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}..."
-
-
-def _digits(value: int) -> str:
-    return str(value) if abs(value) < 10**MAX_LETTERS else "a very large number"
 
 
 def _join(field: str, name: str) -> str:
