@@ -21,12 +21,12 @@ def write_recipe(config: Config) -> str:
 
 def _write(section: Any, depth: int, names: set[str]) -> str:
     """Return the call that makes a section; add the names of classes that it takes."""
-    name, default, inner = type(section).__name__, type(section)(), INDENT * (depth + 1)
+    name, inner = type(section).__name__, INDENT * (depth + 1)
     names.add(name)
     lines = ""
     for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        if value != getattr(default, field.name):
+        value, make = getattr(section, field.name), field.default_factory
+        if value != (field.default if make is dataclasses.MISSING else make()):
             nested = dataclasses.is_dataclass(value)
             text = _write(value, depth + 1, names) if nested else repr(value)
             lines += f"{inner}{field.name}={text},\n"
