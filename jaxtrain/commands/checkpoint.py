@@ -28,38 +28,33 @@ class CheckpointArguments:
 def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
     """Print a line for each checkpoint: step, size, time, metrics, and if it is good.
 
-    With --verify there is one for each JSON file, too.
-
-    Nothing is changed, so that this may be done while the run goes on.
-
-    Raises:
-      UserError: there are no checkpoints, or not one of --list and --verify is given.
-      CheckpointError: some are damaged.
+    With --verify there is one for each JSON file, too. Nothing is changed, so that this
+    may be done while the run goes on.
     """
-    if arguments.list == arguments.verify:
+    workdir, verify = arguments.workdir, arguments.verify
+    if arguments.list == verify:
         raise UserError("give one of --list and --verify")
     from jaxtrain.config.recipe import is_run
     from jaxtrain.inference.verify import verify_json, verify_model
     from jaxtrain.parallel import devices
 
     devices.start("cpu")
-    workdir = arguments.workdir
-    if arguments.verify and workdir.is_dir() and not is_run(workdir):
+    if verify and workdir.is_dir() and not is_run(workdir):
         _show_files(workdir, verify_model(workdir))
         return
-    damaged = _show_steps(workdir, arguments.verify)
-    if arguments.verify:
+    damaged, folder = _show_steps(workdir, verify)
+    if verify:
         _show_files(workdir, verify_json(workdir))
     if damaged:
-        raise damaged
+        raise CheckpointError(
+            f"{counted(len(damaged), 'damaged checkpoint')} in {folder} "
+            f"({', '.join(map(str, damaged))}); resuming puts them aside and goes on "
+            "from the newest good one"
+        )
 
 
-def _show_steps(workdir: Path, verify: bool) -> CheckpointError | None:
-    """Print the lines of the checkpoints; return an error if some are damaged.
-
-    Raises:
-      UserError: there are no checkpoints.
-    """
+def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
+    """Print the lines of the checkpoints; return the damaged ones, and their folder."""
     from jaxtrain.checkpoints.folder import DAMAGED
     from jaxtrain.checkpoints.store import Checkpoints
     from jaxtrain.records.workdir import CHECKPOINTS
@@ -73,29 +68,18 @@ def _show_steps(workdir: Path, verify: bool) -> CheckpointError | None:
         for step in saved.steps():
             try:
                 info = saved.verify(step) if verify else saved.info(step)
-                metrics = info["metrics"] or {}
-                state = "good" if verify else ""
+                metrics, state = info["metrics"] or {}, "good" if verify else ""
             except DamagedError as error:
                 damaged.append(step)
                 metrics, state = {}, f"DAMAGED: {error}"
-            print(_line(folder / str(step), metrics, state))
+            _show(folder / str(step), metrics, state)
     for path in sorted(folder.glob(f"{DAMAGED}-*")):
-        print(_line(path, {}, "put aside as damaged"))
-    if not damaged:
-        return None
-    return CheckpointError(
-        f"{counted(len(damaged), 'damaged checkpoint')} in {folder} "
-        f"({', '.join(map(str, damaged))}); resuming puts them aside and goes on from "
-        "the newest good one"
-    )
+        _show(path, {}, "put aside as damaged")
+    return damaged, folder
 
 
 def _show_files(folder: Path, states: dict[str, str]) -> None:
-    """Print the line of each file.
-
-    Raises:
-      CheckpointError: some are damaged.
-    """
+    """Print the line of each file; raise CheckpointError if some are damaged."""
     from jaxtrain.inference.verify import GOOD, UNKNOWN
 
     damaged = [name for name, told in states.items() if told not in (GOOD, UNKNOWN)]
@@ -107,14 +91,11 @@ def _show_files(folder: Path, states: dict[str, str]) -> None:
         )
 
 
-def _line(path: Path, metrics: dict[str, float], state: str) -> str:
-    """Describe a checkpoint in one line."""
+def _show(path: Path, metrics: dict[str, float], state: str) -> None:
+    """Print a checkpoint in one line."""
     size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
     time = datetime.fromtimestamp(path.stat().st_mtime)
-    shown = ", ".join(
-        f"{name} {value:.4f}"
-        for name, value in metrics.items()
-        if isinstance(value, float)
-    )
+    numbers = {n: value for n, value in metrics.items() if isinstance(value, float)}
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
     parts = [f"{path.name:>14}", f"{size / 1e6:9.2f} MB", f"{time:%Y-%m-%d %H:%M}"]
-    return printable("  ".join(part for part in [*parts, shown, state] if part))
+    print(printable("  ".join(part for part in [*parts, shown, state] if part)))

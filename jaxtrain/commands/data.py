@@ -1,6 +1,5 @@
 """`main.py data`: chooses the action."""
 
-import dataclasses
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,45 +93,30 @@ class DataArguments:
 
 
 def run(arguments: DataArguments, signals: StopSignals) -> None:
-    """Do the one thing that is asked for.
-
-    Raises:
-      UserError: it is not one thing, an option has no effect on it, or it failed.
-    """
-    action = _choose(arguments)
-    module = importlib.import_module(f"jaxtrain.commands.{action.module}")
-    getattr(module, action.function)(arguments)
-
-
-def _choose(arguments: DataArguments) -> Action:
-    """Return which action is asked for.
-
-    Raises:
-      UserError: none or several are, or an option has no effect.
-    """
+    """Do the one thing that is asked for."""
     asked = [action for action in ACTIONS if getattr(arguments, action)]
     if len(asked) != 1:
         raise UserError(f"give one of {', '.join(f'--{name}' for name in ACTIONS)}")
     action = ACTIONS[asked[0]]
+    _check_options(arguments, asked[0], action)
+    module = importlib.import_module(f"jaxtrain.commands.{action.module}")
+    getattr(module, action.function)(arguments)
+
+
+def _check_options(arguments: DataArguments, name: str, action: Action) -> None:
+    """Refuse options, and fields of the config, that an action does not look at."""
     takes = (*ACTIONS, *action.takes, "overrides")
-    for field in dataclasses.fields(arguments):
-        value = getattr(arguments, field.name)
-        given = value is not None and value is not False
-        if field.name not in takes and given:
-            option = field.name.replace("_", "-")
+    for option, value in vars(arguments).items():
+        if option not in takes and value is not None and value is not False:
             shown = "" if value is True else f" {value}"
-            raise UserError(f"--{option}{shown} has no effect with --{asked[0]}")
-    if "config" not in takes:
-        _check_fields(arguments.overrides, asked[0], action.fields)
-    return action
-
-
-def _check_fields(given: Config, action: str, takes: tuple[str, ...]) -> None:
-    """Refuse fields of the config that an action does not look at."""
-    plain = Config()
+            given = f"--{option.replace('_', '-')}{shown}"
+            raise UserError(f"{given} has no effect with --{name}")
+    if "config" in takes:
+        return
+    plain, given = Config(), arguments.overrides
     for path in paths():
-        if path not in takes and get(given, path) != get(plain, path):
-            known = f", only {' and '.join(takes)}" if takes else ""
+        if path not in action.fields and get(given, path) != get(plain, path):
+            known = f", only {' and '.join(action.fields)}" if action.fields else ""
             raise UserError(
-                f"{path} = {get(given, path)!r} has no effect with --{action}{known}"
+                f"{path} = {get(given, path)!r} has no effect with --{name}{known}"
             )

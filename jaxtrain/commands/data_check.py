@@ -1,13 +1,12 @@
 """`main.py data --check`: which data, how it went, and what to do."""
 
-import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
-from jaxtrain.config import Config, check_own, differences
+from jaxtrain.config import Config, check_own, differences, replace
 from jaxtrain.console import Console, printable
 from jaxtrain.errors import UserError
 
@@ -20,11 +19,7 @@ COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 
 
 def run(arguments: "DataArguments") -> None:
-    """Look the data over, write the reports, and print what was found.
-
-    Raises:
-      UserError: the data cannot be looked at, or a run on them would end.
-    """
+    """Look the data over, write the reports, and print what was found."""
     from jaxtrain.data.doctor.check import JSON, PAGE, check
 
     if arguments.trust:
@@ -83,60 +78,47 @@ def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
 
 
 def _config(arguments: "DataArguments") -> Config:
-    """Return the config whose data are meant.
-
-    Raises:
-      UserError: none is named, or several are that differ.
-    """
-    config, source, workdir = arguments.config, arguments.source, arguments.workdir
-    given = arguments.overrides
+    """Return the config whose data are meant."""
+    recipe, source, workdir = arguments.config, arguments.source, arguments.workdir
+    given, data_dir = arguments.overrides, arguments.data_dir
     if source is not None:
-        if config is not None or workdir is not None:
-            other = "--config" if config is not None else "--workdir"
+        if recipe is not None or workdir is not None:
+            other = "--config" if recipe is not None else "--workdir"
             raise UserError(
                 f"--source {source} with {other}: give one of them; --data.source "
                 "replaces that of a recipe"
             )
         from jaxtrain.data.sources import complete
 
-        changes: dict[str, Any] = {"source": complete(source)}
-        if arguments.data_dir is not None:
-            changes["data_dir"] = str(arguments.data_dir)
-        return dataclasses.replace(
-            given, data=dataclasses.replace(given.data, **changes)
-        )
-    if arguments.data_dir is not None:
+        config = replace(given, "data.source", complete(source))
+        return replace(config, "data.data_dir", str(data_dir)) if data_dir else config
+    if data_dir is not None:
         raise UserError(
-            f"--data-dir {arguments.data_dir} has no effect without --source: give "
+            f"--data-dir {data_dir} has no effect without --source: give "
             "--data.data-dir"
         )
-    if workdir is None:
-        if config is None:
-            raise UserError("--check: give --config FILE, --source or --workdir DIR")
-        return given
-    return _config_of_run(workdir, given if config is not None else None, given)
+    if workdir is not None:
+        return _config_of_run(workdir, given, with_recipe=recipe is not None)
+    if recipe is None:
+        raise UserError("--check: give --config FILE, --source or --workdir DIR")
+    return given
 
 
-def _config_of_run(workdir: Path, recipe: Config | None, given: Config) -> Config:
-    """Return the config of a run, after a comparison with the recipe, if there is one.
-
-    Raises:
-      UserError: there is no run, or it has other data.
-    """
+def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config:
+    """Return the config of a run, compared with the recipe, if there is one."""
     from jaxtrain.config.recipe import read_run
     from jaxtrain.run.settle import settle
 
     config = read_run(workdir)
-    if recipe is None:
+    if not with_recipe:
         if given != Config():
             raise UserError(
                 f"--workdir {workdir}: its own config says which data; fields of a "
                 "config have no effect without --config"
             )
         return config
-    settled = settle(recipe, workdir).config
-    other = [text for text in differences(config, settled) if text.startswith("data.")]
-    if other:
+    other = differences(config, settle(given, workdir).config)
+    if other := [text for text in other if text.startswith("data.")]:
         raise UserError(
             f"--workdir {workdir} was trained on other data than --config says: "
             f"{'; '.join(other)}"
@@ -149,15 +131,14 @@ def _show(diagnosis: "Diagnosis") -> None:
     counts = diagnosis.scan.count_examples()
     speed = len(diagnosis.scan) / max(diagnosis.seconds, 1e-9)
     table = Table(title="data", title_justify="left", show_header=False)
-    for name, text in {
-        "source": diagnosis.source,
-        "images": ", ".join(f"{num:,} {name}" for name, num in counts.items()),
-        "time": f"{diagnosis.seconds:.1f} s, {speed:,.0f} images/s",
-    }.items():
-        table.add_row(name, Text(printable(text)))
+    # Names of classes may look like rich's markup: a Text has none.
+    table.add_row("source", Text(printable(diagnosis.source)))
+    table.add_row(
+        "images", ", ".join(f"{num:,} {name}" for name, num in counts.items())
+    )
+    table.add_row("time", f"{diagnosis.seconds:.1f} s, {speed:,.0f} images/s")
     table.add_section()
     for finding in diagnosis.findings:
-        # Names of classes may look like rich's markup: a Text has none.
         level = Text(finding.level, COLOURS[finding.level])
         table.add_row(level, Text(printable(finding.title)))
     if not diagnosis.findings:

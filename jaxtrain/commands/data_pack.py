@@ -1,9 +1,9 @@
 """`main.py data --prepare`, `--pack` and `--verify`: other forms of a data set."""
 
-import dataclasses
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxtrain.config import replace
 from jaxtrain.console import printable
 from jaxtrain.data.packed.store import verify as verify_packed
 from jaxtrain.data.packing.writer import pack as pack_data
@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def prepare(arguments: "DataArguments") -> None:
-    """Prepare a TFDS set, and print where it lies.
-
-    Raises:
-      UserError: the set, a folder or TensorFlow is missing, or preparing failed.
-    """
+    """Prepare a TFDS set, and print where it lies."""
     from jaxtrain.data.tfds_prepare import prepare
 
     assert arguments.prepare is not None
@@ -31,24 +27,19 @@ def prepare(arguments: "DataArguments") -> None:
 
 
 def pack(arguments: "DataArguments") -> None:
-    """Pack a source, and print what was left out.
-
-    Raises:
-      UserError: the source cannot be read, or the folder not be written.
-    """
+    """Pack a source, and print what was left out."""
     assert arguments.pack is not None
     if arguments.out is None:
         raise UserError("--pack: give the folder to pack into, --out DIR")
-    given: dict[str, Any] = {
-        name: str(path)
-        for name in ("data_dir", "include")
-        if (path := getattr(arguments, name)) is not None
+    fields = ("data_dir", "include", "max_bad_fraction")
+    given = {name: getattr(arguments, name) for name in fields}
+    known: dict[str, Any] = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in given.items()
+        if value is not None
     }
-    # The fields that the action takes; the others are as they were.
-    fields = arguments.overrides.data
-    config = dataclasses.replace(fields, source=arguments.pack, **given)
-    if arguments.max_bad_fraction is not None:
-        config = replace(config, "max_bad_fraction", arguments.max_bad_fraction)
+    # The other fields that the action takes are as they were.
+    config = replace(arguments.overrides.data, source=arguments.pack, **known)
     form = arguments.format or "jpeg"
     index = pack_data(config, arguments.out, size=arguments.size, format=form)
     print(f"{arguments.pack} is packed in {arguments.out}: {index.describe()}")
@@ -58,11 +49,7 @@ def pack(arguments: "DataArguments") -> None:
 
 
 def verify(arguments: "DataArguments") -> None:
-    """Compare a packed folder with its digests.
-
-    Raises:
-      UserError: a file is missing or was changed.
-    """
+    """Compare a packed folder with its digests."""
     assert arguments.verify is not None
     index = verify_packed(arguments.verify)
     print(f"{arguments.verify} is as it was packed: {index.describe()}")

@@ -16,12 +16,7 @@ NUM_STEPS = 4
 
 
 def run(arguments: "DataArguments") -> None:
-    """Draw the first training images of a recipe into a PNG file.
-
-    Raises:
-      UserError: there is no recipe, it does not fit its data, or the file cannot be
-        written.
-    """
+    """Draw the first training images of a recipe into a PNG file."""
     import jax
 
     from jaxtrain.inference.trust import trust_pretrained

@@ -66,13 +66,7 @@ class EvaluateArguments:
 
 
 def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
-    """Evaluate, write the result, and print what a person wants to see of it.
-
-    Raises:
-      UserError: the options do not go together, or with the run.
-      CheckpointError: the checkpoint is damaged.
-      IncompleteError: the result is printed, and cannot be written.
-    """
+    """Evaluate, write the result, and print what a person wants to see of it."""
     attack = _attack(arguments)
     from jaxtrain import load_model
     from jaxtrain.config.recipe import is_run, read_run
@@ -83,12 +77,12 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
 
-    place = arguments.workdir
-    check_is_model(str(place))
-    run = is_run(place)
+    workdir, data = arguments.workdir, arguments.data
+    check_is_model(str(workdir))
+    run = is_run(workdir)
     if not run:
         _check_of_model(arguments)
-    config = read_run(arguments.workdir) if run else Config()
+    config = read_run(workdir) if run else Config()
     out = _check_out(arguments)
     asked = Asked(
         split=arguments.split,
@@ -100,27 +94,22 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         ood=arguments.ood,
     )
     if arguments.trust:
-        trust(arguments.workdir)
+        trust(workdir)
     check_own(config, "model", "task", "train.metrics")
-    own.check_allowed("data.source", arguments.data.source)
+    own.check_allowed("data.source", data.source)
     devices.start(arguments.platform)
-    model = load_model(arguments.workdir, arguments.checkpoint)
-    data = arguments.data
+    model = load_model(workdir, arguments.checkpoint)
     if not run:
         config, data = config_of(model, data)
     result = evaluate(model, config, data, asked)
     # First, as it may have taken hours, and the disk may be full.
     show_table("evaluation", describe(result))
-    _write(result, out, arguments.workdir)
+    _write(result, out, workdir)
     print(f"{out} has the result")
 
 
 def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
-    """Write a result, and the temperature if one was fitted.
-
-    Raises:
-      IncompleteError: they cannot be written.
-    """
+    """Write a result, and the temperature if one was fitted."""
     from jaxtrain.records.workdir import write_digested
 
     files = {out: result}
@@ -140,63 +129,43 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
 
 def _check_of_model(arguments: EvaluateArguments) -> None:
     """Check what a model without a run needs, or cannot have."""
+    given = f"--workdir {arguments.workdir} is"
     if arguments.data.source == DataConfig().source:
-        raise UserError(
-            f"--workdir {arguments.workdir} is a model without data: give the images, "
-            "--data.source"
-        )
+        raise UserError(f"{given} a model without data: give the images, --data.source")
     if arguments.out is None:
-        raise UserError(
-            f"--workdir {arguments.workdir} is no folder of a run: give the file to "
-            "write, --out"
-        )
+        raise UserError(f"{given} no folder of a run: give the file to write, --out")
     if arguments.calibrate:
         raise UserError(
             "--calibrate fits a temperature on what a run has held out, and "
-            f"--workdir {arguments.workdir} is a model without a run: leave it out"
+            f"{given} a model without a run: leave it out"
         )
 
 
 def _check_out(arguments: EvaluateArguments) -> Path:
-    """Return the file to write: what it will hold may take hours.
-
-    Raises:
-      UserError: it, or that of the temperature, cannot be written.
-    """
+    """Return the file to write, after a try to: what it will hold may take hours."""
     from jaxtrain.records.workdir import EVALUATION
 
     out = arguments.out or arguments.workdir / EVALUATION
     if os.path.isdir(out):
         raise UserError(f"--out {out} is a folder: give a file in it")
-    _probe(out, f"--out {out}: ")
+    paths = {f"--out {out}: ": out}
     if arguments.calibrate:
-        _probe(arguments.workdir / TEMPERATURE, "--calibrate writes a file into it: ")
+        paths["--calibrate writes a file into it: "] = arguments.workdir / TEMPERATURE
+    for what, path in paths.items():
+        beside = path.with_name(path.name + ".tmp")
+        try:
+            beside.touch()
+            beside.unlink()
+        except OSError as error:
+            raise UserError(
+                f"{what}cannot write in {path.parent} ({error.strerror}): choose "
+                "another place"
+            ) from None
     return out
 
 
-def _probe(path: Path, what: str) -> None:
-    """Check that a file can be written, by one beside it.
-
-    Raises:
-      UserError: it cannot.
-    """
-    beside = path.with_name(path.name + ".tmp")
-    try:
-        beside.touch()
-        beside.unlink()
-    except OSError as error:
-        raise UserError(
-            f"{what}cannot write in {path.parent} ({error.strerror}): choose another "
-            "place"
-        ) from None
-
-
 def _attack(arguments: EvaluateArguments) -> "Attack | None":
-    """Return the attack that is asked for.
-
-    Raises:
-      UserError: an option of it is missing, has no effect or is out of range.
-    """
+    """Return the attack that is asked for."""
     name, steps = arguments.attack, arguments.steps
     if name is None:
         for option in ("epsilon", "norm", "steps"):
@@ -214,20 +183,20 @@ def _attack(arguments: EvaluateArguments) -> "Attack | None":
         raise UserError(f"--steps {steps}: expected 1 or more")
     from jaxtrain.evaluation.attacks import Attack
 
+    norm = arguments.norm or "linf"
     return Attack(
         name=name,
-        epsilon=_epsilon(arguments.epsilon, arguments.norm or "linf"),
-        norm=arguments.norm or "linf",
+        epsilon=_epsilon(arguments.epsilon, 1.0 if norm == "linf" else 1e6),
+        norm=norm,
         steps=1 if name == "fgsm" else steps or STEPS,
     )
 
 
-def _epsilon(text: str, norm: str) -> float:
+def _epsilon(text: str, largest: float) -> float:
     try:
         value = float(Fraction(text))
     except (ValueError, ZeroDivisionError, OverflowError):
         value = math.nan
-    largest = 1.0 if norm == "linf" else 1e6
     if not 0 < value <= largest:
         raise UserError(
             f"--epsilon {text}: expected a number or a fraction above 0, at most "
@@ -243,40 +212,28 @@ def describe(result: dict[str, Any]) -> dict[str, str]:
     names = result["class_names"]
     num_classes = None if names is None else len(names)
     data, intervals = result["data"], result["intervals"]["metrics"]
-    left_out = (
-        f", {data['num_unreadable']} unreadable" if data["num_unreadable"] else ""
-    )
-    rows = {
-        "checkpoint": f"step {result['run']['step']}",
-        "images": f"{data['source']}, {data['split']}: {data['num_examples']:,}"
-        + left_out,
-    }
+    images = f"{data['source']}, {data['split']}: {data['num_examples']:,}"
+    if data["num_unreadable"]:
+        images += f", {data['num_unreadable']} unreadable"
+    rows = {"checkpoint": f"step {result['run']['step']}", "images": images}
     if result["tta"]:
         rows["views"] = result["tta"]
     for name, value in result["metrics"].items():
         if isinstance(value, float) and says_something(name, num_classes):
-            rows[name] = f"{value:.4f}{_between(intervals.get(name))}"
-    rows |= _describe_classes(result)
-    rows |= _describe_calibration(result)
-    return rows | _describe_robustness(result)
+            rows[name] = _with_interval(value, intervals.get(name))
+    recall = result["metrics"].get("recall")
+    if names and isinstance(recall, list):
+        # None: the class has no examples. One that is never recognised has 0.
+        known = [(value, i) for i, value in enumerate(recall) if value is not None]
+        if known:
+            value, i = min(known)
+            lowest = _with_interval(value, intervals["recall"][i])
+            rows["lowest recall"] = f"{lowest}  {names[i]}"
+    return rows | _describe_calibration(result) | _describe_robustness(result)
 
 
-def _between(pair: list[float] | None) -> str:
-    return f"  ({pair[0]:.4f} to {pair[1]:.4f})" if pair else ""
-
-
-def _describe_classes(result: dict[str, Any]) -> dict[str, str]:
-    """Return the class that is recognised worst, and the others' place."""
-    recall, names = result["metrics"].get("recall"), result["class_names"]
-    if not names or not isinstance(recall, list):
-        return {}
-    # None: the class has no examples. One that is never recognised has 0.
-    known = [(value, i) for i, value in enumerate(recall) if value is not None]
-    if not known:
-        return {}
-    value, i = min(known)
-    interval = result["intervals"]["metrics"]["recall"][i]
-    return {"lowest recall": f"{value:.4f}{_between(interval)}  {names[i]}"}
+def _with_interval(value: float, pair: list[float] | None) -> str:
+    return f"{value:.4f}" + (f"  ({pair[0]:.4f} to {pair[1]:.4f})" if pair else "")
 
 
 def _describe_calibration(result: dict[str, Any]) -> dict[str, str]:
@@ -290,8 +247,7 @@ def _describe_calibration(result: dict[str, Any]) -> dict[str, str]:
     rows = {}
     if result["calibration"]:
         rows["calibration error"] = text(result["calibration"])
-    fitted = result["temperature"]
-    if fitted:
+    if fitted := result["temperature"]:
         rows["temperature"] = (
             f"{fitted['temperature']:.4f}, of {fitted['num_examples']:,} images of the "
             f"{fitted['split']} split"
@@ -302,8 +258,7 @@ def _describe_calibration(result: dict[str, Any]) -> dict[str, str]:
 
 def _describe_robustness(result: dict[str, Any]) -> dict[str, str]:
     rows = {}
-    ood = result["out_of_distribution"]
-    if ood:
+    if ood := result["out_of_distribution"]:
         for score in ("max_softmax", "energy"):
             found = ood[score]
             rows[f"{ood['source']} by {score}"] = (
@@ -311,19 +266,15 @@ def _describe_robustness(result: dict[str, Any]) -> dict[str, str]:
                 f"{found['aupr_out']:.4f} out, FPR at 95 % TPR "
                 f"{found['fpr_at_95_tpr']:.4f}"
             )
-    attacked = result["adversarial"]
-    if attacked:
+    if attacked := result["adversarial"]:
         kind = f"{attacked['attack']}, {attacked['norm']} {attacked['epsilon']:.4g}"
-        rows[f"accuracy under {kind}"] = (
-            f"{attacked['accuracy']:.4f}{_between(attacked['accuracy_interval'])}"
-        )
-    corrupted = result["corruptions"]
-    if corrupted:
-        rows["mean error, corrupted"] = (
-            f"{corrupted['mean_error']:.4f}, clean {corrupted['clean_error']:.4f}"
-        )
-    if corrupted and corrupted["relative"]:
-        mean = corrupted["relative"]["mean"]
-        shown = "undefined" if mean is None else f"{mean:.4f}"
-        rows["mean corruption error"] = f"{shown} of {corrupted['baseline']}"
+        accuracy, interval = attacked["accuracy"], attacked["accuracy_interval"]
+        rows[f"accuracy under {kind}"] = _with_interval(accuracy, interval)
+    if corrupted := result["corruptions"]:
+        mean, clean = corrupted["mean_error"], corrupted["clean_error"]
+        rows["mean error, corrupted"] = f"{mean:.4f}, clean {clean:.4f}"
+        if corrupted["relative"]:
+            mean = corrupted["relative"]["mean"]
+            shown = "undefined" if mean is None else f"{mean:.4f}"
+            rows["mean corruption error"] = f"{shown} of {corrupted['baseline']}"
     return rows

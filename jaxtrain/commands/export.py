@@ -49,15 +49,15 @@ class ExportArguments:
 
 
 def run(arguments: ExportArguments, signals: StopSignals) -> None:
-    """Export, check and print what the check has found.
-
-    Raises:
-      UserError: the options do not go together, or the format cannot hold the model.
-      ExportError: the file would not compute what the model does.
-      CheckpointError: the checkpoint is damaged.
-    """
+    """Export, check and print what the check has found."""
     if arguments.format == "safetensors":
-        _check_no_options(arguments)
+        for name in ("batch", "precision", "include_preprocessing", "images"):
+            if getattr(arguments, name):
+                raise UserError(
+                    f"--{name.replace('_', '-')} has no effect with --format "
+                    "safetensors, which holds the weights as they were trained: leave "
+                    "it out"
+                )
     batch = _batch(arguments.batch)
     from jaxtrain import load_model
     from jaxtrain.export.export import check_out
@@ -81,7 +81,8 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
         rows = {"weights": "as they were trained"}
     else:
         rows = _describe(_export(arguments, model, batch))
-    size = sum(p.stat().st_size for p in _files(arguments.out))
+    files = [arguments.out, *arguments.out.rglob("*")]
+    size = sum(path.stat().st_size for path in files if path.is_file())
     rows = {"file": arguments.out, "size": f"{size / 1e6:.2f} MB", **rows}
     show_table(f"exported, {arguments.format}", rows)
 
@@ -138,21 +139,6 @@ def _prepared(model: "TrainedModel", pixels: "np.ndarray") -> "np.ndarray":
     return np.asarray(normalize(jnp.asarray(pixels), about.mean, about.std, np.float32))
 
 
-def _check_no_options(arguments: ExportArguments) -> None:
-    """Check that nothing is given that has no effect on safetensors.
-
-    Raises:
-      UserError: something is.
-    """
-    for name in ("batch", "precision", "include_preprocessing", "images"):
-        if getattr(arguments, name):
-            option = name.replace("_", "-")
-            raise UserError(
-                f"--{option} has no effect with --format safetensors, which holds the "
-                "weights as they were trained: leave it out"
-            )
-
-
 def _batch(text: str | None) -> int | None:
     if text is None or text == "dynamic":
         return None
@@ -170,7 +156,3 @@ def _describe(check: "Check") -> dict[str, Any]:
         time = f"{1e3 * check.seconds:.2f} ms for {check.batch} images "
         time += f"({times:.2f}x the speed of JAX here)"
     return {"checked": check.describe(), "time": time}
-
-
-def _files(path: Path) -> list[Path]:
-    return [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]

@@ -39,11 +39,7 @@ class FindLrArguments:
 
 
 def run(arguments: FindLrArguments, signals: StopSignals) -> None:
-    """Print the learning rate; write the losses and their picture.
-
-    Raises:
-      UserError: the options or the config do not fit.
-    """
+    """Print the learning rate; write the losses and their picture."""
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table

@@ -26,11 +26,7 @@ class ModelsArguments:
 
 
 def run(arguments: ModelsArguments, signals: StopSignals) -> None:
-    """Print the models.
-
-    Raises:
-      UserError: there is no such model, or options do not fit together.
-    """
+    """Print the models."""
     name = arguments.name
     if arguments.markdown and (arguments.json or name):
         raise UserError("--markdown writes the page of all models: give it alone")

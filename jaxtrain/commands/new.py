@@ -38,12 +38,7 @@ class NewArguments:
 
 
 def run(arguments: NewArguments, signals: StopSignals) -> None:
-    """Look at the images, write the recipe, time some steps, and print all that.
-
-    Raises:
-      UserError: the images or the weights cannot be read, or the file cannot be
-        written.
-    """
+    """Look at the images, write the recipe, time some steps, and print all that."""
     from jaxtrain.config.recipe import load_config
     from jaxtrain.data.sources import complete
     from jaxtrain.data.survey import survey
@@ -63,18 +58,14 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
         raise UserError(
             f"--out {out} is there already: give another name, or remove it"
         )
-    weights = None
+    pretrained = arguments.pretrained
     if arguments.trust:
-        if arguments.pretrained is None:
+        if pretrained is None:
             raise UserError("--trust has no effect without --pretrained: leave it out")
-        trust(arguments.pretrained)
-    if arguments.pretrained is not None:
-        weights = find_weights(arguments.pretrained)
-    data = DataConfig(
-        source=source,
-        data_dir=arguments.data_dir,
-        allow_outside=arguments.allow_outside,
-    )
+        trust(pretrained)
+    weights = None if pretrained is None else find_weights(pretrained)
+    outside, data_dir = arguments.allow_outside, arguments.data_dir
+    data = DataConfig(source=source, data_dir=data_dir, allow_outside=outside)
     found = survey(data)
     advice = advise(found, data, weights)
     seen = describe(found)
@@ -108,10 +99,8 @@ def describe(found: "Survey") -> dict[str, str]:
         "classes": f"{found.num_classes}, of {counts.min():,} to {counts.max():,} "
         "training images",
     }
-    if found.num_unreadable:
-        rows["unreadable"] = (
-            f"{found.num_unreadable} of {found.num_unreadable + len(sizes)}"
-        )
+    if bad := found.num_unreadable:
+        rows["unreadable"] = f"{bad} of {bad + len(sizes)}"
     return rows | {remark.title: remark.text for remark in found.remarks}
 
 
@@ -126,11 +115,9 @@ def describe_time(expected: "Estimate | str") -> dict[str, str]:
         f"{roughly(expected.epoch_seconds)} and {roughly(expected.compile_seconds)} to "
         f"compile, on {expected.device}"
     }
-    if expected.faster:
-        rows["faster"] = "\n".join(
-            f"{words}: about {roughly(seconds)}"
-            for words, seconds in expected.faster.items()
-        )
+    if faster := expected.faster:
+        lines = (f"{words}: about {roughly(time)}" for words, time in faster.items())
+        rows["faster"] = "\n".join(lines)
     return rows
 
 
@@ -144,7 +131,5 @@ def next_commands(out: Path, own_parts: bool) -> list[str]:
         f"evaluate --workdir {workdir}{trust}": "measure the trained model",
     }
     width = max(map(len, commands))
-    return [
-        "next",
-        *(f"  python main.py {c:<{width}}  # {why}" for c, why in commands.items()),
-    ]
+    lines = (f"  python main.py {c:<{width}}  # {why}" for c, why in commands.items())
+    return ["next", *lines]

@@ -42,12 +42,7 @@ class PlanArguments:
 
 
 def run(arguments: PlanArguments, signals: StopSignals) -> None:
-    """Plan, show it, and write `plan.json`.
-
-    Raises:
-      UserError: the target is not known, its compiler is not there, or the run does not
-        fit on it, whatever is changed.
-    """
+    """Plan, show it, and write `plan.json`."""
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.performance import planning
     from jaxtrain.performance.targets import parse_target

@@ -2,20 +2,21 @@
 
 import contextlib
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from jaxtrain.console import Console, printable, progress
 from jaxtrain.errors import IncompleteError, UserError
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
     from jaxtrain.data.image_files import FileNames
     from jaxtrain.inference.model import TrainedModel
-    from jaxtrain.inference.predict import Predicted, TableLayout, Wanted
+    from jaxtrain.inference.predict import TableLayout
     from jaxtrain.inference.sinks import Sink
     from jaxtrain.inference.tables import Row
 
@@ -62,15 +63,9 @@ class PredictArguments:
 
 
 def run(arguments: PredictArguments, signals: StopSignals) -> None:
-    """Predict all images, or as many as the screen shows if nothing else is asked for.
-
-    Raises:
-      UserError: an option, the model or the images do not fit, or a file cannot be
-        written.
-      IncompleteError: with --strict, images could not be read.
-    """
+    """Predict all images; as many as the screen shows if that is all that is asked."""
     _check(arguments)
-    from jaxtrain.inference import predict
+    from jaxtrain.inference import predict, temperature
     from jaxtrain.inference.found import find
     from jaxtrain.inference.load import load_model
     from jaxtrain.inference.trust import trust
@@ -81,20 +76,36 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         trust(arguments.workdir)
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
-    wanted = _wanted(arguments, model)
+    fitted = None
+    if arguments.calibrated:
+        fitted = temperature.read(arguments.workdir, model.origin)
+    wanted = predict.Wanted(
+        topk=arguments.topk,
+        temperature=fitted,
+        features=arguments.features is not None,
+        maps=arguments.explain is not None,
+        outputs=arguments.outputs is not None,
+    )
     predict.check(model, wanted)
-    names = found if _all_wanted(arguments) else found.first(NUM_SHOWN)
+    # Images beyond the rows that the screen shows may be of no use.
+    every = arguments.strict or _written(arguments)
+    names = found if every else found.first(NUM_SHOWN)
     layout = predict.TableLayout.of(model, wanted)
     start, shown, unreadable = time.perf_counter(), [], 0
     program = predict.make_program(model, wanted)
     batches = predict.predict(model, program, names, arguments.batch_size)
-    with _sinks(arguments, model, names, layout) as sinks:
-        for batch in _with_bar(batches, len(names)):
+    with (
+        _sinks(arguments, model, names, layout) as sinks,
+        contextlib.closing(batches),
+        progress("predicting", len(names)) as advance,
+    ):
+        for batch in batches:
             for write in sinks:
                 write(batch)
             if len(shown) < NUM_SHOWN:
                 shown += list(layout.rows(names, batch))[: NUM_SHOWN - len(shown)]
             unreadable += sum(error is not None for error in batch.errors)
+            advance(len(batch.errors))
     seconds = time.perf_counter() - start
     if not layout.empty and arguments.out is None:
         _show(shown, layout.class_names is not None)
@@ -123,31 +134,10 @@ def _check(arguments: PredictArguments) -> None:
         )
 
 
-def _all_wanted(arguments: PredictArguments) -> bool:
-    """Whether images are of use beyond the rows that the screen shows."""
-    return arguments.strict or bool(_written(arguments))
-
-
 def _written(arguments: PredictArguments) -> list[Path]:
     """List the files and folders to write."""
     paths = arguments.out, arguments.features, arguments.explain, arguments.outputs
     return [path for path in paths if path is not None]
-
-
-def _wanted(arguments: PredictArguments, model: "TrainedModel") -> "Wanted":
-    from jaxtrain.inference import temperature
-    from jaxtrain.inference.predict import Wanted
-
-    fitted = None
-    if arguments.calibrated:
-        fitted = temperature.read(arguments.workdir, model.origin)
-    return Wanted(
-        topk=arguments.topk,
-        temperature=fitted,
-        features=arguments.features is not None,
-        maps=arguments.explain is not None,
-        outputs=arguments.outputs is not None,
-    )
 
 
 @contextlib.contextmanager
@@ -176,24 +166,11 @@ def _sinks(
         yield [stack.enter_context(one) for one in opened]
 
 
-def _with_bar(
-    batches: "Generator[Predicted, None, None]", total: int
-) -> "Iterator[Predicted]":
-    """Let batches through, with a progress bar on a terminal."""
-    from jaxtrain.console import progress
-
-    with contextlib.closing(batches), progress("predicting", total) as advance:
-        for batch in batches:
-            yield batch
-            advance(len(batch.errors))
-
-
 def _show(rows: "list[Row]", classes: bool) -> None:
     """Print rows as a table: a row of a table for each image."""
     from rich.table import Table
     from rich.text import Text
 
-    from jaxtrain.console import Console
     from jaxtrain.data.image_files import shown
 
     heads = ("filename", "label", "prob") if classes else ("filename", "outputs")
@@ -206,8 +183,6 @@ def _show(rows: "list[Row]", classes: bool) -> None:
 
 
 def _cells(row: "Row", classes: bool) -> tuple[str, ...]:
-    from jaxtrain.console import printable
-
     def values(name: str) -> list[Any]:
         return [x for key, x in row.items() if key.partition("_")[0] == name]
 
@@ -225,16 +200,10 @@ def _tell(
     arguments: PredictArguments, num: int, left: int, unreadable: int, seconds: float
 ) -> None:
     """Print what was written, what was left out, and how long it took."""
-    names = ", ".join(map(str, _written(arguments)))
-    lines = []
-    if names:
-        lines.append(f"{names}: {num:,} images in {seconds:.1f} s")
+    if names := ", ".join(map(str, _written(arguments))):
+        print(f"{names}: {num:,} images in {seconds:.1f} s")
     if unreadable:
-        lines.append(f"{unreadable:,} of {num:,} images could not be read")
+        print(f"{unreadable:,} of {num:,} images could not be read")
     if arguments.out is None and left:
         looked_at = "are not shown" if num > NUM_SHOWN else "were not looked at"
-        lines.append(
-            f"{left:,} more {looked_at}: --out predictions.csv takes all of them"
-        )
-    for line in lines:
-        print(line)
+        print(f"{left:,} more {looked_at}: --out predictions.csv takes all of them")

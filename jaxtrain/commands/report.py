@@ -34,12 +34,7 @@ class ReportArguments:
 
 
 def run(arguments: ReportArguments, signals: StopSignals) -> None:
-    """Write the page.
-
-    Raises:
-      UserError: a folder holds no run, the page cannot be written, or options do not
-        fit together.
-    """
+    """Write the page."""
     from jaxtrain import atomic_file
     from jaxtrain.inference.trust import trust
     from jaxtrain.records.workdir import REPORT

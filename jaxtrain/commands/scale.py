@@ -41,11 +41,7 @@ class ScaleArguments:
 
 
 def run(arguments: ScaleArguments, signals: StopSignals) -> None:
-    """Measure, and write `scaling.json` and `scaling.png`.
-
-    Raises:
-      UserError: the config and the devices do not fit.
-    """
+    """Measure, and write `scaling.json` and `scaling.png`."""
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.performance import scale
     from jaxtrain.records.workdir import make_folder

@@ -50,12 +50,7 @@ class ServeArguments:
 
 
 def run(arguments: ServeArguments, signals: StopSignals) -> None:
-    """Load the model, compile it for all sizes of batches, and serve until stopped.
-
-    Raises:
-      UserError: an option is wrong, there is no such model, or the port is taken.
-      CheckpointError: the checkpoint is damaged.
-    """
+    """Load the model, compile it for all sizes of batches, and serve until stopped."""
     _check(arguments)
     from jaxtrain.inference.load import load_model
     from jaxtrain.inference.trust import trust
@@ -77,7 +72,9 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             max_batch=arguments.max_batch,
             max_wait_seconds=arguments.max_wait_ms / 1000,
             max_waiting=arguments.max_waiting,
-            max_per_client=_max_per_client(arguments),
+            # A request without its body holds a place: some are left to others.
+            max_per_client=arguments.max_per_client
+            or max(1, arguments.max_waiting // 2),
             max_open=most_connections(),
             max_bytes=arguments.max_bytes,
             max_pixels=arguments.max_pixels,
@@ -85,14 +82,6 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             num_decoders=min(MAX_DECODERS, len(os.sched_getaffinity(0))),
         )
         serve(model, limits, socket)
-
-
-def _max_per_client(arguments: ServeArguments) -> int:
-    """Return how many connections a client may have.
-
-    A request without its body holds a place: some are left to other clients.
-    """
-    return arguments.max_per_client or max(1, arguments.max_waiting // 2)
 
 
 def _check(arguments: ServeArguments) -> None:

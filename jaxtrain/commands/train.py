@@ -46,11 +46,7 @@ class TrainArguments:
 
 
 def run(arguments: TrainArguments, signals: StopSignals) -> None:
-    """Start the devices and processes, and train.
-
-    Raises:
-      UserError: the options do not fit together, or with the workdir or the devices.
-    """
+    """Start the devices and processes, and train."""
     _check_rewind(arguments)
     from jaxtrain.checkpoints.folder import newest_step
     from jaxtrain.inference.trust import trust_pretrained
