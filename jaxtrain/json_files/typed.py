@@ -110,9 +110,7 @@ def _union(value: Any, kinds: Sequence[Any], field: str) -> Any:
             if isinstance(value, _container(kind)):
                 within = within or error
     # What is wrong within a list or an object says more than all that it may be.
-    if within:
-        raise within
-    _expect(False, value, Union[tuple(kinds)], field)  # noqa: UP007
+    raise within or _mismatch(value, Union[tuple(kinds)], field)  # noqa: UP007
 
 
 def _container(kind: Any) -> tuple[type, ...]:
@@ -178,7 +176,11 @@ def _schema(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
 
 def _expect(fits: bool, value: Any, kind: Any, field: str) -> None:
     if not fits:
-        raise _Mismatch(field, f"expected {_expected(kind)}, found {_shown(value)}")
+        raise _mismatch(value, kind, field)
+
+
+def _mismatch(value: Any, kind: Any, field: str) -> _Mismatch:
+    return _Mismatch(field, f"expected {_expected(kind)}, found {_shown(value)}")
 
 
 def _expected(kind: Any) -> str:

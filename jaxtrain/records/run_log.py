@@ -1,12 +1,11 @@
 """The records of a run on their way to its metric writers; tables on the screen."""
 
-import contextlib
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from rich.console import Console as RichConsole
 from rich.table import Table
 from rich.text import Text
 
@@ -22,58 +21,47 @@ COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
 
 
 class RunLog:
-    """Sends each record to all writers; on processes other than 0, to none."""
+    """Sends each record of process 0 to the metric writers and the screen.
+
+    Attributes:
+      screen: Screen of the run.
+    """
 
     def __init__(self, run: LoggedRun):
         self._epoch, self._metrics = run.epoch, run.workdir / METRICS
-        self._writers = writers.build(run) if jax.process_index() == 0 else {}
-        console = self._writers.get("console")
-        self._screen = console if isinstance(console, Screen) else None
+        first = jax.process_index() == 0
+        self._writers = writers.build(run) if first else []
+        silent = RichConsole(quiet=True, force_terminal=False, force_jupyter=False)
+        self.screen = Screen(
+            run.step,
+            run.total_steps,
+            run.epoch,
+            ("loss", *run.task.shown),
+            console=None if first else silent,
+        )
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Record values of `kind` train, eval or event at a step, and show them."""
         self.record(kind, step, **values)
-        if self._screen is not None:
-            self._screen.write(kind, step, values)
+        self.screen.write(kind, step, values)
 
     def record(self, kind: str, step: int, **values: Any) -> None:
-        """Do what `write` does, except on the console, which has another message."""
+        """Do what `write` does, except on the screen, which has another message."""
         values = {"epoch": self._epoch(step), **values}
-        for writer in self._writers.values():
-            if writer is not self._screen:
-                writer.write(kind, step, values)
+        for writer in self._writers:
+            writer.write(kind, step, values)
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Send the summary of the run to all writers."""
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.finish(summary)
-
-    def done(self, step: int) -> None:
-        """Show that the device has done so many steps; cheap, as each call does so."""
-        if self._screen is not None:
-            self._screen.done(step)
-
-    def trained(self, loss: float | None) -> None:
-        """Take the mean loss of the steps since the last evaluation, for its line."""
-        if self._screen is not None:
-            self._screen.trained(loss)
 
     def show_earlier(self) -> None:
         """Show the last evaluations of a run that goes on, where there is a bar."""
-        if self._screen is not None:
-            self._screen.earlier(lambda: read_evaluations(self._metrics))
-
-    @contextlib.contextmanager
-    def doing(self, what: str) -> Iterator[None]:
-        """Show that the run does something else than training."""
-        if self._screen is not None:
-            self._screen.doing(what)
-        yield
-        if self._screen is not None:
-            self._screen.doing(None)
+        self.screen.earlier(lambda: read_evaluations(self._metrics))
 
     def close(self) -> None:
-        for writer in self._writers.values():
+        for writer in (*self._writers, self.screen):
             writer.close()
 
 

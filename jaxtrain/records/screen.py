@@ -1,7 +1,8 @@
 """What a run shows on the screen: a progress bar or lines, and lines that stay."""
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -15,7 +16,6 @@ from jaxtrain.records.progress_bar import (
     make_bar,
     short_duration,
 )
-from jaxtrain.records.writer import MetricWriter
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import formatted
 
@@ -26,7 +26,7 @@ BEGINNING = "compiling, first step"
 NUM_EARLIER = 10
 
 
-class Screen(MetricWriter):
+class Screen:
     """A progress bar where there is room for one, else lines.
 
     The loop only notes here what is done: on a terminal a thread draws it.
@@ -62,6 +62,7 @@ class Screen(MetricWriter):
         self._bar = make_bar(self._console, self._look)
 
     def write(self, kind: str, step: int, values: Values) -> None:
+        """Show a record: an event or an evaluation in a line that stays."""
         if kind == "event":
             self._line(step, _describe_event(values))
         elif kind == "eval":
@@ -89,15 +90,18 @@ class Screen(MetricWriter):
         first = not self._remaining.begun
         self._remaining.done(step)
         if first:
-            self.doing(None)
+            self._set_doing(None)
         if self._bar is not None:
             self._bar.refresh()
         elif not first and self._seconds() - self._line_at >= QUIET_SECONDS:
             self._line(step, self._left())
 
-    def doing(self, what: str | None) -> None:
-        """Show what the run does beside training; None while it trains."""
-        self._doing, self._doing_since = what, self._seconds()
+    @contextlib.contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Show that the run does something else than training."""
+        self._set_doing(what)
+        yield
+        self._set_doing(None)
 
     def trained(self, loss: float | None) -> None:
         """Take the mean loss of the steps since the last evaluation, for its line."""
@@ -106,6 +110,9 @@ class Screen(MetricWriter):
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+    def _set_doing(self, what: str | None) -> None:
+        self._doing, self._doing_since = what, self._seconds()
 
     def _look(self) -> BarState:
         step, doing = self._remaining.step, self._doing

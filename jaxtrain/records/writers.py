@@ -1,10 +1,11 @@
-"""Metric writers: console, JSON lines, TensorBoard, W&B, and the user's own.
+"""Metric writers: JSON lines, TensorBoard, W&B, and the user's own.
 
 To add one, write a subclass of `MetricWriter` in a file of its own, its row in
 `WRITERS`, and the field of `LoggingConfig` that enables it.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +14,6 @@ from jaxtrain.config import LoggingConfig
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.records.metrics_file import JsonLinesWriter
-from jaxtrain.records.screen import Screen
 from jaxtrain.records.tensorboard import TensorBoardWriter
 from jaxtrain.records.weights_and_biases import WandbWriter, check_installed
 from jaxtrain.records.writer import LoggedRun, MetricWriter
@@ -30,7 +30,7 @@ class WriterRow(NamedTuple):
     enabled: Callable[[LoggingConfig], bool] = lambda config: True
 
 
-# W&B may fail to start: before the others open files and take the screen.
+# W&B may fail to start: before the others open files.
 WRITERS: dict[str, WriterRow] = {
     "wandb": WriterRow(
         lambda run: Guarded("logging.wandb_project", WandbWriter(run)),
@@ -38,11 +38,6 @@ WRITERS: dict[str, WriterRow] = {
     ),
     "json_lines": WriterRow(JsonLinesWriter),
     "tensorboard": WriterRow(TensorBoardWriter, lambda config: config.tensorboard),
-    "console": WriterRow(
-        lambda run: Screen(
-            run.step, run.total_steps, run.epoch, ("loss", *run.task.shown)
-        )
-    ),
 }
 
 
@@ -60,20 +55,20 @@ def check(config: LoggingConfig) -> None:
         check_call(OWN, name, own.load(OWN, name), None, **config.options)
 
 
-def build(run: LoggedRun) -> dict[str, MetricWriter]:
-    """Start the enabled writers; return them by name.
+def build(run: LoggedRun) -> list[MetricWriter]:
+    """Start the enabled writers.
 
     Raises:
       UserError: One does not start; the others are closed.
     """
     config = run.config.logging
-    enabled = [name for name, row in WRITERS.items() if row.enabled(config)]
-    writers: dict[str, MetricWriter] = {}
+    own_parts = [functools.partial(_build_own, name=name) for name in config.writers]
+    enabled = [row.build for row in WRITERS.values() if row.enabled(config)]
     with contextlib.ExitStack() as started:
-        for name in (*config.writers, *enabled):
-            row = WRITERS.get(name)
-            writer = _build_own(run, name) if row is None else row.build(run)
-            writers[name] = started.enter_context(contextlib.closing(writer))
+        writers = [
+            started.enter_context(contextlib.closing(make(run)))
+            for make in (*own_parts, *enabled)
+        ]
         started.pop_all()
     return writers
 

@@ -2,12 +2,30 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-# Groups of examples that are shown, and how many of each.
-WORST, UNSURE, SURE = "worst", "unsure", "sure"
-NUM_SHOWN = {WORST: 24, UNSURE: 12, SURE: 12}
+
+class Group(NamedTuple):
+    """A group of examples that are shown, and how many at most."""
+
+    name: str
+    title: str
+    told: str
+    num: int
+
+
+GROUPS = (
+    Group(
+        "worst",
+        "Worst mistakes",
+        "The true class was given the lowest probability.",
+        24,
+    ),
+    Group("unsure", "Least sure", "Right or wrong: the smallest confidence.", 12),
+    Group("sure", "Most sure, and right", "The largest confidence.", 12),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,9 +33,9 @@ class Shown:
     """An example with its picture.
 
     Attributes:
-      picture: a data: address; None: it could not be read again.
-      name: of its file, or its number in the split.
-      tiny: whether its pixels are to be seen.
+      picture: Picture as a data: address; None if it could not be read again.
+      name: Name of its file, or its number in the split.
+      tiny: Whether its pixels are to be seen.
     """
 
     picture: str | None
@@ -31,17 +49,16 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """What the model says of some examples of a split; (n,) each.
+    """What the model says of some examples of a split; arrays are (n,) each.
 
     Attributes:
-      split: its name.
-      step: of the model.
-      num_split: examples of the split.
-      index: numbers of those that were looked at, in the split.
-      label: their true classes.
-      predicted: the likeliest classes.
-      confidence: the probabilities of the likeliest classes.
-      true_probability: those of the true classes.
+      split: Name of the split, which has `num_split` examples.
+      step: Step of the model.
+      index: Numbers of the examples in the split.
+      label: Their true classes.
+      predicted: The likeliest classes.
+      confidence: Probabilities of the likeliest classes.
+      true_probability: Probabilities of the true classes.
     """
 
     split: str
@@ -57,6 +74,16 @@ class Predictions:
     def right(self) -> np.ndarray:
         return self.label == self.predicted
 
+    def describe(self) -> str:
+        """Return which images were predicted, and how many of them wrongly."""
+        looked, wrong = len(self.label), int((~self.right).sum())
+        which = f"all {looked:,} images of the {self.split} split"
+        if looked < self.num_split:
+            which = f"{looked:,} of the {self.num_split:,} images of the {self.split} "
+            which += "split, drawn at random"
+        model = f"with the model of step {self.step:,}"
+        return f"Looked at: {which}, {model}: {wrong:,} wrong."
+
     def choose(self) -> dict[str, list[int]]:
         """Return which are shown, by group: places in the arrays, the first first.
 
@@ -64,15 +91,16 @@ class Predictions:
         ones are right or wrong by the smallest confidence.
         """
         order = {
-            WORST: (np.flatnonzero(~self.right), self.true_probability),
-            UNSURE: (np.arange(len(self.label)), self.confidence),
-            SURE: (np.flatnonzero(self.right), -self.confidence),
+            "worst": (np.flatnonzero(~self.right), self.true_probability),
+            "unsure": (np.arange(len(self.label)), self.confidence),
+            "sure": (np.flatnonzero(self.right), -self.confidence),
         }
-        return {
-            group: some[np.argsort(key[some], kind="stable")][:num].tolist()
-            for group, num in NUM_SHOWN.items()
-            for some, key in [order[group]]
-        }
+        found = {}
+        for group in GROUPS:
+            some, key = order[group.name]
+            first = np.argsort(key[some], kind="stable")[: group.num]
+            found[group.name] = some[first].tolist()
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +118,11 @@ class Examples:
     """What a page shows of the data.
 
     Attributes:
-      predictions: None: there are none.
-      shown: group -> its examples.
-      pairs: of training images.
-      notes: what there cannot be, and why.
-      failed: what could not be had, and why.
+      predictions: What the model says of some; None if that is not known.
+      shown: Examples of each group.
+      pairs: Training images before and after augmentation.
+      notes: What there cannot be, and why.
+      failed: What could not be had, and why.
     """
 
     predictions: Predictions | None = None

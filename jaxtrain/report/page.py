@@ -6,8 +6,7 @@ from jaxtrain.pages.templates import render
 from jaxtrain.report import origin, overview
 from jaxtrain.report.again import write_recipe
 from jaxtrain.report.curves import curves
-from jaxtrain.report.examples import Examples
-from jaxtrain.report.gallery import GROUPS, looked_at
+from jaxtrain.report.examples import GROUPS, Examples
 from jaxtrain.report.history import History
 from jaxtrain.report.reliability import reliability
 
@@ -30,7 +29,7 @@ def make_page(history: History, examples: Examples) -> bytes:
         left_out=[*history.missing, *examples.notes, *examples.failed],
         curves=curves(history),
         task_sections=task.report_sections(history.test, names),
-        looked_at=predictions and looked_at(predictions),
+        looked_at=predictions and predictions.describe(),
         groups=GROUPS,
         examples=examples,
         reliability=predictions and reliability(predictions),

@@ -107,7 +107,7 @@ def _pass_over(attempt: Attempt, dataset: Dataset, split: str) -> Values | None:
         return attempt.job.signals.requested()
 
     doing = f"evaluating on the {split} split"
-    with attempt.clock.paused(), attempt.log.doing(doing):
+    with attempt.clock.paused(), attempt.log.screen.doing(doing):
         values = evaluate(
             programs.eval,
             programs.zero_sums,

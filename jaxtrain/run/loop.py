@@ -46,7 +46,7 @@ class Run:
             improved = False
             if evaluations.due(attempt):
                 self.reports.settle(0)
-                attempt.log.trained(self.reports.mean_loss())
+                attempt.log.screen.trained(self.reports.mean_loss())
                 improved = evaluations.validate(attempt)
                 self.saves.amend()
             if (improved and not self.saves.done()) or self.saves.due():

@@ -159,7 +159,7 @@ class Reports:
             finished.append(calls.pop())
             attempt.watchdog.step_done()
         if calls.done_step is not None:
-            attempt.log.done(calls.done_step)
+            attempt.log.screen.done(calls.done_step)
         # Where the device has nothing left to do, telling is no part of training.
         with contextlib.nullcontext() if calls else attempt.clock.paused():
             for call in finished:

@@ -48,7 +48,7 @@ class Saves:
         followed = moved.follow(job, self._step)
         progress.interval = self._reports.open_interval()
         attempt.clock.update()
-        doing = attempt.log.doing("saving")
+        doing = attempt.log.screen.doing("saving")
         with attempt.clock.paused(), attempt.watchdog.saving(), doing:
             info = {
                 "config": asdict(job.setup.config),
@@ -86,7 +86,7 @@ class Saves:
         attempt, job = self._attempt, self._job
         if not self.done() or moved.lacks(job, attempt.step):
             self.save()
-        doing = attempt.log.doing("saving")
+        doing = attempt.log.screen.doing("saving")
         with attempt.clock.paused(), attempt.watchdog.saving(), doing:
             # A stop has little time; the next start reads what was saved.
             try:
