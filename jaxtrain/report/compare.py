@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxtrain.config import get, paths
-from jaxtrain.pages.charts import NUM_COLOURS, Series, line_chart
+from jaxtrain.pages.charts import NUM_COLOURS, Series
 from jaxtrain.pages.templates import render
 from jaxtrain.pages.text import duration, shown
 from jaxtrain.report.curves import (
     MAX_CHARTS,
     DrawnCurves,
+    chart,
     ordered,
     steps_of,
     title,
@@ -21,11 +22,18 @@ from jaxtrain.tasks import BETTER
 MAX_RUNS = 2 * NUM_COLOURS
 
 
+# A run, and what the page calls it.
+Named = tuple[str, History]
+
+
 def make_comparison(histories: Sequence[History]) -> bytes:
     """Return the page; the first run is the one that the others are laid beside."""
-    names = _names(histories)
+    names = [history.name for history in histories]
+    if len(set(names)) < len(names):
+        names = [str(history.workdir) for history in histories]
+    runs = list(zip(names, histories, strict=True))
     metrics = ordered({name for history in histories for name in history.test_numbers})
-    apart = _other_data(histories, names)
+    apart = _other_data(runs)
     return render(
         "report/comparison.html.j2",
         names=names,
@@ -33,40 +41,24 @@ def make_comparison(histories: Sequence[History]) -> bytes:
         cells=[_cells(history, metrics) for history in histories],
         best={} if apart else {_column(m): _winner(m, histories) for m in metrics},
         apart=apart,
-        curves=_curves(histories, names),
+        curves=_curves(runs),
         fields=_differences(histories),
-        left_out=[
-            f"{name}: {told}"
-            for name, history in zip(names, histories, strict=True)
-            for told in history.missing
-        ],
+        left_out=[f"{name}: {told}" for name, run in runs for told in run.missing],
     )
-
-
-def _names(histories: Sequence[History]) -> list[str]:
-    """Return the names of the folders, or their paths where two are the same."""
-    names = [history.name for history in histories]
-    if len(set(names)) < len(names):
-        return [str(history.workdir) for history in histories]
-    return names
 
 
 def _column(metric: str) -> str:
     return f"test {title(metric)}"
 
 
-def _other_data(histories: Sequence[History], names: Sequence[str]) -> str:
+def _other_data(runs: Sequence[Named]) -> str:
     """Say which runs were tested on other data than the first; nothing if none was."""
-    first = _test_data(histories[0])
-    others = [
-        name
-        for name, history in zip(names, histories, strict=True)
-        if _test_data(history) != first
-    ]
+    first, first_data = runs[0][0], _test_data(runs[0][1])
+    others = [name for name, run in runs if _test_data(run) != first_data]
     if not others:
         return ""
     return (
-        f"Tested on other data than {names[0]}, or it is not known on which: "
+        f"Tested on other data than {first}, or it is not known on which: "
         f"{', '.join(others)}. Their numbers cannot be compared, and none is marked "
         "as the best."
     )
@@ -121,21 +113,19 @@ def _winner(metric: str, histories: Sequence[History]) -> int | None:
     return found.index(best) if values.count(best) == 1 else None
 
 
-def _curves(histories: Sequence[History], names: Sequence[str]) -> DrawnCurves:
+def _curves(runs: Sequence[Named]) -> DrawnCurves:
     """Return of each metric a chart for training and one for the validation split."""
-    found = [history.curves() for history in histories]
-    span, charts = steps_of(*found), []
-    for metric in ordered({name for curves in found for name in curves}):
-        for split in ("train", "validation"):
+    found = [(name, run.curves()) for name, run in runs]
+    span, charts = steps_of(*(curves for _, curves in found)), []
+    for metric in ordered({name for _, curves in found for name in curves}):
+        for split, told in (("train", "training"), ("validation", "validation")):
             series = [
                 Series(name, points, i, dashed=i >= NUM_COLOURS)
-                for i, (name, curves) in enumerate(zip(names, found, strict=True))
+                for i, (name, curves) in enumerate(found)
                 if (points := curves.get(metric, {}).get(split))
             ]
-            told = f"{title(metric)}, {'training' if split == 'train' else split}"
-            log = metric != "learning_rate"
-            charts.append(line_chart(told, series, span=span, log=log))
-    charts = [chart for chart in charts if chart]
+            charts.append(chart(metric, series, span, f", {told}"))
+    charts = list(filter(None, charts))
     hidden = len(charts) - 2 * MAX_CHARTS
     notes = [f"{hidden} more are left out."] if hidden > 0 else []
     return DrawnCurves(charts[: 2 * MAX_CHARTS], notes)
@@ -146,9 +136,7 @@ def _differences(histories: Sequence[History]) -> dict[str, list[str | None]]:
     configs = [history.config for history in histories]
     known = [config for config in configs if config is not None]
     return {
-        path: [
-            None if config is None else repr(get(config, path)) for config in configs
-        ]
+        path: [None if c is None else repr(get(c, path)) for c in configs]
         for path in paths()
         if any(get(config, path) != get(known[0], path) for config in known)
     }

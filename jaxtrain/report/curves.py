@@ -1,6 +1,6 @@
 """The curves of a run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -31,19 +31,31 @@ def curves(history: History) -> DrawnCurves:
     names = ordered(found)
     marks = [e["step"] for e in history.events() if e.get("event") == "resumed"]
     span = steps_of(found)
-    charts = []
-    for name in names[:MAX_CHARTS]:
-        series = [
-            Series(part, points, COLOURS.get(part, 3))
-            for part, points in found[name].items()
-        ]
-        log = name != "learning_rate"  # Its form is that of the schedule.
-        charts.append(line_chart(title(name), series, span=span, marks=marks, log=log))
-    hidden = len(names) - MAX_CHARTS
+    charts = [
+        chart(
+            name,
+            [Series(p, xy, COLOURS.get(p, 3)) for p, xy in found[name].items()],
+            span,
+            marks=marks,
+        )
+        for name in names[:MAX_CHARTS]
+    ]
     notes = _notes(history, found)
-    if hidden > 0:
+    if (hidden := len(names) - MAX_CHARTS) > 0:
         notes.append(f"{hidden} more metrics are in metrics.jsonl.")
-    return DrawnCurves([chart for chart in charts if chart], notes, bool(marks))
+    return DrawnCurves(list(filter(None, charts)), notes, bool(marks))
+
+
+def chart(
+    metric: str,
+    series: Sequence[Series],
+    span: tuple[float, float],
+    told: str = "",
+    marks: Sequence[float] = (),
+) -> Markup:
+    """Return a chart of a metric, whose title ends with what is told of it."""
+    log = metric != "learning_rate"  # Its form is that of the schedule.
+    return line_chart(title(metric) + told, series, span=span, marks=marks, log=log)
 
 
 def steps_of(*found: Curves) -> tuple[float, float]:
