@@ -11,8 +11,7 @@ from jaxtrain import own
 from jaxtrain.config.parallel import MESH_AXES
 from jaxtrain.config.root import Config
 from jaxtrain.json_files import typed
-from jaxtrain.json_files.digest import with_digest
-from jaxtrain.json_files.read import parse_object, read_json
+from jaxtrain.json_files.read import parse_object, read_json, with_digest
 
 T = TypeVar("T")
 

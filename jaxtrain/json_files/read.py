@@ -1,25 +1,39 @@
-"""Read a JSON file that this package has written."""
+"""JSON files that this package has written: read back, with a look at their digest.
 
+The digest, the last field, is the SHA-256 of the other fields as JSON with sorted keys
+and without spaces, so that neither their order nor how the file is laid out matters.
+"""
+
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from jaxtrain.errors import UserError
-from jaxtrain.json_files import digest, typed
+from jaxtrain.json_files import typed
 from jaxtrain.regular_file import read_bytes
 
 T = TypeVar("T")
 
+# The field of the digest.
+FIELD = "sha256"
 # What to do about a damaged file, where there is nothing better to say.
 RESTORE = "restore it from a copy"
+
+
+def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of JSON with their digest as the last field."""
+    # Written and read once, as JSON has text alone for keys.
+    return {**values, FIELD: _digest(json.loads(json.dumps(values)))}
 
 
 def read_json(path: Path, kind: type[T], *, advice: str = RESTORE) -> T | None:
     """Return what a file holds, after a look at its digest; None: there is no file.
 
     Args:
-      path: Of the file.
-      kind: What it holds: see `typed.convert`.
+      path: Path of the file.
+      kind: Type of what it holds: see `typed.convert`.
       advice: What to do about a damaged file.
 
     Raises:
@@ -50,7 +64,7 @@ def has_digest(path: Path) -> bool:
     if content is None:
         raise UserError(f"{path} is not there: {RESTORE}")
     values = _load(content, str(path), RESTORE)
-    return digest.without_digest(values, str(path), RESTORE) != values
+    return _without_digest(values, str(path), RESTORE) != values
 
 
 def parse_object(
@@ -61,7 +75,7 @@ def parse_object(
     Raises:
       UserError: It is no JSON object, or damaged.
     """
-    return digest.without_digest(_load(content, where, advice), where, advice)
+    return _without_digest(_load(content, where, advice), where, advice)
 
 
 def _content(path: Path, advice: str) -> bytes | None:
@@ -87,3 +101,24 @@ def _load(content: str | bytes, where: str, advice: str) -> dict[str, Any]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
+
+
+def _without_digest(values: dict[str, Any], where: str, advice: str) -> dict[str, Any]:
+    """Return what was given to `with_digest`, after a comparison with the digest.
+
+    Files of earlier versions have no digest, and nor have those whose digest was
+    removed after they were changed by hand: these are taken as they are.
+    """
+    rest = {name: value for name, value in values.items() if name != FIELD}
+    if FIELD in values and values[FIELD] != _digest(rest):
+        raise UserError(
+            f"{where} is not what was written: its values do not have the digest in "
+            f"its field {FIELD!r}. If it is damaged, {advice}; if you changed it on "
+            f"purpose, remove the field {FIELD!r}"
+        )
+    return rest
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -16,8 +16,7 @@ from jaxtrain.checkpoints.folder import check_name
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
-from jaxtrain.json_files.digest import with_digest
-from jaxtrain.json_files.read import read_json
+from jaxtrain.json_files.read import read_json, with_digest
 from jaxtrain.records import data_record
 from jaxtrain.records.data_record import DataRecord
 from jaxtrain.records.held_folder import LOCK, cannot_write

@@ -8,8 +8,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 import pytest
 
 from jaxtrain.errors import UserError
-from jaxtrain.json_files.digest import with_digest
-from jaxtrain.json_files.read import read_json
+from jaxtrain.json_files.read import read_json, with_digest
 from jaxtrain.json_files.typed import convert, fitting
 
 

@@ -28,10 +28,16 @@ from jaxtrain.config import (
 )
 from jaxtrain.config.recipe import load_config
 from jaxtrain.pages import templates
-from jaxtrain.pages.charts import MAX_POINTS, Series, line_chart, thin
+from jaxtrain.pages.charts import (
+    MAX_POINTS,
+    Series,
+    line_chart,
+    make_scale,
+    short,
+    thin,
+)
 from jaxtrain.pages.font import font
 from jaxtrain.pages.pictures import LARGE_SIDE, to_address
-from jaxtrain.pages.scales import make_scale, short
 from jaxtrain.pages.text import duration
 from jaxtrain.report.again import write_recipe
 from jaxtrain.report.compare import make_comparison
