@@ -27,20 +27,20 @@ class Action(NamedTuple):
 
 
 ACTIONS = {
-    "prepare": Action("data_pack", "prepare", ("manual_dir", "data_dir")),
+    "prepare": Action("data_actions", "prepare", ("manual_dir", "data_dir")),
     "check": Action(
         "data_check",
         "run",
         ("config", "source", "data_dir", "workdir", "out", "write_clean", "trust"),
     ),
-    "preview": Action("data_preview", "run", ("config", "out", "trust")),
+    "preview": Action("data_actions", "preview", ("config", "out", "trust")),
     "pack": Action(
-        "data_pack",
+        "data_actions",
         "pack",
         ("out", "size", "format", "data_dir", "max_bad_fraction", "include"),
         ("data.options", "data.max_pixels"),
     ),
-    "verify": Action("data_pack", "verify", ()),
+    "verify": Action("data_actions", "verify", ()),
 }
 
 
