@@ -34,22 +34,13 @@ COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
 Curves = dict[str, dict[str, list[Point]]]
 
 
-class BestRecord(TypedDict, total=False):
-    """The best evaluation on the validation split."""
-
-    step: int
-    epoch: float
-    metric: str
-    value: float | None
-
-
 class SummaryFile(TypedDict, total=False):
     """`summary.json`; a number that was not finite is None. Versions lack fields."""
 
     step: int
     epoch: float
     eval: dict[str, Any]
-    best: BestRecord | None
+    best: dict[str, Any] | None
     stopped_early: bool
     train_seconds: float
     compile_seconds: float
