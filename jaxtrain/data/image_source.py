@@ -1,7 +1,7 @@
 """Some examples of a store, in the size and channels of the config."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,8 @@ class Source:
       image_shape: (H, W, C) of what `read` returns.
       max_pixels: a larger image file is unreadable.
       fit: how images get this shape; without a window `read` takes no crop_seeds.
+      change: function of what was read and of the numbers of the examples, whose result
+        `read` returns instead.
     """
 
     store: Store
@@ -50,6 +52,7 @@ class Source:
     image_shape: tuple[int, int, int]
     max_pixels: int
     fit: Fit = FIT
+    change: Callable[[dict[str, Any], np.ndarray], dict[str, Any]] | None = None
 
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None:
@@ -76,7 +79,8 @@ class Source:
     def in_memory(self) -> bool:
         """Whether images lie there as they are read: no more than copying is done."""
         same = self.store.image_shape == self.image_shape
-        return same and getattr(self.store, "in_memory", False)
+        unchanged = same and self.change is None
+        return unchanged and getattr(self.store, "in_memory", False)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -117,7 +121,8 @@ class Source:
             raise UserError(f"{found[0]}; mend the file, or take it out of the set")
         if unreadable is not None:
             unreadable += found
-        return {**batch, "target": targets}
+        batch["target"] = targets
+        return batch if self.change is None else self.change(batch, indices)
 
     def fill_in(
         self,
@@ -179,7 +184,7 @@ class Source:
     ) -> tuple[canvas.Image, Box] | UnreadableError:
         """Return an image and its random window, or why there is none."""
         try:
-            image = stored if isinstance(stored, np.ndarray) else self._header(stored)
+            image = self._header(stored) if isinstance(stored, StoredFile) else stored
         except UnreadableError as error:
             return error
         return image, canvas.draw(image, seed, self.fit)
@@ -205,7 +210,7 @@ class Source:
 
     def _fit_one(self, image: np.ndarray | StoredFile) -> np.ndarray:
         size, width, channels = self.image_shape
-        if isinstance(image, np.ndarray):
+        if not isinstance(image, StoredFile):
             same = image.shape[:2] == (size, width)
             return image if same else images.centre_fit(image, size, self.fit)
         file = self._header(image)

@@ -1,7 +1,7 @@
 """An evaluation: all that is told of what was asked for, as one dict."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from jaxtrain.evaluation.attacks import Attack
 from jaxtrain.evaluation.corruptions.corrupt import Corruption, check_shape
 from jaxtrain.evaluation.corruptions.levels import levels
 from jaxtrain.evaluation.passes import SEED, Keep, Pass, PassResult, Subject
-from jaxtrain.evaluation.subject import Changed, open_other, open_subject
+from jaxtrain.evaluation.subject import open_other, open_subject
 from jaxtrain.evaluation.views import VIEWS, View, plain
 from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
@@ -251,7 +251,7 @@ def _corrupted(
 
     def accuracy_of(corruption: Corruption) -> float:
         name = f"{asked.split} split under {corruption.name}"
-        changed = Changed(**vars(source), change=corruption.of_batch)
+        changed = replace(source, change=corruption.of_batch)
         return one(changed, name).values["accuracy"]
 
     errors = robustness.measure(accuracy_of, tell)

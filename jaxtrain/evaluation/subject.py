@@ -1,8 +1,7 @@
 """Opens what is evaluated: a trained model, its task, and the images it is shown."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from jaxtrain import tasks
 from jaxtrain.config import AugmentConfig, Config, DataConfig
 from jaxtrain.data import images, sources
-from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.data.image_source import Source
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Subject
 from jaxtrain.evaluation.views import CROPS
@@ -32,31 +31,6 @@ AS_EVALUATED: dict[str, Any] = {
     "train_image_size": None,
     "progressive_sizes": (),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Changed(Source):
-    """Some examples, changed as they are read; picklable, for data workers.
-
-    Attributes:
-      change: Function of what a source reads, and of the numbers of the examples.
-    """
-
-    change: Callable[[dict[str, Any], np.ndarray], dict[str, Any]]
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether reading them is copying alone: a change takes several threads."""
-        return False
-
-    def read(
-        self,
-        indices: np.ndarray,
-        crop_seeds: np.ndarray | None = None,
-        unreadable: list[Unreadable] | None = None,
-    ) -> dict[str, Any]:
-        """Return `image` and `target` of some examples, changed."""
-        return self.change(super().read(indices, crop_seeds, unreadable), indices)
 
 
 def open_subject(
@@ -233,7 +207,7 @@ def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
     text = sources.TEST if sources.TEST in splits else ALL
     source = sources.open_split(data, store, splits, False, text)
     _check_shape(source, None, model.image_shape, data)
-    return Changed(**vars(source), change=_without_labels)
+    return dataclasses.replace(source, change=_without_labels)
 
 
 def _without_labels(batch: dict[str, Any], indices: np.ndarray) -> dict[str, Any]:
