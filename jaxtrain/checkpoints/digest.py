@@ -15,21 +15,14 @@ _BITS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint32}
 _GOLDEN = 2654435769
 
 
-def digests(state: Any) -> dict[str, int]:
-    """Return a 32-bit digest of each array by its path, such as `params/conv1/kernel`.
-
-    See `scan`.
-    """
-    return scan(state)[0]
-
-
 def scan(state: Any) -> tuple[dict[str, int], list[str]]:
-    """Return a digest of each array, and the paths of those that are not finite.
+    """Return a 32-bit digest of each array, and the paths of those not finite.
 
-    It is the sum of all elements' bits, each times an odd number made from its place,
-    modulo 2**32: a sum of integers, so that it is the same however the array is split
-    over devices and in whatever order it is added up. As the factors are odd, no change
-    of a single element goes unnoticed, and one of several only by a chance of 2**-32.
+    A digest is the sum of all elements' bits, each times an odd number made from its
+    place, modulo 2**32: a sum of integers, so that it is the same however the array is
+    split over devices and in whatever order it is added up. As the factors are odd, no
+    change of a single element goes unnoticed, and one of several only by a chance of
+    2**-32.
 
     A scalar may be infinite: a bound that is still open, as in the state of a line
     search.
@@ -52,11 +45,10 @@ def digests_on_host(state: Any) -> dict[str, int]:
 
 @jax.jit
 def _scan(leaves: dict[str, jax.Array]) -> dict[str, tuple[jax.Array, jax.Array]]:
-    return {path: (_sum(leaf), _finite(leaf)) for path, leaf in leaves.items()}
+    def finite(x: jax.Array) -> jax.Array:
+        return ~jnp.isnan(x) if x.ndim == 0 else jnp.all(jnp.isfinite(x))
 
-
-def _finite(x: jax.Array) -> jax.Array:
-    return ~jnp.isnan(x) if x.ndim == 0 else jnp.all(jnp.isfinite(x))
+    return {path: (_sum(leaf), finite(leaf)) for path, leaf in leaves.items()}
 
 
 def _sum(x: jax.Array) -> jax.Array:

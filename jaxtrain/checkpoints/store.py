@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxtrain.checkpoints import manifest
-from jaxtrain.checkpoints.digest import digests, digests_on_host, scan
+from jaxtrain.checkpoints.digest import digests_on_host, scan
 from jaxtrain.checkpoints.folder import (
     DAMAGED,
     REWOUND,
@@ -187,7 +187,7 @@ class Checkpoints:
             info = self.info(step)
             manifest.check_match(step, info["arrays"], abstract_state)
             state = self._load(step, abstract_state)
-        sums = digests(state)
+        sums, _ = scan(state)
         with _agreed():
             manifest.check_digests(step, info["arrays"], state, sums)
         return state, info

@@ -52,9 +52,14 @@ def in_rows(grads: Any, layout: Layout) -> Any:
       layout: Layout of the run: XLA takes a constraint on the memory for one on the
         sharding, too, and so each device has it on its own share.
     """
+
+    def in_memory(grads: Any) -> Any:
+        rows = jax.tree.map(lambda x: MemoryLayout(tuple(range(x.ndim))), grads)
+        return with_layout_constraint(grads, rows)
+
     specs = layout.specs_of_grads(grads)
     constrain = jax.shard_map(
-        _constrain, mesh=layout.mesh, in_specs=(specs,), out_specs=specs
+        in_memory, mesh=layout.mesh, in_specs=(specs,), out_specs=specs
     )
     arrays, treedef = jax.tree.flatten(constrain(grads))
     kernels = [i for i, x in enumerate(arrays) if x.ndim > 1]
@@ -62,13 +67,6 @@ def in_rows(grads: Any, layout: Layout) -> Any:
     for i, x in zip(kernels, held, strict=True):
         arrays[i] = x
     return jax.tree.unflatten(treedef, arrays)
-
-
-def _constrain(grads: Any) -> Any:
-    def rows(x: jax.Array) -> MemoryLayout:
-        return MemoryLayout(tuple(range(x.ndim)))
-
-    return with_layout_constraint(grads, jax.tree.map(rows, grads))
 
 
 def choose(taken: jax.Array, new: Any, old: Any) -> Any:

@@ -1,5 +1,6 @@
 """A model cut into pipeline stages: which layers, on which devices, at what cost."""
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -152,21 +153,19 @@ def _piece_flops(model: Model, images: jax.ShapeDtypeStruct) -> list[float]:
 def balance(costs: Sequence[float], num_parts: int) -> list[slice]:
     """Cut costs into consecutive parts, none empty, so that the largest is smallest."""
     total = [0.0, *itertools.accumulate(costs)]
-    # For the first n costs in k parts: the largest part, and where the last one starts.
-    best = {(0, 0): (0.0, 0)}
-    for k in range(1, num_parts + 1):
-        for n in range(k, len(costs) + 1):
-            best[k, n] = min(
-                (max(best[k - 1, start][0], total[n] - total[start]), start)
-                for start in range(k - 1, n)
-                if (k - 1, start) in best
-            )
-    parts, stop = [], len(costs)
-    for k in range(num_parts, 0, -1):
-        start = best[k, stop][1]
-        parts.append(slice(start, stop))
-        stop = start
-    return parts[::-1]
+
+    @functools.cache
+    def best(num: int, parts: int) -> tuple[float, list[slice]]:
+        """Return the largest part of the first `num` costs, and the parts."""
+        if parts == 1:
+            return total[num], [slice(0, num)]
+        largest, start = min(
+            (max(best(start, parts - 1)[0], total[num] - total[start]), start)
+            for start in range(parts - 1, num)
+        )
+        return largest, [*best(start, parts - 1)[1], slice(start, num)]
+
+    return best(len(costs), num_parts)[1]
 
 
 def _graphdef(model: Model, names: Sequence[str]) -> Any:
