@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -50,12 +51,11 @@ class Layout:
         fields = {"opt_state", "ema_params"}
         if self.shard_params:
             fields.add("params")
-        return self._infer(state, lambda path: path.split("/")[0] in fields)
+        return self._shardings(state, lambda path: path.split("/")[0] in fields)
 
     def whole_params(self, params: Any) -> Any:
         """Gather, inside jit, what the `fsdp` axis shares, to compute with it."""
-        shardings = self._infer(params, lambda path: False)
-        return jax.lax.with_sharding_constraint(params, shardings)
+        return self._constrain(params, shared=False)
 
     def trained_params(self, params: Any) -> Any:
         """Gather, inside jit, what the `fsdp` axis shares, and copy what is copied."""
@@ -74,14 +74,14 @@ class Layout:
         def own(copies: Copies, grads: Arrays) -> Arrays:
             return copies.place(grads, self._specs(_rows(grads), shared=False))
 
-        return self._apart(grads, own, self._share)
+        return self._apart(grads, own, partial(self._constrain, shared=True))
 
     def summed_grads(self, grads: Any) -> Any:
         """Sum those gradients, inside jit, that are not yet: those of copies."""
 
         def add_up(copies: Copies, grads: Arrays) -> Arrays:
             specs = self._specs(_rows(grads), shared=True)
-            return self._share(copies.sum(grads, specs))
+            return self._constrain(copies.sum(grads, specs), shared=True)
 
         return self._apart(grads, add_up, lambda summed: summed)
 
@@ -95,7 +95,7 @@ class Layout:
             sizes = self.mesh.shape
             return P(*(a if a and sizes[a] > 1 else None for a in sharding.spec))
 
-        return jax.tree.map(spec, self._infer(grads, lambda path: True))
+        return jax.tree.map(spec, self._shardings(grads, lambda path: True))
 
     def images(self, images: Any) -> Any:
         """Split images, or activations or their gradients, inside jit."""
@@ -115,9 +115,10 @@ class Layout:
 
         return jax.tree.map(sharding, images)
 
-    def _share(self, grads: Any) -> Any:
-        shardings = self._infer(grads, lambda path: True)
-        return jax.lax.with_sharding_constraint(grads, shardings)
+    def _constrain(self, tree: Any, *, shared: bool) -> Any:
+        """Have arrays lie, inside jit, as those that the `fsdp` axis shares, or not."""
+        shardings = self._shardings(tree, lambda path: shared)
+        return jax.lax.with_sharding_constraint(tree, shardings)
 
     def _apart(
         self,
@@ -137,7 +138,7 @@ class Layout:
     def _specs(self, arrays: Arrays, *, shared: bool) -> dict[str, P]:
         return {n: self._spec(n, x.shape, shared=shared) for n, x in arrays.items()}
 
-    def _infer(self, tree: Any, is_shared: Any) -> Any:
+    def _shardings(self, tree: Any, is_shared: Callable[[str], bool]) -> Any:
         def sharding(path: Any, leaf: Any) -> NamedSharding:
             name = path_name(path)
             spec = self._spec(name, leaf.shape, shared=is_shared(name))

@@ -25,12 +25,10 @@ def make_optimizer(
 ) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer: the method by name with its weight decay.
 
-    Clipping comes before (`clip`): it takes the norm of all gradients, and a pipeline
-    stage has but its own.
-    For lbfgs, whose line search finds the length of a step, `schedule` is None. Call
-    `update` with the `value`, `grad` and `value_fn` that it needs and others ignore.
-    State, arithmetic and updates are float32, or float64 as the parameters; `Update`
-    rounds their sum.
+    Clipping comes before (`clip`). For lbfgs, whose line search finds the length of a
+    step, `schedule` is None. Call `update` with the `value`, `grad` and `value_fn` that
+    it needs and others ignore. State, arithmetic and updates are float32, or float64 as
+    the parameters; `Update` rounds their sum.
 
     Raises:
       UserError: the name is not known, there is no learning rate, or an option has no
@@ -46,13 +44,9 @@ def make_optimizer(
 
 
 def clip(grads: Any, norm: jax.Array, max_norm: float) -> Any:
-    """Return `grads` scaled down to `max_norm` if `norm` is larger.
-
-    So does `optax.clip_by_global_norm`, which takes the norm of what it is given.
-    """
+    """Return `grads` scaled down to `max_norm` if `norm`, of all layers, is larger."""
     return jax.tree.map(
-        lambda g: jnp.where(norm < max_norm, g, g / norm * max_norm),
-        grads,
+        lambda g: jnp.where(norm < max_norm, g, g / norm * max_norm), grads
     )
 
 

@@ -14,6 +14,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_row
 
 Schedule = Callable[[ArrayLike], jax.Array]
+# What optax makes, which returns a number for a number of Python.
+Rate = optax.Schedule
 
 # Smith's rule of thumb, as in fastai and PyTorch: start at 1/25 of the peak, and rise
 # over the first 30 % of the run.
@@ -102,14 +104,12 @@ def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule
 # What follows the warm-up, of `peak`, the `steps` after it and the `total` steps.
 
 
-def _constant(peak: float, steps: int, total: int) -> optax.Schedule:
+def _constant(peak: float, steps: int, total: int) -> Rate:
     """Stay at the peak."""
     return optax.constant_schedule(peak)
 
 
-def _cosine(
-    peak: float, steps: int, total: int, end_factor: float = 0.0
-) -> optax.Schedule:
+def _cosine(peak: float, steps: int, total: int, end_factor: float = 0.0) -> Rate:
     """Decay along half a cosine (Loshchilov & Hutter 2016, arXiv:1608.03983)."""
     return optax.cosine_decay_schedule(peak, steps, end_factor)
 
@@ -121,7 +121,7 @@ def _cosine_restarts(
     cycles: int = 4,
     cycle_growth: float = 1.0,
     end_factor: float = 0.0,
-) -> optax.Schedule:
+) -> Rate:
     """Decay along half a cosine in each cycle (SGDR, arXiv:1608.03983, equation 5).
 
     A cycle begins at the peak and is `cycle_growth` times as long as the one before
@@ -140,16 +140,14 @@ def _cosine_restarts(
     return optax.join_schedules(decays, ends[1:-1])
 
 
-def _linear(
-    peak: float, steps: int, total: int, end_factor: float = 0.0
-) -> optax.Schedule:
+def _linear(peak: float, steps: int, total: int, end_factor: float = 0.0) -> Rate:
     """Decay linearly."""
     return optax.linear_schedule(peak, peak * end_factor, steps)
 
 
 def _polynomial(
     peak: float, steps: int, total: int, power: float = 2.0, end_factor: float = 0.0
-) -> optax.Schedule:
+) -> Rate:
     """Decay as a power of the part that is left (2: You et al. 2017, arXiv:1708.03888).
 
     With a power of 1 it is linear.
@@ -170,7 +168,7 @@ def _warmup_stable_decay(
     total: int,
     decay_fraction: float = 0.2,
     end_factor: float = 0.0,
-) -> optax.Schedule:
+) -> Rate:
     """Stay at the peak, then decay linearly (Haegele et al. 2024, arXiv:2405.18392)."""
     decay_steps = max(1, round(decay_fraction * total))
     if decay_steps > steps:
@@ -189,7 +187,7 @@ def _step(
     milestones: tuple[float, ...] | None = None,
     step_every: float | None = None,
     step_factor: float = 0.1,
-) -> optax.Schedule:
+) -> Rate:
     """Multiply by `step_factor` at each milestone, a fraction of the whole run.
 
     By `step_every` of the run, if that is given: drops that would come within the
@@ -220,9 +218,7 @@ def _step(
     return optax.join_schedules([*map(optax.constant_schedule, levels)], drops)
 
 
-def _exponential(
-    peak: float, steps: int, total: int, end_factor: float = 0.01
-) -> optax.Schedule:
+def _exponential(peak: float, steps: int, total: int, end_factor: float = 0.01) -> Rate:
     """Decay by the same factor every step, to `end_factor` at the end."""
     if end_factor == 0:
         raise UserError(
@@ -231,7 +227,7 @@ def _exponential(
     return optax.exponential_decay(peak, steps, end_factor, end_value=peak * end_factor)
 
 
-def _after_warm_up(follow: Callable[..., optax.Schedule], *takes: str) -> Row:
+def _after_warm_up(follow: Callable[..., Rate], *takes: str) -> Row:
     """Return the row of a schedule that begins where a linear warm-up ends.
 
     The warm-up rises to the peak, from 0 as He et al. (2018, arXiv:1812.01187). Goyal
@@ -241,7 +237,7 @@ def _after_warm_up(follow: Callable[..., optax.Schedule], *takes: str) -> Row:
 
     def build(
         peak: float, total: int, warmup: int, warmup_factor: float = 0.0, **options: Any
-    ) -> optax.Schedule:
+    ) -> Rate:
         rise = optax.linear_schedule(peak * warmup_factor, peak, warmup)
         then = follow(peak, total - warmup, total, **options)
         return optax.join_schedules([rise, then], [warmup])
@@ -249,11 +245,8 @@ def _after_warm_up(follow: Callable[..., optax.Schedule], *takes: str) -> Row:
     return Row(build, (*takes, "warmup_factor"))
 
 
-def _one_cycle(
-    peak: float, total: int, warmup: int, end_factor: float = 1e-4
-) -> optax.Schedule:
-    """Rise from peak / 25 and decay, both along a cosine (Smith & Topin 2017,
-    arXiv:1708.07120).
+def _one_cycle(peak: float, total: int, warmup: int, end_factor: float = 1e-4) -> Rate:
+    """Rise from peak / 25 and decay, both along a cosine (arXiv:1708.07120).
 
     The rise is the warm-up: over `warmup` steps, or 30 % of the run if there are none.
     The momentum is not cycled.

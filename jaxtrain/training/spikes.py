@@ -29,9 +29,9 @@ class SpikeDetector:
     low.
 
     Attributes:
-      sigma: standard deviations from the mean to the limit.
-      window: steps; the weights have the mean age of a plain mean over so many.
-      skip: whether a step with a spike changes nothing.
+      sigma: Standard deviations from the mean to the limit.
+      window: Number of steps whose plain mean has the mean age of the weights.
+      skip: Whether a step with a spike changes nothing.
     """
 
     sigma: float

@@ -24,16 +24,17 @@ class TrainState:
     """All that a step reads and changes.
 
     Attributes:
-      step: completed steps, which is the position in the data, int32.
-      params: parameters.
+      step: Completed steps, int32, which are the position in the data.
+      params: Parameters, nested dicts.
       model_state: All other state of the model, such as batch-norm statistics.
-      opt_state: optax state.
-      ema_params: moving average of the parameters, at least float32; {} without it.
-      ema_model_state: Moving average of it, with the same weights: of batch norm that
-        of the statistics of each batch. What is not float is that of the last step.
-      loss_scale: fp16's dynamic loss scale; {} without it.
-      bad_steps: int32 counts of skipped steps, `total` and `in_a_row`.
-      loss_stats: of the losses, to find spikes (`SpikeDetector`); {} without it.
+      opt_state: State of the optimizer.
+      ema_params: Moving average of the parameters, at least float32; {} without it.
+      loss_scale: Dynamic loss scale of fp16; {} without it.
+      bad_steps: Counts of skipped steps, int32, `total` and `in_a_row`.
+      ema_model_state: Moving average of `model_state`, with the same weights: of batch
+        norm that of the statistics of each batch. What is not float is that of the last
+        step.
+      loss_stats: Statistics of the losses, to find spikes; {} without a detector.
     """
 
     step: jax.Array
@@ -61,9 +62,8 @@ class TrainState:
 def as_dict(state: TrainState) -> dict[str, Any]:
     """Return the state's fields, as a checkpoint holds them.
 
-    Orbax tells an empty field from none. Those that a run may do without are left out
-    if they are empty, so that the checkpoints of versions that did not know them can be
-    read.
+    Orbax tells an empty field from none. Those that old versions did not know are left
+    out if they are empty, so that their checkpoints can be read.
     """
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
     optional = {"loss_stats", "ema_model_state"}
@@ -110,10 +110,7 @@ class CreateState:
             ema_params=_wide_copy(params) if ema else {},
             ema_model_state=_wide_copy(model_state) if ema else {},
             loss_scale=create_loss_scale(self.blueprint.policy),
-            bad_steps={
-                "in_a_row": jnp.zeros((), jnp.int32),
-                "total": jnp.zeros((), jnp.int32),
-            },
+            bad_steps={n: jnp.zeros((), jnp.int32) for n in ("in_a_row", "total")},
             loss_stats=detector.create() if detector else {},
         )
 

@@ -1,7 +1,6 @@
 """From the gradients of a step to the next state.
 
-A state here may be whole, or what one pipeline stage holds of it: the counts, and its
-own layers. The norms, which take all layers into account, are arguments.
+The norms are arguments: they are of all layers, where a state may have some of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -237,8 +236,7 @@ def make_update(
 ) -> Update:
     """Return the update that the sections ask for, with their optimizer `tx`.
 
-    `momenta` are what a micro-batch keeps of each batch-norm statistic, `rates` the
-    factors on the learning rates of the parameters.
+    The `momenta` are what a micro-batch keeps of each batch-norm statistic.
     """
     return Update(
         tx=tx,

@@ -46,8 +46,8 @@ def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
     """Run the passes on paper: each starts when its stage and its input are ready.
 
     Args:
-      costs: how long a forward pass of each stage takes, in any unit, above 0.
-      num_micro: micro-batches in a step.
+      costs: Costs of a forward pass of each stage, in any unit, above 0.
+      num_micro: Number of micro-batches in a step.
 
     Returns:
       The passes, and 1 - work / (stages x time), which for equal stages is
