@@ -16,7 +16,7 @@ from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.rates import make_rates
 from jaxtrain.training.schedules import Schedule, make_schedule, make_two_cycles
 from jaxtrain.training.state import split_model
-from jaxtrain.training.update import Update, make_update
+from jaxtrain.training.update import Update
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def build_phases(
     start = timetable.unfreeze_step
     never = frozen if start is None else NOTHING
     make = partial(make_optimizer, config.optimizer)
-    update = make_update(
+    update = Update(
         config.optimizer,
         config.train,
         make(schedule),

@@ -63,6 +63,14 @@ class SpikeDetector:
         )
         return {"count": count, "mean": mean, "variance": variance, "limit": limit}
 
+    def look(
+        self, stats: Stats, loss: jax.Array, finite: jax.Array
+    ) -> tuple[jax.Array, Stats]:
+        """Return whether a loss is a spike, and the statistics after it."""
+        followed = self.follow(stats, loss)
+        after = jax.tree.map(lambda n, o: jnp.where(finite, n, o), followed, stats)
+        return finite & (loss > stats["limit"]), after
+
 
 def make_detector(config: TrainConfig) -> SpikeDetector | None:
     """Return the detector that the config asks for, if any."""

@@ -21,7 +21,7 @@ from jaxtrain.training.kernels import choose
 from jaxtrain.training.optimizers import clip
 from jaxtrain.training.precision import add_updates, adjust_loss_scale, at_minimum
 from jaxtrain.training.schedules import Schedule
-from jaxtrain.training.spikes import SpikeDetector, make_detector
+from jaxtrain.training.spikes import make_detector
 from jaxtrain.training.state import TrainState
 from jaxtrain.trees import by_path, path_name
 
@@ -47,34 +47,35 @@ def mean_grads(total: Any, num_micro: int, state: TrainState) -> Any:
     return jax.tree.map(lambda g: g * factor, total)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Update:
     """What a step does once it has its gradients.
 
     Attributes:
+      optimizer: Section of the optimizer.
+      train: Section of the training.
       tx: Optimizer, without clipping.
-      clip_norm: Largest norm of the gradients; None does not clip them.
-      ema_decay: Decay of the moving averages; None disables them.
-      momenta: What a step keeps of the running statistics of `BatchNorm`, by their
-        paths.
-      schedule: Learning rate by the step, for the log.
-      detector: Detector of loss spikes; None does not look for them.
-      line_search: Whether the optimizer asks for the loss at other parameters.
-      frozen: Layers that are not trained: they have no gradients.
+      schedule: Learning rate by the step, for the log; None logs none.
+      momenta: What a micro-batch keeps of the running statistics of `BatchNorm`, by
+        their paths.
       rates: Factors on the learning rate by the paths of parameters; {}: 1 for all.
+      frozen: Layers that are not trained: they have no gradients.
       tells_rate: Whether the optimizer asks for the learning rate of the step.
     """
 
+    optimizer: OptimizerConfig
+    train: TrainConfig
     tx: optax.GradientTransformationExtraArgs
-    clip_norm: float | None
-    ema_decay: float | None
-    momenta: Mapping[str, float]
     schedule: Schedule | None
-    detector: SpikeDetector | None
-    line_search: bool
-    frozen: Frozen = NOTHING
+    momenta: Mapping[str, float]
     rates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    frozen: Frozen = NOTHING
     tells_rate: bool = False
+
+    @property
+    def line_search(self) -> bool:
+        """Whether the optimizer asks for the loss at other parameters."""
+        return self.optimizer.name == LINE_SEARCH
 
     def optimize(
         self,
@@ -85,8 +86,8 @@ class Update:
         **extra_args: Any,
     ) -> tuple[Any, Any]:
         """Return the new parameters and optimizer state, before `apply` checks them."""
-        if self.clip_norm is not None:
-            grads = clip(grads, grad_norm, self.clip_norm)
+        if self.optimizer.clip_norm is not None:
+            grads = clip(grads, grad_norm, self.optimizer.clip_norm)
         if self.tells_rate:
             extra_args["learning_rate"] = self._learning_rate(state)
         trained, rest = self.frozen.part(state.params)
@@ -142,9 +143,10 @@ class Update:
         new = {"params": params, "model_state": model_state, "opt_state": opt_state}
         new |= self._average(state, new)
         old = {name: getattr(state, name) for name in new}
-        spike, loss_stats = self._look_for_spike(state, metrics["loss"], finite)
-        skip = self.detector is not None and self.detector.skip
-        taken = finite & ~spike if skip else finite
+        detector, taken, spike, loss_stats = make_detector(self.train), finite, None, {}
+        if detector is not None:
+            spike, loss_stats = detector.look(state.loss_stats, metrics["loss"], finite)
+            taken = finite & ~spike if detector.skip else finite
         kept = choose(taken, new, old)
         bad_steps = _count_bad_steps(state, taken, finite)
         metrics = {
@@ -157,7 +159,7 @@ class Update:
             metrics["learning_rate"] = self._learning_rate(state)
         if state.loss_scale:
             metrics["loss_scale"] = state.loss_scale["scale"]
-        if self.detector is not None:
+        if spike is not None:
             metrics["spike"] = spike.astype(jnp.int32)
             metrics["loss_limit"] = state.loss_stats["limit"]
         state = TrainState(
@@ -185,10 +187,11 @@ class Update:
         weights. Its values are as good as those computed anew (docs/decisions.md).
         Numbers that are not float, such as counts, are those of this step.
         """
-        if self.ema_decay is None:
+        most, num_micro = self.train.ema_decay, self.train.accumulate_steps
+        if most is None:
             return {"ema_params": {}, "ema_model_state": {}}
         taken = _steps_taken(state).astype(jnp.float32)
-        decay = jnp.minimum(self.ema_decay, (1 + taken) / (10 + taken))
+        decay = jnp.minimum(most, (1 + taken) / (10 + taken))
 
         def move(average: jax.Array, x: jax.Array) -> jax.Array:
             if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -197,7 +200,9 @@ class Update:
 
         def of_step(path: Any, new: jax.Array, old: jax.Array) -> jax.Array:
             momentum = self.momenta.get(path_name(path))
-            return new if momentum is None else old + (new - old) / (1 - momentum)
+            if momentum is None:
+                return new
+            return old + (new - old) / (1 - momentum**num_micro)
 
         def move_trained(average: Any, values: Any) -> Any:
             trained, rest = self.frozen.part(average)
@@ -213,41 +218,6 @@ class Update:
             "ema_params": move_trained(state.ema_params, params),
             "ema_model_state": move_trained(state.ema_model_state, model_state),
         }
-
-    def _look_for_spike(
-        self, state: TrainState, loss: jax.Array, finite: jax.Array
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Return whether the loss is a spike, and the statistics after it."""
-        if self.detector is None:
-            return jnp.array(False), {}
-        stats = state.loss_stats
-        followed = self.detector.follow(stats, loss)
-        after = jax.tree.map(lambda n, o: jnp.where(finite, n, o), followed, stats)
-        return finite & (loss > stats["limit"]), after
-
-
-def make_update(
-    optimizer: OptimizerConfig,
-    train: TrainConfig,
-    tx: optax.GradientTransformationExtraArgs,
-    schedule: Schedule | None,
-    momenta: Mapping[str, float],
-    rates: Mapping[str, float] = MappingProxyType({}),
-) -> Update:
-    """Return the update that the sections ask for, with their optimizer `tx`.
-
-    The `momenta` are what a micro-batch keeps of each batch-norm statistic.
-    """
-    return Update(
-        tx=tx,
-        clip_norm=optimizer.clip_norm,
-        ema_decay=train.ema_decay,
-        momenta={name: m**train.accumulate_steps for name, m in momenta.items()},
-        schedule=schedule,
-        detector=make_detector(train),
-        line_search=optimizer.name == LINE_SEARCH,
-        rates=rates,
-    )
 
 
 def _steps_taken(state: TrainState) -> jax.Array:

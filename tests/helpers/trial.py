@@ -25,7 +25,7 @@ from jaxtrain.training import precision
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
-from jaxtrain.training.update import make_update
+from jaxtrain.training.update import Update
 
 SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
 RNG = np.random.default_rng(0)
@@ -81,7 +81,7 @@ class Trial:
         self.blueprint = make_blueprint(self.config, self.policy, SHAPE, CLASSES)
         model = self.blueprint.abstract()
         self.graphdef = nnx.graphdef(model)
-        self.update = make_update(
+        self.update = Update(
             self.config.optimizer, self.config.train, tx, schedule, momenta(model)
         )
         create = CreateState(self.blueprint, self.config.train, tx)

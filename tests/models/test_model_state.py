@@ -15,7 +15,7 @@ from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.inference.load import load_step
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.update import make_update
+from jaxtrain.training.update import Update
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -59,7 +59,7 @@ def update_of(params: Any, model_state: Any) -> tuple[Any, TrainState]:
         loss_scale={},
         bad_steps={"in_a_row": zero, "total": zero},
     )
-    return make_update(options, train, tx, None, {}), state
+    return Update(options, train, tx, None, {}), state
 
 
 def step(update: Any, state: TrainState, model_state: Any) -> tuple[TrainState, Any]:

@@ -23,7 +23,7 @@ from jaxtrain.run.setup import build_setup
 from jaxtrain.training.kernels import global_norm
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState, as_dict
-from jaxtrain.training.update import Metrics, make_update
+from jaxtrain.training.update import Metrics, Update
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -95,7 +95,7 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         OptimizerConfig(name="adagrad", learning_rate=0.1),
         optax.constant_schedule(0.1),  # pyright: ignore[reportArgumentType]
     )
-    update = make_update(OptimizerConfig(), TrainConfig(steps=1), tx, None, {})
+    update = Update(OptimizerConfig(), TrainConfig(steps=1), tx, None, {})
     params = {"weights": jnp.ones(1)}
     zero = jnp.zeros((), jnp.int32)
     state = TrainState(

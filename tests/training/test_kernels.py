@@ -13,7 +13,7 @@ from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.training.kernels import choose, global_norm, in_rows, squares
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.update import make_update
+from jaxtrain.training.update import Update
 from tests.helpers.numerics import same
 from tests.helpers.trial import LAYOUT
 
@@ -100,7 +100,7 @@ def test_step_with_a_bad_part_leaves_all_as_it_was(
     """Of 20 layers, the last alone has the value and the update."""
     options = OptimizerConfig(name="sgd", learning_rate=1.0, momentum=0.9)
     tx: Any = make_optimizer(options, optax.constant_schedule(1.0))  # pyright: ignore[reportArgumentType]
-    rules = make_update(options, TrainConfig(steps=1), tx, None, {})
+    rules = Update(options, TrainConfig(steps=1), tx, None, {})
     params = tree(*[1.0] * 19, value, dtype=dtype)
     zero = jnp.zeros((), jnp.int32)
     state = TrainState(

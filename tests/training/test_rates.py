@@ -27,7 +27,7 @@ from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.rates import make_rates
 from jaxtrain.training.schedules import make_two_cycles
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.update import make_update
+from jaxtrain.training.update import Update
 from tests.helpers.layered import by_path
 from tests.helpers.recipes import recipe, write_recipe
 
@@ -125,7 +125,7 @@ def take(name: str, rate: float, rates: Any, params: Any, grads: list[Any]) -> A
     schedule: Any = lambda step: jnp.float32(rate)  # noqa: E731
     tx = make_optimizer(optimizer, schedule)
     train = TrainConfig(steps=9)
-    update = make_update(optimizer, train, tx, schedule, {}, rates=rates)
+    update = Update(optimizer, train, tx, schedule, {}, rates=rates)
 
     @jax.jit
     def step(params: Any, opt_state: Any, grads: Any) -> Any:

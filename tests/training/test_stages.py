@@ -32,7 +32,7 @@ from jaxtrain.training.stages import steps
 from jaxtrain.training.stages.cut import Stage, Stages, build_stages
 from jaxtrain.training.state import CreateState, as_dict
 from jaxtrain.training.step import make_eval_step, make_train_step
-from jaxtrain.training.update import make_update
+from jaxtrain.training.update import Update
 from tests.helpers.auxiliary import TwoHeads
 from tests.helpers.command import Result
 from tests.helpers.numerics import FP64, TOLERANCE
@@ -340,7 +340,7 @@ def test_skips_and_random_layers_are_cut(
         blueprint = make_blueprint(config, policy, SHAPE, CLASSES)
         schedule: Any = optax.constant_schedule(0.1)
         tx = make_optimizer(config.optimizer, schedule)
-        update = make_update(config.optimizer, config.train, tx, None, {})
+        update = Update(config.optimizer, config.train, tx, None, {})
         create = CreateState(blueprint, config.train, tx)
         root, stages = keys.root_key(0), cut(config, num_stages)
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())

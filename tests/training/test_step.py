@@ -19,7 +19,7 @@ from jaxtrain.config import (
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import apply_model, make_eval_step, make_train_step
-from jaxtrain.training.update import make_update, mean_grads
+from jaxtrain.training.update import Update, mean_grads
 from tests.helpers.numerics import close, same
 from tests.helpers.trial import (
     BATCH,
@@ -153,7 +153,7 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum():
     train = TrainConfig(steps=9, ema_decay=0.9, accumulate_steps=2)
     schedule: Any = optax.constant_schedule(1.0)
     tx = make_optimizer(optimizer, schedule)
-    update = make_update(optimizer, train, tx, None, momenta)
+    update = Update(optimizer, train, tx, None, momenta)
     zeros = {name: {"mean": jnp.zeros(3)} for name in ("slow", "quick")}
     state: Any = Trial(ema_decay=0.9).state
     state = dataclasses.replace(state, model_state=zeros, ema_model_state=zeros)
