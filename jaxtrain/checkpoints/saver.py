@@ -2,18 +2,16 @@
 
 import contextlib
 import functools
-import math
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, UserError
 from jaxtrain.processes import peers
+from jaxtrain.trees import num_bytes
 
 # Saves in a row that may fail; the last of them ends the run.
 MAX_FAILURES = 3
@@ -131,9 +129,7 @@ def check_space(
 
     Counted are their arrays, uncompressed; those there already are to be replaced.
     """
-    leaves = jax.tree.leaves(abstract_state)
-    size = sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
-    copies = num_copies(config, total_steps)
+    size, copies = num_bytes(abstract_state), num_copies(config, total_steps)
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
     free = shutil.disk_usage(folder).free + sum(p.stat().st_size for p in old)
     if free < copies * size:

@@ -24,6 +24,7 @@ from jaxtrain.performance.program import read_program
 from jaxtrain.performance.targets import Target
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.state import num_params
+from jaxtrain.trees import num_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +117,6 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
     plan: Any = program.memory_analysis()
     costs: Any = program.cost_analysis() or {}
     state = bytes_per_device(setup.abstract_state)
-    whole = jax.tree.leaves(setup.abstract_state)
     device, policy = setup.mesh.devices.flat[0], setup.policy
     launches = Counter[tuple[int, int]]()
     for kernel in counted.kernels:
@@ -132,7 +132,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
         input_bytes=max(0, plan.argument_size_in_bytes - state),
         cached=loader.should_cache(setup.config.data, setup.splits),
         peak_bytes=peak_bytes(program),
-        checkpoint_bytes=sum(x.size * x.dtype.itemsize for x in whole),
+        checkpoint_bytes=num_bytes(setup.abstract_state),
         # XLA's own count is of CPUs alone.
         flops=int(costs.get("flops", 0)) if device.platform == "cpu" else counted.flops,
         products=policy.products

@@ -7,7 +7,6 @@ images, and the steps begin at the first piece that is trained.
 
 import collections
 import functools
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +28,7 @@ from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import make_train_step, predict, prepare_plain
+from jaxtrain.trees import num_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class FeaturePlan:
             return f"of frozen layers computed in each step: {self.obstacle}"
         return (
             f"of the first {self.part.stop} pieces computed once, "
-            f"{_num_bytes(self.features) / 1e6:,.1f} MB on each device"
+            f"{num_bytes(self.features) / 1e6:,.1f} MB on each device"
         )
 
 
@@ -74,7 +74,7 @@ def plan(setup: Setup) -> FeaturePlan:
         "image": jax.tree.map(lambda x: x.update(sharding=everywhere), outputs),
         "target": stored["target"],
     }
-    obstacle = _obstacle(setup, part.stop, _num_bytes(features))
+    obstacle = _obstacle(setup, part.stop, num_bytes(features))
     return FeaturePlan(part=part, features=features, obstacle=obstacle)
 
 
@@ -100,10 +100,6 @@ def _obstacle(setup: Setup, num_pieces: int, num_bytes: int) -> str | None:
         too_large: num_bytes > most,
     }
     return next((why for why, holds in obstacles.items() if holds), None)
-
-
-def _num_bytes(tree: Any) -> int:
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def with_features(setup: Setup, programs: Programs, state: TrainState) -> Programs:

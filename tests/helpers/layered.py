@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxtrain import keys, own
+from jaxtrain import keys, own, trees
 from jaxtrain.config import (
     CheckpointConfig,
     Config,
@@ -135,16 +135,10 @@ def _take_steps(config: Config, *, keep_features: bool) -> Steps:
 
 
 def _split_paths(state: Any) -> list[str]:
-    return [
-        jax.tree_util.keystr(path, simple=True, separator="/")
-        for path, x in jax.tree_util.tree_leaves_with_path(dataclasses.asdict(state))
-        if "fsdp" in x.sharding.spec
-    ]
+    arrays = trees.by_path(dataclasses.asdict(state))
+    return [path for path, x in arrays.items() if "fsdp" in x.sharding.spec]
 
 
 def by_path(tree: Any) -> dict[str, np.ndarray]:
     """Return the arrays of a tree by their paths."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(x)
-        for path, x in jax.tree_util.tree_leaves_with_path(tree)
-    }
+    return {path: np.asarray(x) for path, x in trees.by_path(tree).items()}

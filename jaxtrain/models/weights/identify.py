@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import jmp
 import numpy as np
 from flax import nnx
@@ -24,6 +23,7 @@ from jaxtrain.models.weights.sources import (
     lasting_options,
     of_architecture,
 )
+from jaxtrain.trees import by_path
 
 # Our name of a model, and the same model there.
 Row = tuple[str, WeightsSource]
@@ -283,7 +283,4 @@ def _shapes_here(
         num_outputs=num_outputs,
     ).abstract()
     arrays = nnx.to_pure_dict(nnx.state(model))
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): x.shape
-        for path, x in jax.tree_util.tree_leaves_with_path(arrays)
-    }
+    return {path: x.shape for path, x in by_path(arrays).items()}
