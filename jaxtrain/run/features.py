@@ -119,7 +119,6 @@ def with_features(setup: Setup, programs: Programs, state: TrainState) -> Progra
     kept = _extract(setup, programs, planned, state)
     (phase,) = setup.phases
     step = make_train_step(
-        setup.config.train,
         setup.task,
         setup.graphdef,
         phase.update,

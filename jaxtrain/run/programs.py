@@ -157,7 +157,6 @@ def _whole(
         compiled_step(
             setup,
             make_train_step(
-                config.train,
                 setup.task,
                 setup.graphdef,
                 phase.update,
@@ -189,7 +188,6 @@ def _staged(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -
     weights, begin = stage_steps.make_create(setup.create, stages, abstract)
     train = tuple(
         stage_steps.make_train_step(
-            setup.config.train,
             setup.task,
             stages,
             phase.update,

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxtrain import keys
-from jaxtrain.config import TrainConfig
 from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Preprocess
@@ -34,7 +33,6 @@ RepeatMicro = Callable[[MicroStep, Any], tuple[Any, Metrics]]
 
 
 def make_train_step(
-    config: TrainConfig,
     task: Task,
     graphdef: Any,
     update: Update,
@@ -59,9 +57,9 @@ def make_train_step(
     parameters are not finite is counted and leaves the model and the optimizer as they
     were.
     """
-    num_micro, frozen = config.accumulate_steps, update.frozen
+    num_micro, frozen = update.train.accumulate_steps, update.frozen
     prepares_whole = mixes or num_micro == 1
-    copies, remat = layout.copies, config.remat
+    copies, remat = layout.copies, update.train.remat
     options = {"part": part, "frozen": frozen, "copies": copies, "remat": remat}
 
     def objective(rest: Any, scale: jax.Array) -> Objective:

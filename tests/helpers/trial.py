@@ -89,7 +89,6 @@ class Trial:
         self.state = make(ROOT)
         self.step = jax.jit(
             make_train_step(
-                self.config.train,
                 self.task,
                 self.graphdef,
                 self.update,

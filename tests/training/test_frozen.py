@@ -116,9 +116,7 @@ def step_of(config: Config) -> tuple[Any, Any]:
     (phase,) = build_phases(config, timetable, model, rate)
     create = CreateState(blueprint, config.train, phase.update.tx)
     task = tasks.build(config, SHAPE, {"num_classes": 5})
-    step = make_train_step(
-        config.train, task, nnx.graphdef(model), phase.update, as_given, LAYOUT
-    )
+    step = make_train_step(task, nnx.graphdef(model), phase.update, as_given, LAYOUT)
     batch = {
         "image": jax.ShapeDtypeStruct((1, BATCH, *SHAPE), jnp.float32),
         "target": jax.ShapeDtypeStruct((1, BATCH), jnp.int32),

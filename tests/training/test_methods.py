@@ -42,7 +42,6 @@ def one_step(trial: Trial, **choices: Any) -> tuple[Any, Any]:
     choices = {"task": trial.task, **choices}
     task = choices.pop("task")
     step = make_train_step(
-        trial.config.train,
         task,
         trial.graphdef,
         trial.update,

@@ -346,10 +346,8 @@ def test_skips_and_random_layers_are_cut(
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())
         task = tasks.build(config, SHAPE, {"num_classes": CLASSES})
         abstract = jax.eval_shape(create, root)
-        staged = steps.make_train_step(
-            config.train, task, stages, update, as_given, abstract, "f8"
-        )
-        whole = make_train_step(config.train, task, graphdef, update, as_given, layout)
+        staged = steps.make_train_step(task, stages, update, as_given, abstract, "f8")
+        whole = make_train_step(task, graphdef, update, as_given, layout)
         batch = {
             "image": jnp.asarray(rng.normal(size=(1, 8, *SHAPE))),
             "target": jnp.asarray(rng.integers(0, CLASSES, (1, 8))),

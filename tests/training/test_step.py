@@ -341,9 +341,7 @@ def test_learning_rate_of_the_log_is_the_optimizers():
     trial.state = jax.jit(create)(ROOT)
     update = dataclasses.replace(trial.update, tx=tx, schedule=schedule)
     trial.step = jax.jit(
-        make_train_step(
-            trial.config.train, trial.task, trial.graphdef, update, as_given, LAYOUT
-        )
+        make_train_step(trial.task, trial.graphdef, update, as_given, LAYOUT)
     )
     images = IMAGES[:3].copy()
     images[1] = np.inf

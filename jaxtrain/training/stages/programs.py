@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxtrain.config import TrainConfig
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.tasks.base import Task
@@ -46,7 +45,6 @@ class StagePrograms(NamedTuple):
 def make_programs(
     stage: Stage,
     task: Task,
-    config: TrainConfig,
     update: Update,
     shardings: Any,
     *,
@@ -59,7 +57,6 @@ def make_programs(
     Args:
       stage: Pieces of the model, and their devices.
       task: Task of the run.
-      config: Section of the training.
       update: Update of the run.
       shardings: Shardings of what the stage holds of a state.
       is_last: Whether the loss is computed on it.
@@ -87,7 +84,7 @@ def make_programs(
                 part=stage.part,
                 frozen=frozen,
                 copies=layout.copies,
-                remat=config.remat,
+                remat=update.train.remat,
             )
             if not is_last:
                 return layout.images(y), (new, {})
@@ -112,7 +109,7 @@ def make_programs(
 
     def sum_up(state: TrainState, total: Any) -> tuple[Any, jax.Array]:
         total = layout.summed_grads(total)
-        grads = mean_grads(total, config.accumulate_steps, state)
+        grads = mean_grads(total, update.train.accumulate_steps, state)
         return grads, squares(grads, layout)
 
     def measure(
@@ -149,7 +146,7 @@ def make_programs(
         return state, jax.tree.map(lambda x: x[None], of_step)
 
     whole = replicated(layout.mesh)
-    options = compiler_options(config.remat, layout.platform)
+    options = compiler_options(update.train.remat, layout.platform)
     of_forward = (None, None, shardings.model_state, whole)
     return StagePrograms(
         zeros=Compiled(zeros),

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import keys
-from jaxtrain.config import TrainConfig
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Preprocess
 from jaxtrain.dtypes import wide
@@ -60,7 +59,6 @@ def make_create(
 
 
 def make_train_step(
-    config: TrainConfig,
     task: Task,
     stages: Stages,
     update: Update,
@@ -74,7 +72,7 @@ def make_train_step(
     targets go from there to the last, the keys of what is random to all.
     """
     first, last = stages.stages[0], stages.stages[-1]
-    shardings, num_micro = stages.shardings(abstract), config.accumulate_steps
+    shardings, num_micro = stages.shardings(abstract), update.train.accumulate_steps
     trains = [bool(update.frozen.part(state.params)[0]) for state in shardings]
     first_trained = trains.index(True)
 
@@ -104,7 +102,6 @@ def make_train_step(
         make_programs(
             stage,
             task,
-            config,
             update,
             shardings[i],
             is_last=stage is last,
