@@ -92,11 +92,21 @@ def main() -> None:
         found[name] = Counted(**values, weights=())
         print(f"{name}: {values}, {time.monotonic() - start:.0f} s", flush=True)
         if arguments.write:
-            counted.write(in_order(found, MODELS))
+            write(in_order(found, MODELS))
     found = in_order(found, MODELS)
     if arguments.write:
-        counted.write(found)
+        write(found)
     print(json.dumps({"name": "zoo", "models": len(found)}))
+
+
+def write(found: dict[str, Counted]) -> None:
+    """Write the counts, each model on a line."""
+    lines = [
+        f"  {json.dumps(name)}: "
+        + json.dumps({**one._asdict(), "weights": [w._asdict() for w in one.weights]})
+        for name, one in found.items()
+    ]
+    counted.FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def in_order(found: dict[str, Counted], names: Any) -> dict[str, Counted]:

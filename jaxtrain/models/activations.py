@@ -17,7 +17,6 @@ Activation = Callable[[jax.Array], jax.Array]
 
 
 def _in_wide(function: Activation) -> Activation:
-    @functools.wraps(function)
     def rounded(x: jax.Array) -> jax.Array:
         return function(x.astype(wide(x.dtype))).astype(x.dtype)
 
@@ -47,31 +46,12 @@ def _relu_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
 relu.defvjp(_relu_forward, _relu_backward)
 
 
-@_in_wide
-def gelu(x: jax.Array) -> jax.Array:
-    """Return x times the normal distribution's P(X < x) (arXiv:1606.08415)."""
-    return jax.nn.gelu(x, approximate=False)
-
-
-@_in_wide
-def gelu_tanh(x: jax.Array) -> jax.Array:
-    """Return the approximation of `gelu` by tanh, up to 5e-4 off."""
-    return jax.nn.gelu(x, approximate=True)
-
-
-@_in_wide
-def silu(x: jax.Array) -> jax.Array:
-    """Return x * sigmoid(x), also known as swish."""
-    return jax.nn.silu(x)
-
-
-@_in_wide
-def hard_sigmoid(x: jax.Array) -> jax.Array:
-    """Return x / 6 + 1/2, between 0 and 1."""
-    return jax.nn.hard_sigmoid(x)
-
-
-@_in_wide
-def hard_swish(x: jax.Array) -> jax.Array:
-    """Return x * hard_sigmoid(x) (arXiv:1905.02244)."""
-    return jax.nn.hard_swish(x)
+# x times the normal distribution's P(X < x) (arXiv:1606.08415), and its approximation
+# by tanh, up to 5e-4 off.
+gelu = _in_wide(functools.partial(jax.nn.gelu, approximate=False))
+gelu_tanh = _in_wide(functools.partial(jax.nn.gelu, approximate=True))
+# x * sigmoid(x), also known as swish.
+silu = _in_wide(jax.nn.silu)
+# x / 6 + 1/2, between 0 and 1; and x times this (arXiv:1905.02244).
+hard_sigmoid = _in_wide(jax.nn.hard_sigmoid)
+hard_swish = _in_wide(jax.nn.hard_swish)

@@ -12,8 +12,7 @@ from flax import nnx
 from jaxtrain import keys
 from jaxtrain.config import TrainConfig
 from jaxtrain.dtypes import widen
-from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.initial_rngs import initial_rngs
+from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.training.precision import create_loss_scale
 from jaxtrain.training.spikes import make_detector
 

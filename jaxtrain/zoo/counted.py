@@ -48,13 +48,3 @@ def read() -> dict[str, Counted]:
         )
         for name, row in rows.items()
     }
-
-
-def write(counted: dict[str, Counted]) -> None:
-    """Write the counts, each model on a line."""
-    lines = [
-        f"  {json.dumps(name)}: "
-        + json.dumps({**one._asdict(), "weights": [w._asdict() for w in one.weights]})
-        for name, one in counted.items()
-    ]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

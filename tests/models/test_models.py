@@ -18,8 +18,8 @@ from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, batch_norm, build, layers, pools
 from jaxtrain.models.base import Model
+from jaxtrain.models.blueprint import initial_rngs
 from jaxtrain.models.head import Head
-from jaxtrain.models.initial_rngs import initial_rngs
 from tests.helpers.shallow import SHORT
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")

@@ -1,7 +1,7 @@
 """Which model of another library a file has the weights of, by its names and shapes."""
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -165,19 +165,18 @@ def _in_order(
     library: Library,
     hint: str,
     wanted: ModelConfig | None,
-) -> Iterator[Row]:
-    """Yield the likeliest models first."""
+) -> list[Row]:
+    """Return the likeliest models first."""
 
-    def told(row: Row) -> tuple[Any, ...]:
-        return -_num_told(row[1], hint), row[1].library != library
+    def place(row: Row) -> tuple[Any, ...]:
+        name, source = row
+        told, last = _num_told(source, hint), source.library != library
+        if told:
+            return -told, last
+        other = wanted is not None and wanted.name != name
+        return 0, other, source.names.num_strangers(stored), last
 
-    yield from sorted((row for row in rows if _num_told(row[1], hint)), key=told)
-
-    def likely(row: Row) -> tuple[Any, ...]:
-        other = wanted is not None and wanted.name != row[0]
-        return other, row[1].names.num_strangers(stored), row[1].library != library
-
-    yield from sorted((row for row in rows if not _num_told(row[1], hint)), key=likely)
+    return sorted(rows, key=place)
 
 
 def _num_told(source: WeightsSource, hint: str) -> int:

@@ -139,18 +139,16 @@ def _convnext(name: str, resize: int) -> Sources:
     )
 
 
+_RESNETS = (
+    *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"),
+    *("wide_resnet50_2", "resnext50_32x4d"),
+)
 _INCEPTION_V3: dict[str, Any] = {"image_size": 299, **_HALF}
 
 # What torchvision's files do not tell, how images are prepared, is that of the weights
 # it calls V1; a folder in timm's form tells it.
 SOURCES: dict[str, Sources] = {
-    "resnet18": _both("resnet18", families.RESNET),
-    "resnet34": _both("resnet34", families.RESNET),
-    "resnet50": _both("resnet50", families.RESNET),
-    "resnet101": _both("resnet101", families.RESNET),
-    "resnet152": _both("resnet152", families.RESNET),
-    "wide_resnet50_2": _both("wide_resnet50_2", families.RESNET),
-    "resnext50_32x4d": _both("resnext50_32x4d", families.RESNET),
+    **{name: _both(name, families.RESNET) for name in _RESNETS},
     "resnet18d": (_timm("resnet18d", families.RESNET_D),),
     "resnet50d": (_timm("resnet50d", families.RESNET_D),),
     "seresnet18": (_timm("seresnet18", families.SE_RESNET),),
