@@ -29,7 +29,7 @@ from pairs import compare
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.export.formats.onnx_file import emit
-from jaxtrain.models import build
+from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.parallel import devices
 from jaxtrain.run.summary import versions
 from jaxtrain.training.state import split_model
@@ -57,13 +57,11 @@ def write_ours(name: str, path: Path) -> None:
     """Export our model, with random weights."""
     policy = jmp.get_policy("params=float32,compute=float32,output=float32")
     shape = (SIZE, SIZE, 3)
-    model = build(
-        ModelConfig(name=name),
-        image_shape=shape,
-        num_outputs=1000,
-        policy=policy,
-        rngs=nnx.Rngs(0),
+    config = ModelConfig(name=name)
+    blueprint = Blueprint(
+        config=config, image_shape=shape, num_outputs=1000, policy=policy
     )
+    model = blueprint.build(nnx.Rngs(0))
     graphdef, params, model_state = split_model(model)
 
     def function(images: jax.Array) -> jax.Array:

@@ -26,7 +26,6 @@ import optax
 from flax import nnx
 from pairs import compare
 
-from jaxtrain import models
 from jaxtrain.config import (
     CheckpointConfig,
     Config,
@@ -35,6 +34,7 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.parallel import devices
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.run.summary import versions
@@ -95,13 +95,13 @@ def since(start: tuple[float, float]) -> tuple[float, float]:
 
 def make_bare():
     """Return a function that does a turn of bare steps."""
-    model = models.build(
-        CONFIG.model,
+    blueprint = Blueprint(
+        config=CONFIG.model,
         image_shape=(28, 28, 1),
         num_outputs=10,
         policy=precision.parse("fp32"),
-        rngs=nnx.Rngs(params=0),
     )
+    model = blueprint.build(nnx.Rngs(params=0))
     graphdef, params, model_state = split_model(model)
     tx = optax.sgd(0.01, momentum=0.9)
     size = CONFIG.data.batch_size

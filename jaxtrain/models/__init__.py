@@ -1,24 +1,15 @@
 """Models by name; each is an nnx.Module that knows of no config and no mesh."""
 
-import dataclasses
 import inspect
 from typing import Any
 
-import jmp
-from flax import nnx
-
-from jaxtrain import own
-from jaxtrain.config import ModelConfig
-from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.convnext import ConvNeXt
 from jaxtrain.models.densenet import DenseNet
 from jaxtrain.models.efficientnet import EfficientNet, EfficientNetV2S, scaled_stages
 from jaxtrain.models.googlenet import GoogLeNet
 from jaxtrain.models.inception_v3 import InceptionV3
-from jaxtrain.models.layers import Layers
 from jaxtrain.models.mobilenet import MobileNetV2, MobileNetV3Large, MobileNetV3Small
-from jaxtrain.models.output_spec import plain_spec
 from jaxtrain.models.preact_resnet import (
     PreActBasicBlock,
     PreActBottleneck,
@@ -39,7 +30,6 @@ from jaxtrain.models.residual import (
 from jaxtrain.models.resnet import ResNet, ResNetD
 from jaxtrain.models.small import CNN4, ConvNet, LeNet
 from jaxtrain.models.vgg import VGG
-from jaxtrain.registry import check_no_options, find_row, given_options
 
 _REGNET_Y_8GF = {"depth": 17, "w_0": 192, "w_a": 76.82, "w_m": 2.19, "group_width": 56}
 
@@ -114,56 +104,6 @@ NO_OPTIONS = ("name", "pretrained", "pretrained_digest", "options", "transform")
 FIXED = ("self", "image_shape", "num_outputs", "layers", "output_spec")
 
 
-def build(
-    config: ModelConfig,
-    *,
-    image_shape: tuple[int, int, int],
-    num_outputs: int,
-    output_spec: Any = None,
-    policy: jmp.Policy,
-    rngs: nnx.Rngs,
-    norm_groups: int = 1,
-) -> Model:
-    """Build the model that `config` names, with the options that it sets.
-
-    Args:
-      config: name and options; an option that is None has the model's own default.
-      image_shape: height, width and channels.
-      num_outputs: features of its last layer.
-      output_spec: Shape, or tree of shapes, of its outputs for an image, for a
-        constructor that takes it. None means (num_outputs,).
-      policy: dtypes of parameters, activations and outputs.
-      rngs: source of the initial weights (stream `params`).
-      norm_groups: parts of a training batch that batch norm takes by themselves.
-
-    Raises:
-      UserError: the name is not known, an option has no effect on the model, or the
-        model does not take images of this shape.
-    """
-    name = config.name
-    model = find_row(MODELS, "model.name", name)
-    if not (inspect.isclass(model) and issubclass(model, Model)):
-        raise UserError(
-            f"model.name = {name!r} is {model!r}, expected a subclass of "
-            "jaxtrain.models.base.Model; see docs/extending.md"
-        )
-    options = _options(config, model)
-    _check_image_shape(image_shape, name, model.min_size)
-    layers = Layers(policy=policy, rngs=rngs, norm_groups=norm_groups)
-    if "output_spec" in inspect.signature(model.__init__).parameters:
-        spec = (num_outputs,) if output_spec is None else plain_spec(output_spec)
-        if spec is None:
-            raise UserError(
-                f"model.name = {name!r} takes output_spec, and the task has "
-                f"{output_spec!r}: expected a shape, or dicts and tuples of shapes"
-            )
-        options["output_spec"] = spec
-    made = model(image_shape, num_outputs, layers=layers, **options)
-    _check_attributes(made)
-    _check_image_shape(image_shape, name, made.min_size)
-    return made
-
-
 def defaults(model: type[Model]) -> dict[str, Any]:
     """Return the options that a model takes, with the default of each.
 
@@ -173,44 +113,7 @@ def defaults(model: type[Model]) -> dict[str, Any]:
     # Of __init__, as the signature of an nnx.Module itself is (*args, **kwargs).
     parameters = inspect.signature(model.__init__).parameters
     return {
-        name: getattr(model, f"base_{name}", parameter.default)
-        for name, parameter in parameters.items()
+        name: getattr(model, f"base_{name}", None) if p.default is None else p.default
+        for name, p in parameters.items()
         if name not in FIXED
     }
-
-
-def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
-    """Return the options that are set, all of which the model's constructor takes."""
-    names, known = [f.name for f in dataclasses.fields(config)], defaults(model)
-    options = [n for n in names if n not in NO_OPTIONS]
-    takes = [option for option in options if option in known]
-    given = given_options(config, "model", options, config.name, takes)
-    if not own.is_own(config.name):
-        check_no_options("model", config.name, config.options)
-        return given
-    for option in config.options:
-        if option not in known or option in given:
-            free = [name for name in known if name not in given]
-            raise UserError(
-                f"model.options: {config.name} takes {', '.join(free) or 'none'}, not "
-                f"{option!r}"
-            )
-    return {**given, **config.options}
-
-
-def _check_attributes(model: Model) -> None:
-    """Raise UserError if a layer hides a method, such as `train`."""
-    for name, layer in vars(model).items():
-        if isinstance(layer, nnx.Module) and hasattr(type(model), name):
-            raise UserError(
-                f"model {type(model).__name__}: the layer {name!r} hides what every "
-                "model has by that name: give the layer a name of its own, in add_piece"
-            )
-
-
-def _check_image_shape(image_shape: tuple[int, int, int], name: str, size: int) -> None:
-    if len(image_shape) != 3 or min(image_shape) < 1 or min(image_shape[:2]) < size:
-        raise UserError(
-            f"image shape {image_shape}: {name} takes (height, width, channels) from "
-            f"{size}x{size} pixels up; set data.image_size or another model.name"
-        )

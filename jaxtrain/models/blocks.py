@@ -56,13 +56,8 @@ class SqueezeExcite(nnx.Module):
     ):
         """Make the layers.
 
-        Args:
-          channels: Number of input channels.
-          squeezed: Number of features that the gates are computed from.
-          layers: Factory of the layers.
-          activation: Activation of these features.
-          gate: Activation that maps to 0..1.
-          split: Whether the `model` axis has split the channels.
+        The gates, in 0..1, are computed from `squeezed` features; `split` says whether
+        the `model` axis has split the channels.
         """
         self.squeeze = layers.linear(channels, squeezed, split="in" if split else None)
         self.excite = layers.linear(squeezed, channels, split="out" if split else None)

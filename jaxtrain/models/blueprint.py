@@ -1,5 +1,7 @@
 """What a model is built from, as one value: its config, dtypes, inputs and outputs."""
 
+import dataclasses
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,11 +9,14 @@ import jax
 import jmp
 from flax import nnx
 
-from jaxtrain import models, own
+from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
+from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
-from jaxtrain.registry import call_own
+from jaxtrain.models.layers import Layers
+from jaxtrain.models.output_spec import plain_spec
+from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +24,12 @@ class Blueprint:
     """All that a model is built from, but the source of its initial weights.
 
     Attributes:
-      config: name and options of the model.
+      config: name and options; an option that is None has the model's own default.
       policy: dtypes of parameters, activations and outputs.
       image_shape: height, width and channels.
       num_outputs: features of the last layer.
-      output_spec: Shape of the outputs for an image, or a tree of shapes. None means
-        (num_outputs,).
+      output_spec: Shape of the outputs for an image, or a tree of shapes, for a
+        constructor that takes it. None means (num_outputs,).
       norm_groups: parts of a training batch that batch norm takes by themselves.
     """
 
@@ -43,28 +48,85 @@ class Blueprint:
         """Build the model; its weights come from the stream `params` of `rngs`.
 
         Raises:
-          UserError: name, options and image shape do not fit (see `models.build`), or
-            the user's own transform returns no model that can be cut into pieces.
+          UserError: the name is not known, an option has no effect on the model, the
+            model does not take images of this shape, or the user's own transform
+            returns no model that can be cut into pieces.
         """
-        made = models.build(
-            self.config,
-            image_shape=self.image_shape,
-            num_outputs=self.num_outputs,
-            output_spec=self.output_spec,
-            policy=self.policy,
-            rngs=rngs,
-            norm_groups=self.norm_groups,
-        )
-        name = self.config.transform
-        return made if name is None else _transformed(made, name)
+        name = self.config.name
+        model = find_row(MODELS, "model.name", name)
+        if not (inspect.isclass(model) and issubclass(model, Model)):
+            raise UserError(
+                f"model.name = {name!r} is {model!r}, expected a subclass of "
+                "jaxtrain.models.base.Model; see docs/extending.md"
+            )
+        options = _options(self.config, model)
+        _check_image_shape(self.image_shape, name, model.min_size)
+        layers = Layers(policy=self.policy, rngs=rngs, norm_groups=self.norm_groups)
+        if "output_spec" in inspect.signature(model.__init__).parameters:
+            options["output_spec"] = self._spec()
+        made = model(self.image_shape, self.num_outputs, layers=layers, **options)
+        _check_attributes(made)
+        _check_image_shape(self.image_shape, name, made.min_size)
+        return _transformed(made, self.config.transform)
+
+    def _spec(self) -> Any:
+        if self.output_spec is None:
+            return (self.num_outputs,)
+        spec = plain_spec(self.output_spec)
+        if spec is None:
+            raise UserError(
+                f"model.name = {self.config.name!r} takes output_spec, and the task "
+                f"has {self.output_spec!r}: expected a shape, or dicts and tuples of "
+                "shapes"
+            )
+        return spec
 
     def abstract(self) -> Model:
         """Return the model without allocating it: shapes and dtypes alone."""
         return nnx.eval_shape(lambda: self.build(initial_rngs(jax.random.key(0))))
 
 
-def _transformed(model: Model, name: str) -> Model:
+def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
+    """Return the options that are set, all of which the model's constructor takes."""
+    names, known = [f.name for f in dataclasses.fields(config)], defaults(model)
+    options = [n for n in names if n not in NO_OPTIONS]
+    takes = [option for option in options if option in known]
+    given = given_options(config, "model", options, config.name, takes)
+    if not own.is_own(config.name):
+        check_no_options("model", config.name, config.options)
+        return given
+    for option in config.options:
+        if option not in known or option in given:
+            free = [name for name in known if name not in given]
+            raise UserError(
+                f"model.options: {config.name} takes {', '.join(free) or 'none'}, not "
+                f"{option!r}"
+            )
+    return {**given, **config.options}
+
+
+def _check_attributes(model: Model) -> None:
+    """Raise UserError if a layer hides a method, such as `train`."""
+    for name, layer in vars(model).items():
+        if isinstance(layer, nnx.Module) and hasattr(type(model), name):
+            raise UserError(
+                f"model {type(model).__name__}: the layer {name!r} hides what every "
+                "model has by that name: give the layer a name of its own, in add_piece"
+            )
+
+
+def _check_image_shape(image_shape: tuple[int, int, int], name: str, size: int) -> None:
+    if len(image_shape) != 3 or min(image_shape) < 1 or min(image_shape[:2]) < size:
+        raise UserError(
+            f"image shape {image_shape}: {name} takes (height, width, channels) from "
+            f"{size}x{size} pixels up; set data.image_size or another model.name"
+        )
+
+
+def _transformed(model: Model, name: str | None) -> Model:
     """Return what a user's own function makes of a model, such as a quantised one."""
+    if name is None:
+        return model
     field = "model.transform"
     made: Any = call_own(field, name, own.load(field, name), model)
     if not isinstance(made, Model):

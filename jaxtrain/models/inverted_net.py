@@ -94,19 +94,13 @@ class InvertedNet(Model):
         last = ConvNorm(features, channels, 1, activation=activation, layers=layers)
         self.add_piece(ConvNorm.__call__, last=last)
         layers = dataclasses.replace(layers, init=self.head_init)
-        self.add_head(channels, num_outputs, dropout, width=width, layers=layers)
+        self.add_head(channels, num_outputs, dropout, width, layers)
 
     def add_head(
-        self,
-        features: int,
-        num_outputs: int,
-        dropout: float,
-        *,
-        width: float,
-        layers: Layers,
+        self, features: int, outputs: int, dropout: float, width: float, layers: Layers
     ) -> None:
         """Append the layers after the last convolution."""
-        head = Head(features, num_outputs, dropout, layers=layers)
+        head = Head(features, outputs, dropout, layers=layers)
         self.add_piece(mean_head, head=head)
 
     @classmethod

@@ -48,17 +48,11 @@ class MobileNetV3(InvertedNet):
     features: ClassVar[int]
 
     def add_head(
-        self,
-        features: int,
-        num_outputs: int,
-        dropout: float,
-        *,
-        width: float,
-        layers: Layers,
+        self, features: int, outputs: int, dropout: float, width: float, layers: Layers
     ) -> None:
         hidden = round_channels(self.features * max(1.0, width))
         dense = layers.linear(features, hidden)
-        head = Head(hidden, num_outputs, dropout, layers=layers)
+        head = Head(hidden, outputs, dropout, layers=layers)
         self.add_piece(_head, dense=dense, head=head)
 
 

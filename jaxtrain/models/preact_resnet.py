@@ -5,7 +5,7 @@ by a ReLU. As in timm's `resnetv2_18` and `resnetv2_50`, whose blocks all begin 
 both, so that the stem has neither, and which stride in the 3x3 convolution.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 from flax import nnx
@@ -103,15 +103,9 @@ class WideBlock(PreActBasicBlock):
     """Two 3x3 convolutions, between which features are dropped at random."""
 
     def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        *,
-        stride: int,
-        dropout: float = 0.0,
-        layers: Layers,
+        self, in_channels: int, channels: int, *, dropout: float = 0.0, **options: Any
     ):
-        super().__init__(in_channels, channels, stride=stride, layers=layers)
+        super().__init__(in_channels, channels, **options)
         self.dropout = nnx.Dropout(dropout)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:

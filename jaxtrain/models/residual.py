@@ -83,16 +83,7 @@ class Bottleneck(ResidualBlock):
         groups: int = 1,
         layers: Layers,
     ):
-        """Create the layers.
-
-        Args:
-          in_channels: Number of input channels.
-          channels: Number of output channels over `expansion`.
-          stride: Stride of the 3x3 convolution.
-          inner: Channels between the convolutions. Defaults to `channels`.
-          groups: Number of groups of the 3x3 convolution.
-          layers: Factory of the layers.
-        """
+        """Create the layers, with `inner` channels between the convolutions."""
         super().__init__(in_channels, channels, stride=stride, layers=layers)
         out_channels = channels * self.expansion
         inner = inner or channels

@@ -80,19 +80,10 @@ class ResNet(Model):
         layers: Layers,
         **options: Any,
     ) -> int:
-        """Append the blocks of all stages.
+        """Append the blocks of all stages; return how many channels come out.
 
-        Args:
-          features: Number of input channels.
-          channels: Channels of the blocks of each stage.
-          depths: Number of blocks in each stage.
-          stride: Stride of the first stage; that of the others is 2.
-          drop_path: Rate of the last block. It rises evenly from 0 at the first.
-          layers: Factory of the layers.
-          **options: Options of each block.
-
-        Returns:
-          Channels of the output.
+        The first stage has the stride `stride`, the others 2; the rate `drop_path` of
+        the last block falls evenly to 0 at the first; `options` are those of a block.
         """
         rates = iter(drop_path_rates(drop_path, sum(depths)))
         for stage, (width, depth) in enumerate(zip(channels, depths, strict=True)):

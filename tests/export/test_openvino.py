@@ -13,7 +13,7 @@ from flax import nnx
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.export.formats.onnx_file import emit
-from jaxtrain.models import build
+from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 
@@ -35,13 +35,10 @@ np.save(sys.argv[3], outputs)
 @pytest.mark.parametrize("name", ["lenet", "convnet", "cnn4", "resnet18", "resnet50"])
 def test_openvino_computes_what_the_model_does(tmp_path: Path, name: str):
     policy = jmp.get_policy("params=float32,compute=float32,output=float32")
-    model = build(
-        ModelConfig(name=name),
-        image_shape=SHAPE,
-        num_outputs=10,
-        policy=policy,
-        rngs=nnx.Rngs(0),
+    blueprint = Blueprint(
+        config=ModelConfig(name=name), image_shape=SHAPE, num_outputs=10, policy=policy
     )
+    model = blueprint.build(nnx.Rngs(0))
     graphdef, params, state = split_model(model)
 
     def function(images: jax.Array) -> jax.Array:

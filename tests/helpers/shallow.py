@@ -131,7 +131,7 @@ class ShortConvNeXt(ConvNeXt):
     channels, depths, base_drop_path = (96, 192), (1, 2), 0.2
 
 
-# Name -> its config; each is built by `jaxtrain.models.build`, as a user's own is.
+# Name -> its config; each is built by `Blueprint.build`, as a user's own is.
 SHORT = {
     "resnet": ModelConfig(
         name="tests.helpers.shallow:ShortResNet",

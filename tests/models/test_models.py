@@ -16,9 +16,9 @@ from flax import nnx
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models import MODELS, batch_norm, build, layers, pools
+from jaxtrain.models import MODELS, batch_norm, layers, pools
 from jaxtrain.models.base import Model
-from jaxtrain.models.blueprint import initial_rngs
+from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.models.head import Head
 from tests.helpers.shallow import SHORT
 
@@ -49,13 +49,10 @@ def create(
     num_outputs: int = 10,
     policy: jmp.Policy = FP32,
 ) -> Model:
-    return build(
-        config,
-        image_shape=shape,
-        num_outputs=num_outputs,
-        policy=policy,
-        rngs=nnx.Rngs(jax.random.key(0, impl="rbg")),  # quickest to compile
+    blueprint = Blueprint(
+        config=config, image_shape=shape, num_outputs=num_outputs, policy=policy
     )
+    return blueprint.build(nnx.Rngs(jax.random.key(0, impl="rbg")))  # quick to compile
 
 
 def abstract(

@@ -11,7 +11,8 @@ from flax import nnx
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models import MODELS, build
+from jaxtrain.models import MODELS
+from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.preact_resnet import WideBlock, WideResNet
 from jaxtrain.models.regnet import RegNet
@@ -116,13 +117,9 @@ def test_wide_resnet_drops_between_the_convolutions() -> None:
 def test_wide_resnet_has_one_stem() -> None:
     config = ModelConfig(name="wide_resnet28_10", stem="imagenet")
     with pytest.raises(UserError, match="takes: width, dropout, drop_path"):
-        build(
-            config,
-            image_shape=(32, 32, 3),
-            num_outputs=10,
-            policy=FP32,
-            rngs=nnx.Rngs(0),
-        )
+        Blueprint(
+            config=config, image_shape=(32, 32, 3), num_outputs=10, policy=FP32
+        ).build(nnx.Rngs(0))
 
 
 def test_groups_and_multiples_survive_any_width() -> None:

@@ -10,12 +10,9 @@ NUM_LISTED = 3
 
 @dataclass(frozen=True)
 class Differences:
-    """What does not fit; all by the names in the file.
+    """What does not fit, by the names in the file.
 
-    Attributes:
-      missing: arrays of the model that the file does not have.
-      unused: arrays of the file that the model does not have.
-      misshapen: arrays of both, with both shapes.
+    Arrays of the model alone, of the file alone, and of both with both shapes.
     """
 
     missing: tuple[str, ...]

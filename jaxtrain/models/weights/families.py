@@ -13,9 +13,9 @@ from jaxtrain.models.weights.names import (
     convolution,
 )
 
-# A block, and ResNet's name of it in both libraries.
+# A block, ResNet's name of it in both libraries, and timm's name of it elsewhere.
 BLOCK = r"stage(\d+)_block(\d+)"
-LAYER = "layer{0}.{1:-1}"
+LAYER, STAGE = "layer{0}.{1:-1}", "stages.{0:-1}.blocks.{1:-1}"
 
 
 def _within(ours: str, theirs: str, parts: Mapping[str, str]) -> dict[str, str]:
@@ -56,11 +56,8 @@ RESNET_D = ArrayNames(
 PREACT_RESNET = ArrayNames(
     {
         "stem_conv": "stem.conv",
-        **_within(
-            BLOCK,
-            "stages.{0:-1}.blocks.{1:-1}",
-            {r"((?:conv|norm)\d)": "{2}", "shortcut_conv": "downsample.conv"},
-        ),
+        rf"{BLOCK}/((?:conv|norm)\d)": f"{STAGE}.{{2}}",
+        rf"{BLOCK}/shortcut_conv": f"{STAGE}.downsample.conv",
         "last_norm": "norm",
         "head/linear": "head.fc",
     },
@@ -71,23 +68,18 @@ TIMM_REGNET = ArrayNames(
     {
         "stem_conv": "stem.conv",
         "stem_norm": "stem.bn",
-        **_within(
-            BLOCK,
-            "s{0}.b{1}",
-            {
-                r"conv(\d)": "conv{2}.conv",
-                r"norm(\d)": "conv{2}.bn",
-                **_GATE,
-                "shortcut_conv": "downsample.conv",
-                "shortcut_norm": "downsample.bn",
-            },
-        ),
+        rf"{BLOCK}/conv(\d)": "s{0}.b{1}.conv{2}.conv",
+        rf"{BLOCK}/norm(\d)": "s{0}.b{1}.conv{2}.bn",
+        **_within(BLOCK, "s{0}.b{1}", _GATE),
+        f"{BLOCK}/shortcut_conv": "s{0}.b{1}.downsample.conv",
+        f"{BLOCK}/shortcut_norm": "s{0}.b{1}.downsample.bn",
         "head/linear": "head.fc",
     },
     layouts=_GATE_LAYOUT,
 )
-_LETTERS = {
-    f"{ours}{number}": f"f.{letter}.{theirs}"
+_TRUNK = "trunk_output.block{0}.block{0}-{1:-1}"
+_BRANCH = {
+    f"{BLOCK}/{ours}{number}": f"{_TRUNK}.f.{letter}.{theirs}"
     for number, letter in enumerate("abc", 1)
     for theirs, ours in enumerate(("conv", "norm"))
 }
@@ -95,17 +87,10 @@ TORCHVISION_REGNET = ArrayNames(
     {
         "stem_conv": "stem.0",
         "stem_norm": "stem.1",
-        **_within(
-            BLOCK,
-            "trunk_output.block{0}.block{0}-{1:-1}",
-            {
-                **_LETTERS,
-                "se/squeeze": "f.se.fc1",
-                "se/excite": "f.se.fc2",
-                "shortcut_conv": "proj.0",
-                "shortcut_norm": "proj.1",
-            },
-        ),
+        **_BRANCH,
+        **_within(BLOCK, f"{_TRUNK}.f", _GATE),
+        f"{BLOCK}/shortcut_conv": f"{_TRUNK}.proj.0",
+        f"{BLOCK}/shortcut_norm": f"{_TRUNK}.proj.1",
         "head/linear": "fc",
     },
     layouts=_GATE_LAYOUT,
@@ -129,16 +114,10 @@ TIMM_CONVNEXT = ArrayNames(
     {
         "stem_conv": "stem.0",
         "stem_norm": "stem.1",
-        **_within(
-            BLOCK,
-            "stages.{0:-1}.blocks.{1:-1}",
-            {
-                "depthwise": "conv_dw",
-                "norm": "norm",
-                r"dense(\d)": "mlp.fc{2}",
-                "layer_scale/scale": "gamma",
-            },
-        ),
+        f"{BLOCK}/depthwise": f"{STAGE}.conv_dw",
+        f"{BLOCK}/norm": f"{STAGE}.norm",
+        rf"{BLOCK}/dense(\d)": f"{STAGE}.mlp.fc{{2}}",
+        f"{BLOCK}/layer_scale/scale": f"{STAGE}.gamma",
         r"stage(\d+)_downsample/norm": "stages.{0:-1}.downsample.0",
         r"stage(\d+)_downsample/conv": "stages.{0:-1}.downsample.1",
         "head_norm": "head.norm",
@@ -146,32 +125,23 @@ TIMM_CONVNEXT = ArrayNames(
     }
 )
 # Stages and what is between them take turns.
-_CONVNEXT_STAGES = [
-    {
-        **_within(
-            rf"stage{stage}_block(\d+)",
-            f"features.{2 * stage - 1}.{{0:-1}}",
-            {
-                "depthwise": "block.0",
-                "norm": "block.2",
-                "dense1": "block.3",
-                "dense2": "block.5",
-                "layer_scale/scale": "layer_scale",
-            },
-        ),
-        **_within(
-            f"stage{stage}_downsample",
-            f"features.{2 * stage - 2}",
-            {"norm": "0", "conv": "1"},
-        ),
+_TURNS: dict[str, str] = {}
+for stage in range(1, 5):
+    _OURS, _THEIRS = rf"stage{stage}_block(\d+)", f"features.{2 * stage - 1}.{{0:-1}}"
+    _TURNS |= {
+        f"{_OURS}/depthwise": f"{_THEIRS}.block.0",
+        f"{_OURS}/norm": f"{_THEIRS}.block.2",
+        f"{_OURS}/dense1": f"{_THEIRS}.block.3",
+        f"{_OURS}/dense2": f"{_THEIRS}.block.5",
+        f"{_OURS}/layer_scale/scale": f"{_THEIRS}.layer_scale",
+        f"stage{stage}_downsample/norm": f"features.{2 * stage - 2}.0",
+        f"stage{stage}_downsample/conv": f"features.{2 * stage - 2}.1",
     }
-    for stage in range(1, 5)
-]
 TORCHVISION_CONVNEXT = ArrayNames(
     {
         "stem_conv": "features.0.0",
         "stem_norm": "features.0.1",
-        **{k: v for stage in _CONVNEXT_STAGES for k, v in stage.items()},
+        **_TURNS,
         "head_norm": "classifier.0",
         "head/linear": "classifier.2",
     },

@@ -56,13 +56,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Storage:
-    """Values in a row, which tensors share.
-
-    Attributes:
-      key: its name in the file.
-      dtype: of the values.
-      size: their number.
-    """
+    """Values in a row, which tensors share: name in the file, dtype and number."""
 
     key: str
     dtype: np.dtype[Any]
@@ -219,15 +213,6 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**48
 
 
-def _same(value: Any, *_: Any) -> Any:
-    return value
-
-
-def _dict() -> dict[Any, Any]:
-    # With arguments it would take keys that nobody has looked at.
-    return {}
-
-
 def _state_dict(value: Any) -> dict[str, Tensor]:
     """Return the tensors by their names, wherever a training script has put them."""
     for name in CONTAINERS:
@@ -267,10 +252,11 @@ def _array(name: str, tensor: Tensor, storages: Storages) -> np.ndarray:
 
 STORAGES = frozenset(Name("torch", kind) for kind in DTYPES)
 CALLS: Mapping[Name, Callable[..., Any]] = {
-    Name("collections", "OrderedDict"): _dict,
+    # With arguments it would take keys that nobody has looked at.
+    Name("collections", "OrderedDict"): dict,
     Name("torch._utils", "_rebuild_tensor"): _tensor,
     Name("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    Name("torch._utils", "_rebuild_parameter"): _same,
+    Name("torch._utils", "_rebuild_parameter"): lambda value, *_: value,
     Name("torch", "Size"): lambda shape: shape,
     Name("torch", "device"): lambda *_: None,
 }

@@ -203,10 +203,7 @@ def find(
 ) -> WeightsSource | None:
     """Return the model of a library that computes what ours does; None: it has none.
 
-    Args:
-      library: that has it.
-      config: name and options of ours.
-      image_shape: height, width and channels of its images.
+    `image_shape` is the height, width and channels of its images.
     """
     if config.transform is not None:
         return None
