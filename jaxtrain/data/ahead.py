@@ -1,19 +1,29 @@
 """Read ahead of the steps: by threads of this process, or by data workers.
 
 The order is that of the positions either way, and so much is read ahead and no more:
-who takes no batches holds the reading up, and who closes the stream ends it.
+who takes no batches holds the reading up, and who closes the stream ends it. Data
+workers are processes of grain's, which may die, and must not outlive the run.
 """
 
 import collections
-import contextlib
+import logging
+import multiprocessing
 import os
+import sys
+import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.shared_memory import SharedMemory
+from types import FrameType
 from typing import Any
 
 import grain
+from absl import flags
+from grain.multiprocessing import SharedMemoryArray
 
-from jaxtrain.data.workers import go_on, with_workers
+from jaxtrain.errors import StartAgainError
+from jaxtrain.processes import signals
 
 # Threads of a process without workers, where images are decoded or resized; they do so
 # in C and hold each other up little. Where rows are only copied, more than one do.
@@ -28,16 +38,22 @@ WORKER_AHEAD = 2
 WORKERS_MIN_EXAMPLES = 20_000
 # More of them were not tried.
 MAX_WORKERS = 16
+# Times that workers are started anew after one died.
+MAX_RESTARTS = 3
+# How grain tells of a dead worker, within about a second.
+_DIED = "Worker process was terminated unexpectedly"
 
 Read = Callable[[int], Any]
+
+_log = logging.getLogger(__name__)
 
 
 def choose_workers(has_files: bool, num_examples: int) -> int:
     """Return the number of data workers of a stream if the config leaves it open.
 
     Args:
-      has_files: the images are files, to be decoded.
-      num_examples: of a pass.
+      has_files: whether the images are files, to be decoded.
+      num_examples: Number of examples in a pass.
     """
     cores = len(os.sched_getaffinity(0))
     if not has_files or num_examples < WORKERS_MIN_EXAMPLES or cores <= READ_THREADS:
@@ -66,12 +82,77 @@ def by_threads(
 def by_workers(
     read: Read, start: int, stop: int, num_workers: int
 ) -> Generator[Any, None, None]:
-    """Yield the same, read by processes; one that dies is replaced."""
+    """Yield the same, read by processes; if one dies, all are started anew.
 
-    def stream(start: int) -> Any:
+    No batch is lost or doubled, as they depend on their positions alone.
+
+    Raises:
+      StartAgainError: a worker died once more than MAX_RESTARTS.
+    """
+    options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=WORKER_AHEAD)
+    for num_restarts in range(MAX_RESTARTS + 1):
         positions = grain.MapDataset.range(start, stop).map(read)
-        options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=WORKER_AHEAD)
-        return iter(with_workers(positions.to_iter_dataset(options), num_workers))
+        batches = iter(with_workers(positions.to_iter_dataset(options), num_workers))
+        try:
+            for batch in batches:
+                start += 1
+                yield batch
+            return
+        except RuntimeError as error:
+            if _DIED not in str(error):
+                raise
+            reason = str(error).partition(". ")[0].removeprefix(_DIED)
+            message = f"a data worker died{reason}"
+            if num_restarts == MAX_RESTARTS:
+                raise StartAgainError(
+                    f"{message}, the {num_restarts + 1}th time. Was the memory full? "
+                    "Try a smaller data.workers. The same command goes on from the "
+                    "last checkpoint"
+                ) from None
+            _log.warning("warning: %s; the workers are started anew", message)
+        finally:
+            batches.close()
 
-    with contextlib.closing(go_on(stream, start)) as batches:
-        yield from batches
+
+def with_workers(dataset: Any, num_workers: int) -> Any:
+    """Return a grain dataset that processes read ahead, in turn, in the same order."""
+    # Grain reads absl flags when it starts workers, and raises if nobody parsed them.
+    flags.FLAGS.mark_as_parsed()
+    # Grain would close shared memory in a thread. An array that the garbage collector
+    # finds is closed by both at once, and the second to come may close the descriptor
+    # of another file, such as one of a checkpoint that is being written.
+    SharedMemoryArray.enable_async_del = _close_at_once
+    options = grain.MultiprocessingOptions(num_workers=num_workers)
+    return dataset.mp_prefetch(options, worker_init_fn=_start)
+
+
+def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
+    """Leave arrays in shared memory to be closed where they are collected."""
+
+
+def _start(worker: int, num_workers: int) -> None:
+    """Begin a worker."""
+    signals.ignore()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End when the trainer has ended, even if it was killed and could not say so.
+
+    Python's tracker of shared memory, a process of its own, then removes what is left.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    # To end in the midst of making a segment would leave that: the tracker does not
+    # know it yet.
+    while any(map(_makes_segment, sys._current_frames().values())):
+        time.sleep(0.001)
+    os._exit(1)
+
+
+def _makes_segment(frame: FrameType | None) -> bool:
+    """Whether a thread is making a segment of shared memory."""
+    while frame is not None and frame.f_code is not SharedMemory.__init__.__code__:
+        frame = frame.f_back
+    return frame is not None

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -42,11 +41,11 @@ class Dataset:
     """One split, and where its examples lie on the device.
 
     Attributes:
-      source: the split.
-      on_device: the arrays of all splits, one after the other; {} if streamed.
-      first: the split's first example in these arrays.
-      defects: its unreadable images, as far as they were met.
-      blank: the numbers of those on the device that an evaluation leaves out.
+      source: The split.
+      on_device: The arrays of all splits, one after the other; {} if streamed.
+      first: The split's first example in these arrays.
+      defects: Its unreadable images, as far as they were met.
+      blank: Numbers of those on the device that an evaluation leaves out.
     """
 
     source: Source
@@ -73,33 +72,28 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 def should_cache(
     config: DataConfig, splits: Splits, device_bytes: int | None = None
 ) -> bool:
-    """Decide whether the images stay on the device.
+    """Return whether the images of all splits stay on the device.
 
     Args:
-      config: which may leave it open.
-      splits: all of which would stay there.
-      device_bytes: of its memory; None: that of the first device of this process.
+      config: Data section, which may leave it open.
+      splits: All splits.
+      device_bytes: Memory of a device; defaults to that of this process's first one.
     """
     if config.cache == "auto":
         if config.workers or splits.train.canvas_shape:
             return False
-        sources = [splits.train, splits.validation, splits.test]
-        size = sum(len(s) * int(np.prod(s.image_shape)) for s in sources if s)
+        sources = splits.named().values()
+        size = sum(len(s) * int(np.prod(s.image_shape)) for s in sources)
         return size <= cache_bytes(device_bytes)
     return config.cache == "device"
 
 
 def cache_bytes(device_bytes: int | None = None) -> int:
-    """Return how much of a device's memory a set may take that is kept there.
-
-    Args:
-      device_bytes: all of it; None: that of the first device of this process.
-    """
-    known = device_bytes
-    if known is None:
+    """Return how much of a device's memory a set may take that is kept there."""
+    if device_bytes is None:
         stats = jax.local_devices()[0].memory_stats() or {}
-        known = stats.get("bytes_limit")
-    return int(CACHE_FRACTION * (known or ASSUMED_DEVICE_BYTES))
+        device_bytes = stats.get("bytes_limit")
+    return int(CACHE_FRACTION * (device_bytes or ASSUMED_DEVICE_BYTES))
 
 
 def make_datasets(
@@ -113,25 +107,21 @@ def make_datasets(
     Raises:
       UserError: more images than `max_bad_fraction` of a split are unreadable.
     """
-    named = splits.named()
-    defects = {
-        name: Defects(name, len(source), max_bad_fraction)
-        for name, source in named.items()
+    datasets = {
+        name: Dataset(source, {}, Defects(name, len(source), max_bad_fraction))
+        for name, source in splits.named().items()
     }
-    if not cache:
-        datasets = {n: Dataset(source, {}, defects[n]) for n, source in named.items()}
-    else:
-        datasets = _cached(named, defects, mesh)
+    if cache:
+        datasets = _on_device(datasets, mesh)
     return datasets["train"], datasets.get("validation"), datasets["test"]
 
 
-def _cached(
-    named: dict[str, Source], defects: dict[str, Defects], mesh: Mesh
-) -> dict[str, Dataset]:
+def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
     read, blank = [], {}
-    for name, source in named.items():
+    for name, dataset in streamed.items():
+        source = dataset.source
         batch, unreadable = read_all(source)
-        defects[name].add(unreadable)
+        dataset.defects.add(unreadable)
         if name == "train" and unreadable:
             everything = np.arange(len(source))
             batch, unreadable = source.fill_in(batch, everything, unreadable), []
@@ -139,12 +129,15 @@ def _cached(
         blank[name] = tuple(bad.index for bad in unreadable)
     arrays = jax.tree.map(lambda *parts: np.concatenate(parts), *read)
     on_device = jax.device_put(arrays, sharding.replicated(mesh))
-    store = ArrayStore(arrays["image"], arrays["target"], named["train"].facts)
+    facts = streamed["train"].source.facts
+    store = ArrayStore(arrays["image"], arrays["target"], facts)
     datasets, first = {}, 0
-    for name, source in named.items():
-        part = _part(store, source, first)
-        datasets[name] = Dataset(part, on_device, defects[name], first, blank[name])
-        first += len(source)
+    for name, dataset in streamed.items():
+        indices = first + np.arange(len(dataset.source))
+        # Reads from memory what the source has read from disk.
+        part = Source(store, indices, dataset.source.image_shape, max_pixels=0)
+        datasets[name] = Dataset(part, on_device, dataset.defects, first, blank[name])
+        first += len(indices)
     return datasets
 
 
@@ -153,23 +146,17 @@ def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
 
     They are read in blocks, by threads, so that no more files lie in memory than these.
     """
-    starts = range(0, len(source), READ_BLOCK)
 
     def read(start: int) -> tuple[dict[str, Any], list[Unreadable]]:
         unreadable: list[Unreadable] = []
         block = np.arange(start, min(start + READ_BLOCK, len(source)))
         return source.read(block, unreadable=unreadable), unreadable
 
+    starts = range(0, len(source), READ_BLOCK)
     parts = list(ahead.by_threads(read, starts, ahead.READ_THREADS))
     batches = [batch for batch, _ in parts]
     whole = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
     return whole, [bad for _, unreadable in parts for bad in unreadable]
-
-
-def _part(store: ArrayStore, source: Source, first: int) -> Source:
-    """Return a source that reads from memory what `source` reads from disk."""
-    indices = first + np.arange(len(source))
-    return Source(store, indices, source.image_shape, max_pixels=0)
 
 
 def train_batches(
@@ -184,38 +171,30 @@ def train_batches(
     """Yield the batches of steps `start` to `stop`.
 
     Args:
-      config: of the data.
-      dataset: the training split.
-      mesh: of the devices.
-      order: of the examples.
-      start: the first step.
-      stop: one after the last.
-      rows: of each batch; None: those of this process.
+      config: Data section of the config.
+      dataset: The training split.
+      mesh: Mesh of the devices.
+      order: Order of the examples.
+      start: The first step.
+      stop: One after the last step.
+      rows: Rows of each batch; defaults to those of this process.
     """
     if rows is None:
         rows = sharding.local_rows(mesh, config.batch_size)
+    numbers = functools.partial(_train_rows, order, rows, train_numbers(config))
     crop_seed = order.seed if dataset.source.canvas_shape else None
-    names = train_numbers(config)
-    read = _Read(
-        indices=functools.partial(_train_rows, order, rows, names),
-        source=None if dataset.on_device else dataset.source,
-        crop_seed=crop_seed,
-    )
-    return _run(read, dataset, start, stop, config.workers)
+    return _run(config, dataset, numbers, range(start, stop), crop_seed)
 
 
 def eval_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
 ) -> Generator[HostBatch, None, None]:
     """Yield this process's rows of a pass over the split, the last batch padded."""
-    num, rows = len(dataset.source), sharding.local_rows(mesh, batch_size)
-    read = _Read(
-        indices=functools.partial(
-            _eval_rows, num, batch_size, rows, dataset.first, dataset.blank
-        ),
-        source=None if dataset.on_device else dataset.source,
+    rows, num = sharding.local_rows(mesh, batch_size), len(dataset.source)
+    numbers = functools.partial(
+        _eval_rows, num, batch_size, rows, dataset.first, dataset.blank
     )
-    return _run(read, dataset, 0, -(-num // batch_size), config.workers)
+    return _run(config, dataset, numbers, range(-(-num // batch_size)))
 
 
 def all_batches(
@@ -225,12 +204,9 @@ def all_batches(
 
     The last batch is filled up with the first examples.
     """
-    num, rows = len(dataset.source), sharding.local_rows(mesh, batch_size)
-    read = _Read(
-        indices=functools.partial(_rows_in_order, num, batch_size, rows),
-        source=None if dataset.on_device else dataset.source,
-    )
-    return _run(read, dataset, 0, -(-num // batch_size), config.workers)
+    rows, num = sharding.local_rows(mesh, batch_size), len(dataset.source)
+    numbers = functools.partial(_rows_in_order, num, batch_size, rows)
+    return _run(config, dataset, numbers, range(-(-num // batch_size)))
 
 
 def feed(
@@ -242,10 +218,10 @@ def feed(
     """Stack the batches of each call, and keep the next calls' on the device.
 
     Args:
-      batches: of each step.
+      batches: Batches of each step.
       call_sizes: Number of steps that each call runs.
-      mesh: of the devices.
-      batch_size: of the global batch.
+      mesh: Mesh of the devices.
+      batch_size: Size of the global batch.
     """
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
     for num_steps in call_sizes:
@@ -259,44 +235,6 @@ def feed(
 
 def _stack(*arrays: np.ndarray) -> np.ndarray:
     return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
-
-
-@dataclass(frozen=True)
-class _Read:
-    """Maps a position to a batch; picklable, for data workers."""
-
-    indices: Callable[[int], HostBatch]
-    source: Source | None
-    crop_seed: int | None = None
-    in_worker: bool = False
-
-    def __call__(self, position: int) -> HostBatch:
-        batch = self._read(position)
-        return flatten(batch) if self.in_worker and BOX in batch else batch
-
-    def _read(self, position: int) -> HostBatch:
-        batch = self.indices(position)
-        if self.source is None:
-            return batch
-        index, unreadable = batch["index"], []
-        seeds = self._crop_seeds(batch, position)
-        read = self.source.read(index, seeds, unreadable)
-        if not unreadable:
-            return {**batch, **read}
-        if "mask" in batch:
-            bad = [one.index for one in unreadable]
-            batch["mask"] = batch["mask"] * np.isin(index, bad, invert=True)
-        else:
-            read = self.source.fill_in(read, index, unreadable, seeds)
-        return {**batch, **read, UNREADABLE: unreadable}
-
-    def _crop_seeds(self, batch: HostBatch, position: int) -> np.ndarray | None:
-        """Return the numbers that each image's window is a function of."""
-        if self.crop_seed is None:
-            return None
-        columns = [batch[name] for name in ("index", "repeat") if name in batch]
-        first = np.broadcast_to([self.crop_seed, position], (len(batch["index"]), 2))
-        return np.column_stack([first, *columns])
 
 
 def _train_rows(
@@ -325,24 +263,60 @@ def _eval_rows(
 
 
 def _run(
-    read: _Read, dataset: Dataset, start: int, stop: int, workers: int | None
+    config: DataConfig,
+    dataset: Dataset,
+    numbers: Callable[[int], HostBatch],
+    positions: range,
+    crop_seed: int | None = None,
 ) -> Generator[HostBatch, None, None]:
-    source = read.source
-    if source is None:
-        yield from map(read, range(start, stop))
+    """Yield the batches whose numbers, `index` among them, a function has."""
+    if dataset.on_device:
+        yield from map(numbers, positions)
         return
+    source, workers = dataset.source, config.workers
     if workers is None:
         workers = ahead.choose_workers(source.has_files, len(source))
+    read = functools.partial(_read, numbers, source, crop_seed)
     if workers:
-        shared = dataclasses.replace(read, in_worker=True)
-        stream = ahead.by_workers(shared, start, stop, workers)
+        packed = functools.partial(_read_flat, read)
+        stream = ahead.by_workers(packed, positions.start, positions.stop, workers)
     else:
-        copied = source.in_memory and read.crop_seed is None
-        threads = 1 if copied else ahead.READ_THREADS
-        stream = ahead.by_threads(read, range(start, stop), threads)
+        copied = source.in_memory and crop_seed is None
+        stream = ahead.by_threads(read, positions, 1 if copied else ahead.READ_THREADS)
     with contextlib.closing(stream) as batches:
         for batch in batches:
             dataset.defects.add(batch.pop(UNREADABLE, ()))
             if workers and source.canvas_shape and BOX in batch:
                 batch = unflatten(batch, source.canvas_shape)
             yield batch
+
+
+def _read(
+    numbers: Callable[[int], HostBatch],
+    source: Source,
+    crop_seed: int | None,
+    position: int,
+) -> HostBatch:
+    """Return the batch at a position; evaluations mask what is unreadable."""
+    batch = numbers(position)
+    index, unreadable, seeds = batch["index"], [], None
+    if crop_seed is not None:
+        # What each image's window is a function of.
+        first = np.broadcast_to([crop_seed, position], (len(index), 2))
+        others = [batch[name] for name in ("index", "repeat") if name in batch]
+        seeds = np.column_stack([first, *others])
+    read = source.read(index, seeds, unreadable)
+    if not unreadable:
+        return {**batch, **read}
+    if "mask" in batch:
+        bad = [one.index for one in unreadable]
+        batch["mask"] = batch["mask"] * np.isin(index, bad, invert=True)
+    else:
+        read = source.fill_in(read, index, unreadable, seeds)
+    return {**batch, **read, UNREADABLE: unreadable}
+
+
+def _read_flat(read: Callable[[int], HostBatch], position: int) -> HostBatch:
+    """Return a batch as a data worker hands it on."""
+    batch = read(position)
+    return flatten(batch) if BOX in batch else batch

@@ -25,12 +25,12 @@ class DataOrder:
     """The order of the examples of a training split.
 
     Attributes:
-      seed: of the order.
-      num_examples: of the split.
-      batch_size: of the global batch.
-      groups: of each example, (num_examples,) numbers, to take as many from each; None:
-        every example once an epoch.
-      repeats: times that an example is in its batch, each time augmented otherwise
+      seed: Seed of the order.
+      num_examples: Number of examples in the split.
+      batch_size: Size of the global batch.
+      groups: Group of each example, (num_examples,) numbers, to take as many from each;
+        None: every example once an epoch.
+      repeats: Times that an example is in its batch, each time augmented otherwise
         (Hoffer et al. 2020, arXiv:1901.09335); an epoch then has fewer examples.
     """
 
@@ -49,7 +49,7 @@ class DataOrder:
         if self.groups is None:
             order = epoch_order(self.seed, epoch, self.num_examples)
         else:
-            order = self._balanced(epoch)
+            order = balanced_order(self, epoch)
         size = self.batch_size // self.repeats
         return np.repeat(order[place * size : (place + 1) * size], self.repeats)
 
@@ -71,24 +71,6 @@ class DataOrder:
     def _steps(self) -> int:
         return self.num_examples // self.batch_size
 
-    def _balanced(self, epoch: int) -> np.ndarray:
-        """Return the examples of an epoch, as many of each group (within one).
-
-        Those of a group come in cycles: each once before any comes again.
-        """
-        # Several threads ask, and hold on to what they got.
-        order = self._cache.get(epoch)
-        if order is None:
-            make = self._make_balanced if self.repeats == 1 else self._make_repeated
-            order = make(epoch)
-            self._cache.clear()
-            self._cache[epoch] = order
-        return order
-
-    @functools.cached_property
-    def _cache(self) -> dict[int, np.ndarray]:
-        return {}
-
     @functools.cached_property
     def _members(self) -> list[np.ndarray]:
         """Return the examples of each group."""
@@ -98,7 +80,11 @@ class DataOrder:
         )
         return np.split(np.argsort(numbers, kind="stable"), np.cumsum(counts)[:-1])
 
-    def _make_balanced(self, epoch: int) -> np.ndarray:
+    def make_balanced(self, epoch: int) -> np.ndarray:
+        """Return the examples of an epoch, as many of each group (within one).
+
+        Those of a group come in cycles: each once before any comes again.
+        """
         places, num_groups = np.arange(self.num_examples), len(self._members)
         # The places of a group are anywhere in the epoch.
         shuffled = epoch_order(self.seed, epoch, self.num_examples)
@@ -112,7 +98,7 @@ class DataOrder:
                 order[taken[mine]] = self._shuffled(group, number)[place[mine]]
         return order
 
-    def _make_repeated(self, epoch: int) -> np.ndarray:
+    def make_repeated(self, epoch: int) -> np.ndarray:
         """Return the balanced examples of an epoch, each of which is then repeated.
 
         Only these are drawn: of a longer order, cut off, groups and examples would be
@@ -135,3 +121,9 @@ class DataOrder:
         key, members = [self.seed, BALANCE_STREAM + group], self._members[group]
         draws = np.random.Philox(key=key, counter=[0, 0, 0, cycle])
         return members[np.argsort(draws.random_raw(len(members)))]
+
+
+@functools.lru_cache(maxsize=2)
+def balanced_order(order: DataOrder, epoch: int) -> np.ndarray:
+    """Return the balanced examples of one epoch, int64; each is repeated later."""
+    return (order.make_balanced if order.repeats == 1 else order.make_repeated)(epoch)

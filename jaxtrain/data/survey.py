@@ -1,6 +1,5 @@
 """A look at a data set before there is a recipe: how many, how large, of what kind."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,9 +8,8 @@ import numpy as np
 from jaxtrain.config import DataConfig
 from jaxtrain.data import files
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.sources import open_store
-from jaxtrain.data.stores import Remark, Store, remarks_of
+from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
 
 # Images whose headers are read, and those of them that are decoded.
@@ -25,14 +23,14 @@ class Survey:
     """What a data set is like.
 
     Attributes:
-      counts: examples of each split.
-      class_names: of its classes; empty if the set does not tell them.
-      class_counts: training examples of each class that has any.
-      sizes: height and width of the images looked at, (n, 2).
+      counts: Number of examples in each split.
+      class_names: Names of the classes; empty if the set does not tell them.
+      class_counts: Training examples of each class that has any.
+      sizes: Height and width of the images looked at, (n, 2).
       colour: whether any of those shows colours.
-      num_unreadable: of those looked at.
-      num_classes: as the set tells it; None: it does not.
-      remarks: what the set says of how it was found.
+      num_unreadable: Number of those that cannot be read.
+      num_classes: Number that the set tells; None if it does not.
+      remarks: What the set says of how it was found.
     """
 
     counts: Mapping[str, int]
@@ -78,25 +76,17 @@ def survey(config: DataConfig) -> Survey:
             num_colour += colour
     if not sizes:
         raise UserError(f"{config.source}: none of {number} images can be read")
+    _, class_counts = np.unique(store.strata(train), return_counts=True)
     return Survey(
-        counts=_counts(splits),
+        counts={name: sum(map(len, shards)) for name, shards in splits.items()},
         class_names=tuple(map(str, store.facts.get("class_names", ()))),
-        class_counts=_class_counts(store, train),
+        class_counts=class_counts,
         sizes=np.array(sizes),
         colour=num_colour > 0,
         num_unreadable=num_unreadable,
         num_classes=store.facts.get("num_classes"),
         remarks=remarks_of(store),
     )
-
-
-def _counts(splits: NamedSplits) -> dict[str, int]:
-    return {name: sum(map(len, shards)) for name, shards in splits.items()}
-
-
-def _class_counts(store: Store, train: np.ndarray) -> np.ndarray:
-    counts = Counter(store.strata(train).tolist())
-    return np.array([counts[name] for name in sorted(counts)])
 
 
 def _look(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from jaxtrain.cli import main
-from jaxtrain.data.order import DataOrder, epoch_order
+from jaxtrain.data.order import DataOrder, balanced_order, epoch_order
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
 
@@ -67,7 +67,7 @@ def test_balanced_epochs_have_as_many_of_each_group():
 
 def test_every_example_of_a_group_comes_equally_often():
     order = balanced()
-    whole = np.concatenate([order._balanced(epoch) for epoch in range(7)])
+    whole = np.concatenate([balanced_order(order, epoch) for epoch in range(7)])
     counts = np.bincount(whole, minlength=97)
     for group in (0, 5, 9):
         some = counts[group == GROUPS]

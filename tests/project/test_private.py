@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import grain
 import pytest
 
-from jaxtrain.data import workers
+from jaxtrain.data import ahead
 from tests.helpers.processes import ROOT
 
 
@@ -165,14 +165,14 @@ def test_grain_asks_whether_arrays_are_closed_in_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ):
     asked = []
-    monkeypatch.setattr(workers, "_close_at_once", lambda *args: asked.append(args))
+    monkeypatch.setattr(ahead, "_close_at_once", lambda *args: asked.append(args))
     dataset = grain.MapDataset.range(4).to_iter_dataset()
-    assert list(workers.with_workers(dataset, 1)) == [0, 1, 2, 3]
+    assert list(ahead.with_workers(dataset, 1)) == [0, 1, 2, 3]
     assert asked, (
         f"grain {grain.__version__} does not call SharedMemoryArray.enable_async_del "
         "when it starts workers: if it still closes arrays in a thread, see "
         "docs/decisions.md and find how to turn that off; if not, remove "
-        "_close_at_once from jaxtrain/data/workers.py"
+        "_close_at_once from jaxtrain/data/ahead.py"
     )
 
 
