@@ -35,9 +35,8 @@ def canvas_shape(size: int, channels: int) -> tuple[int, int, int]:
 def draw(image: Image, seed: Sequence[int], fit: Fit) -> Box:
     """Draw the random window of an image, a function of the seed and of its size."""
     assert fit.window is not None
-    if isinstance(image, ImageFile):
-        return images.random_window(image.height, image.width, seed, fit.window)
-    height, width, _ = image.shape
+    is_file = isinstance(image, ImageFile)
+    height, width = (image.height, image.width) if is_file else image.shape[:2]
     return images.random_window(height, width, seed, fit.window)
 
 
@@ -45,11 +44,11 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
     """Put a window of an image into a canvas (K, K, C); return where it lies there.
 
     Args:
-      image: its pixels, or its file.
-      window: in whole pixels.
-      size: that the step will resize it to.
-      fit: of what is too large for the canvas, and therefore resized here.
-      canvas: takes the window.
+      image: Pixels of the image, or its file.
+      window: Window in whole pixels.
+      size: Height and width that the step will resize it to.
+      fit: Fit of what is too large for the canvas, and therefore resized here.
+      canvas: Canvas that takes the window.
 
     Raises:
       UnreadableError: the file is damaged.

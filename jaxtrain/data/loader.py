@@ -76,7 +76,7 @@ def should_cache(
 
     Args:
       config: Data section, which may leave it open.
-      splits: All splits.
+      splits: All splits of the set.
       device_bytes: Memory of a device; defaults to that of this process's first one.
     """
     if config.cache == "auto":

@@ -61,29 +61,29 @@ def check(
         raise UserError(f"--out {out}: {error.strerror}") from None
     loaded = _load(config, store, named)
     splits = {name: source.indices for name, source in loaded.items()}
-    rules = _rules(config, store, loaded["train"])
+    train = loaded["train"]
+    height, width, channels = train.image_shape
+    same_size = store.image_shape[:2] == (height, width)
+    rules = Rules(channels, train.max_pixels, (height, width) if same_size else None)
     scanned = scan(store, splits, rules, config.data.source)
     same = duplicates.find_equal(scanned)
-    classes = checks.count_classes(scanned, store)
     found = [
         *checks.check_remarks(store),
         *checks.check_files(scanned, config.data),
         *checks.check_sizes(scanned, config.data, sized=sized),
         *checks.check_blank(scanned),
         *duplicates.check_duplicates(scanned, same),
+        *checks.check_classes(scanned),
     ]
     noise: dict[str, float] = {}
-    if classes is not None:
-        found += checks.check_classes(scanned, classes)
-        if predicted is not None:
-            doubtful, noise = check_labels(scanned, classes.names, splits, predicted)
-            found += doubtful
+    if scanned.labels is not None and predicted is not None:
+        doubtful, noise = check_labels(scanned, splits, predicted)
+        found += doubtful
     diagnosis = Diagnosis(
         config=config,
         store=store,
         rules=rules,
         scan=scanned,
-        classes=classes,
         findings=sorted(found, key=lambda finding: LEVELS.index(finding.level)),
         label_noise=noise,
         seconds=time.perf_counter() - start,
@@ -126,14 +126,6 @@ def _load(config: Config, store: Store, named: NamedSplits) -> dict[str, Source]
     if None in store.image_shape[:2] and data.image_size is None:
         data = dataclasses.replace(data, image_size=_ANY_SIZE)
     return sources.load_splits(data, config.seed, store, named).named()
-
-
-def _rules(config: Config, store: Store, train: Source) -> Rules:
-    """Return what a run wants of the images."""
-    stored, wanted = store.image_shape[:2], train.image_shape[:2]
-    shape = wanted if stored == wanted else None
-    channels = config.data.channels or store.image_shape[-1]
-    return Rules(channels, config.data.max_pixels, shape)
 
 
 def _write(path: Path, text: bytes) -> None:

@@ -1,7 +1,5 @@
 """What is wrong, or unusual, with single images and with the sizes of classes."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from jaxtrain.config import DataConfig
@@ -27,22 +25,6 @@ REMARKS: dict[str, tuple[Level, str]] = {
     "rotated": ("note", "{} stored on the side, as EXIF tells"),
     "alpha": ("note", "{} with transparency"),
 }
-
-
-class Classes(NamedTuple):
-    """The readable examples of each class.
-
-    Attributes:
-      names: Names of the classes.
-      counts: Number of examples by split and class, (splits, classes).
-    """
-
-    names: tuple[str, ...]
-    counts: np.ndarray
-
-    @property
-    def in_training(self) -> np.ndarray:
-        return self.counts[SPLITS.index("train")]
 
 
 def check_files(scan: Scan, config: DataConfig) -> list[Finding]:
@@ -98,17 +80,18 @@ def check_blank(scan: Scan) -> list[Finding]:
     return of_rows("blank", "warning", "{} of one colour", rows, contrast)
 
 
-def check_classes(scan: Scan, classes: Classes) -> list[Finding]:
+def check_classes(scan: Scan) -> list[Finding]:
     """Report wrong labels, and classes of unusual sizes."""
-    assert scan.labels is not None
-    num = len(classes.names)
+    if scan.labels is None:
+        return []
+    num, counts = len(scan.class_names), scan.count_classes()
     wrong = np.flatnonzero((scan.labels < 0) | (scan.labels >= num)).tolist()
     title = f"{{}} whose label is not 0 to {num - 1}"
     found = of_rows("labels_missing", "error", title, wrong)
-    train, total = classes.in_training, classes.counts.sum(axis=0)
+    train, total = counts[SPLITS.index("train")], counts.sum(axis=0)
     trained = train[train > 0]
     if len(trained) < 2:
-        title = f"training has images of {_classes(len(trained))}"
+        title = f"training has images of {counted(len(trained), 'class', 'classes')}"
         found.append(Finding("one_class", "error", title))
     untrained, few = (train == 0) & (total > 0), (train > 0) & (train < FEW)
     cases: tuple[tuple[str, Level, np.ndarray, str], ...] = (
@@ -117,34 +100,18 @@ def check_classes(scan: Scan, classes: Classes) -> list[Finding]:
         ("class_few", "warning", few, f"of fewer than {FEW} images to train"),
     )
     for kind, level, which, what in cases:
-        names = [classes.names[i] for i in np.flatnonzero(which)]
+        names = [scan.class_names[i] for i in np.flatnonzero(which)]
         if names:
             more = len(names) - NUM_NAMED
             first = ", ".join(names[:NUM_NAMED])
             first += f" and {more} more" if more > 0 else ""
-            title = f"{_classes(len(names))} {what}: {first}"
+            title = f"{counted(len(names), 'class', 'classes')} {what}: {first}"
             found.append(Finding(kind, level, title))
     ratio = trained.max() / trained.min() if len(trained) else 1
     if ratio >= MAX_RATIO:
         title = f"the largest class is {ratio:.3g} times the smallest"
         found.append(Finding("imbalance", "warning", title))
     return found
-
-
-def count_classes(scan: Scan, store: Store) -> Classes | None:
-    """Count the examples of each class; None if the targets are no classes."""
-    if scan.labels is None:
-        return None
-    num = int(store.facts["num_classes"])
-    names = store.facts.get("class_names")
-    counts = np.zeros((len(SPLITS), num), np.int64)
-    counted_rows = (scan.labels >= 0) & (scan.labels < num) & scan.readable
-    np.add.at(counts, (scan.split[counted_rows], scan.labels[counted_rows]), 1)
-    return Classes(tuple(map(str, range(num) if names is None else names)), counts)
-
-
-def _classes(num: int) -> str:
-    return counted(num, "class", "classes")
 
 
 def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:

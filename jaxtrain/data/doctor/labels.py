@@ -4,7 +4,7 @@ Confident learning, after Northcutt, Jiang and Chuang 2021 (Confident Learning:
 Estimating Uncertainty in Dataset Labels, arXiv:1911.00068).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +48,6 @@ class Doubts(NamedTuple):
 
 def check_labels(
     scan: Scan,
-    names: Sequence[str],
     splits: Mapping[str, np.ndarray],
     predicted: Mapping[str, np.ndarray],
 ) -> tuple[list[Finding], dict[str, float]]:
@@ -56,7 +55,6 @@ def check_labels(
 
     Args:
       scan: Scan of a set that has labels.
-      names: Names of the classes.
       splits: Split -> the numbers of its examples in the store, (n,).
       predicted: Split -> their predicted probabilities, (n, classes); NaN where an
         image cannot be read.
@@ -65,10 +63,11 @@ def check_labels(
       The findings; and by kind the estimated part of the labels that is wrong.
     """
     assert scan.labels is not None
+    names = scan.class_names
     found: list[Finding] = []
     noise = {}
     for kind, (together, title) in JUDGED.items():
-        judged = [name for name in together if name in splits]
+        judged = [split for split in together if split in splits]
         if not judged:
             continue
         rows = np.searchsorted(scan.index, np.concatenate([splits[n] for n in judged]))

@@ -67,8 +67,8 @@ def look_at(stored: StoredFile | np.ndarray, rules: Rules) -> Look:
         return _describe(images.to_channels(stored, rules.channels), mode)
     try:
         file = files.open_file(stored.data, rules.max_pixels)
-        if rules.shape not in (None, (file.height, file.width)):
-            height, width = rules.shape or (0, 0)
+        if rules.shape and rules.shape != (file.height, file.width):
+            height, width = rules.shape
             raise UnreadableError(
                 f"it has {file.width}x{file.height} pixels, expected {width}x{height}"
             )

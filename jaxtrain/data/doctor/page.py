@@ -23,7 +23,7 @@ def make_page(diagnosis: Diagnosis) -> bytes:
     """Return the page."""
     shown = [_shown(finding) for finding in diagnosis.findings]
     rows = {row for groups in shown for group in groups for row in group}
-    classes = diagnosis.class_sizes()
+    classes = diagnosis.scan.class_sizes()
     largest = max([1, *(sizes.get("train", 0) for _, sizes in classes)])
     return render(
         "data/doctor/page.html.j2",
@@ -97,8 +97,8 @@ def _facts(diagnosis: Diagnosis) -> dict[str, str]:
     mean, std = scan.statistics()
     found["mean of the channels"] = ", ".join(f"{value:.4f}" for value in mean)
     found["standard deviation"] = ", ".join(f"{value:.4f}" for value in std)
-    if diagnosis.classes is not None:
-        found["classes"] = str(len(diagnosis.classes.names))
+    if scan.labels is not None:
+        found["classes"] = str(len(scan.class_names))
     for kind, part in diagnosis.label_noise.items():
         where = "training" if kind == "in_sample" else "validation and test"
         found[f"wrong labels, {where}"] = f"about {part:.1%} by estimate"

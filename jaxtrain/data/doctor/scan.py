@@ -31,7 +31,8 @@ class Scan:
     Attributes:
       index: Number of each example in the store, (N,).
       split: Number of its split in `SPLITS`, (N,).
-      labels: Class of each example, (N,); None if the targets are no classes.
+      class_names: Names of the classes; empty if the targets are no classes.
+      labels: Class of each example, (N,); None likewise.
       names: What messages call each example.
       unreadable: Row -> why it cannot be read.
       remarks: What is unusual of the file -> rows.
@@ -43,10 +44,13 @@ class Scan:
       prints: Image in grey, small, uint8 (N, PRINT, PRINT).
     """
 
-    def __init__(self, index: np.ndarray, split: np.ndarray, has_classes: bool):
-        num = len(index)
+    def __init__(self, index: np.ndarray, split: np.ndarray, facts: Mapping[str, Any]):
+        num, num_classes = len(index), facts.get("num_classes")
         self.index, self.split = index, split
-        self.labels = np.zeros(num, np.int64) if has_classes else None
+        names = facts.get("class_names")
+        names = range(num_classes or 0) if names is None else names
+        self.class_names = tuple(map(str, names))
+        self.labels = None if num_classes is None else np.zeros(num, np.int64)
         self.names: list[str] = []
         self.unreadable: dict[int, str] = {}
         self.remarks: dict[str, list[int]] = collections.defaultdict(list)
@@ -70,7 +74,7 @@ class Scan:
             if _are_labels(targets):
                 self.labels[here] = targets
             else:
-                self.labels = None
+                self.labels, self.class_names = None, ()
         small = np.stack([look.small for look in looks])
         self.perceptual[here] = perceptual_hashes(small)
         self.prints[here] = fingerprints(small)
@@ -116,6 +120,34 @@ class Scan:
         pairs = zip(first[:-1], last[:-1], strict=False)
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
         return "".join(f"{part}/" for part, _ in same)
+
+    def split_of(self, row: int) -> str:
+        """Return the name of the split of an example."""
+        return SPLITS[self.split[row]]
+
+    def class_of(self, row: int) -> str | None:
+        """Return the name of the class of an example; None if there are no classes."""
+        if self.labels is None:
+            return None
+        number, names = int(self.labels[row]), self.class_names
+        return names[number] if 0 <= number < len(names) else str(number)
+
+    def count_classes(self) -> np.ndarray:
+        """Return the readable examples by split and class, (splits, classes)."""
+        counts = np.zeros((len(SPLITS), len(self.class_names)), np.int64)
+        if self.labels is not None:
+            good = (self.labels >= 0) & (self.labels < counts.shape[1]) & self.readable
+            np.add.at(counts, (self.split[good], self.labels[good]), 1)
+        return counts
+
+    def class_sizes(self) -> list[tuple[str, dict[str, int]]]:
+        """Return the name of each class, and its examples in the splits there are."""
+        splits, counts = list(self.count_examples()), self.count_classes()
+        rows = counts[[SPLITS.index(name) for name in splits]].T.tolist()
+        return [
+            (name, dict(zip(splits, row, strict=True)))
+            for name, row in zip(self.class_names, rows, strict=True)
+        ]
 
     def count_examples(self) -> dict[str, int]:
         """Return the number of examples of each split that has any."""
@@ -166,7 +198,7 @@ def scan(
     # What two splits share, as data.allow_overlap permits, is looked at once.
     index, first = np.unique(index, return_index=True)
     split = np.concatenate(codes)[first].astype(np.uint8)
-    found = Scan(index, split, "num_classes" in store.facts)
+    found = Scan(index, split, store.facts)
 
     def read(start: int) -> tuple[list[str], list[Look], Any]:
         some = index[start : start + CHUNK]
