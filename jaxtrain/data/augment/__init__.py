@@ -95,10 +95,7 @@ def augment(
             changes = AugmentationRow(row.number, geometry, paint)
             batch = _apply(changes, batch, keys, follow)
     for number, name in enumerate(config.own, start=FIRST_OWN):
-        changes = _own_row(number, name, colour)
-        changed = _apply(changes, batch, keys, follow)
-        _check_own(name, batch["image"], changed["image"])
-        batch = changed
+        batch = _apply(_own_row(number, name, colour), batch, keys, follow)
     return batch
 
 
@@ -125,14 +122,21 @@ def _own_row(number: int, name: str, colour: jax.Array) -> AugmentationRow:
     moves = getattr(function, "moves", None)
 
     def paint(key: jax.Array, image: jax.Array) -> jax.Array:
-        return call_own(field, name, function, key, image, colour)
+        changed = call_own(field, name, function, key, image, colour)
+        found = getattr(changed, "shape", None), getattr(changed, "dtype", None)
+        if found != (image.shape, image.dtype):
+            raise UserError(
+                f"{field} = {name!r} made {found[1]}{found[0]} of an image "
+                f"{image.dtype}{image.shape}: it must keep both"
+            )
+        return changed
 
     def geometry(key: jax.Array, shape: tuple[int, int]) -> Geometry:
         found = call_own(field, name, moves, key, shape)
         if not isinstance(found, Geometry):
             raise UserError(
-                f"data.augment.own = {name!r}: its attribute moves returned {found!r}; "
-                "it is a function (key, (height, width)) that returns a Geometry "
+                f"{field} = {name!r}: its attribute moves returned {found!r}; it is a "
+                "function (key, (height, width)) that returns a Geometry "
                 "(docs/extending.md)"
             )
         return found
@@ -165,13 +169,3 @@ def check_augmentations(
         batch = {"image": image, "target": {}}
         only = AugmentConfig(own=config.own)
         jax.eval_shape(lambda b, k, c: augment(b, k, only, c), batch, keys, colour)
-
-
-def _check_own(name: str, before: jax.Array, after: Any) -> None:
-    """Raise UserError if an augmentation of the user's own changes shape or dtype."""
-    found = getattr(after, "shape", None), getattr(after, "dtype", None)
-    if found != (before.shape, before.dtype):
-        raise UserError(
-            f"data.augment.own = {name!r} made {found[1]}{found[0] and found[0][1:]} "
-            f"of an image {before.dtype}{before.shape[1:]}: it must keep both"
-        )

@@ -7,7 +7,7 @@ over an image is one gather of pixels, one look-up and one blend.
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +26,10 @@ class Tables(NamedTuple):
     """What the operations are at each level, with either sign: (14, levels, 2, ...).
 
     Attributes:
-      maps: int32 (..., 6) in fixed point (see `affine`).
-      factors: of blends, float32.
-      masks: of posterize, int32.
-      thresholds: of solarize, float32.
+      maps: Maps, int32 (..., 6) in fixed point (see `affine`).
+      factors: Factors of blends, float32.
+      masks: Masks of posterize, int32.
+      thresholds: Thresholds of solarize, float32.
     """
 
     maps: np.ndarray
@@ -51,36 +51,31 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
       height: Height of the images.
       width: Width of the images.
     """
-    make_map: dict[str, Callable[[float], affine.Map]] = {
-        "shear_x": affine.shear_x,
-        "shear_y": affine.shear_y,
-        "translate_x": lambda pixels: affine.translate(pixels, 0),
-        "translate_y": lambda pixels: affine.translate(0, pixels),
-        "rotate": lambda degrees: affine.rotate(degrees, height, width),
+    # Operation -> its table, and what stands there for a strength.
+    effects: dict[str, tuple[str, Callable[[float], Any]]] = {
+        "shear_x": ("maps", affine.shear_x),
+        "shear_y": ("maps", affine.shear_y),
+        "translate_x": ("maps", lambda pixels: affine.translate(pixels, 0)),
+        "translate_y": ("maps", lambda pixels: affine.translate(0, pixels)),
+        "rotate": ("maps", lambda degrees: affine.rotate(degrees, height, width)),
+        **dict.fromkeys(BLENDS, ("factors", lambda change: 1 + change)),
+        "posterize": ("masks", lambda bits: 256 - 2 ** (8 - int(bits))),
+        "solarize": ("thresholds", float),
     }
     shape = (len(NAMES), len(strengths["shear_x"]), 2)
-    maps = np.broadcast_to(np.array(affine.IDENTITY), (*shape, 6)).copy()
-    factors, thresholds = np.ones(shape), np.full(shape, 256.0)
-    masks = np.full(shape, 255)
-    for operation, name in enumerate(NAMES):
+    tables = {
+        "maps": np.broadcast_to(np.array(affine.IDENTITY), (*shape, 6)).copy(),
+        "factors": np.ones(shape, np.float32),
+        "masks": np.full(shape, 255, np.int32),
+        "thresholds": np.full(shape, 256, np.float32),
+    }
+    for name, (table, effect) in effects.items():
         for level, strength in enumerate(strengths.get(name, ())):
-            for negative in (0, 1):
-                place = operation, level, negative
-                signed = -strength if negative and name in SIGNED else strength
-                if name in make_map:
-                    maps[place] = make_map[name](signed)
-                elif name in BLENDS:
-                    factors[place] = 1 + signed
-                elif name == "posterize":
-                    masks[place] = 256 - 2 ** (8 - int(strength))
-                elif name == "solarize":
-                    thresholds[place] = strength
-    return Tables(
-        affine.fixed(maps),
-        factors.astype(np.float32),
-        masks.astype(np.int32),
-        thresholds.astype(np.float32),
-    )
+            other = -strength if name in SIGNED else strength
+            for negative, signed in enumerate((strength, other)):
+                place = NAMES.index(name), level, negative
+                tables[table][place] = effect(signed)
+    return Tables(**{**tables, "maps": affine.fixed(tables["maps"])})
 
 
 class Drawn(NamedTuple):
@@ -141,43 +136,40 @@ def apply(
 
 def rand_levels(height: int, width: int, levels: int = 31) -> dict[str, np.ndarray]:
     """Return RandAugment's strengths (arXiv:1909.13719), as torchvision has them."""
-    return {
-        "shear_x": np.linspace(0, 0.3, levels),
-        "shear_y": np.linspace(0, 0.3, levels),
-        "translate_x": np.linspace(0, 150 / 331 * width, levels),
-        "translate_y": np.linspace(0, 150 / 331 * height, levels),
-        "rotate": np.linspace(0, 30, levels),
-        **{name: np.linspace(0, 0.9, levels) for name in BLENDS},
-        "posterize": _bits(8, 4, levels),
-        "solarize": np.linspace(255, 0, levels),
-    }
+    moves = 150 / 331 * width, 150 / 331 * height
+    return _levels(levels, 0.3, moves, 30, 0.9, _bits(8, 4, levels))
 
 
 def wide_levels(levels: int = 31) -> dict[str, np.ndarray]:
     """Return TrivialAugment's wide strengths (arXiv:2103.10158), as torchvision's."""
-    return {
-        "shear_x": np.linspace(0, 0.99, levels),
-        "shear_y": np.linspace(0, 0.99, levels),
-        "translate_x": np.linspace(0, 32, levels),
-        "translate_y": np.linspace(0, 32, levels),
-        "rotate": np.linspace(0, 135, levels),
-        **{name: np.linspace(0, 0.99, levels) for name in BLENDS},
-        "posterize": _bits(8, 6, levels),
-        "solarize": np.linspace(255, 0, levels),
-    }
+    return _levels(levels, 0.99, (32, 32), 135, 0.99, _bits(8, 6, levels))
 
 
 def mix_levels(
     height: int, width: int, severity: int, levels: int = 10
 ) -> dict[str, np.ndarray]:
     """Return AugMix's strengths (arXiv:1912.02781) up to a severity, as torchvision."""
-    every = {
-        **rand_levels(height, width, levels),
-        "translate_x": np.linspace(0, width / 3, levels),
-        "translate_y": np.linspace(0, height / 3, levels),
-        "posterize": _bits(4, 4, levels),
-    }
+    moves = width / 3, height / 3
+    every = _levels(levels, 0.3, moves, 30, 0.9, _bits(4, 4, levels))
     return {name: strengths[:severity] for name, strengths in every.items()}
+
+
+def _levels(
+    levels: int,
+    slope: float,
+    moves: tuple[float, float],
+    degrees: float,
+    blend: float,
+    bits: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Return strengths that grow evenly from 0 up to those given, but for bits."""
+    ends = (slope, slope, *moves, degrees, *len(BLENDS) * [blend])
+    largest = dict(zip(SIGNED, ends, strict=True))
+    return {
+        **{name: np.linspace(0, end, levels) for name, end in largest.items()},
+        "posterize": bits,
+        "solarize": np.linspace(255, 0, levels),
+    }
 
 
 def _bits(most: int, fewer: int, levels: int) -> np.ndarray:
