@@ -39,8 +39,7 @@ def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
     """
 
     def one(canvas: jax.Array, sides: jax.Array) -> jax.Array:
-        left, top, right, bottom = sides
-        box = left, top, right, bottom
+        box: Any = tuple(sides)
         # Beyond the box a canvas holds anything.
         return resize(canvas, box, size, fit.interpolation, within=True)
 
