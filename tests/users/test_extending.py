@@ -249,6 +249,8 @@ def test_a_transformed_model_is_evaluated_put_out_and_exported(
     np.testing.assert_allclose(again, logits, atol=1e-2 * out)
     export[-1] = "run.stablehlo"
     assert main([*export, "--format", "stablehlo"]) == 0
+    export[-1] = "run.onnx"
+    assert main([*export, "--format", "onnx", "--precision", "int8"]) == 0
     with (folder / "my_quantised.py").open("a") as file:
         file.write("# changed\n")
     assert main(["evaluate", "--workdir", "run", "--trust"]) == 2
@@ -267,7 +269,7 @@ def test_a_transformed_model_is_the_same_on_devices(folder: Path):
         return [line["loss"] for line in lines if line["kind"] in ("train", "eval")]
 
     one = losses("one", 1, "--precision", "fp64")
-    for mesh in ("preset fsdp", "pipeline-stages 2"):
+    for mesh in ("preset fsdp", "pipeline-stages 2", "model 2", "spatial 2"):
         words = f"--precision fp64 --parallel.{mesh}".split()
         many = losses(f"many, {mesh}", 2, *words)
         # Grey values lie on halves, which the last bit rounds up or down.
