@@ -17,6 +17,7 @@ from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
     from jaxtrain.evaluation.attacks import Attack
+    from jaxtrain.tasks.base import Task
 
 EXAMPLE = "--workdir runs/digits --calibrate --attack pgd --epsilon 8/255"
 # Of PGD, where --steps is left out.
@@ -103,7 +104,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         config, data = config_of(model, data)
     result = evaluate(model, config, data, asked)
     # First, as it may have taken hours, and the disk may be full.
-    show_table("evaluation", describe(result))
+    show_table("evaluation", describe(result, model.task))
     _write(result, out, workdir)
     print(f"{out} has the result")
 
@@ -205,11 +206,11 @@ def _epsilon(text: str, largest: float) -> float:
     return value
 
 
-def describe(result: dict[str, Any]) -> dict[str, str]:
-    """Return what a person wants to see of an evaluation."""
+def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
+    """Return what a person wants to see of an evaluation of a task."""
     from jaxtrain.tasks import says_something
 
-    names = result["class_names"]
+    names, metrics = result["class_names"], result["metrics"]
     num_classes = None if names is None else len(names)
     data, intervals = result["data"], result["intervals"]["metrics"]
     images = f"{data['source']}, {data['split']}: {data['num_examples']:,}"
@@ -218,17 +219,14 @@ def describe(result: dict[str, Any]) -> dict[str, str]:
     rows = {"checkpoint": f"step {result['run']['step']}", "images": images}
     if result["tta"]:
         rows["views"] = result["tta"]
-    for name, value in result["metrics"].items():
+    for name, value in metrics.items():
         if isinstance(value, float) and says_something(name, num_classes):
             rows[name] = _with_interval(value, intervals.get(name))
-    recall = result["metrics"].get("recall")
-    if names and isinstance(recall, list):
-        # None: the class has no examples. One that is never recognised has 0.
-        known = [(value, i) for i, value in enumerate(recall) if value is not None]
-        if known:
-            value, i = min(known)
-            lowest = _with_interval(value, intervals["recall"][i])
-            rows["lowest recall"] = f"{lowest}  {names[i]}"
+    for told, (name, i) in task.highlights(metrics).items():
+        if names:
+            pairs = intervals.get(name)
+            value = _with_interval(metrics[name][i], pairs and pairs[i])
+            rows[told] = f"{value}  {names[i]}"
     return rows | _describe_calibration(result) | _describe_robustness(result)
 
 

@@ -63,10 +63,10 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             trust(arguments.workdir)
         devices.start(arguments.platform)
         model = load_model(arguments.workdir, arguments.checkpoint)
-        if model.class_names is None:
+        if model.class_names is None or not model.puts_out_a_row:
             raise UserError(
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
-                "no classes to tell"
+                "no classes of whole images to tell"
             )
         limits = ServiceLimits(
             max_batch=arguments.max_batch,

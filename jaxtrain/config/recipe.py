@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import tyro
 
@@ -62,11 +62,9 @@ def parse(
     # Help without --config shows the defaults of the fields.
     config = Config() if path is None else load_config(path)
     config = clear_replaced(config, words)
-    fields = dataclasses.fields(cast(Any, kind))
-    values = {f.name: tyro.MISSING for f in fields if f.default is dataclasses.MISSING}
     # A command that can do without a recipe has a default for it.
-    values |= {"overrides": config} | ({"config": path} if path else {})
-    default = kind(**values)
+    given = {"overrides": config} | ({"config": path} if path else {})
+    default = kind(**_required(kind) | given)
     arguments: Any = _read_words(kind, words, default, prog, description)
     config_lib.allow_own(arguments.overrides)
     return arguments
@@ -98,9 +96,7 @@ def parse_of_run(
         defaults = config_lib.DataConfig(source=given["data.source"])
         changes = {name: getattr(defaults, name) for name in OF_SOURCE}
         data = dataclasses.replace(data, source=defaults.source, **changes)
-    fields = dataclasses.fields(cast(Any, kind))
-    values = {f.name: tyro.MISSING for f in fields if _is_required(f)}
-    default = kind(**{**values, "data": data})
+    default = kind(**_required(kind) | {"data": data})
     arguments: Any = _read_words(kind, words, default, prog, description)
     # What the run's own config names is not allowed by that.
     named = config_lib.own_references(arguments.data, "data.")
@@ -130,9 +126,14 @@ def _read_words(
         raise
 
 
-def _is_required(field: Any) -> bool:
+def _required(kind: Any) -> dict[str, Any]:
+    """Return what tyro is to ask for: the fields without a default."""
     missing = dataclasses.MISSING
-    return field.default is missing and field.default_factory is missing
+    return {
+        field.name: tyro.MISSING
+        for field in dataclasses.fields(kind)
+        if field.default is missing and field.default_factory is missing
+    }
 
 
 def is_run(workdir: Path) -> bool:

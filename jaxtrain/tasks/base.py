@@ -172,6 +172,18 @@ class Task:
         return jax.nn.softmax(outputs, axis=-1)
 
     @staticmethod
+    def highlights(values: Values) -> dict[str, tuple[str, int]]:
+        """Return which values of the classes an evaluation shows: metric and class.
+
+        By default, by its title, the class that is recognised worst.
+        """
+        recall = values.get("recall")
+        # None: the class has no examples. One that is never recognised has 0.
+        known = enumerate(recall if isinstance(recall, list) else [])
+        rated = [(value, i) for i, value in known if value is not None]
+        return {"lowest recall": ("recall", min(rated)[1])} if rated else {}
+
+    @staticmethod
     def report_sections(values: Values, names: Sequence[str]) -> Markup:
         """Return sections of the report about the metrics of the test split, as HTML.
 

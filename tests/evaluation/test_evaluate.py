@@ -21,6 +21,7 @@ from jaxtrain.evaluation import subject
 from jaxtrain.inference import temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.tasks.base import Task
 from tests.helpers.command import Result
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -101,7 +102,8 @@ def test_a_temperature_is_fitted_and_kept(folder: Path, whole: dict[str, Any]):
 
 def test_a_class_that_is_never_recognised_is_told(whole: dict[str, Any]):
     recall = [0.5, 0.0, None, *whole["metrics"]["recall"][3:]]
-    rows = describe({**whole, "metrics": {**whole["metrics"], "recall": recall}})
+    changed = {**whole, "metrics": {**whole["metrics"], "recall": recall}}
+    rows = describe(changed, Task)
     assert rows["lowest recall"].startswith("0.0000 ")
     assert rows["lowest recall"].endswith(" 1")
 
