@@ -428,7 +428,11 @@ def test_module_without_a_file_is_refused():
 
 # What makes code of a text, or of a file -> the modules that may.
 MAKES_CODE = {
-    "import_module": {"own", "cli", "__init__", "commands.data", "export.needs"},
+    "import_module": {
+        *("own", "cli", "__init__", "commands.data", "export.needs"),
+        # Of a constant: where rows that have options are.
+        "config.names",
+    },
     "run_path": {"config.recipe"},
     # What it has just written itself, to check it.
     "exec_module": {"export.formats.saved"},
