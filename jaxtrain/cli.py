@@ -31,23 +31,22 @@ from jaxtrain.errors import (
 from jaxtrain.processes import peers
 from jaxtrain.processes.signals import StopSignals
 
-# Name -> module, which is imported when it is asked for.
-COMMANDS = {
-    "train": "jaxtrain.commands.train",
-    "new": "jaxtrain.commands.new",
-    "data": "jaxtrain.commands.data",
-    "models": "jaxtrain.commands.models",
-    "find-lr": "jaxtrain.commands.find_lr",
-    "scale": "jaxtrain.commands.scale",
-    "plan": "jaxtrain.commands.plan",
-    "evaluate": "jaxtrain.commands.evaluate",
-    "predict": "jaxtrain.commands.predict",
-    "export": "jaxtrain.commands.export",
-    "report": "jaxtrain.commands.report",
-    "serve": "jaxtrain.commands.serve",
-    "checkpoint": "jaxtrain.commands.checkpoint",
-}
+# Each is a module of `jaxtrain/commands/`, which is imported when it is asked for.
+COMMANDS = (
+    *("train", "new", "data", "models", "find-lr", "scale", "plan"),
+    *("evaluate", "predict", "export", "report", "serve", "checkpoint"),
+)
 DEFAULT = "train"
+# Any other exception is a bug.
+EXIT_CODES = {
+    UserError: 2,
+    BadNumbersError: 5,
+    CheckpointError: 1,
+    IncompleteError: 1,
+    ExportError: 1,
+    StartAgainError: START_AGAIN,
+}
+FROM_OTHERS = (CheckpointError, IncompleteError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,12 +76,12 @@ def parse(name: str, words: list[str]) -> Any:
     Raises:
       UserError: the config file is missing or wrong, or a value is.
     """
-    kind, text = options_of(_load(name)), _describe(name)
+    kind, text = options_of(load(name)), _describe(name)
     if name == DEFAULT:
         text += "\n\nCommands (without one: train), whose options main.py COMMAND "
         text += "--help shows:"
         for other in COMMANDS:
-            text += f"\n  {other:<12}{options_of(_load(other)).__doc__}"
+            text += f"\n  {other:<12}{options_of(load(other)).__doc__}"
     prog = "main.py" if name == DEFAULT else f"main.py {name}"
     fields = inspect.signature(kind).parameters
     if "data" in fields and "workdir" in fields:
@@ -98,7 +97,7 @@ def parse(name: str, words: list[str]) -> Any:
     return arguments
 
 
-def _load(name: str) -> Any:
+def load(name: str) -> Any:
     """Import the module of a command.
 
     Raises:
@@ -109,12 +108,12 @@ def _load(name: str) -> Any:
         raise UserError(
             f"unknown command {name!r}: there is {', '.join(COMMANDS)}{meant}"
         )
-    return importlib.import_module(COMMANDS[name])
+    return importlib.import_module(f"jaxtrain.commands.{name.replace('-', '_')}")
 
 
 def _describe(name: str) -> str:
     """Return what help says of a command: a line, and an example."""
-    command = _load(name)
+    command = load(name)
     call = "main.py" if name == DEFAULT else f"main.py {name}"
     meaning = options_of(command).__doc__
     return f"{meaning}\n\nExample:\n  python {call} {command.EXAMPLE}"
@@ -129,33 +128,21 @@ def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
     """Run a command; return its exit code and, if that is not 0, why."""
     try:
         name = words.pop(0) if words and not words[0].startswith("-") else DEFAULT
-        command = _load(name)
+        command = load(name)
         command.run(parse(name, words), signals)
         return 0, None
-    except UserError as error:
-        return 2, error
-    except BadNumbersError as error:
-        return 5, error
-    except (CheckpointError, IncompleteError) as error:
-        _ask_others()
-        return 1, error
-    except ExportError as error:
-        return 1, error
-    except StartAgainError as error:
-        return START_AGAIN, error
     except Exception as error:
-        if peers.current() is None:
+        codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
+        others = peers.current()
+        if not codes and others is None:
             raise
-        _ask_others()
+        # It may come from the end of another process, as which this one then ends.
+        if others is not None and (not codes or isinstance(error, FROM_OTHERS)):
+            others.explain()
+        if codes:
+            return codes[0], error
         traceback.print_exc()
         return 1, f"{type(error).__name__}: {error}"
-
-
-def _ask_others() -> None:
-    """End as another process did, if that is where an error comes from."""
-    others = peers.current()
-    if others is not None:
-        others.explain()
 
 
 def _fail(code: int, message: object) -> None:

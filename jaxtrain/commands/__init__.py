@@ -1,4 +1,4 @@
-"""One module a command, with a row in `jaxtrain.cli.COMMANDS`.
+"""One module a command, with its name in `jaxtrain.cli.COMMANDS`.
 
 Each has a dataclass of its options, whose docstring is its line in the help; `EXAMPLE`,
 a call that the help shows; and `run(arguments, signals)`, whose type of `arguments` is

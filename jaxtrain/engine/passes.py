@@ -69,6 +69,7 @@ def over_split(
     mesh: Mesh,
     batch_size: int,
     start: Callable[[Batch], Result],
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Generator[tuple[Any, Result], None, None]:
     """Yield each batch of a split, every example once, as `results` does.
 
@@ -78,9 +79,18 @@ def over_split(
       mesh: Mesh of the devices that share a batch.
       batch_size: Number of examples; the last batch is padded, as its `mask` says.
       start: Function of a batch (1, B, ...) on the devices.
+      should_stop: Asked before each batch is started; True ends the pass.
     """
-    batches = loader.eval_batches(config, dataset, mesh, batch_size)
-    return results(batches, lambda batch: start(shared(mesh, batch, batch_size)))
+
+    def batches() -> Generator[Any, None, None]:
+        found = loader.eval_batches(config, dataset, mesh, batch_size)
+        with contextlib.closing(found):
+            for batch in found:
+                if should_stop():
+                    return
+                yield batch
+
+    return results(batches(), lambda batch: start(shared(mesh, batch, batch_size)))
 
 
 def evaluate(
@@ -97,30 +107,24 @@ def evaluate(
 
     None if `should_stop` became true on the way.
     """
+    weights = state.eval_params, state.eval_model_state
     batch_size = eval_batch_size(config)
     sums = jax.device_put(zero_sums, sharding.replicated(mesh))
     pace, stopped = Pace(), False
 
-    def until_stopped() -> Generator[Any, None, None]:
+    def stop() -> bool:
         nonlocal stopped
-        with contextlib.closing(
-            loader.eval_batches(config, dataset, mesh, batch_size)
-        ) as batches:
-            for batch in batches:
-                stopped = should_stop()
-                if stopped:
-                    return
-                yield batch
+        stopped = should_stop()
+        return stopped
 
-    def start(batch: Any) -> dict[str, Any]:
+    def start(batch: Batch) -> dict[str, Any]:
         nonlocal sums
-        weights = state.eval_params, state.eval_model_state
-        batches = shared(mesh, batch, batch_size)
-        sums, kept = eval_step(*weights, sums, dataset.on_device, batches)
+        sums, kept = eval_step(*weights, sums, dataset.on_device, batch)
         pace.sent(sums)
         return kept
 
-    kept = [of_batch for _, of_batch in results(until_stopped(), start)]
+    found = over_split(config, dataset, mesh, batch_size, start, stop)
+    kept = [of_batch for _, of_batch in found]
     return None if stopped else task.values(jax.device_get(sums), _join(kept))
 
 

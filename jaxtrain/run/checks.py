@@ -81,14 +81,13 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
             "target of two mixed examples is; leave it out, or give the task a method "
             "mix (docs/tasks.md)"
         )
-    shards = sharding.num_batch_shards(mesh)
-    reason = "as examples are mixed in pairs, each pair on one device: 2 x data.repeats"
-    sharding.check_divisible(
-        "data.batch_size",
-        config.data.batch_size,
-        2 * config.data.repeats * shards,
-        f"{reason} x parallel.data x parallel.fsdp",
+    divisor = 2 * config.data.repeats * sharding.num_batch_shards(mesh)
+    reason = (
+        "as examples are mixed in pairs, each pair on one device: 2 x data.repeats x "
+        "parallel.data x parallel.fsdp"
     )
+    size = config.data.batch_size
+    sharding.check_divisible("data.batch_size", size, divisor, reason)
 
 
 def class_counts(config: Config, train: Source) -> np.ndarray:
@@ -110,22 +109,19 @@ def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
     """Check that the devices can share the rows and columns of (H, W, C) images."""
     sides = ("height", "spatial"), ("width", "spatial_width")
     for size, (side, axis) in zip(shape, sides, strict=False):
-        devices = mesh.shape[axis]
-        if devices > 1:
-            sharding.check_divisible(
-                f"image {side}",
-                size,
-                devices * model.stride,
-                f"parallel.{axis} = {devices} times the model's stride of "
-                f"{model.stride}; see data.image_size",
+        devices, stride = mesh.shape[axis], model.stride
+        if devices == 1:
+            continue
+        reason = f"parallel.{axis} = {devices} times the model's stride of {stride}"
+        hint, divisor = "; see data.image_size", devices * stride
+        sharding.check_divisible(f"image {side}", size, divisor, reason + hint)
+        least = divisor * model.min_share
+        if size < least:
+            raise UserError(
+                f"image {side} = {size} is too small for parallel.{axis} = {devices}: "
+                f"each device needs {model.min_share} rows or columns of the last "
+                f"layer, {least} pixels in all{hint}"
             )
-            least = devices * model.stride * model.min_share
-            if size < least:
-                raise UserError(
-                    f"image {side} = {size} is too small for parallel.{axis} = "
-                    f"{devices}: each device needs {model.min_share} rows or columns "
-                    f"of the last layer, {least} pixels in all; see data.image_size"
-                )
 
 
 def check_groups(model: Model, mesh: Mesh) -> None:
@@ -138,16 +134,16 @@ def check_groups(model: Model, mesh: Mesh) -> None:
     if devices == 1:
         return
     for path, layer in nnx.iter_modules(model):
-        if isinstance(layer, nnx.Conv) and layer.feature_group_count > 1:
-            split = layer.kernel.get_metadata("split_dim", None) == -1
-            channels = layer.out_features
-            if not split or channels % devices:
-                raise UserError(
-                    f"parallel.model = {devices} does not split the {channels} "
-                    f"channels of {'/'.join(map(str, path))}, a convolution of groups, "
-                    "and XLA then computes its gradient wrongly; "
-                    + ("set another" if split else "set parallel.model = 1")
-                )
+        if not isinstance(layer, nnx.Conv) or layer.feature_group_count == 1:
+            continue
+        split = layer.kernel.get_metadata("split_dim", None) == -1
+        if not split or layer.out_features % devices:
+            raise UserError(
+                f"parallel.model = {devices} does not split the {layer.out_features} "
+                f"channels of {'/'.join(map(str, path))}, a convolution of groups, and "
+                "XLA then computes its gradient wrongly; "
+                + ("set another" if split else "set parallel.model = 1")
+            )
 
 
 def check_statistics(config: Config, channels: int) -> None:

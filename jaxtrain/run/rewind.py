@@ -62,10 +62,11 @@ class Rewinds:
                 f"there is {known}"
             )
         # First, so that a kill in between cannot lose it.
-        skips = {s: n for s, n in self._skips().items() if s < step}
+        before = self._skips()
+        skips = {s: n for s, n in before.items() if s < step}
         if skip_steps:
             skips[step] = skip_steps
-        if skips != self._skips() and jax.process_index() == 0:
+        if skips != before and jax.process_index() == 0:
             named = {str(s): n for s, n in skips.items()}
             workdir_lib.write_digested(self._workdir / workdir_lib.SKIPS, named)
         self._move_aside(step, steps[-1])
@@ -132,12 +133,10 @@ class Rewinds:
     def _move_aside(self, step: int, newest: int) -> None:
         """Rename newer checkpoints and the summary; keep a copy of the metrics."""
         if jax.process_index() == 0:
-            lines, summary = (
-                self._workdir / name
-                for name in (workdir_lib.METRICS, workdir_lib.SUMMARY)
-            )
+            lines = self._workdir / workdir_lib.METRICS
             if lines.exists():
                 shutil.copy(lines, _aside(lines, newest))
+            summary = self._workdir / workdir_lib.SUMMARY
             if summary.exists():
                 summary.rename(_aside(summary, newest))
         self._saved.put_aside_after(step)
