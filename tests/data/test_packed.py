@@ -436,7 +436,8 @@ def test_a_source_of_ones_own_takes_its_options(
 ):
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
     (example,) = re.findall(r"```python\n# my_source.py\n(.*?)```", page, re.DOTALL)
-    source, out = tmp_path / "my_source.py", tmp_path / "out"
+    # Not by the name of the example, which other tests import from elsewhere.
+    source, out = tmp_path / "packed_source.py", tmp_path / "out"
     source.write_text(example.replace("num=512", "num=512, dark=0"))
 
     def packs(*options: str) -> int:
