@@ -90,7 +90,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     # Images beyond the rows that the screen shows may be of no use.
     every = arguments.strict or _written(arguments)
     names = found if every else found.first(NUM_SHOWN)
-    layout = predict.TableLayout.of(model, wanted)
+    layout = predict.TableLayout(model, wanted.topk)
     start, shown, unreadable = time.perf_counter(), [], 0
     program = predict.make_program(model, wanted)
     batches = predict.predict(model, program, names, arguments.batch_size)
@@ -103,7 +103,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
             for write in sinks:
                 write(batch)
             if len(shown) < NUM_SHOWN:
-                shown += list(layout.rows(names, batch))[: NUM_SHOWN - len(shown)]
+                shown += list(layout.rows(batch))[: NUM_SHOWN - len(shown)]
             unreadable += sum(error is not None for error in batch.errors)
             advance(len(batch.errors))
     seconds = time.perf_counter() - start
@@ -153,7 +153,7 @@ def _sinks(
     with contextlib.ExitStack() as renames, contextlib.ExitStack() as stack:
         opened = []
         if arguments.out is not None:
-            opened.append(sinks.table(arguments.out, names, layout, renames))
+            opened.append(sinks.table(arguments.out, layout, renames))
         if arguments.features is not None:
             width = predict.num_features(model)
             path = arguments.features

@@ -213,10 +213,7 @@ class TrainedModel:
         if not len(images):
             shapes = self.shapes(self._functions[output], 1)
             return jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), shapes)
-        about, num = self.description, len(images)
-        loaded = stream.refuse(
-            stream.load(images.__getitem__, num, about, MAX_BATCH), images
-        )
+        loaded = stream.load_all(images, self.description, MAX_BATCH)
         started = passes.results(loaded, lambda some: self.run(some.pixels, output))
         with contextlib.closing(started):
             found = [_first(len(batch.pixels), result) for batch, result in started]

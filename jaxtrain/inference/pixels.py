@@ -1,4 +1,7 @@
-"""Images of any kind that a user has, as the pixels that a model takes."""
+"""Images of any kind that a user has, as the pixels that a model takes.
+
+The processes of the server that decode images import this: nothing of models.
+"""
 
 import os
 from collections.abc import Sequence
@@ -27,10 +30,10 @@ def to_pixels(
     """Return an image as an evaluation sees it, uint8 of `shape` (H, W, C).
 
     Args:
-      image: whatever it is.
-      shape: that the model takes.
-      fit: how it gets this size.
-      max_pixels: a larger file is refused.
+      image: Image of any kind.
+      shape: Shape that the model takes.
+      fit: How the image gets this size.
+      max_pixels: Number of pixels of a file beyond which it is refused.
 
     Raises:
       UnreadableError: it is no image, or damaged, or cannot get this shape.

@@ -45,14 +45,14 @@ class Predicted(NamedTuple):
     """A batch of images, and what was found in them.
 
     Attributes:
-      start: place of the first image among all.
-      pixels: as the model saw them, uint8 (n, H, W, C).
-      errors: why an image could not be read, or None, for each.
-      found: by name, (n, ...): `output`, or `index` and `prob` of the likeliest
+      names: Names of the files.
+      pixels: Images as the model saw them, uint8 (n, H, W, C).
+      errors: Why each image could not be read, or None.
+      found: Arrays by name, (n, ...): `output`, or `index` and `prob` of the likeliest
         classes; `features`; `map`; `outputs`, a tree of such arrays.
     """
 
-    start: int
+    names: list[bytes]
     pixels: np.ndarray
     errors: list[str | None]
     found: dict[str, Any]
@@ -120,11 +120,10 @@ def predict(
     with contextlib.closing(started):
         for batch, result in started:
             num = len(batch.pixels)
-            errors = [batch.errors.get(i) for i in range(num)]
             yield Predicted(
-                batch.start,
+                [names[batch.start + i] for i in range(num)],
                 batch.pixels,
-                [None if error is None else str(error) for error in errors],
+                [None if error is None else str(error) for error in batch.errors],
                 jax.tree.map(lambda x, num=num: np.asarray(x)[:num], result),
             )
 
@@ -184,51 +183,50 @@ class TableLayout:
     """The columns of the table, named as timm's inference script names them.
 
     Attributes:
-      class_names: None: there are no classes.
-      topk: the likeliest classes.
-      num_outputs: of a model without classes; 0: they are no row of numbers.
+      model: Model that predicts.
+      topk: Number of the likeliest classes.
     """
 
-    class_names: tuple[str, ...] | None
-    topk: int
-    num_outputs: int
-
-    @classmethod
-    def of(cls, model: TrainedModel, wanted: Wanted) -> "TableLayout":
-        if not model.puts_out_a_row:
-            return cls(None, wanted.topk, 0)
-        return cls(model.class_names, wanted.topk, model.description.num_outputs)
+    model: TrainedModel
+    topk: int = 1
 
     @property
     def empty(self) -> bool:
-        """Whether there are no columns of what was found."""
-        return self.class_names is None and not self.num_outputs
+        """Whether the outputs are no row of numbers, and there are no columns of it."""
+        return not self.model.puts_out_a_row
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes of each row, if it has some."""
+        return None if self.empty else self.model.class_names
 
     @functools.cached_property
     def columns(self) -> Columns:
         kinds: Columns = {NAME: str}
-        if self.class_names is None:
-            kinds |= {f"output_{i}": float for i in range(self.num_outputs)}
-        else:
+        if self.class_names is not None:
             values = ("index", int), ("label", str), ("prob", float)
             for name, kind in values:
                 kinds |= {f"{name}{end}": kind for end in self._endings}
+        elif not self.empty:
+            num = self.model.description.num_outputs
+            kinds |= {f"output_{i}": float for i in range(num)}
         return {**kinds, ERROR: str}
 
     @property
     def _endings(self) -> list[str]:
         return [""] if self.topk == 1 else [f"_{i}" for i in range(self.topk)]
 
-    def rows(self, names: FileNames, batch: Predicted) -> Iterator[Row]:
+    def rows(self, batch: Predicted) -> Iterator[Row]:
         """Yield the rows of a batch; of an image that cannot be read, None and why."""
+        empty = dict.fromkeys(self.columns)
         for i, error in enumerate(batch.errors):
-            name = names[batch.start + i].decode("utf-8", "backslashreplace")
+            name = batch.names[i].decode("utf-8", "backslashreplace")
             values = {} if error is not None else self._values(batch.found, i)
-            yield {**dict.fromkeys(self.columns), NAME: name, **values, ERROR: error}
+            yield {**empty, NAME: name, **values, ERROR: error}
 
     def _values(self, found: dict[str, Any], i: int) -> Row:
         if self.class_names is None:
-            outputs = found["output"][i] if self.num_outputs else ()
+            outputs = () if self.empty else found["output"][i]
             return {f"output_{j}": plain(x) for j, x in enumerate(outputs)}
         values: Row = {}
         for end, index, prob in zip(

@@ -6,18 +6,16 @@ They get their names when `renames` ends, which all of them share.
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxtrain.data.image_files import FileNames
-from jaxtrain.inference import overlay
-from jaxtrain.inference.feature_file import FeatureFile
+from jaxtrain.inference import gradcam, tables
 from jaxtrain.inference.found import common_folder
 from jaxtrain.inference.predict import Predicted, TableLayout
-from jaxtrain.inference.tables import open_table
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.trees import by_path
 
@@ -25,31 +23,29 @@ Sink = Callable[[Predicted], None]
 
 
 @contextlib.contextmanager
-def table(
-    path: Path, names: FileNames, layout: TableLayout, renames: ExitStack
-) -> Iterator[Sink]:
+def table(path: Path, layout: TableLayout, renames: ExitStack) -> Iterator[Sink]:
     """Write rows into the file of `--out`."""
-
-    def make(partial: Path) -> Any:
-        return open_table(partial, path.suffix, layout.columns)
-
-    with _opened("--out", path, make, renames) as rows:
-        yield lambda batch: rows.write(list(layout.rows(names, batch)))
+    open_table = tables.TABLES[path.suffix.lower()]
+    with _opened(
+        "--out", path, lambda partial: open_table(partial, layout.columns), renames
+    ) as write:
+        yield lambda batch: write(list(layout.rows(batch)))
 
 
 @contextlib.contextmanager
 def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
     """Write features into the file of `--features`; NaN where there is no image."""
-
-    def make(partial: Path) -> Any:
-        return FeatureFile(partial, (num, width))
-
-    with _opened("--features", path, make, renames) as file:
+    with _opened(
+        "--features",
+        path,
+        lambda partial: tables.npy_file(partial, (num, width)),
+        renames,
+    ) as write_rows:
 
         def write(batch: Predicted) -> None:
             rows = batch.found["features"].astype(np.float32)
             rows[[error is not None for error in batch.errors]] = np.nan
-            file.write(rows)
+            write_rows(rows)
 
         yield write
 
@@ -59,82 +55,77 @@ def overlays(
     path: Path, names: FileNames, class_names: Sequence[str], renames: ExitStack
 ) -> Iterator[Sink]:
     """Write pictures into the folder of `--explain`, with class and probability."""
-    partial = renames.enter_context(whole("--explain", path, folder=True))
-    places = Places(partial, names)
 
-    def write(batch: Predicted) -> None:
-        with reported("--explain", path):
-            for i, heat in enumerate(batch.found["map"]):
-                if batch.errors[i] is None:
-                    number, prob = batch.found["index"][i, 0], batch.found["prob"][i, 0]
-                    # The probability first: a long name is cut.
-                    caption = f"{100 * prob:.1f}% {class_names[number]}"
-                    picture = overlay.draw(batch.pixels[i], heat, caption)
-                    place = places.of(batch.start + i, ".png")
-                    # Pillow's own 6 takes 11 ms, not 3, for files a sixth smaller.
-                    picture.save(place, compress_level=1)
+    def write(batch: Predicted, i: int, place: str) -> None:
+        number, prob = batch.found["index"][i, 0], batch.found["prob"][i, 0]
+        # The probability first: a long name is cut.
+        caption = f"{100 * prob:.1f}% {class_names[number]}"
+        picture = gradcam.draw(batch.pixels[i], batch.found["map"][i], caption)
+        # Pillow's own 6 takes 11 ms, not 3, for files a sixth smaller.
+        picture.save(f"{place}.png", compress_level=1)
 
-    yield write
+    yield _of_each("--explain", path, names, write, renames)
 
 
 @contextlib.contextmanager
 def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
     """Write arrays into the folder of `--outputs`: a file of each image."""
-    partial = renames.enter_context(whole("--outputs", path, folder=True))
-    places = Places(partial, names)
 
-    def write(batch: Predicted) -> None:
+    def write(batch: Predicted, i: int, place: str) -> None:
         found = batch.found["outputs"]
-        with reported("--outputs", path):
+        if isinstance(found, np.ndarray):
+            np.save(f"{place}.npy", found[i])
+        else:
+            heads = {head: x[i] for head, x in by_path(found).items()}
+            np.savez(f"{place}.npz", **heads)
+
+    yield _of_each("--outputs", path, names, write, renames)
+
+
+def _of_each(
+    option: str,
+    path: Path,
+    names: FileNames,
+    write: Callable[[Predicted, int, str], None],
+    renames: ExitStack,
+) -> Sink:
+    """Return what writes a file of each image, placed as it is below all of them."""
+    partial = renames.enter_context(whole(option, path, folder=True))
+    folder, common = os.fsencode(partial), common_folder(names)
+
+    def write_all(batch: Predicted) -> None:
+        with reported(option, path):
             for i in (i for i, error in enumerate(batch.errors) if error is None):
-                if isinstance(found, np.ndarray):
-                    np.save(places.of(batch.start + i, ".npy"), found[i])
-                else:
-                    arrays = {head: x[i] for head, x in by_path(found).items()}
-                    np.savez(places.of(batch.start + i, ".npz"), **arrays)
+                image = os.path.relpath(os.path.abspath(batch.names[i]), common)
+                place = os.path.join(folder, image)
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+                write(batch, i, os.fsdecode(place))
 
-    yield write
-
-
-class Places:
-    """Files in a folder, placed as their images are below the common folder."""
-
-    def __init__(self, folder: Path, names: FileNames):
-        self._folder, self._names = os.fsencode(folder), names
-        self._common = common_folder(names)
-
-    def of(self, index: int, ending: str) -> str:
-        """Return the path for an image, with this ending; its folder is made."""
-        image = os.path.abspath(self._names[index])
-        path = os.path.join(self._folder, os.path.relpath(image, self._common))
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.fsdecode(path) + ending
-
-
-class _Reported:
-    """Passes on to a file, whose errors name the option."""
-
-    def __init__(self, file: Any, option: str, path: Path):
-        self._file, self._of = file, (option, path)
-
-    def write(self, rows: Any) -> None:
-        with reported(*self._of):
-            self._file.write(rows)
+    return write_all
 
 
 @contextlib.contextmanager
 def _opened(
-    option: str, path: Path, make: Callable[[Path], Any], renames: ExitStack
-) -> Iterator[_Reported]:
-    """Open what has `write` and `close`, under another name until `renames` ends.
+    option: str,
+    path: Path,
+    make: Callable[[Path], AbstractContextManager[Callable[[Any], Any]]],
+    renames: ExitStack,
+) -> Iterator[Callable[[Any], None]]:
+    """Open a file under another name until `renames` ends; errors name the option.
 
     So all files are closed, which a full disk may forbid, before the first is renamed.
     """
+    file = ExitStack()
     partial = renames.enter_context(whole(option, path))
     with reported(option, path):
-        file = make(partial)
+        write_rows = file.enter_context(make(partial))
+
+    def write(rows: Any) -> None:
+        with reported(option, path):
+            write_rows(rows)
+
     try:
-        yield _Reported(file, option, path)
+        yield write
     except BaseException:  # A signal, too.
         with contextlib.suppress(OSError):
             file.close()

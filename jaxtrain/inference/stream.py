@@ -1,7 +1,6 @@
 """Images read ahead by threads, while the device computes the batch before."""
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
@@ -25,74 +24,72 @@ class Loaded(NamedTuple):
     """A batch of images.
 
     Attributes:
-      start: place of its first image among all.
-      pixels: uint8 (n, H, W, C); zeros where an image could not be read.
-      errors: place in the batch -> why the image could not be read.
+      start: Place of its first image among all.
+      pixels: Images, uint8 (n, H, W, C); zeros where one could not be read.
+      errors: Why each image could not be read, if it could not.
     """
 
     start: int
     pixels: np.ndarray
-    errors: dict[int, UnreadableError]
+    errors: list[UnreadableError | None]
 
 
 def load(
     get: Callable[[int], AnyImage], num: int, about: Description, batch_size: int
 ) -> Generator[Loaded, None, None]:
-    """Yield batches of images, in order; the last one may be smaller."""
+    """Yield batches of images, in order; the last one may be smaller.
+
+    Args:
+      get: Function that returns an image by its place.
+      num: Number of images.
+      about: Model that the images are for.
+      batch_size: Number of images of a batch.
+    """
     units = -(-batch_size // UNIT)
-    last = -(-num // batch_size)
-    read = functools.partial(_read, get, num, about, batch_size, units)
-    positions = range(last * units)
-    num_ahead = AHEAD * units
-    reading = ahead.by_threads(read, positions, ahead.READ_THREADS, num_ahead)
+    num_batches = -(-num // batch_size)
+
+    def read(position: int) -> Loaded:
+        """Read a part of a batch, which may be none of it."""
+        batch, part = divmod(position, units)
+        end = min(num, (batch + 1) * batch_size)
+        start = min(end, batch * batch_size + part * UNIT)
+        places = range(start, min(end, start + UNIT))
+        pixels = np.zeros((len(places), *about.image_shape), np.uint8)
+        errors: list[UnreadableError | None] = [None] * len(places)
+        for i, place in enumerate(places):
+            try:
+                pixels[i] = to_pixels(get(place), about.image_shape, about.fit)
+            except UnreadableError as error:
+                errors[i] = error
+        return Loaded(start, pixels, errors)
+
+    positions = range(num_batches * units)
+    reading = ahead.by_threads(read, positions, ahead.READ_THREADS, AHEAD * units)
     with contextlib.closing(reading) as parts:
-        for batch in range(last):
+        for _ in range(num_batches):
             some = [next(parts) for _ in range(units)]
-            yield _join(batch * batch_size, some)
+            yield Loaded(
+                some[0].start,
+                np.concatenate([part.pixels for part in some]),
+                [error for part in some for error in part.errors],
+            )
 
 
-def _read(
-    get: Callable[[int], AnyImage],
-    num: int,
-    about: Description,
-    batch_size: int,
-    units: int,
-    position: int,
-) -> Loaded:
-    """Read a part of a batch, which may be none of it."""
-    batch, part = divmod(position, units)
-    first = batch * batch_size
-    start, end = first + part * UNIT, min(num, first + batch_size)
-    places = range(min(start, end), min(start + UNIT, end))
-    pixels = np.zeros((len(places), *about.image_shape), np.uint8)
-    errors = {}
-    for i, place in enumerate(places):
-        try:
-            pixels[i] = to_pixels(get(place), about.image_shape, about.fit)
-        except UnreadableError as error:
-            errors[part * UNIT + i] = error
-    return Loaded(start, pixels, errors)
-
-
-def _join(start: int, parts: list[Loaded]) -> Loaded:
-    errors = {place: error for part in parts for place, error in part.errors.items()}
-    return Loaded(start, np.concatenate([part.pixels for part in parts]), errors)
-
-
-def refuse(
-    batches: Generator[Loaded, None, None], images: Sequence[AnyImage]
+def load_all(
+    images: Sequence[AnyImage], about: Description, batch_size: int
 ) -> Generator[Loaded, None, None]:
-    """Let batches through whose images could all be read.
+    """Yield batches of images that can all be read: see `load`.
 
     Raises:
       UserError: an image could not be read.
     """
+    batches = load(images.__getitem__, len(images), about, batch_size)
     with contextlib.closing(batches):
         for batch in batches:
-            for place, error in batch.errors.items():
-                index = batch.start + place
-                image = images[index]
-                known = isinstance(image, str | os.PathLike)
-                name = shown(os.fsencode(image)) if known else f"image {index}"
-                raise UserError(f"{name} is unreadable: {error}")
+            for index, error in enumerate(batch.errors, batch.start):
+                if error is not None:
+                    image = images[index]
+                    known = isinstance(image, str | os.PathLike)
+                    name = shown(os.fsencode(image)) if known else f"image {index}"
+                    raise UserError(f"{name} is unreadable: {error}")
             yield batch

@@ -1,10 +1,18 @@
-"""Tables written row by row: CSV, JSON lines, Parquet."""
+"""Files written row by row: tables in CSV, JSON lines, Parquet, and arrays of NumPy.
 
+Each is a context manager of a path that hands out what takes the next rows.
+"""
+
+import contextlib
 import csv
 import importlib.util
 import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+import numpy as np
 
 from jaxtrain.errors import UserError
 from jaxtrain.inference.cells import to_cell
@@ -15,94 +23,76 @@ GROUP_ROWS = 8192
 
 # Column -> the type of its values, any of which may be None.
 Columns = dict[str, type]
+# A value for each column.
 Row = dict[str, Any]
+WriteRows = Callable[[list[Row]], None]
 
 
-class Table(Protocol):
-    """Takes rows, which have a value for each column."""
-
-    def __init__(self, path: Path, columns: Columns): ...
-
-    def write(self, rows: list[Row]) -> None: ...
-
-    def close(self) -> None:
-        """Write what is left."""
-        ...
-
-
-class CsvTable:
-    """Comma-separated values under their names, UTF-8; None is nothing.
+@contextlib.contextmanager
+def csv_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
+    """Write comma-separated values under their names, UTF-8; None is nothing.
 
     Texts are written so that no spreadsheet computes them (see `cells`).
     """
-
-    def __init__(self, path: Path, columns: Columns):
-        self._file = path.open("w", encoding="utf-8", newline="")
-        rows = csv.DictWriter(self._file, columns, lineterminator="\n")
-        rows.writeheader()
-        self._rows = rows
-
-    def write(self, rows: list[Row]) -> None:
-        self._rows.writerows(
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, columns, lineterminator="\n")
+        table.writeheader()
+        yield lambda rows: table.writerows(
             {k: to_cell(v) if isinstance(v, str) else v for k, v in row.items()}
             for row in rows
         )
 
-    def close(self) -> None:
-        self._file.close()
+
+@contextlib.contextmanager
+def json_lines(path: Path, columns: Columns) -> Iterator[WriteRows]:
+    """Write a JSON object a line; NaN is null."""
+    with path.open("w", encoding="utf-8") as file:
+        yield lambda rows: file.writelines(
+            json.dumps(finite(row), allow_nan=False, ensure_ascii=False) + "\n"
+            for row in rows
+        )
 
 
-class LinesTable:
-    """A JSON object a line; NaN is null."""
+@contextlib.contextmanager
+def parquet_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
+    """Write Parquet, numbers in 32 bits, by pyarrow."""
+    import pyarrow as pa
+    from pyarrow import parquet
 
-    def __init__(self, path: Path, columns: Columns):
-        self._file = path.open("w", encoding="utf-8")
+    kinds = {int: pa.int32(), float: pa.float32(), str: pa.string()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    waiting: list[Row] = []
 
-    def write(self, rows: list[Row]) -> None:
-        for row in rows:
-            text = json.dumps(finite(row), allow_nan=False, ensure_ascii=False)
-            self._file.write(text + "\n")
+    def write(rows: list[Row], least: int = GROUP_ROWS) -> None:
+        waiting.extend(rows)
+        if len(waiting) >= least:
+            writer.write_table(pa.Table.from_pylist(waiting, schema=schema))
+            waiting.clear()
 
-    def close(self) -> None:
-        self._file.close()
+    with parquet.ParquetWriter(path, schema) as writer:
+        yield write
+        write([], least=1)
 
 
-class ParquetTable:
-    """Parquet, numbers in 32 bits; pyarrow writes it."""
+@contextlib.contextmanager
+def npy_file(
+    path: Path, shape: tuple[int, int]
+) -> Iterator[Callable[[np.ndarray], Any]]:
+    """Write float32 (N, F) for NumPy, whose rows are appended.
 
-    def __init__(self, path: Path, columns: Columns):
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        kinds = {int: pa.int32(), float: pa.float32(), str: pa.string()}
-        fields = [(name, kinds[kind]) for name, kind in columns.items()]
-        self._schema = pa.schema(fields)
-        self._writer = parquet.ParquetWriter(path, self._schema)
-        self._rows: list[Row] = []
-        self._table = pa.Table
-
-    def write(self, rows: list[Row]) -> None:
-        self._rows += rows
-        if len(self._rows) >= GROUP_ROWS:
-            self._flush()
-
-    def close(self) -> None:
-        try:
-            if self._rows:
-                self._flush()
-        finally:
-            self._writer.close()
-
-    def _flush(self) -> None:
-        rows, self._rows = self._rows, []
-        self._writer.write_table(self._table.from_pylist(rows, schema=self._schema))
+    It is written as a stream: a mapped file ends the process where a disk is full.
+    """
+    with path.open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        yield lambda rows: file.write(np.ascontiguousarray(rows, "<f4").data)
 
 
 # Ending of a file's name -> its format.
-TABLES: dict[str, type[Table]] = {
-    ".csv": CsvTable,
-    ".jsonl": LinesTable,
-    ".parquet": ParquetTable,
+TABLES: dict[str, Callable[[Path, Columns], AbstractContextManager[WriteRows]]] = {
+    ".csv": csv_table,
+    ".jsonl": json_lines,
+    ".parquet": parquet_table,
 }
 
 
@@ -117,13 +107,8 @@ def check(option: str, path: Path) -> None:
         raise UserError(
             f"{option} {path}: the format goes by the ending: {', '.join(TABLES)}"
         )
-    if TABLES[ending] is ParquetTable and not importlib.util.find_spec("pyarrow"):
+    if ending == ".parquet" and not importlib.util.find_spec("pyarrow"):
         raise UserError(
             f"{option} {path}: Parquet needs the extra predict: pip install -e "
             "'.[predict]'"
         )
-
-
-def open_table(path: Path, ending: str, columns: Columns) -> Table:
-    """Open a table of the format that the ending stands for."""
-    return TABLES[ending.lower()](path, columns)

@@ -18,7 +18,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.doctor.check import clean_names
 from jaxtrain.data.folder import open_folder
 from jaxtrain.inference.cells import from_cell, to_cell
-from jaxtrain.inference.tables import open_table
+from jaxtrain.inference.tables import csv_table, json_lines, parquet_table
 from jaxtrain.records.run_log import show_table
 from tests.helpers.images import encode
 
@@ -65,9 +65,8 @@ COLUMNS = {"filename": str, "index": int, "label": str, "prob": float, "error": 
 
 
 def test_csv_has_cells_and_numbers_as_they_are(tmp_path: Path):
-    table = open_table(tmp_path / "x.csv", ".CSV", COLUMNS)
-    table.write([ROW])
-    table.close()
+    with csv_table(tmp_path / "x.csv", COLUMNS) as write:
+        write([ROW])
     text = (tmp_path / "x.csv").read_bytes()
     assert (
         text
@@ -79,18 +78,16 @@ def test_csv_has_cells_and_numbers_as_they_are(tmp_path: Path):
 
 
 def test_json_lines_have_the_text_itself(tmp_path: Path):
-    table = open_table(tmp_path / "x.jsonl", ".jsonl", COLUMNS)
-    table.write([ROW])
-    table.close()
+    with json_lines(tmp_path / "x.jsonl", COLUMNS) as write:
+        write([ROW])
     text = (tmp_path / "x.jsonl").read_text()
     assert json.loads(text) == ROW and "\x1b" not in text
 
 
 def test_parquet_has_the_text_itself(tmp_path: Path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    table = open_table(tmp_path / "x.parquet", ".parquet", COLUMNS)
-    table.write([ROW])
-    table.close()
+    with parquet_table(tmp_path / "x.parquet", COLUMNS) as write:
+        write([ROW])
     assert parquet.read_table(tmp_path / "x.parquet").to_pylist() == [ROW]
 
 

@@ -1,5 +1,6 @@
 """`predict` on a user's own files: rows, features, maps, and every bad input."""
 
+import contextlib
 import csv
 import errno
 import functools
@@ -27,11 +28,9 @@ from jaxtrain.config import ModelConfig
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.inference import (
-    feature_file,
     folder,
     found,
     gradcam,
-    overlay,
     predict,
     sinks,
     stream,
@@ -39,8 +38,8 @@ from jaxtrain.inference import (
 )
 from jaxtrain.inference.cells import from_cell
 from jaxtrain.inference.description import Description
+from jaxtrain.inference.gradcam import draw
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
-from jaxtrain.inference.overlay import draw
 from jaxtrain.training import step
 from tests.helpers import command
 from tests.helpers.images import encode
@@ -392,7 +391,7 @@ def test_an_interrupted_command_leaves_what_was_there(
     def interrupt(*_: Any) -> None:
         raise Interrupted(signal.SIGINT, "nothing was lost")
 
-    draw, drawn = overlay.draw, []
+    draw, drawn = gradcam.draw, []
 
     def once(*given: Any) -> Any:
         drawn.append(given)
@@ -400,7 +399,7 @@ def test_an_interrupted_command_leaves_what_was_there(
             interrupt()
         return draw(*given)
 
-    monkeypatch.setattr(overlay, "draw", once)
+    monkeypatch.setattr(gradcam, "draw", once)
     words = "--out found.csv --features f.npy --explain seen --batch-size 8 photos"
     assert run(words) == 130
     assert len(drawn) == 9 and Path("found.csv").read_text() == "old"
@@ -424,19 +423,21 @@ def test_a_full_disk_is_told_and_left_as_it_was(
         (disk / "rest").unlink()
 
 
-@pytest.mark.parametrize("last", ["CsvTable", "FeatureFile"])
+@pytest.mark.parametrize("last", ["csv_table", "npy_file"])
 def test_a_disk_that_is_full_at_the_very_end_leaves_no_target(
     here: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ):
     """Whichever of them is closed after the others."""
-    kind = getattr(tables if last == "CsvTable" else feature_file, last)
-    really = kind.close
+    really = getattr(tables, last)
 
-    def close(self: Any) -> None:
-        really(self)
+    @contextlib.contextmanager
+    def full(*given: Any) -> Iterator[Any]:
+        with really(*given) as write:
+            yield write
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(kind, "close", close)
+    monkeypatch.setattr(tables, last, full)
+    monkeypatch.setitem(tables.TABLES, ".csv", tables.csv_table)
     assert run("--out found.csv --features f.npy --explain seen photos") == 2
     assert {p.name for p in here.iterdir()} == {"model", "photos"}
 
@@ -510,8 +511,8 @@ def test_outputs_are_a_file_of_each_image(
 def test_several_heads_are_one_file(tmp_path: Path):
     heads = {"mask": np.ones((2, 4, 4)), "size": {"rows": np.arange(2)}}
     pixels = np.zeros((2, 8, 8, 3), np.uint8)
-    batch = predict.Predicted(0, pixels, [None, "no image"], {"outputs": heads})
     names: Any = [os.fsencode(tmp_path / name) for name in ("a.png", "b.png")]
+    batch = predict.Predicted(names, pixels, [None, "no image"], {"outputs": heads})
     with ExitStack() as renames, sinks.outputs(tmp_path / "o", names, renames) as write:
         write(batch)
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["a.png.npz"]
