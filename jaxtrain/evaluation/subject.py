@@ -55,11 +55,11 @@ def open_subject(
     Raises:
       UserError: there is no such split, or it is of other images or classes.
     """
-    check_fields(config.data, data)
+    _check_fields(config.data, data)
     if data.source != config.data.source:
         data = dataclasses.replace(data, **AS_EVALUATED, **_of_images(model))
     if tta in CROPS:
-        data = for_crops(data, str(tta))
+        data = _for_crops(data, str(tta))
     if on_host:
         data = dataclasses.replace(data, augment=AugmentConfig())
     source, size, fit = _open_split(data, config.seed, split)
@@ -103,12 +103,8 @@ def _of_images(model: TrainedModel) -> dict[str, Any]:
     return size | ({"channels": channels} if channels in (1, 3) else {})
 
 
-def check_fields(run: DataConfig, given: DataConfig) -> None:
-    """Refuse fields that an evaluation does not read, or that are the model's.
-
-    Raises:
-      UserError: one differs from the run's.
-    """
+def _check_fields(run: DataConfig, given: DataConfig) -> None:
+    """Refuse other values than the run's that are not read, or are the model's."""
     for name in (field.name for field in dataclasses.fields(run)):
         value = getattr(given, name)
         if name not in FREE and value != getattr(run, name):
@@ -126,13 +122,10 @@ def check_fields(run: DataConfig, given: DataConfig) -> None:
             )
 
 
-def for_crops(data: DataConfig, tta: str) -> DataConfig:
+def _for_crops(data: DataConfig, tta: str) -> DataConfig:
     """Return the config of larger images, of which a crop is what the model takes.
 
     The whole centred square has `image_size / crop_pct` pixels: 256 for 224.
-
-    Raises:
-      UserError: there is nothing around the crop.
     """
     crop_pct, _ = data.fit
     if data.image_size is None or crop_pct == 1:

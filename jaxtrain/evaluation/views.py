@@ -15,6 +15,7 @@ from jaxtrain.training.scan import repeat
 
 # Pixels in 0..255, (B, H, W, C) -> outputs of the model, (B, outputs).
 Apply = Callable[[jax.Array], jax.Array]
+# (apply, pixels that may be more than the model takes, height and width that it takes).
 View = Callable[[Apply, jax.Array, tuple[int, int]], jax.Array]
 
 
@@ -29,13 +30,7 @@ def flip(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
 
 
 def five_crop(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Average over the four corners and the centre, as torchvision's FiveCrop.
-
-    Args:
-      apply: Function of the model.
-      pixels: Images larger than the model takes.
-      size: Height and width that it takes.
-    """
+    """Average over the four corners and the centre, as torchvision's FiveCrop."""
     return _mean(apply, crops(pixels, size))
 
 
@@ -57,34 +52,21 @@ def crops(pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
     return jnp.stack([pixels[:, y : y + height, x : x + width] for y, x in places])
 
 
-def mean_of_probabilities(logits: jax.Array) -> jax.Array:
-    """Return the logarithms of mean probabilities: logits, for who takes them.
-
-    Args:
-      logits: (views, B, classes).
-    """
-    return log_mean_exp(jax.nn.log_softmax(widen(logits), axis=-1))
-
-
-def log_mean_exp(logs: jax.Array) -> jax.Array:
-    """Return the logarithms of means over the first dim."""
-    return jax.nn.logsumexp(logs, axis=0) - jnp.log(len(logs))
-
-
 def _mean(apply: Apply, views: jax.Array) -> jax.Array:
-    """Average the probabilities of views (V, B, H, W, C), one after the other."""
+    """Return the logarithms of mean probabilities of views (V, B, H, W, C).
+
+    They are logits, for who takes them; one view is computed after the other.
+    """
 
     def body(carry: None, pixels: jax.Array) -> tuple[None, jax.Array]:
         return carry, apply(pixels)
 
-    return mean_of_probabilities(repeat(body, None, views)[1])
+    logits = repeat(body, None, views)[1]
+    logs = jax.nn.log_softmax(widen(logits), axis=-1)
+    return jax.nn.logsumexp(logs, axis=0) - jnp.log(len(logs))
 
 
 # By the name of the option.
-VIEWS: dict[str, View] = {
-    "flip": flip,
-    "five_crop": five_crop,
-    "ten_crop": ten_crop,
-}
+VIEWS: dict[str, View] = {"flip": flip, "five_crop": five_crop, "ten_crop": ten_crop}
 # Those that take larger images than the model.
 CROPS = ("five_crop", "ten_crop")

@@ -45,7 +45,7 @@ def last_piece(model: TrainedModel) -> int:
             found.append(x)
         return found[1:]
 
-    shapes = model.shapes(activations, 1)
+    shapes = model.shapes(activations)
     for index in reversed(range(num)):
         x = shapes[index]
         known = isinstance(x, jax.ShapeDtypeStruct) and len(x.shape) == 4

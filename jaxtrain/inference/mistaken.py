@@ -14,7 +14,6 @@ from jaxtrain.inference.description import MODEL
 from jaxtrain.models.weights import files, hub
 from jaxtrain.records.workdir import METRICS
 
-ONNX, STABLEHLO = ".onnx", ".stablehlo"
 # Of `export --format saved`.
 PROGRAM = "program.stablehlo"
 # Entries of a folder that are looked at, and of each folder in it.
@@ -25,12 +24,7 @@ MODEL_OR_RUN = f"{RUN}, or of a model that was exported with --format safetensor
 
 
 class Mistaken(NamedTuple):
-    """Something else than a run, a model or a file of weights.
-
-    Attributes:
-      what: What it is, `an ONNX file`.
-      fix: What to give or to do.
-    """
+    """What else than a run, a model or a file of weights it is, and what to do."""
 
     what: str
     fix: str
@@ -65,19 +59,19 @@ def _of_file(place: Path) -> Mistaken | None:
     known = (*files.SAFETENSORS, *files.TORCH)
     if place.suffix in known:
         return None
-    elsewhere = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
-    if place.suffix == ONNX:
-        return Mistaken("an ONNX file", f"ONNX Runtime runs it {elsewhere}")
-    if place.suffix == STABLEHLO:
-        return Mistaken("a StableHLO program", f"jax.export runs it {elsewhere}")
     if formats.is_image(bytes(place)):
         return Mistaken("an image", f"{MODEL_OR_RUN}, and images to predict alone")
-    if place.suffix == ".py":
-        return Mistaken("a recipe", RUN + f" that has trained it, runs/{place.stem}")
-    return Mistaken(
+    elsewhere = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
+    kinds = {
+        ".onnx": ("an ONNX file", f"ONNX Runtime runs it {elsewhere}"),
+        ".stablehlo": ("a StableHLO program", f"jax.export runs it {elsewhere}"),
+        ".py": ("a recipe", f"{RUN} that has trained it, runs/{place.stem}"),
+    }
+    other = (
         "no folder and no file of weights",
         f"expected a file of weights, {', '.join(known)}; or {MODEL_OR_RUN}",
     )
+    return Mistaken(*kinds.get(place.suffix, other))
 
 
 def _of_folder(place: Path) -> Mistaken | None:

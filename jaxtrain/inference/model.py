@@ -1,6 +1,5 @@
 """A trained model in use: images in; logits, probabilities or features out."""
 
-import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from jaxtrain import tasks
 from jaxtrain.config import ParallelConfig
 from jaxtrain.data.preprocess import normalize
 from jaxtrain.dtypes import widen
-from jaxtrain.engine import passes
 from jaxtrain.errors import UserError
 from jaxtrain.inference import stream
 from jaxtrain.inference.description import Description
@@ -114,7 +112,7 @@ class TrainedModel:
     @functools.cached_property
     def outputs(self) -> Any:
         """The shapes of the outputs for one image, with a dim of 1 before."""
-        return self.shapes(self.forward, 1)
+        return self.shapes(self.forward)
 
     @property
     def puts_out_a_row(self) -> bool:
@@ -158,8 +156,9 @@ class TrainedModel:
         """Start to compute an output of a batch; the result comes while others go on.
 
         Args:
-          pixels: uint8 (n, H, W, C), n at most `MAX_BATCH` or the number of devices.
-          output: what is wanted.
+          pixels: Images, uint8 (n, H, W, C), n at most `MAX_BATCH` or the number of
+            devices.
+          output: What is wanted of them.
 
         Returns:
           float32 (n or more, ...): rows beyond n are of padding.
@@ -170,10 +169,9 @@ class TrainedModel:
         """Start one of the `compiled` programs on a batch.
 
         Args:
-          program: that `compiled` returned.
-          pixels: uint8 (n, H, W, C).
-          size: of the batch that the program gets, n or more, which the devices can
-            share (see `share`).
+          program: Program that `compiled` returned.
+          pixels: Images, uint8 (n, H, W, C).
+          size: Number of images that the program gets, n or more (see `share`).
 
         Returns:
           What the program makes of the batch, with rows of padding beyond n.
@@ -193,9 +191,9 @@ class TrainedModel:
 
         return jax.jit(run, out_shardings=sharding.replicated(self.mesh))
 
-    def shapes(self, function: Callable[[Any, Any, jax.Array], Any], num: int) -> Any:
-        """Return the shapes of what a function makes of so many normalised images."""
-        pixels = jax.ShapeDtypeStruct((num, *self.image_shape), np.uint8)
+    def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
+        """Return the shapes of what a function makes of one normalised image."""
+        pixels = jax.ShapeDtypeStruct((1, *self.image_shape), np.uint8)
         images = jax.eval_shape(self.prepare, pixels)
         return jax.eval_shape(function, self.params, self.model_state, images)
 
@@ -211,12 +209,15 @@ class TrainedModel:
     def _all(self, output: Output, given: Any) -> Any:
         images = as_sequence(given)
         if not len(images):
-            shapes = self.shapes(self._functions[output], 1)
+            shapes = self.shapes(self._functions[output])
             return jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), shapes)
-        loaded = stream.load_all(images, self.description, MAX_BATCH)
-        started = passes.results(loaded, lambda some: self.run(some.pixels, output))
-        with contextlib.closing(started):
-            found = [_first(len(batch.pixels), result) for batch, result in started]
+        loaded = stream.load(
+            images.__getitem__, len(images), self.description, MAX_BATCH
+        )
+        batches = stream.computed(
+            stream.refuse_unreadable(loaded), lambda pixels: self.run(pixels, output)
+        )
+        found = [batch.found for batch in batches]
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
     @functools.cached_property
@@ -239,11 +240,6 @@ class TrainedModel:
     @functools.cached_property
     def _jitted(self) -> dict[str, Any]:
         return {name: self.compiled(f) for name, f in self._functions.items()}
-
-
-def _first(num: int, tree: Any) -> Any:
-    """Return the first rows of arrays, on the host."""
-    return jax.tree.map(lambda x: np.asarray(x)[:num], tree)
 
 
 def abstract_weights(description: Description) -> tuple[Any, Any]:

@@ -1,11 +1,10 @@
 """What a model finds in many image files: rows of a table, features, arrays, maps."""
 
-import contextlib
 import functools
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +12,10 @@ import numpy as np
 
 from jaxtrain.data.files import MODES
 from jaxtrain.data.image_files import FileNames
-from jaxtrain.engine import passes
 from jaxtrain.errors import UserError
 from jaxtrain.inference import gradcam, stream
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.inference.stream import Batches, ImageBatch
 from jaxtrain.inference.tables import Columns, Row
 
 NAME, ERROR = "filename", "error"
@@ -27,9 +26,9 @@ class Wanted:
     """What is asked of each image.
 
     Attributes:
-      topk: the likeliest classes; of a model without classes, 1: all its outputs.
-      temperature: that logits are divided by; None: they are not.
-      features: what the last layer gets.
+      topk: Number of the likeliest classes; 1 of a model without classes.
+      temperature: Divisor of the logits, if any.
+      features: What the last layer gets.
       maps: Grad-CAM of the likeliest class.
       outputs: All that the model puts out, as arrays.
     """
@@ -39,23 +38,6 @@ class Wanted:
     features: bool = False
     maps: bool = False
     outputs: bool = False
-
-
-class Predicted(NamedTuple):
-    """A batch of images, and what was found in them.
-
-    Attributes:
-      names: Names of the files.
-      pixels: Images as the model saw them, uint8 (n, H, W, C).
-      errors: Why each image could not be read, or None.
-      found: Arrays by name, (n, ...): `output`, or `index` and `prob` of the likeliest
-        classes; `features`; `map`; `outputs`, a tree of such arrays.
-    """
-
-    names: list[bytes]
-    pixels: np.ndarray
-    errors: list[str | None]
-    found: dict[str, Any]
 
 
 def check(model: TrainedModel, wanted: Wanted) -> None:
@@ -95,8 +77,11 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
 
 def predict(
     model: TrainedModel, program: Any, names: FileNames, batch_size: int
-) -> Generator[Predicted, None, None]:
+) -> Batches:
     """Yield what a model finds in image files, batch by batch, in their order.
+
+    It is `output`, or `index` and `prob` of the likeliest classes; `features`; `map`;
+    `outputs`, a tree of arrays; (n, ...) each.
 
     Files are read ahead, and the device computes a batch while the caller has the one
     before. No more than a few batches are in memory.
@@ -114,18 +99,7 @@ def predict(
     loaded = stream.load(
         lambda i: os.fsdecode(names[i]), len(names), model.description, batch_size
     )
-    started = passes.results(
-        loaded, lambda some: model.start(program, some.pixels, size)
-    )
-    with contextlib.closing(started):
-        for batch, result in started:
-            num = len(batch.pixels)
-            yield Predicted(
-                [names[batch.start + i] for i in range(num)],
-                batch.pixels,
-                [None if error is None else str(error) for error in batch.errors],
-                jax.tree.map(lambda x, num=num: np.asarray(x)[:num], result),
-            )
+    return stream.computed(loaded, lambda images: model.start(program, images, size))
 
 
 def make_program(model: TrainedModel, wanted: Wanted) -> Any:
@@ -169,7 +143,7 @@ def num_features(model: TrainedModel) -> int:
     Raises:
       UserError: the last layer is no `Head`, or gets no row of numbers.
     """
-    shape = model.shapes(model.features_of, 1).shape
+    shape = model.shapes(model.features_of).shape
     if len(shape) != 2:
         raise UserError(
             f"--features: the last layer gets {list(shape[1:])} of an image, and not a "
@@ -216,11 +190,11 @@ class TableLayout:
     def _endings(self) -> list[str]:
         return [""] if self.topk == 1 else [f"_{i}" for i in range(self.topk)]
 
-    def rows(self, batch: Predicted) -> Iterator[Row]:
+    def rows(self, batch: ImageBatch) -> Iterator[Row]:
         """Yield the rows of a batch; of an image that cannot be read, None and why."""
         empty = dict.fromkeys(self.columns)
         for i, error in enumerate(batch.errors):
-            name = batch.names[i].decode("utf-8", "backslashreplace")
+            name = os.fsencode(batch.images[i]).decode("utf-8", "backslashreplace")
             values = {} if error is not None else self._values(batch.found, i)
             yield {**empty, NAME: name, **values, ERROR: error}
 

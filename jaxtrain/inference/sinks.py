@@ -15,11 +15,12 @@ import numpy as np
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.inference import gradcam, tables
 from jaxtrain.inference.found import common_folder
-from jaxtrain.inference.predict import Predicted, TableLayout
+from jaxtrain.inference.predict import TableLayout
+from jaxtrain.inference.stream import ImageBatch
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.trees import by_path
 
-Sink = Callable[[Predicted], None]
+Sink = Callable[[ImageBatch], None]
 
 
 @contextlib.contextmanager
@@ -42,7 +43,7 @@ def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[S
         renames,
     ) as write_rows:
 
-        def write(batch: Predicted) -> None:
+        def write(batch: ImageBatch) -> None:
             rows = batch.found["features"].astype(np.float32)
             rows[[error is not None for error in batch.errors]] = np.nan
             write_rows(rows)
@@ -56,7 +57,7 @@ def overlays(
 ) -> Iterator[Sink]:
     """Write pictures into the folder of `--explain`, with class and probability."""
 
-    def write(batch: Predicted, i: int, place: str) -> None:
+    def write(batch: ImageBatch, i: int, place: str) -> None:
         number, prob = batch.found["index"][i, 0], batch.found["prob"][i, 0]
         # The probability first: a long name is cut.
         caption = f"{100 * prob:.1f}% {class_names[number]}"
@@ -71,7 +72,7 @@ def overlays(
 def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
     """Write arrays into the folder of `--outputs`: a file of each image."""
 
-    def write(batch: Predicted, i: int, place: str) -> None:
+    def write(batch: ImageBatch, i: int, place: str) -> None:
         found = batch.found["outputs"]
         if isinstance(found, np.ndarray):
             np.save(f"{place}.npy", found[i])
@@ -86,18 +87,18 @@ def _of_each(
     option: str,
     path: Path,
     names: FileNames,
-    write: Callable[[Predicted, int, str], None],
+    write: Callable[[ImageBatch, int, str], None],
     renames: ExitStack,
 ) -> Sink:
     """Return what writes a file of each image, placed as it is below all of them."""
     partial = renames.enter_context(whole(option, path, folder=True))
     folder, common = os.fsencode(partial), common_folder(names)
 
-    def write_all(batch: Predicted) -> None:
+    def write_all(batch: ImageBatch) -> None:
         with reported(option, path):
             for i in (i for i, error in enumerate(batch.errors) if error is None):
-                image = os.path.relpath(os.path.abspath(batch.names[i]), common)
-                place = os.path.join(folder, image)
+                image = os.path.abspath(os.fsencode(batch.images[i]))
+                place = os.path.join(folder, os.path.relpath(image, common))
                 os.makedirs(os.path.dirname(place), exist_ok=True)
                 write(batch, i, os.fsdecode(place))
 

@@ -1,15 +1,18 @@
 """Images read ahead by threads, while the device computes the batch before."""
 
 import contextlib
+import itertools
 import os
-from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from jaxtrain.data import ahead
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import shown
+from jaxtrain.engine import passes
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.pixels import AnyImage, to_pixels
@@ -20,23 +23,28 @@ UNIT = 8
 AHEAD = 2
 
 
-class Loaded(NamedTuple):
-    """A batch of images.
+class ImageBatch(NamedTuple):
+    """A batch of images, and what was found in them.
 
     Attributes:
-      start: Place of its first image among all.
-      pixels: Images, uint8 (n, H, W, C); zeros where one could not be read.
-      errors: Why each image could not be read, if it could not.
+      images: Images as they were given, such as paths of files.
+      pixels: What the model sees of them, uint8 (n, H, W, C); zeros of bad ones.
+      errors: Why each image could not be read, or None.
+      found: Arrays on the host, (n, ...), in any tree.
     """
 
-    start: int
+    images: list[Any]
     pixels: np.ndarray
-    errors: list[UnreadableError | None]
+    errors: list[str | None]
+    found: Any = None
+
+
+Batches = Generator[ImageBatch, None, None]
 
 
 def load(
     get: Callable[[int], AnyImage], num: int, about: Description, batch_size: int
-) -> Generator[Loaded, None, None]:
+) -> Batches:
     """Yield batches of images, in order; the last one may be smaller.
 
     Args:
@@ -48,48 +56,63 @@ def load(
     units = -(-batch_size // UNIT)
     num_batches = -(-num // batch_size)
 
-    def read(position: int) -> Loaded:
+    def read(position: int) -> ImageBatch:
         """Read a part of a batch, which may be none of it."""
         batch, part = divmod(position, units)
         end = min(num, (batch + 1) * batch_size)
-        start = min(end, batch * batch_size + part * UNIT)
-        places = range(start, min(end, start + UNIT))
-        pixels = np.zeros((len(places), *about.image_shape), np.uint8)
-        errors: list[UnreadableError | None] = [None] * len(places)
-        for i, place in enumerate(places):
+        start = batch * batch_size + part * UNIT
+        some = [get(i) for i in range(start, min(end, start + UNIT))]
+        pixels = np.zeros((len(some), *about.image_shape), np.uint8)
+        errors: list[str | None] = [None] * len(some)
+        for i, image in enumerate(some):
             try:
-                pixels[i] = to_pixels(get(place), about.image_shape, about.fit)
+                pixels[i] = to_pixels(image, about.image_shape, about.fit)
             except UnreadableError as error:
-                errors[i] = error
-        return Loaded(start, pixels, errors)
+                errors[i] = str(error)
+        return ImageBatch(some, pixels, errors)
 
     positions = range(num_batches * units)
     reading = ahead.by_threads(read, positions, ahead.READ_THREADS, AHEAD * units)
     with contextlib.closing(reading) as parts:
         for _ in range(num_batches):
-            some = [next(parts) for _ in range(units)]
-            yield Loaded(
-                some[0].start,
+            some = list(itertools.islice(parts, units))
+            yield ImageBatch(
+                [image for part in some for image in part.images],
                 np.concatenate([part.pixels for part in some]),
                 [error for part in some for error in part.errors],
             )
 
 
-def load_all(
-    images: Sequence[AnyImage], about: Description, batch_size: int
-) -> Generator[Loaded, None, None]:
-    """Yield batches of images that can all be read: see `load`.
+def refuse_unreadable(batches: Batches) -> Batches:
+    """Let batches through whose images could all be read.
 
     Raises:
       UserError: an image could not be read.
     """
-    batches = load(images.__getitem__, len(images), about, batch_size)
+    start = 0
     with contextlib.closing(batches):
         for batch in batches:
-            for index, error in enumerate(batch.errors, batch.start):
+            for i, error in enumerate(batch.errors):
                 if error is not None:
-                    image = images[index]
+                    image = batch.images[i]
                     known = isinstance(image, str | os.PathLike)
-                    name = shown(os.fsencode(image)) if known else f"image {index}"
+                    name = shown(os.fsencode(image)) if known else f"image {start + i}"
                     raise UserError(f"{name} is unreadable: {error}")
+            start += len(batch.errors)
             yield batch
+
+
+def computed(batches: Batches, start: Callable[[np.ndarray], Any]) -> Batches:
+    """Yield each batch with what is computed of its images.
+
+    Args:
+      batches: Batches of images; closed at the end.
+      start: Function that starts to compute (n or more, ...) of the images, where rows
+        beyond n are of padding.
+    """
+    results = passes.results(batches, lambda batch: start(batch.pixels))
+    with contextlib.closing(results):
+        for batch, result in results:
+            num = len(batch.pixels)
+            found = jax.tree.map(lambda x, num=num: np.asarray(x)[:num], result)
+            yield batch._replace(found=found)

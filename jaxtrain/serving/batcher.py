@@ -107,18 +107,9 @@ class Batcher:
         Those whose clients have left are left out.
         """
         found = [await self._queue.get()]
-        loop = asyncio.get_running_loop()
-        stop = loop.time() + self._limits.max_wait_seconds
-        while len(found) < self._limits.max_batch:
-            left = stop - loop.time()
-            try:
-                # What is there already is taken even where no time is left.
-                found.append(self._queue.get_nowait())
-            except asyncio.QueueEmpty:
-                if left <= 0:
-                    break
-                try:
-                    found.append(await asyncio.wait_for(self._queue.get(), left))
-                except TimeoutError:
-                    break
+        with contextlib.suppress(TimeoutError):
+            # What is there already is taken even where no time is left.
+            async with asyncio.timeout(self._limits.max_wait_seconds):
+                while len(found) < self._limits.max_batch:
+                    found.append(await self._queue.get())
         return [(image, result) for image, result in found if not result.done()]

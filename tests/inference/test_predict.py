@@ -511,8 +511,9 @@ def test_outputs_are_a_file_of_each_image(
 def test_several_heads_are_one_file(tmp_path: Path):
     heads = {"mask": np.ones((2, 4, 4)), "size": {"rows": np.arange(2)}}
     pixels = np.zeros((2, 8, 8, 3), np.uint8)
-    names: Any = [os.fsencode(tmp_path / name) for name in ("a.png", "b.png")]
-    batch = predict.Predicted(names, pixels, [None, "no image"], {"outputs": heads})
+    paths: list[Any] = [str(tmp_path / name) for name in ("a.png", "b.png")]
+    names: Any = [os.fsencode(path) for path in paths]
+    batch = stream.ImageBatch(paths, pixels, [None, "no image"], {"outputs": heads})
     with ExitStack() as renames, sinks.outputs(tmp_path / "o", names, renames) as write:
         write(batch)
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["a.png.npz"]
