@@ -18,7 +18,7 @@ def make_page(history: History, examples: Examples) -> bytes:
     """Return the page of a run."""
     config, predictions = history.config, examples.predictions
     names = history.class_names or ()
-    task = tasks.kind("classification" if config is None else config.task)
+    task = tasks.kind("" if config is None else config.task)
     return render(
         "report/report.html.j2",
         name=history.name,
