@@ -1,6 +1,7 @@
 """What every section of the schema is made of: checked, frozen dataclasses."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -69,6 +70,13 @@ def shown_type(hint: Any) -> str:
     if hint is NoneType:
         return "None"
     return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
+
+
+def default_of(section: Any, name: str) -> Any:
+    """Return the default of a field of a section."""
+    field = type(section).__dataclass_fields__[name]
+    make = field.default_factory
+    return field.default if make is MISSING else make()
 
 
 class Section:

@@ -6,11 +6,12 @@ made of it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 from jaxtrain import own
+from jaxtrain.config.base import default_of
 from jaxtrain.errors import UserError
 
 
@@ -57,11 +58,10 @@ class Feature:
         )
 
     def _is_used(self, section: Any, name: str) -> bool:
-        value, field = getattr(section, name), type(section).__dataclass_fields__[name]
+        value = getattr(section, name)
         if self.counts is not None:
             return self.counts(value)
-        make = field.default_factory
-        return value != (field.default if make is MISSING else make())
+        return value != default_of(section, name)
 
 
 def option(section: str, *names: str) -> Feature:

@@ -6,7 +6,7 @@ python -m jaxtrain.config.reference > docs/config.md
 import dataclasses
 from typing import Any, get_origin, get_type_hints
 
-from jaxtrain.config.base import Section, shown_type
+from jaxtrain.config.base import Section, default_of, shown_type
 from jaxtrain.config.help import meanings, sections_of
 from jaxtrain.config.names import rows_with_options
 from jaxtrain.config.root import Config
@@ -53,15 +53,9 @@ def _row(path: str, section: Section, field: dataclasses.Field[Any]) -> str:
     hint = get_type_hints(type(section))[field.name]
     kind = "dict" if get_origin(hint) is dict else shown_type(hint)
     meaning = meanings(type(section))[field.name] + _row_names(name, section, field)
-    cells = (f"`{name}`", kind, f"`{_default(field)!r}`", meaning)
+    cells = (f"`{name}`", kind, f"`{default_of(section, field.name)!r}`", meaning)
     escaped = (cell.replace("|", r"\|") for cell in cells)
     return f"| {' | '.join(escaped)} |"
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
 
 
 def _row_names(name: str, section: Section, field: dataclasses.Field[Any]) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from jaxtrain.config import Config
+from jaxtrain.config.base import default_of
 
 INDENT = "    "
 
@@ -25,8 +26,8 @@ def _write(section: Any, depth: int, names: set[str]) -> str:
     names.add(name)
     lines = ""
     for field in dataclasses.fields(section):
-        value, make = getattr(section, field.name), field.default_factory
-        if value != (field.default if make is dataclasses.MISSING else make()):
+        value = getattr(section, field.name)
+        if value != default_of(section, field.name):
             nested = dataclasses.is_dataclass(value)
             text = _write(value, depth + 1, names) if nested else repr(value)
             lines += f"{inner}{field.name}={text},\n"
