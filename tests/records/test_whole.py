@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from jaxtrain.evaluation import evaluate as evaluation
 from jaxtrain.json_files.read import has_digest
 from jaxtrain.records import whole as whole_lib
 from jaxtrain.records.whole import reported, whole
+from jaxtrain.tasks.classification import Classification
 from jaxtrain.tools import preview
 
 RESULT: dict[str, Any] = {
@@ -113,7 +115,9 @@ def test_an_evaluation_is_shown_before_it_is_written(
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.json").write_text(to_json(Config()))
-    monkeypatch.setattr(jaxtrain, "load_model", lambda *args: None)
+    task = Classification((8, 8, 1), {"num_classes": 2})
+    model = SimpleNamespace(task=task)
+    monkeypatch.setattr(jaxtrain, "load_model", lambda *args: model)
     monkeypatch.setattr(evaluation, "evaluate", lambda *args: RESULT)
     words = ["evaluate", "--workdir", str(run)]
     assert main(words) == 0
