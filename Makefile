@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Without what setuptools says of every editable installation. Python compiles what it
 # imports, a fraction of what is installed: pip would take 32 s of its 50 s for the rest.
+# Its processes share that, also where the environment asks Python to write nothing.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := -m pip install --quiet --no-compile -c constraints.txt
 QUIETLY := PYTHONWARNINGS=ignore
 
