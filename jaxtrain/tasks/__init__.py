@@ -1,7 +1,7 @@
 """Tasks by name: what is learnt, and how well it was."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import jax
 
@@ -89,13 +89,18 @@ def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
     """Return the options of a task: all that it declares; else those that are given.
 
     Raises:
-      UserError: there is one that the task does not declare.
+      UserError: there is one that the task does not declare, or has two values.
     """
-    takes = () if kind is None else tuple(vars(kind()))
+    takes = () if kind is None else tuple(get_type_hints(kind))
     spelled = config.train.task_options
     given_options(config.train, "train", spelled, config.task, takes)
     if kind is None:
         return config.task_options
+    for name in spelled.keys() & config.task_options.keys():
+        raise UserError(
+            f"train.{name} = {spelled[name]!r} and task_options with {name} = "
+            f"{config.task_options[name]!r} for {config.task}: give one of them"
+        )
     given = {**spelled, **config.task_options}
     return vars(typed_options(kind, given, config.task))
 
@@ -104,6 +109,11 @@ def _check_outputs(task: Task, name: str) -> None:
     """Raise UserError if a task says nothing of its outputs; count their features."""
     if task.output_spec is not None and not hasattr(task, "num_outputs"):
         shapes = jax.tree.leaves(task.output_spec, is_leaf=is_shape)
+        if not all(map(is_shape, shapes)):
+            raise UserError(
+                f"task = {name!r}: output_spec = {task.output_spec!r}: expected a "
+                "shape, a tuple of numbers, or dicts and tuples of shapes"
+            )
         task.num_outputs = sum(shape[-1] if shape else 1 for shape in shapes)
     if not isinstance(getattr(task, "num_outputs", None), int):
         raise UserError(

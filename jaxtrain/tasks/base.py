@@ -61,8 +61,11 @@ class Task:
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
     shown: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls) -> None:
-        if "__init__" in vars(cls) and "Options" not in vars(cls):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # The constructor may be that of another class, laid over a task.
+        made = (vars(kind) for kind in cls.__mro__)
+        if "Options" not in next(d for d in made if {"__init__", "Options"} & d.keys()):
             cls.Options = None
 
     def describe(self) -> str:
@@ -167,7 +170,8 @@ class Task:
     def probabilities(outputs: jax.Array) -> jax.Array:
         """Return the probability of each class, (B, classes), of outputs that name any.
 
-        Predictions, exports and the server have these; by default the softmax.
+        By default the softmax. Predictions, exports and the server, which import no
+        task of a user's own, have those of the tasks of the table.
         """
         return jax.nn.softmax(outputs, axis=-1)
 

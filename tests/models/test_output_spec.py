@@ -19,7 +19,7 @@ from jaxtrain.run.checks import check_outputs
 from jaxtrain.tasks.base import Task
 
 HERE = "tests.models.test_output_spec"
-own.allow(f"{HERE}:{name}" for name in ("TwoHeads", "TwoOutputs", "Nothing"))
+own.allow(f"{HERE}:{name}" for name in ("TwoHeads", "TwoOutputs", "Nothing", "Flat"))
 
 
 class TwoHeads(Model):
@@ -49,6 +49,13 @@ class TwoHeads(Model):
 
 class TwoOutputs(Task):
     output_spec: ClassVar[Any] = {"kind": (3,), "box": (4,)}
+
+    def __init__(self, image_shape: Any, facts: Any):
+        pass
+
+
+class Flat(Task):
+    output_spec: ClassVar[Any] = [32, 32, 3]
 
     def __init__(self, image_shape: Any, facts: Any):
         pass
@@ -115,3 +122,5 @@ def test_what_is_no_shape_is_refused(spec: Any):
 def test_a_task_says_its_outputs():
     with pytest.raises(UserError, match="num_outputs, a number, nor output_spec"):
         build_task("Nothing")
+    with pytest.raises(UserError, match=r"output_spec = \[32, 32, 3\]: expected a sha"):
+        build_task("Flat")

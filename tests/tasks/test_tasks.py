@@ -1,12 +1,20 @@
 """The seam of tasks: another one, through the command line, on one device and many."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pytest
 
+from jaxtrain import own, tasks
+from jaxtrain.config import Config, TrainConfig
+from jaxtrain.config.base import Section
+from jaxtrain.errors import UserError
 from jaxtrain.records.workdir import write_json
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.classification import Classification
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -196,6 +204,76 @@ def test_declared_options_are_checked(tmp_path: Path):
     ):
         result = Cli(tmp_path)(*command, *words.split())
         assert result.code == 2 and told in result.stderr
+
+
+HERE = "tests.tasks.test_tasks"
+own.allow(f"{HERE}:{name}" for name in ("Inherits", "LaidOver", "Demanding"))
+
+
+class Inherits(Classification):
+    """Has the constructor, and so the options, of classification."""
+
+
+class Constructor:
+    """Takes no options, whatever task it is laid over."""
+
+    def __init__(self, image_shape: Any, facts: Any):
+        super().__init__(image_shape, facts)  # type: ignore[call-arg]
+
+
+class LaidOver(Constructor, Classification):
+    pass
+
+
+def test_options_go_with_the_constructor():
+    facts = {"num_classes": 3}
+    made = tasks.build(Config(task=f"{HERE}:LaidOver"), (8, 8, 1), facts)
+    assert made.num_outputs == 3 and LaidOver.Options is None
+    assert Inherits.Options is Classification.Options
+
+
+@dataclass(frozen=True, kw_only=True)
+class MustBeGiven(Section):
+    scale: float = 0.0
+
+    def validate(self) -> None:
+        self._positive("scale")
+
+
+class Demanding(Task):
+    Options = MustBeGiven
+
+    def __init__(self, image_shape: Any, facts: Any, *, scale: float):
+        self.num_outputs, self.scale = 1, scale
+
+
+def test_a_default_may_be_what_must_be_replaced():
+    name = f"{HERE}:Demanding"
+    with pytest.raises(UserError, match=r"scale = 0.0: expected a value above 0"):
+        tasks.build(Config(task=name), (8, 8, 1), {})
+    made = tasks.build(Config(task=name, task_options={"scale": 2}), (8, 8, 1), {})
+    assert isinstance(made, Demanding) and made.scale == 2
+
+
+def test_an_option_of_ones_own_task_has_one_value():
+    """`task_options` of a recipe are not to win over `train` of the command line."""
+    options: dict[str, Any] = {"label_smoothing": 0.1}
+    train = TrainConfig(epochs=1)
+    config = Config(task=f"{HERE}:Inherits", task_options=options, train=train)
+    tasks.build(config, (8, 8, 1), {"num_classes": 3})
+    train = TrainConfig(epochs=1, label_smoothing=0.2)
+    config = Config(task=f"{HERE}:Inherits", task_options=options, train=train)
+    with pytest.raises(UserError, match=r"label_smoothing = 0.2 and .* = 0.1 for"):
+        tasks.build(config, (8, 8, 1), {"num_classes": 3})
+
+
+def test_a_task_may_be_generic():
+    Item = TypeVar("Item")
+
+    class Of(Task, Generic[Item]):
+        pass
+
+    assert Of[int].__args__ == (int,)  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
