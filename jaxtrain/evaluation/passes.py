@@ -83,6 +83,8 @@ class Pass:
       attack: What is done to the images before, if anything.
       keep: What is remembered of each example.
       with_intervals: Whether metrics get intervals.
+      max_bad_fraction: Part of a split that may be unreadable. None means that of the
+        config.
     """
 
     subject: Subject
@@ -90,6 +92,7 @@ class Pass:
     attack: Attack | None = None
     keep: Keep = lambda outputs, target: {}
     with_intervals: bool = False
+    max_bad_fraction: float | None = None
 
     def __call__(self, source: Source, name: str) -> PassResult:
         """Go over a split.
@@ -99,10 +102,13 @@ class Pass:
           name: Name of the split in messages.
 
         Raises:
-          UserError: more of its images than the config allows cannot be read.
+          UserError: more of its images than are allowed cannot be read.
         """
         data, model, task = self.subject.data, self.subject.model, self.subject.task
-        defects = Defects(name, len(source), data.max_bad_fraction)
+        allowed = self.max_bad_fraction
+        if allowed is None:
+            allowed = data.max_bad_fraction
+        defects = Defects(name, len(source), allowed)
         found = passes.over_split(
             data,
             loader.Dataset(source, {}, defects),

@@ -15,9 +15,11 @@ from sklearn.datasets import load_digits
 from jaxtrain.cli import main
 from jaxtrain.commands.evaluate import describe
 from jaxtrain.config import Config, DataConfig, ModelConfig
+from jaxtrain.config.recipe import read_run
 from jaxtrain.data import images, sources
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import subject
+from jaxtrain.evaluation.predictions import predict_splits
 from jaxtrain.inference import temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
@@ -98,6 +100,21 @@ def test_a_temperature_is_fitted_and_kept(folder: Path, whole: dict[str, Any]):
     name = "negative_log_likelihood"
     assert after[name] < before[name]
     np.testing.assert_allclose(before[name], whole["metrics"]["loss"], rtol=1e-6)
+
+
+def test_the_examples_of_the_run_are_predicted(folder: Path, whole: dict[str, Any]):
+    """As a check of the labels asks for it."""
+    config = read_run(folder / "run")
+    predicted = predict_splits(config, folder / "run")
+    splits = sources.load(config.data, config.seed).named()
+    assert {name: len(rows) for name, rows in predicted.items()} == {
+        name: len(source) for name, source in splits.items()
+    }
+    for rows in predicted.values():
+        np.testing.assert_allclose(rows.sum(axis=1), 1, rtol=1e-5)
+    labels = splits["test"].targets(np.arange(len(splits["test"])))
+    hits = predicted["test"].argmax(axis=1) == labels
+    assert hits.mean() == pytest.approx(whole["metrics"]["accuracy"])
 
 
 def test_a_class_that_is_never_recognised_is_told(whole: dict[str, Any]):
