@@ -16,6 +16,7 @@ from jaxtrain.models.weights.channels import convert
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.settle import open_weights
 from jaxtrain.run.setup import Setup
+from jaxtrain.tasks.base import is_shape
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import path_name
 
@@ -80,7 +81,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     heads = {p for p in own if trained.has_no_head(p)}
     classes = {p for p in own if own[p] != shapes[p]} - first - heads
     if not classes and _are_others(setup.task.class_names, about.class_names):
-        larger = _shapes(replace(as_trained, num_outputs=about.num_outputs + 1))
+        larger = _shapes(_with_more_features(as_trained))
         classes = {p for p in own if shapes[p] != larger[p]} - heads
     rows = {}
     if classes:
@@ -184,6 +185,25 @@ def _put(trained: np.ndarray, own: Any) -> jax.Array:
         return found.copy() if found.flags.c_contiguous else found
 
     return jax.make_array_from_callback(own.shape, own.sharding, part)
+
+
+def _with_more_features(blueprint: Blueprint) -> Blueprint:
+    """Return what builds a model whose outputs have a feature more, each of them."""
+
+    def more(spec: Any) -> Any:  # `jax.tree.map` would sort the keys of dicts.
+        if isinstance(spec, dict):
+            return {name: more(one) for name, one in spec.items()}
+        if is_shape(spec):
+            return (*spec[:-1], spec[-1] + 1) if spec else spec
+        return tuple(map(more, spec))
+
+    spec = blueprint.output_spec
+    shapes = [()] if spec is None else jax.tree.leaves(spec, is_leaf=is_shape)
+    return replace(
+        blueprint,
+        num_outputs=blueprint.num_outputs + len(shapes),
+        output_spec=None if spec is None else more(spec),
+    )
 
 
 def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:

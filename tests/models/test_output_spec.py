@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import jax
@@ -11,12 +12,16 @@ from jaxtrain import own, tasks
 from jaxtrain.config import Config, ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
+from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.output_spec import plain_spec
+from jaxtrain.models.weights.names import OWN
 from jaxtrain.run.checks import check_outputs
+from jaxtrain.run.pretrained import plan_start
 from jaxtrain.tasks.base import Task
+from jaxtrain.training.state import split_model
 
 HERE = "tests.models.test_output_spec"
 own.allow(f"{HERE}:{name}" for name in ("TwoHeads", "TwoOutputs", "Nothing", "Flat"))
@@ -33,7 +38,7 @@ class TwoHeads(Model):
         layers: Layers,
         output_spec: dict[str, tuple[int]],
     ):
-        assert num_outputs == 7
+        assert num_outputs == sum(shape[0] for shape in output_spec.values())
         features = image_shape[2]
         heads = {
             name: Head(features, shape[0], 0.0, layers=layers)
@@ -124,3 +129,22 @@ def test_a_task_says_its_outputs():
         build_task("Nothing")
     with pytest.raises(UserError, match=r"output_spec = \[32, 32, 3\]: expected a sha"):
         build_task("Flat")
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_classes_of_other_names_get_new_heads(same: bool):
+    """What the last layers are, only the spec tells."""
+    names = tuple("abcdefg")
+    about = dataclasses.replace(describe(f"{HERE}:TwoHeads"), class_names=names)
+    params, model_state = split_model(about.blueprint().abstract())[1:]
+    shapes = shapes_of((params, model_state))
+    stored = {OWN.name(path): shape for path, shape in shapes.items()}
+    setup: Any = SimpleNamespace(
+        config=SimpleNamespace(model=about.model),
+        create=SimpleNamespace(blueprint=about.blueprint()),
+        abstract_state=SimpleNamespace(params=params, model_state=model_state),
+        task=SimpleNamespace(class_names=names if same else names[::-1]),
+    )
+    start = plan_start(setup, Trained("here", about, stored, str, dict))
+    assert start is not None
+    assert start.kept == (set() if same else shapes.keys())
