@@ -98,6 +98,10 @@ HOSTILE = {
     "endless": (b"\x80\x02" + b"N0" * 2**13, "more than"),
     "mark": (b"\x80\x02(.", "takes what is not there"),
     "called": (b"\x80\x02N)R.", "it calls none"),
+    "pairs": (
+        b"\x80\x02ccollections\nOrderedDict\n" + WIDE[2:] + b"K\x01\x86\x85\x85R.",
+        "with other arguments",
+    ),
     "times": (b"\x80\x02ctorch\nSize\n)R.", "with other arguments"),
 }
 

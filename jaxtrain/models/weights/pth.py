@@ -213,6 +213,11 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**48
 
 
+def _empty_dict() -> dict[Any, Any]:
+    # `dict` itself would take arguments, with keys that nobody has looked at.
+    return {}
+
+
 def _state_dict(value: Any) -> dict[str, Tensor]:
     """Return the tensors by their names, wherever a training script has put them."""
     for name in CONTAINERS:
@@ -252,8 +257,7 @@ def _array(name: str, tensor: Tensor, storages: Storages) -> np.ndarray:
 
 STORAGES = frozenset(Name("torch", kind) for kind in DTYPES)
 CALLS: Mapping[Name, Callable[..., Any]] = {
-    # With arguments it would take keys that nobody has looked at.
-    Name("collections", "OrderedDict"): dict,
+    Name("collections", "OrderedDict"): _empty_dict,
     Name("torch._utils", "_rebuild_tensor"): _tensor,
     Name("torch._utils", "_rebuild_tensor_v2"): _tensor,
     Name("torch._utils", "_rebuild_parameter"): lambda value, *_: value,
