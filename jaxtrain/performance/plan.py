@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from jaxtrain.performance.bounds import Bound, bound
 from jaxtrain.performance.facts import Facts
 from jaxtrain.performance.kept_facts import facts_of
 from jaxtrain.performance.targets import GPUS, Gpu, Target, target_of
+from jaxtrain.run import checks
 from jaxtrain.run.settle import settle
 from jaxtrain.run.timetable import Timetable, make_timetable
 
@@ -204,7 +205,9 @@ def make_planner(config: Config, target: Target) -> tuple[Planner, Config]:
         where = "device" if cached else "stream"
         config = config_lib.replace(config, "data.cache", where)
     shape = splits.input_shape
-    task = tasks.build(config, shape, splits.train.facts)
+    counts = partial(checks.class_counts, config, splits.train)
+    facts = {**splits.train.facts, "class_counts": counts}
+    task = tasks.build(config, shape, facts)
     stored = train_spec(config.data, splits.train).stored()
     lengths = [len(source) for source in splits.named().values()]
     outputs = task.abstract_outputs((1,), np.float32)

@@ -59,7 +59,8 @@ class Classification(Task):
         **given: Any,
     ):
         del image_shape
-        options = ClassificationOptions(**given)
+        set_here = {name: value for name, value in given.items() if value is not None}
+        options = ClassificationOptions(**set_here)
         if "num_classes" not in facts:
             raise UserError(
                 "task = 'classification': the data set does not tell its number of "

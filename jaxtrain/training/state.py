@@ -79,9 +79,9 @@ def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
 class CreateState:
     """The pure function from the root key to the first TrainState, and its two steps.
 
-    Trace it for the abstract state; jit it with `out_shardings` to create each array
-    where it belongs. A run jits the steps one by one: what changes the first weights,
-    such as reading those of another model, has its place between them.
+    Jit it with `out_shardings` to create each array where it belongs. A run jits the
+    steps one by one: what changes the first weights, such as reading those of another
+    model, has its place between them.
     """
 
     blueprint: Blueprint
