@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxtrain.config import Config, own_references
 from jaxtrain.console import printable
+from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import counted
 from jaxtrain.parallel import sharding
 from jaxtrain.records.progress_bar import short_duration
@@ -29,7 +30,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     num_validation = len(splits.validation) if splits.validation else 0
     steps, device = timetable.total_steps, jax.devices()[0]
     # What was passed over when the data were opened.
-    remarks = getattr(splits.train, "remarks", ())
+    remarks = remarks_of(splits.train.store)
     return {
         "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
         "parameters",
