@@ -1,5 +1,7 @@
 """What is wrong with a set of files: collected, and told in one message."""
 
+import collections
+
 from jaxtrain.errors import UserError
 
 # As many are named where many are wrong in the same way.
@@ -24,15 +26,20 @@ class Problems:
 
     def __init__(self, source: str):
         self._source = source
+        # Of each fix the first problems in words, and the number of all: a table may
+        # have a million wrong rows.
         self._by_fix: dict[str, list[str]] = {}
+        self._numbers = collections.Counter[str]()
 
     def __bool__(self) -> bool:
         return bool(self._by_fix)
 
     def add(self, text: str, fix: str, where: str = "") -> None:
         """Take what is wrong, what to do about it, and where, such as `line 4`."""
-        text = f"{where}: {text}" if where else text
-        self._by_fix.setdefault(fix, []).append(text)
+        self._numbers[fix] += 1
+        texts = self._by_fix.setdefault(fix, [])
+        if len(texts) < NUM_NAMED:
+            texts.append(f"{where}: {text}" if where else text)
 
     def take(self, error: UnusableError, where: str = "") -> None:
         """Take what was raised as a problem."""
@@ -42,15 +49,15 @@ class Problems:
         """Raise UserError, with one message for all problems, if there are any."""
         if not self._by_fix:
             return
-        number = sum(map(len, self._by_fix.values()))
+        number = self._numbers.total()
         if number == 1:
             ((fix, (text,)),) = self._by_fix.items()
             comma = ", " if text.startswith("line ") else ": "
             raise UserError(f"{self._source}{comma}{text}; {fix}")
         lines = [f"{self._source} cannot be used as it is, {number} things are wrong:"]
         for fix, texts in self._by_fix.items():
-            lines += [f"  {text}" for text in texts[:NUM_NAMED]]
-            if len(texts) > NUM_NAMED:
-                lines.append(f"  and {len(texts) - NUM_NAMED} more like these")
+            lines += [f"  {text}" for text in texts]
+            if more := self._numbers[fix] - len(texts):
+                lines.append(f"  and {more} more like these")
             lines.append(f"    -> {fix}")
         raise UserError("\n".join(lines))

@@ -157,6 +157,11 @@ def _attempt(job: Job, *, show_earlier: bool) -> dict[str, Any]:
     state, progress, saved, begun = restore_or_create(job)
     job = replace(job, programs=with_features(setup, job.programs, state))
     step = int(state.step)
+    news: list[str] = []
+    if saved is not None:
+        taken = step - int(state.bad_steps["total"])
+        news += describe_jump(setup, saved["config"], step, taken)
+        news += describe_changed(job.own_parts, saved.get("own_parts", {}), step)
     rewound = job.rewinds.apply(step, progress)
     logged = LoggedRun(
         workdir=job.workdir,
@@ -185,13 +190,8 @@ def _attempt(job: Job, *, show_earlier: bool) -> dict[str, Any]:
             progress=progress,
             clock=Clock(progress, programs.compile_seconds),
         )
-        if saved is not None:
-            taken = step - int(state.bad_steps["total"])
-            for message in (
-                *describe_jump(setup, saved["config"], step, taken),
-                *describe_changed(job.own_parts, saved.get("own_parts", {}), step),
-            ):
-                attempt.tell(message)
+        for message in news:
+            attempt.tell(message)
         run = Run(attempt)
         run.loop()
         return run.finish()
