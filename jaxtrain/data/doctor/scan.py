@@ -65,7 +65,9 @@ class Scan:
     def __len__(self) -> int:
         return len(self.index)
 
-    def add(self, names: list[str], looks: list[Look], targets: Any) -> None:
+    def add(
+        self, names: list[str], looks: list[Look], targets: Any, hashes: Any
+    ) -> None:
         """Take what was seen of the next examples."""
         start = len(self.names)
         here = slice(start, start + len(names))
@@ -75,9 +77,7 @@ class Scan:
                 self.labels[here] = targets
             else:
                 self.labels, self.class_names = None, ()
-        small = np.stack([look.small for look in looks])
-        self.perceptual[here] = perceptual_hashes(small)
-        self.prints[here] = fingerprints(small)
+        self.perceptual[here], self.prints[here] = hashes
         for row, look in enumerate(looks, start):
             # One text for all that are alike: a million of them take no memory.
             self._modes.append(sys.intern(look.mode))
@@ -200,14 +200,16 @@ def scan(
     split = np.concatenate(codes)[first].astype(np.uint8)
     found = Scan(index, split, store.facts)
 
-    def read(start: int) -> tuple[list[str], list[Look], Any]:
+    def read(start: int) -> tuple[list[str], list[Look], Any, Any]:
         some = index[start : start + CHUNK]
         stored, targets = store.read(some)
         names = [
             one.name if isinstance(one, StoredFile) else f"{source}: example {i}"
             for one, i in zip(stored, some, strict=True)
         ]
-        return names, [look_at(one, rules) for one in stored], targets
+        looks = [look_at(one, rules) for one in stored]
+        small = np.stack([look.small for look in looks])
+        return names, looks, targets, (perceptual_hashes(small), fingerprints(small))
 
     with warnings.catch_warnings(), progress("looking", len(index)) as advance:
         # Of damaged files, which are reported in a better way.
