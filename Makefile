@@ -64,7 +64,7 @@ test-slow: $(STAMP)
 		-m "slow and not gpu_compiler"
 
 test-gpu-program: $(STAMP) $(GPU_COMPILER)/.installed
-	XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist loadgroup -m gpu_compiler
+	XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist loadfile -m gpu_compiler
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

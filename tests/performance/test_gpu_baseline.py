@@ -8,15 +8,7 @@ from tests.helpers.needs import need_gpu_compiler
 
 
 @pytest.mark.gpu_compiler
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=pytest.mark.xdist_group(str(baseline.process_of(name)))
-        )
-        for name in baseline.recipes()
-    ],
-)
+@pytest.mark.parametrize("name", baseline.recipes())
 def test_recipe(name: str):
     need_gpu_compiler()
     accepted = baseline.read()

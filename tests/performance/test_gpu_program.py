@@ -20,7 +20,7 @@ from jaxtrain.performance.targets import parse_target
 from tests.helpers.gpu_programs import Step, compile_steps
 from tests.helpers.needs import need_gpu_compiler
 
-pytestmark = [pytest.mark.gpu_compiler, pytest.mark.xdist_group("gpu_program")]
+pytestmark = pytest.mark.gpu_compiler
 
 # Of a device; no layer has as many channels, so that arrays of a batch can be told.
 BATCH, SIZE = 24, 224
