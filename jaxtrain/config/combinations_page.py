@@ -46,14 +46,14 @@ def page() -> str:
     """Return the text of the page."""
     pairs = [(row, row.first.named("`"), row.second.named("`")) for row in COMBINATIONS]
     incompatible = [
-        (first, second, row.reason, row.instead)
+        (first, second, row.reason)
         for row, first, second in pairs
         if isinstance(row, Incompatible)
     ]
     needs = [(first, second) for row, first, second in pairs if isinstance(row, Needs)]
     one_of = [(", ".join(f"`{path}`" for path in group),) for group in ONE_OF]
     return TEXT.format(
-        incompatible=_table(("option", "not with", "why", "instead"), incompatible),
+        incompatible=_table(("option", "not with", "why"), incompatible),
         needs=_table(("option", "needs"), needs),
         one_of=_table(("give one of",), one_of),
     )

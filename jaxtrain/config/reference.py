@@ -4,9 +4,9 @@ python -m jaxtrain.config.reference > docs/config.md
 """
 
 import dataclasses
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
-from jaxtrain.config.base import Section, default_of, shown_type
+from jaxtrain.config.base import Options, Section, default_of, shown_type
 from jaxtrain.config.help import meanings, sections_of
 from jaxtrain.config.names import rows_with_options
 from jaxtrain.config.root import Config
@@ -17,9 +17,10 @@ This page is generated: `python -m jaxtrain.config.reference > docs/config.md` w
 from the schema in [`jaxtrain/config/`](../jaxtrain/config/), where a comment above each
 field is its meaning. On the command line a field is `--SECTION.FIELD VALUE`
 ([all forms](command-line.md)); `python main.py --config FILE --help SECTION` shows the
-fields of a section with the values of a recipe.
+fields of a section with the values of a recipe. `None` unsets a field whose default is
+`None`.
 """
-HEADER = "| field | type | default | meaning |\n|---|---|---|---|"
+HEADER = "| field | default | meaning |\n|---|---|---|"
 # More names than these are listed by the help alone.
 MOST_NAMES = 20
 
@@ -30,14 +31,20 @@ def page() -> str:
     for path, section in {"": Config(), **sections_of(Config())}.items():
         title = f"`{path}`" if path else "The whole run"
         about = (type(section).__doc__ or "").partition("\n")[0]
-        rows = "\n".join(_row(path, section, field) for field in _leaves(section))
-        parts.append(f"## {title}\n\n{about}\n\n{HEADER}\n{rows}\n")
+        parts.append(f"## {title}\n\n{about}\n\n{_table(path, section)}\n")
     for name, kind in rows_with_options("task_options").items():
-        options = kind()
-        rows = "\n".join(_row("", options, field) for field in _leaves(options))
         title = f"`task_options` of {name}"
-        parts.append(f"## {title}\n\n{kind.__doc__}\n\n{HEADER}\n{rows}\n")
+        if isinstance(Config().train, kind):
+            names = ", ".join(f"`{field.name}`" for field in _leaves(kind()))
+            parts.append(f"## {title}\n\n{names}: as fields of [`train`](#train).\n")
+        else:
+            parts.append(f"## {title}\n\n{kind.__doc__}\n\n{_table('', kind())}\n")
     return "\n".join(parts)
+
+
+def _table(path: str, section: Section) -> str:
+    rows = (_row(path, section, field) for field in _leaves(section))
+    return "\n".join([HEADER, *rows])
 
 
 def _leaves(section: Section) -> list[dataclasses.Field[Any]]:
@@ -51,11 +58,21 @@ def _leaves(section: Section) -> list[dataclasses.Field[Any]]:
 def _row(path: str, section: Section, field: dataclasses.Field[Any]) -> str:
     name = f"{path}.{field.name}" if path else field.name
     hint = get_type_hints(type(section))[field.name]
-    kind = "dict" if get_origin(hint) is dict else shown_type(hint)
     meaning = meanings(type(section))[field.name] + _row_names(name, section, field)
-    cells = (f"`{name}`", kind, f"`{default_of(section, field.name)!r}`", meaning)
+    default = _default(hint, default_of(section, field.name))
+    cells = (f"`{name}`", default, meaning)
     escaped = (cell.replace("|", r"\|") for cell in cells)
     return f"| {' | '.join(escaped)} |"
+
+
+def _default(hint: Any, default: Any) -> str:
+    """Return a default, with the type where it does not show it."""
+    if default is not None and hint in (bool, int, float, str, Options):
+        return f"`{default!r}`"
+    kind = shown_type(hint)
+    if default is None:
+        return f"`None` or {kind.removesuffix(' or None')}"
+    return f"`{default!r}`, {kind}"
 
 
 def _row_names(name: str, section: Section, field: dataclasses.Field[Any]) -> str:

@@ -1,12 +1,14 @@
 """The models, their facts and counts: as text, as JSON, as a page."""
 
+import collections
+import textwrap
 from typing import Any, NamedTuple
 
 from jaxtrain.config.names import names_of_rows
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.zoo import counted
 from jaxtrain.zoo.counted import Counted
-from jaxtrain.zoo.published import PUBLISHED, Published, Result
+from jaxtrain.zoo.published import PUBLISHED, Published
 
 MIB = 2**20
 # Where a figure is not known.
@@ -25,17 +27,15 @@ and `--json` the same for programs. This page is what `python main.py models --m
   `model.name` and its options: [training](training.md#models).
 - **parameters**: trainable ones, for 1,000 classes (10 where the image has 28 or 32 pixels),
   auxiliary heads included.
-- **GFLOPs**: of the compiled program that evaluates one image, multiplications and additions
-  counted one each, in 10^9. Tables elsewhere often count a multiplication and an addition as one,
-  and products with the zeros around an image, which the compiler leaves out.
-- **step MiB**: memory of the compiled training step on 32 images: SGD with momentum, float32, one
-  CPU device; arguments (parameters, momenta, batch) and all that lives between forward and
-  backward, as the compiler plans it. A GPU's compiler plans otherwise.
+- **GFLOPs**: of the compiled program that evaluates one image, in 10^9; a multiplication and an
+  addition count one each (many tables count both as one), products with the padding nothing.
+- **step MiB**: memory of the compiled training step on 32 images, as XLA:CPU plans it: SGD with
+  momentum, float32. A GPU takes another amount: [plan](plan.md).
 - **top-1**: published, in percent of ImageNet's validation images (CIFAR-10's test images for
-  32x32), not measured here; where there are several, all with their sources are under the table.
-- **weights**: libraries whose weights fit ([training](training.md#weights-to-begin-with)).
+  32x32); not measured here. The first of the figures below.
+- **weights**: libraries whose [weights](fine-tuning.md#pretrained-weights) fit.
 
-The three counts were made by `python benchmarks/zoo.py --write`.
+`python benchmarks/zoo.py --write` makes the three counts.
 
 ## Where the results are published
 
@@ -103,12 +103,7 @@ def page() -> str:
     """Return all models as Markdown."""
     rows = [HEAD, ("---", "---", *["---:"] * 4, "---"), *map(_cells, models())]
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    sources = [
-        f"- `{model.name}`: {', '.join(map(_link, model.published.results))}"
-        for model in models()
-        if model.published and model.published.results
-    ]
-    return PAGE.format(table="\n".join(lines), sources="\n".join(sources))
+    return PAGE.format(table="\n".join(lines), sources="\n".join(_sources()))
 
 
 def details(model: ListedModel) -> str:
@@ -147,5 +142,15 @@ def _cells(model: ListedModel) -> tuple[str, ...]:
     return model.name, image, num_params, flops, memory, top1, libraries
 
 
-def _link(result: Result) -> str:
-    return f"{result.top1:g} % [{result.of}]({result.source})"
+def _sources() -> list[str]:
+    """Return a list item for each source, with what it says of which models."""
+    found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for model in models():
+        for result in model.published.results if model.published else ():
+            figure = f"`{model.name}` {result.top1:g}"
+            found[result.of, result.source].append(figure)
+    items = (f"- [{of}]({at}): {', '.join(told)}" for (of, at), told in found.items())
+    return [
+        textwrap.fill(item, 99, subsequent_indent="  ", break_on_hyphens=False)
+        for item in items
+    ]
