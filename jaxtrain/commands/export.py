@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from jaxtrain.errors import UserError
+from jaxtrain.export import Precision
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from jaxtrain.inference.model import TrainedModel
 
 EXAMPLE = "--workdir runs/digits --format onnx --out digits.onnx"
-Precision = Literal["fp32", "bf16", "fp16", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +60,12 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
                 )
     batch = _batch(arguments.batch)
     from jaxtrain import load_model
-    from jaxtrain.export.export import check_out
-    from jaxtrain.export.needs import need
+    from jaxtrain.export.export import check_arguments
     from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
 
-    check_out(arguments.out)
-    if arguments.format == "onnx":
-        need("onnx")
-        need("onnxruntime")
+    check_arguments(arguments.format, arguments.precision, arguments.out)
     if arguments.trust:
         trust(arguments.workdir)
     devices.start(arguments.platform)
@@ -90,43 +86,29 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
 def _export(
     arguments: ExportArguments, model: "TrainedModel", batch: int | None
 ) -> "Check":
+    from jaxtrain.export import images
     from jaxtrain.export.export import export
     from jaxtrain.export.request import Request
 
     precision = arguments.precision or "fp32"
-    images, trained = _images(arguments, model, precision == "int8")
-    if not arguments.include_preprocessing:
-        images, trained = (_prepared(model, x) for x in (images, trained))
+    calibrate = precision == "int8"
+    if arguments.images is not None:
+        pixels = images.of_folder(model, arguments.images, calibrate=calibrate)
+    else:
+        pixels = images.of_run(model, arguments.workdir, calibrate=calibrate)
+    preprocessing = arguments.include_preprocessing
+    checked, calibration = (
+        x if preprocessing or x is None else _prepared(model, x) for x in pixels
+    )
+    assert checked is not None
     request = Request(
         model=model,
         precision=precision,
         batch=batch,
-        preprocessing=arguments.include_preprocessing,
-        calibration=trained if precision == "int8" else None,
+        preprocessing=preprocessing,
+        calibration=calibration,
     )
-    assert arguments.format != "safetensors"
-    return export(arguments.format, request, arguments.out, images)
-
-
-def _images(
-    arguments: ExportArguments, model: "TrainedModel", calibrate: bool
-) -> "tuple[np.ndarray, np.ndarray]":
-    """Return images to check on, and to tell ranges of numbers if that is wanted."""
-    from jaxtrain.config.recipe import is_run
-    from jaxtrain.export import images
-    from jaxtrain.export.check import IMAGES
-    from jaxtrain.export.formats.int8 import CALIBRATION_IMAGES
-
-    num = CALIBRATION_IMAGES if calibrate else 0
-    if arguments.images is not None:
-        found = images.of_folder(model, arguments.images, max(IMAGES, num))
-        return found[:: max(1, len(found) // IMAGES)][:IMAGES], found
-    if not is_run(arguments.workdir):
-        raise UserError(
-            f"--workdir {arguments.workdir} is a model without data: give a folder of "
-            "images to check the file on, --images DIR"
-        )
-    return images.of_run(model, arguments.workdir, IMAGES, num)
+    return export(arguments.format, request, arguments.out, checked)
 
 
 def _prepared(model: "TrainedModel", pixels: "np.ndarray") -> "np.ndarray":

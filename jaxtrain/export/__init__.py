@@ -1,1 +1,6 @@
 """A trained model as a file that runs without jaxtrain."""
+
+from typing import Literal
+
+# Of the numbers that a file computes with.
+Precision = Literal["fp32", "bf16", "fp16", "int8"]

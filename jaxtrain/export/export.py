@@ -1,31 +1,36 @@
 """An export, top to bottom: write under another name, check, and rename."""
 
+import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 
 import jax
 import numpy as np
 
 from jaxtrain.errors import UserError
+from jaxtrain.export import Precision
 from jaxtrain.export.check import Check, check
-from jaxtrain.export.formats import onnx_file, saved, stablehlo
-from jaxtrain.export.request import Format, Request
+from jaxtrain.export.formats import onnx_file, stablehlo
+from jaxtrain.export.request import Request, Runner
 from jaxtrain.records.whole import reported, whole
 
-FORMATS: Mapping[Format, ModuleType] = {
-    "onnx": onnx_file,
-    "saved": saved,
-    "stablehlo": stablehlo,
+# What writes a request to a file, and what loads the file.
+FORMATS: Mapping[str, tuple[Callable[..., None], Callable[..., Runner]]] = {
+    "onnx": (onnx_file.write, onnx_file.load),
+    "saved": (stablehlo.write_folder, stablehlo.load_folder),
+    "stablehlo": (stablehlo.write_file, stablehlo.load_file),
 }
+# Images of a check where ONNX's own, slow evaluator runs the file.
+SLOW_IMAGES = 8
 
 
-def check_out(out: Path) -> None:
-    """Check that a new file can be written.
+def check_arguments(format: str, precision: Precision | None, out: Path) -> None:
+    """Check, before a model is loaded, that a new file can be written.
 
     Raises:
-      UserError: something is there already, or there is no such folder.
+      UserError: something is there already, or there is no such folder; a library is
+        missing; or the format has no such precision.
     """
     if os.path.lexists(out):
         raise UserError(f"--out {out} is there already: remove it, or choose another")
@@ -33,9 +38,19 @@ def check_out(out: Path) -> None:
         raise UserError(f"--out {out}: there is no folder {out.parent}; create it")
     if not os.access(out.parent, os.W_OK | os.X_OK):
         raise UserError(f"--out {out}: {out.parent} is read-only; choose another")
+    for library in ("onnx", "onnxruntime") if format == "onnx" else ():
+        if importlib.util.find_spec(library) is None:
+            raise UserError(
+                f"--format onnx needs {library}, which is not installed: pip install "
+                "'jaxtrain[export]'"
+            )
+    if format != "onnx" and precision == "int8":
+        raise UserError(
+            "--precision int8: only --format onnx has it; choose fp32, bf16 or fp16"
+        )
 
 
-def export(format: Format, request: Request, out: Path, images: np.ndarray) -> Check:
+def export(format: str, request: Request, out: Path, images: np.ndarray) -> Check:
     """Write a model to a file, which computes what the model does, or write nothing.
 
     Args:
@@ -51,16 +66,15 @@ def export(format: Format, request: Request, out: Path, images: np.ndarray) -> C
       UserError: the format cannot hold the model, or the file not be written.
       ExportError: the file does not compute what the model does.
     """
-    kind = FORMATS[format]
+    write, load = FORMATS[format]
     _check_outputs(request)
-    kind.check_request(request)
-    check_out(out)
-    folder = format == "saved"
+    folder, slow = format == "saved", format == "onnx" and request.precision == "bf16"
     with whole("--out", out, folder=folder) as partial, reported("--out", out):
-        kind.write(request, partial)
-        slow = kind.slow_images(request)
-        run = kind.load(partial, request)
-        return check(request, run, images[:slow], timed=slow is None)
+        write(request, partial)
+        run = load(partial, request)
+        return check(
+            request, run, images[: SLOW_IMAGES if slow else None], timed=not slow
+        )
 
 
 def _check_outputs(request: Request) -> None:

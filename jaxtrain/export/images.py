@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxtrain.config.recipe import read_run
+from jaxtrain.config.recipe import is_run, read_run
 from jaxtrain.data import sources
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_source import Unreadable
@@ -14,24 +14,33 @@ from jaxtrain.inference.found import find
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import to_pixels
 
+# Images of a check, and those that tell the ranges.
+CHECKED = 64
+CALIBRATION = 256
+
 
 def of_run(
-    model: TrainedModel, workdir: Path, num_checked: int, num_trained: int
-) -> tuple[np.ndarray, np.ndarray]:
+    model: TrainedModel, workdir: Path, *, calibrate: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Return images of the data of a run, spread evenly over them.
 
     Args:
       model: that takes them.
       workdir: of the run.
-      num_checked: images of the validation split; of the test split if there is none.
-      num_trained: images of the train split.
+      calibrate: whether images are wanted that tell ranges.
 
     Returns:
-      Both, uint8 (n, H, W, C).
+      Images to check on, of the validation split, or of the test split if there is
+      none; and those that tell ranges, of the train split. Uint8 (n, H, W, C).
 
     Raises:
       UserError: the data of the run are not there.
     """
+    if not is_run(workdir):
+        raise UserError(
+            f"--workdir {workdir} is a model without data: give a folder of images to "
+            "check the file on, --images DIR"
+        )
     config = read_run(workdir)
     try:
         splits = sources.load(config.data, config.seed)
@@ -40,12 +49,14 @@ def of_run(
             f"--workdir {workdir}: its data cannot be read ({error}); give a folder of "
             "such images, --images DIR"
         ) from None
-    checked = splits.validation or splits.test
-    return _some(model, checked, num_checked), _some(model, splits.train, num_trained)
+    checked = _some(model, splits.validation or splits.test, CHECKED)
+    return checked, _some(model, splits.train, CALIBRATION) if calibrate else None
 
 
-def of_folder(model: TrainedModel, folder: Path, num: int) -> np.ndarray:
-    """Return images of the files in a folder and those below it, spread evenly.
+def of_folder(
+    model: TrainedModel, folder: Path, *, calibrate: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return images of the files in a folder and those below it, as `of_run` does.
 
     Raises:
       UserError: there are none, or one cannot be read.
@@ -54,26 +65,26 @@ def of_folder(model: TrainedModel, folder: Path, num: int) -> np.ndarray:
         names, found = find([str(folder)]), []
     except UserError as error:
         raise UserError(f"--images {error}") from None
+    num = CALIBRATION if calibrate else CHECKED
     for path in (os.fsdecode(names[i]) for i in _spread(len(names), num)):
         try:
-            fit = model.description.fit
-            found.append(to_pixels(path, model.image_shape, fit))
+            found.append(to_pixels(path, model.image_shape, model.description.fit))
         except UnreadableError as error:
             raise UserError(f"--images {folder}: {path}: {error}") from None
-    return np.stack(found)
+    images = np.stack(found)
+    checked = images[:: max(1, len(images) // CHECKED)][:CHECKED]
+    return checked, images if calibrate else None
 
 
 def _some(model: TrainedModel, source: sources.Source, num: int) -> np.ndarray:
-    if not num:
-        return np.zeros((0, *model.image_shape), np.uint8)
     unreadable: list[Unreadable] = []
-    images = source.read(_spread(len(source), num), unreadable=unreadable)["image"]
+    indices = _spread(len(source), num)
+    images = source.read(indices, unreadable=unreadable)["image"]
     bad = {u.index for u in unreadable}
-    fit = model.description.fit
     return np.stack(
         [
-            to_pixels(np.asarray(image), model.image_shape, fit)
-            for index, image in zip(_spread(len(source), num), images, strict=True)
+            to_pixels(np.asarray(image), model.image_shape, model.description.fit)
+            for index, image in zip(indices, images, strict=True)
             if index not in bad
         ]
     )

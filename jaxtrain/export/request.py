@@ -1,17 +1,24 @@
-"""What a user asks an export for."""
+"""What a user asks an export for, and the function of images that it makes."""
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import export
 
-from jaxtrain.export.program import ExportedProgram, Precision, make_program
+from jaxtrain.export import Precision
 from jaxtrain.inference.model import TrainedModel
 
-Format = Literal["onnx", "stablehlo", "saved"]
 # Images as the file takes them -> its outputs.
 Runner = Callable[[np.ndarray], np.ndarray]
+# Parameters and all other state, nested dicts each.
+Weights = tuple[Any, Any]
+HALF = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -20,9 +27,11 @@ class Request:
 
     Attributes:
       model: the weights.
-      precision: of the numbers that the file computes with.
+      precision: of the numbers that the file computes with; it takes and puts out
+        float32. int8 begins as fp32.
       batch: images at a time; None: any number.
-      preprocessing: whether the file takes pixels and puts out probabilities.
+      preprocessing: whether the file takes uint8 pixels, and puts out probabilities if
+        there are classes; else images as `TrainedModel.prepare` has them, and logits.
       calibration: images (n, rows, columns, channels) as the file takes them, which
         tell the ranges for int8; None of other precisions.
     """
@@ -38,26 +47,68 @@ class Request:
         """Whether the outputs are classes, of which the likeliest counts."""
         return self.model.class_names is not None
 
-    def program(self, *, round_kernels: bool = False) -> ExportedProgram:
-        """Return the function that the file holds (see `make_program`)."""
-        return make_program(
-            self.model,
-            self.precision,
-            preprocessing=self.preprocessing,
-            round_kernels=round_kernels,
-        )
+    @property
+    def output(self) -> str:
+        """What the numbers are called that the file puts out."""
+        return "probabilities" if self.preprocessing and self.has_classes else "logits"
+
+    @property
+    def images(self) -> jax.ShapeDtypeStruct:
+        """Shape and dtype of a batch, whose size may be symbolic."""
+        size = self.batch or export.symbolic_shape("batch")[0]
+        dtype = np.uint8 if self.preprocessing else np.float32
+        return jax.ShapeDtypeStruct((size, *self.model.image_shape), dtype)
+
+    @functools.cached_property
+    def _computing(self) -> TrainedModel:
+        """The model in the precision that is asked for."""
+        precision = self.precision if self.precision in HALF else "fp32"
+        about = dataclasses.replace(self.model.description, precision=precision)
+        return dataclasses.replace(self.model, description=about)
+
+    def weights(self, *, round_kernels: bool = False) -> Weights:
+        """Return the weights as the file has them, in NumPy.
+
+        Args:
+          round_kernels: hold them in the precision, and so in half the space. Biases
+            and what norms have stay in float32: they are few, and computed with in it.
+        """
+        half = HALF.get(self.precision)
+
+        def stored(x: Any) -> np.ndarray:
+            if not jnp.issubdtype(x.dtype, jnp.floating):
+                return np.asarray(x)
+            kernel = round_kernels and x.ndim > 1 and half is not None
+            return np.asarray(x).astype(half if kernel else np.float32)
+
+        return jax.tree.map(stored, (self.model.params, self.model.model_state))
+
+    def apply(self, weights: Weights, images: jax.Array) -> jax.Array:
+        """Return the outputs of images, float32 (batch, outputs)."""
+        model = self._computing
+        if self.preprocessing:
+            images = model.prepare(images)
+        logits = model.forward(*weights, images.astype(model.policy.compute_dtype))
+        return model.task.probabilities(logits) if self.output != "logits" else logits
+
+    def function(self, *, round_kernels: bool = False) -> Callable[..., jax.Array]:
+        """Return the function of images that holds its weights (see `weights`)."""
+        weights = self.weights(round_kernels=round_kernels)
+        # As arrays of JAX, whose casts are traced: those of NumPy are done at once, and
+        # a kernel would be rounded before a norm is folded into it.
+        return lambda images: self.apply(jax.tree.map(jnp.asarray, weights), images)
 
     def about(self) -> dict[str, Any]:
         """Return what the file says of itself, as JSON values."""
-        given, program = self.model.description, self.program()
+        given, images = self.model.description, self.images
         return {
             "model": given.model.name,
             "input": {
                 "name": "images",
                 "shape": [self.batch or "batch", *given.image_shape],
-                "dtype": program.dtype.name,
+                "dtype": images.dtype.name,
             },
-            "output": program.output,
+            "output": self.output,
             "precision": self.precision,
             "class_names": given.class_names,
             "mean": given.mean,

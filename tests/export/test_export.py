@@ -24,13 +24,12 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data.stores import open_digits
 from jaxtrain.errors import ExportError, UserError
-from jaxtrain.export import check
+from jaxtrain.export import Precision, check
 from jaxtrain.export import export as export_lib
 from jaxtrain.export.check import padded
 from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16
 from jaxtrain.export.formats.onnx_file import emit
-from jaxtrain.export.program import HALF, Precision, make_program
-from jaxtrain.export.request import Request
+from jaxtrain.export.request import HALF, Request
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models import MODELS
@@ -117,8 +116,7 @@ def test_every_model_is_the_same_in_onnx(name: str, options: dict[str, Any]):
 
 def assert_same_in_onnx(model: TrainedModel) -> Counter[str]:
     """Compare the logits of a model and of its ONNX file; return its operators."""
-    program = make_program(model, "fp32", preprocessing=False)
-    file = emit(program, model.image_shape, dtype=np.float32)
+    file = emit(Request(model=model).function(), model.image_shape, dtype=np.float32)
     onnx.checker.check_model(file, full_check=True)
     pixels = np.random.default_rng(1).integers(0, 256, (3, 34, 32, 3), dtype=np.uint8)
     images = np.asarray(model.prepare(jnp.asarray(pixels)))
@@ -227,7 +225,7 @@ def test_a_norm_is_folded_before_the_kernel_is_rounded(precision: Precision):
     model = untrained(ModelConfig(name="convnet", width=0.125))
     kernels = {}
     for name in ("fp32", precision):
-        program = make_program(model, name, preprocessing=False)
+        program = Request(model=model, precision=name).function()
         file = emit(program, model.image_shape, dtype=np.float32, opset=OPSET_BFLOAT16)
         kernels[name] = [
             onnx.numpy_helper.to_array(x)
@@ -274,8 +272,7 @@ def test_a_file_that_is_not_the_model_is_not_written(
 def test_any_number_of_images_is_checked_with_one_too():
     model = untrained(ModelConfig(name="lenet"))
     images = np.zeros((32, 34, 32, 3), np.float32)
-    program = make_program(model, "fp32", preprocessing=False)
-    apply: Any = jax.jit(program)
+    apply: Any = jax.jit(Request(model=model).function())
 
     def run(batch: np.ndarray) -> np.ndarray:
         outputs = np.asarray(apply(padded(batch, 16)))[: len(batch)]
@@ -316,8 +313,7 @@ def test_int8_is_judged_by_classes_if_there_are_any(
     about = dataclasses.replace(model.description, class_names=names)
     model = dataclasses.replace(model, description=about)
     images = np.random.default_rng(0).normal(size=(32, 34, 32, 3)).astype(np.float32)
-    program = make_program(model, "fp32", preprocessing=False)
-    apply: Any = jax.jit(program)
+    apply: Any = jax.jit(Request(model=model).function())
     request = Request(model=model, batch=16, precision="int8")
 
     def run(batch: np.ndarray) -> np.ndarray:

@@ -17,9 +17,10 @@ Shape = tuple[Any, ...]
 class Node:
     """An array, and how it is computed.
 
-    Operators are named as in ONNX where they mean the same, but images lie as in JAX,
-    (batch, rows, columns, channels), and kernels (rows, columns, in, out). Operators on
-    elements broadcast as in NumPy: their operands have one rank, or are scalars.
+    Operators and attributes are named as in ONNX where they mean the same, but images
+    lie as in JAX, (batch, rows, columns, channels), and kernels (rows, columns, in,
+    out). Operators on elements broadcast as in NumPy: their operands have one rank, or
+    are scalars.
 
     Attributes:
       op: the operator; "Input" and "Constant" have no inputs.
@@ -42,12 +43,20 @@ class Node:
 
     def __post_init__(self):
         self.shape = tuple(plain(size) for size in self.shape)
+        self.dtype = np.dtype(self.dtype)
 
     @property
     def array(self) -> np.ndarray:
         """The value of a constant."""
         assert self.value is not None
         return self.value
+
+    @property
+    def number(self) -> float | None:
+        """The one number that a constant is; None: it is several, or computed."""
+        if self.value is None or self.value.size != 1:
+            return None
+        return float(self.value.item())
 
     @property
     def is_constant(self) -> bool:
@@ -66,32 +75,37 @@ def plain(size: Any) -> Any:
 def constant(value: Any, dtype: Any = None) -> Node:
     """Return a constant; `dtype` is what it is rounded to in the end."""
     value = np.asarray(value)
-    dtype = np.dtype(value.dtype if dtype is None else dtype)
+    dtype = value.dtype if dtype is None else dtype
     return Node("Constant", (), value.shape, dtype, value=value)
 
 
 def elementwise(op: str, *inputs: Node, dtype: Any = None, **attributes: Any) -> Node:
     """Return an operator on elements, of the shape that its inputs broadcast to."""
-    shape = broadcast(*(x.shape for x in inputs))
-    dtype = np.dtype(inputs[0].dtype if dtype is None else dtype)
+    rank = max(len(x.shape) for x in inputs)
+    padded = [(1,) * (rank - len(x.shape)) + x.shape for x in inputs]
+    dims = zip(*padded, strict=True)
+    shape = tuple(next((size for size in sizes if size != 1), 1) for sizes in dims)
+    dtype = inputs[0].dtype if dtype is None else dtype
     return Node(op, inputs, shape, dtype, attributes)
 
 
-def broadcast(*shapes: Shape) -> Shape:
-    """Return what arrays of one rank, or scalars, broadcast to."""
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    dims = zip(*padded, strict=True)
-    return tuple(next((size for size in sizes if size != 1), 1) for sizes in dims)
+def cast(x: Node, dtype: Any) -> Node:
+    """Return `x` in another dtype. Floats stay as precise as they are in constants."""
+    if x.dtype == dtype:
+        return x
+    if x.is_constant:
+        precise = x.is_float and jnp.issubdtype(dtype, jnp.floating)
+        return constant(x.array if precise else x.array.astype(dtype), dtype)
+    return elementwise("Cast", x, dtype=dtype)
 
 
 def reshape(x: Node, shape: Shape) -> Node:
     """Return `x` in another shape; constants at once."""
-    if tuple(x.shape) == tuple(shape):
+    if x.shape == tuple(shape):
         return x
     if x.is_constant:
         return constant(x.array.reshape(shape), x.dtype)
-    return Node("Reshape", (x,), tuple(shape), x.dtype)
+    return Node("Reshape", (x,), shape, x.dtype)
 
 
 def transpose(x: Node, order: tuple[int, ...]) -> Node:
@@ -106,11 +120,11 @@ def transpose(x: Node, order: tuple[int, ...]) -> Node:
 
 def full(x: Node, shape: Shape) -> Node:
     """Return `x`, some of whose dims may be 1, in the shape that it stands for."""
-    if tuple(x.shape) == tuple(shape):
+    if x.shape == tuple(shape):
         return x
     if x.is_constant and all(isinstance(d, int) for d in shape):
         return constant(np.broadcast_to(x.array, shape), x.dtype)
-    return Node("Expand", (x,), tuple(shape), x.dtype)
+    return Node("Expand", (x,), shape, x.dtype)
 
 
 def ordered(output: Node) -> Iterator[Node]:
@@ -132,10 +146,8 @@ def count_uses(output: Node) -> None:
     nodes = list(ordered(output))
     for node in nodes:
         node.uses = 0
-    for node in nodes:
-        for x in node.inputs:
-            x.uses += 1
-    output.uses += 1
+    for x in (output, *(x for node in nodes for x in node.inputs)):
+        x.uses += 1
 
 
 def unknown(what: str) -> UserError:

@@ -1,95 +1,109 @@
-"""How each operator is written in ONNX: its name, and the order of its dims."""
+"""How each operator is written in ONNX: its name, and the order of its dims.
+
+ONNX's convolutions and pools take (batch, channels, rows, columns). What follows one
+stays in that order, and a transpose is written only where an operator needs another:
+for a ResNet, once, at its input.
+"""
 
 import math
 from collections.abc import Callable
+from typing import Any
 
-import numpy as np
-
-from jaxtrain.export.emitter import products
-from jaxtrain.export.emitter.graph import Node, unknown
-from jaxtrain.export.emitter.layout import (
+from jaxtrain.export.emitter.graph import (
+    Node,
+    constant,
+    count_uses,
+    ordered,
+    unknown,
+)
+from jaxtrain.export.emitter.windows import pads_of
+from jaxtrain.export.emitter.write import (
     Order,
+    Writer,
     channels_first,
     filled,
-    is_unit,
     straight,
 )
-from jaxtrain.export.emitter.lowering import Lowering
-from jaxtrain.export.emitter.products import Written, pads_of
 
-Rule = Callable[[Lowering, Node], Written]
+# The name of what is written, and the order of its dims.
+Written = tuple[str, Order]
+
+# From this on, all reductions take their axes as an input.
+OPSET_AXES = 18
+WHOLE = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 
 
-def on_elements(to: Lowering, node: Node) -> Written:
+def lower(to: Writer, images: Node, output: Node) -> None:
+    """Write the operators of a graph, from its input to its output."""
+    count_uses(output)
+    nodes = list(ordered(output))
+    # Transposed as they come: as bytes, where they are.
+    if any(node.op in ("Conv", "MaxPool", "AveragePool") for node in nodes):
+        order = channels_first(len(images.shape))
+        to.put(images, order, to.get(images, order))
+    for node in nodes:
+        if node is not images and not node.is_constant:
+            name, order = RULES.get(node.op, _on_elements)(to, node)
+            to.put(node, order, name)
+
+
+def _on_elements(to: Writer, node: Node, /, **attributes: Any) -> Written:
     """Write an operator on elements in the order of its inputs."""
-    rank = len(node.shape)
-    order = common_order(to, node.inputs, rank)
-    names = [_operand(to, x, order) for x in node.inputs]
-    return to.add(node.op, names, **node.attributes), order
-
-
-def common_order(to: Lowering, inputs: tuple[Node, ...], rank: int) -> Order:
-    """Return the order of the first large input, or one that is not straight."""
-    found = [
-        to.order_of(x) for x in inputs if not x.is_constant and len(x.shape) == rank
+    order = _common_order(to, node)
+    names = [
+        to.get(x, order if len(x.shape) == len(order) else None) for x in node.inputs
     ]
+    return to.add(node.op, names, **node.attributes, **attributes), order
+
+
+def _common_order(to: Writer, node: Node) -> Order:
+    """Return the order of the first large input that is not straight, if one is not."""
+    rank = len(node.shape)
+    large = [x for x in node.inputs if not x.is_constant and len(x.shape) == rank]
+    found = map(to.order_of, large)
     return next((order for order in found if order != straight(rank)), straight(rank))
 
 
-def _operand(to: Lowering, x: Node, order: Order) -> str:
-    return to.get(x, order if len(x.shape) == len(order) else None)
+def _in_jax_order(to: Writer, node: Node) -> Written:
+    name = to.add(node.op, [to.get(x) for x in node.inputs], **node.attributes)
+    return name, straight(len(node.shape))
 
 
-def _cast(to: Lowering, node: Node) -> Written:
-    (x,) = node.inputs
-    order = common_order(to, (x,), len(node.shape))
-    to_type = to.writer.type_of(node.dtype)
-    return to.add("Cast", [_operand(to, x, order)], to=to_type), order
-
-
-def _clip(to: Lowering, node: Node) -> Written:
-    (x,) = node.inputs
-    order = common_order(to, (x,), len(node.shape))
-    ends = [to.numbers(node.attributes[name], node.dtype) for name in ("low", "high")]
-    return to.add("Clip", [_operand(to, x, order), *ends]), order
-
-
-def _hard_sigmoid(to: Lowering, node: Node) -> Written:
-    (x,) = node.inputs
-    order = common_order(to, (x,), len(node.shape))
-    return to.add("HardSigmoid", [to.get(x, order)], alpha=1 / 6, beta=0.5), order
-
-
-def _gelu(to: Lowering, node: Node) -> Written:
+def _gelu(to: Writer, node: Node) -> Written:
     """Write Gelu in the operators, and the order, that runtimes join."""
-    (x,) = node.inputs
-    order = common_order(to, (x,), len(node.shape))
-    name, dtype = to.get(x, order), node.dtype
-    erf = to.add("Erf", [to.add("Div", [name, to.numbers(math.sqrt(2), dtype)])])
-    gate = to.add("Add", [erf, to.numbers(1.0, dtype)])
+    order, dtype = _common_order(to, node), node.dtype
+    name = to.get(node.inputs[0], order)
+    erf = to.add("Erf", [to.add("Div", [name, to.constant(math.sqrt(2), dtype)])])
+    gate = to.add("Add", [erf, to.constant(1.0, dtype)])
     product = to.add("Mul", [name, gate])
-    return to.add("Mul", [product, to.numbers(0.5, dtype)]), order
+    return to.add("Mul", [product, to.constant(0.5, dtype)]), order
 
 
-def _reduce(to: Lowering, node: Node) -> Written:
-    (x,), a = node.inputs, node.attributes
+def _reduce(to: Writer, node: Node) -> Written:
+    (x,), dims, keepdims = (
+        node.inputs,
+        node.attributes["axes"],
+        node.attributes["keepdims"],
+    )
     order, rank = to.order_of(x), len(x.shape)
-    axes = sorted(order.index(d) for d in a["axes"])
-    whole = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
+    name, axes = to.get(x, order), sorted(order.index(d) for d in dims)
     spatial = rank > 2 and axes == list(range(2, rank))
-    if spatial and order == channels_first(rank) and node.op in whole:
-        name = to.add(whole[node.op], [to.get(x, order)])
-        if a["keepdims"]:
+    if spatial and order == channels_first(rank) and node.op in WHOLE:
+        name = to.add(WHOLE[node.op], [name])
+        if keepdims:
             return name, order
         return to.add("Flatten", [name], axis=1), straight(2)
-    name = to.writer.reduce(node.op, to.get(x, order), axes, a["keepdims"])
-    if a["keepdims"]:
+    if node.op == "ReduceSum" or to.opset >= OPSET_AXES:
+        name = to.add(node.op, [name, to.constant(axes)], keepdims=int(keepdims))
+    else:
+        name = to.add(node.op, [name], axes=axes, keepdims=int(keepdims))
+    if keepdims:
         return name, order
-    rest = [d for d in order if d not in a["axes"]]
+    rest = [d for d in order if d not in dims]
     return name, tuple(sorted(rest).index(d) for d in rest)
 
 
-def _reshape(to: Lowering, node: Node) -> Written:
+def _reshape(to: Writer, node: Node) -> Written:
     (x,) = node.inputs
     order, rank = to.order_of(x), len(node.shape)
     if filled(x.shape, order) != filled(x.shape, straight(len(order))):
@@ -100,89 +114,134 @@ def _reshape(to: Lowering, node: Node) -> Written:
         node.shape, straight(rank)
     ):
         target = channels_first(rank)
-    shape = to.target(tuple(node.shape[d] for d in target))
-    return to.add("Reshape", [to.get(x, order), shape]), target
+    name = to.reshape(to.get(x, order), tuple(node.shape[d] for d in target))
+    return name, target
 
 
-def _transpose(to: Lowering, node: Node) -> Written:
+def _transpose(to: Writer, node: Node) -> Written:
     """Write nothing: only the order of the dims is another."""
     (x,) = node.inputs
     order, moved = to.order_of(x), node.attributes["order"]
     return to.get(x, order), tuple(moved.index(d) for d in order)
 
 
-def _expand(to: Lowering, node: Node) -> Written:
+def _expand(to: Writer, node: Node) -> Written:
     (x,) = node.inputs
     order = straight(len(node.shape)) if x.is_constant else to.order_of(x)
     # 1 is as many as there are.
-    target = [
-        1 if have == want else want
-        for have, want in zip(x.shape, node.shape, strict=True)
-    ]
+    target = [1 if x.shape[d] == node.shape[d] else node.shape[d] for d in order]
     if not all(isinstance(n, int) for n in target):
         raise unknown("an array that is repeated for each image")
-    shape = to.integers(*(target[d] for d in order))
-    return to.add("Expand", [to.get(x, order), shape]), order
+    return to.add("Expand", [to.get(x, order), to.constant(target)]), order
 
 
-def _concat(to: Lowering, node: Node) -> Written:
-    order = common_order(to, node.inputs, len(node.shape))
+def _concat(to: Writer, node: Node) -> Written:
+    order = _common_order(to, node)
     names = [to.get(x, order) for x in node.inputs]
     return to.add("Concat", names, axis=order.index(node.attributes["axis"])), order
 
 
-def _slice(to: Lowering, node: Node) -> Written:
+def _slice(to: Writer, node: Node) -> Written:
     (x,), cut = node.inputs, node.attributes["cut"]
     order = to.order_of(x)
-    if any(not is_unit(stop) and not isinstance(stop, int) for _, _, stop, _ in cut):
+    if not all(isinstance(stop, int) for _, _, stop, _ in cut):
         raise unknown("a slice of the batch")
-    starts, stops, strides = (to.integers(*(c[i] for c in cut)) for i in (1, 2, 3))
-    axes = to.integers(*(order.index(d) for d, *_ in cut))
+    dims, *parts = zip(*cut, strict=True)
+    starts, stops, strides = map(to.constant, parts)
+    axes = to.constant([order.index(d) for d in dims])
     return to.add("Slice", [to.get(x, order), starts, stops, axes, strides]), order
 
 
-def _pad(to: Lowering, node: Node) -> Written:
+def _pad(to: Writer, node: Node) -> Written:
     (x,), a = node.inputs, node.attributes
     order = to.order_of(x)
-    pads = to.integers(*pads_of([a["sides"][d] for d in order]))
-    value = to.numbers(a["value"], node.dtype)
+    pads = to.constant(pads_of([a["sides"][d] for d in order]))
+    value = to.constant(a["value"], node.dtype)
     return to.add("Pad", [to.get(x, order), pads, value]), order
 
 
-def _layer_norm(to: Lowering, node: Node) -> Written:
-    names = [to.get(x) for x in node.inputs]
-    epsilon = node.attributes["epsilon"]
-    name = to.add("LayerNormalization", names, axis=-1, epsilon=epsilon)
-    return name, straight(len(node.shape))
+def _window(to: Writer, node: Node) -> Written:
+    """Write a convolution or a pool."""
+    x, *weights = node.inputs
+    rank = len(x.shape)
+    order = channels_first(rank)
+    names = [to.get(x, order)]
+    if weights:
+        kernel, *bias = weights
+        outputs_first = (rank - 1, rank - 2, *range(rank - 2))
+        names += [to.get(kernel, outputs_first), *map(to.get, bias)]
+    return to.add(node.op, names, **node.attributes), order
 
 
-def _arg(to: Lowering, node: Node) -> Written:
-    (x,), (axis,) = node.inputs, node.attributes["axes"]
-    return to.add(node.op, [to.get(x)], axis=axis, keepdims=0), straight(
-        len(node.shape)
-    )
+def _matmul(to: Writer, node: Node) -> Written:
+    x, y, *bias = node.inputs
+    rank = len(node.shape)
+    if y.is_constant and len(y.shape) == 2:
+        if rank == 2:
+            return _gemm(to, node)
+        if to.order_of(x) == channels_first(rank):
+            return _pointwise(to, node)
+    name = to.add("MatMul", [to.get(x), to.get(y)])
+    if bias:
+        name = to.add("Add", [name, to.get(bias[0])])
+    return name, straight(rank)
 
 
-def _extreme(to: Lowering, node: Node) -> Written:
-    """Write Max and Min of numbers with which ONNX has types: not of booleans."""
-    if node.dtype == np.bool_:
-        raise unknown("the maximum of booleans")
-    return on_elements(to, node)
+def _pointwise(to: Writer, node: Node) -> Written:
+    """Write a product over channels that lie first: a convolution of one pixel."""
+    x, weights, *bias = node.inputs
+    ones = [1] * (len(x.shape) - 2)
+    kernel = weights.array.T.reshape((*weights.shape[::-1], *ones))
+    order = channels_first(len(x.shape))
+    names = [to.get(x, order), to.constant(kernel, weights.dtype), *map(to.get, bias)]
+    return to.add("Conv", names, kernel_shape=ones), order
 
 
-RULES: dict[str, Rule] = {
-    **products.RULES,
-    "ArgMax": _arg,
-    "ArgMin": _arg,
-    "Cast": _cast,
-    "Clip": _clip,
+def _gemm(to: Writer, node: Node) -> Written:
+    x, weights, *bias = node.inputs
+    name = None
+    images = x.inputs[0] if x.op == "Reshape" else x
+    if x.op == "Reshape" and images.op != "Constant" and x.uses == 1:
+        order = to.order_of(images)
+        flat = x.shape == (images.shape[0], math.prod(images.shape[1:]))
+        if flat and order != straight(len(order)) and order[0] == 0:
+            # The weights lie as the image does.
+            shape = images.shape[1:]
+            moved = weights.array.reshape(*shape, -1).transpose(
+                *(d - 1 for d in order[1:]), len(shape)
+            )
+            weights = constant(moved.reshape(weights.shape), weights.dtype)
+            name = to.add("Flatten", [to.get(images, order)], axis=1)
+    names = [name or to.get(x), to.get(weights), *map(to.get, bias)]
+    return to.add("Gemm" if bias else "MatMul", names), straight(2)
+
+
+def _scale_and_shift(to: Writer, node: Node) -> Written:
+    """Write a norm whose mean is 0 and deviation 1: runtimes have one op for both."""
+    x, scale, shift = node.inputs
+    rank = len(node.shape)
+    if to.order_of(x) != channels_first(rank):
+        name = to.add("Mul", [to.get(x), to.get(scale)])
+        return to.add("Add", [name, to.get(shift)]), straight(rank)
+    zeros, ones = (to.constant([n] * node.shape[-1], node.dtype) for n in (0.0, 1.0))
+    names = [to.get(x, channels_first(rank)), to.get(scale), to.get(shift)]
+    name = to.add("BatchNormalization", [*names, zeros, ones], epsilon=0.0)
+    return name, channels_first(rank)
+
+
+RULES: dict[str, Callable[[Writer, Node], Written]] = {
+    "ArgMax": _in_jax_order,
+    "ArgMin": _in_jax_order,
+    "AveragePool": _window,
+    "BatchNormalization": _scale_and_shift,
+    "Cast": lambda to, node: _on_elements(to, node, to=to.type_of(node.dtype)),
     "Concat": _concat,
+    "Conv": _window,
     "Expand": _expand,
     "Gelu": _gelu,
-    "HardSigmoid": _hard_sigmoid,
-    "LayerNormalization": _layer_norm,
-    "Max": _extreme,
-    "Min": _extreme,
+    "LayerNormalization": _in_jax_order,
+    "MatMul": _matmul,
+    "MaxPool": _window,
     "Pad": _pad,
     "ReduceMax": _reduce,
     "ReduceMean": _reduce,

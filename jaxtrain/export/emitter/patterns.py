@@ -2,85 +2,86 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from jaxtrain.export.emitter.graph import Node, constant, elementwise
 from jaxtrain.export.emitter.windows import window
 
+# A pattern is an operator and the patterns of its inputs, a number, or a name, which
+# stands for the same node wherever it is.
+ERF = ("Add", ("Erf", ("Mul", "x", math.sqrt(0.5))), 1.0)
+# "Mean": over the last dim, which is kept.
+CENTRED = ("Sub", "x", ("Mean", "x"))
+VARIANCE = ("Mean", ("Mul", CENTRED, CENTRED))
+DEVIATION = ("Reciprocal", ("Sqrt", ("Add", VARIANCE, "epsilon")))
+NORMS = (("Mul", CENTRED, ("Mul", DEVIATION, "scale")), ("Mul", CENTRED, DEVIATION))
+# Pattern -> operator of x, and its attributes.
+OPERATORS: dict[Any, tuple[str, dict[str, float]]] = {
+    ("Max", "x", 0.0): ("Relu", {}),
+    ("Mul", ("Clip", ("Add", "x", 3.0), 0.0, 6.0), 1 / 6): (
+        "HardSigmoid",
+        {"alpha": 1 / 6, "beta": 0.5},
+    ),
+    ("Mul", "x", ("HardSigmoid", "x")): ("HardSwish", {}),
+    ("Mul", "x", ("Mul", ERF, 0.5)): ("Gelu", {}),
+    ("Mul", ("Mul", "x", 0.5), ERF): ("Gelu", {}),
+}
 
-def _number(node: Node) -> float | None:
-    """Return the one number that a constant is, or None."""
-    if node.is_constant and node.array.size == 1:
-        return float(node.array.item())
+
+def find(
+    pattern: Any, node: Node, known: dict[str, Node] | None = None
+) -> dict[str, Node] | None:
+    """Return the nodes by their names in a pattern; None: a node is something else."""
+    known = known or {}
+    if isinstance(pattern, str):
+        return {**known, pattern: node} if known.get(pattern, node) is node else None
+    if isinstance(pattern, float):
+        # Numbers are written in the dtype of the model.
+        precision = 1e-2 if node.dtype.itemsize < 4 else 1e-6
+        number = math.nan if node.number is None else node.number
+        return known if math.isclose(number, pattern, rel_tol=precision) else None
+    op, *parts = pattern
+    if op != ("Mean" if _is_mean(node) else node.op):
+        return None
+    orders = (
+        (node.inputs, node.inputs[::-1]) if op in ("Add", "Mul") else (node.inputs,)
+    )
+    for inputs in orders:
+        found: dict[str, Node] | None = known
+        for part, x in zip(parts, inputs, strict=True):
+            found = None if found is None else find(part, x, found)
+        if found is not None:
+            return found
     return None
 
 
-def _by(node: Node, op: str, number: float) -> Node | None:
-    """Return x of `op(x, number)`."""
-    if node.op != op or len(node.inputs) != 2:
-        return None
-    found = _number(node.inputs[1])
-    # Numbers are written in the dtype of the model.
-    precision = 1e-2 if node.dtype.itemsize < 4 else 1e-6
-    if found is None or not math.isclose(found, number, rel_tol=precision):
-        return None
-    return node.inputs[0]
+def _is_mean(node: Node) -> bool:
+    last = {"axes": (len(node.shape) - 1,), "keepdims": True}
+    return node.op == "ReduceMean" and node.attributes == last
+
+
+def _operator(node: Node) -> Node | None:
+    for pattern, (op, attributes) in OPERATORS.items():
+        if node.is_float and (found := find(pattern, node)):
+            return elementwise(op, found["x"], **attributes)
+    return None
 
 
 def _clip(node: Node) -> Node | None:
-    """max(x, 0) is Relu; the minimum of a maximum is Clip."""
-    if node.op == "Max" and node.is_float and _number(node.inputs[1]) == 0:
-        return elementwise("Relu", node.inputs[0])
+    """The minimum of a maximum is Clip."""
     if node.op != "Min" or not node.is_float:
         return None
-    x, high = node.inputs[0], _number(node.inputs[1])
-    if high is None or x.uses > 1 or x.op not in ("Relu", "Max"):
+    x, high = node.inputs
+    if x.uses > 1 or x.op not in ("Relu", "Max"):
         return None
-    low = 0.0 if x.op == "Relu" else _number(x.inputs[1])
-    return None if low is None else elementwise("Clip", x.inputs[0], low=low, high=high)
-
-
-def _hard_sigmoid(node: Node) -> Node | None:
-    """clip(x + 3, 0, 6) / 6 is HardSigmoid."""
-    x = _by(node, "Mul", 1 / 6)
-    if x is None or x.op != "Clip" or x.uses > 1:
+    low = 0.0 if x.op == "Relu" else x.inputs[1].number
+    if low is None or high.number is None:
         return None
-    inner = _by(x.inputs[0], "Add", 3)
-    if inner is None or (x.attributes["low"], x.attributes["high"]) != (0, 6):
-        return None
-    return elementwise("HardSigmoid", inner)
-
-
-def _hard_swish(node: Node) -> Node | None:
-    """x * hard_sigmoid(x) is HardSwish."""
-    if node.op != "Mul":
-        return None
-    for x, gate in (node.inputs, node.inputs[::-1]):
-        if gate.op == "HardSigmoid" and gate.uses == 1 and gate.inputs[0] is x:
-            return elementwise("HardSwish", x)
-    return None
-
-
-def _gelu(node: Node) -> Node | None:
-    """x / 2 * (erf(x / sqrt(2)) + 1), in any order, is Gelu."""
-    if node.op != "Mul":
-        return None
-    for x, gate in (node.inputs, node.inputs[::-1]):
-        half = _by(gate, "Mul", 0.5)  # x * ((erf + 1) / 2)
-        if half is not None:
-            gate = half
-        else:
-            inner = _by(x, "Mul", 0.5)
-            if inner is None:
-                continue
-            x = inner
-        erf = _by(gate, "Add", 1)
-        if erf is not None and erf.op == "Erf":
-            inner = _by(erf.inputs[0], "Mul", math.sqrt(0.5))
-            if inner is x:
-                return elementwise("Gelu", x)
-    return None
+    ends = (constant(np.float64(end), node.dtype) for end in (low, high.number))
+    return elementwise("Clip", x.inputs[0], *ends)
 
 
 def _window_of_blocks(node: Node) -> Node | None:
@@ -93,116 +94,59 @@ def _window_of_blocks(node: Node) -> Node | None:
     images = x.inputs[0]
     batch, rows, height, columns, width, channels = x.shape
     blocks = (batch, rows * height, columns * width, channels)
-    if node.attributes["axes"] != (2, 4) or tuple(images.shape) != blocks:
+    if node.attributes["axes"] != (2, 4) or images.shape != blocks:
         return None
     size = (height, width)
     if images.op == "Slice" and images.uses == 1 and _cuts_ends(images, size):
         images = images.inputs[0]
-    return window("MaxPool", images, size, size, ((0, 0), (0, 0)))
+    sides, dilation = ((0, 0), (0, 0)), (1, 1)
+    return window("MaxPool", images, node.shape, size, size, sides, dilation)
 
 
 def _cuts_ends(node: Node, size: tuple[int, int]) -> bool:
     """Return whether a slice leaves less than a window out: so does a pool."""
-    whole = node.inputs[0].shape[1:3]
-    rest = [n - m for n, m in zip(whole, node.shape[1:3], strict=True)]
-    cut = node.attributes["cut"]
+    whole = node.inputs[0].shape
     return all(
-        d in (1, 2) and start == 0 and stride == 1 for d, start, _, stride in cut
-    ) and all(r < k for r, k in zip(rest, size, strict=True))
+        d in (1, 2) and start == 0 and stride == 1 and whole[d] - stop < size[d - 1]
+        for d, start, stop, stride in node.attributes["cut"]
+    )
 
 
 def _padding_left_out(node: Node) -> Node | None:
     """Means of windows over what is not padding."""
     if node.op != "Mul" or not node.inputs[1].is_constant:
         return None
-    pool, factor = node.inputs
-    if pool.op != "AveragePool" or pool.uses > 1 or "partial" in pool.attributes:
+    (pool, factor), a = node.inputs, node.inputs[0].attributes
+    if pool.op != "AveragePool" or pool.uses > 1:
         return None
-    a = pool.attributes
-    if not any(map(any, a["padding"])):
+    if not a["count_include_pad"] or not any(a["pads"]):
         return None
-    counts = np.ones(())
-    for n, k, s, (low, high) in zip(
-        pool.inputs[0].shape[1:-1], a["size"], a["strides"], a["padding"], strict=True
+    size, counts = a["kernel_shape"], np.ones(())
+    sides = a["pads"][: len(size)], a["pads"][len(size) :]
+    for n, k, s, low, high in zip(
+        pool.inputs[0].shape[1:-1], size, a["strides"], *sides, strict=True
     ):
         inside = np.pad(np.ones(n), (low, high))
-        dim = [inside[i : i + k].sum() for i in range(0, n + low + high - k + 1, s)]
+        dim = [inside[i : i + k].sum() for i in range(0, len(inside) - k + 1, s)]
         counts = np.multiply.outer(counts, dim)
-    wanted = math.prod(a["size"]) / counts[None, ..., None]
-    given = factor.array
-    if given.shape != wanted.shape or not np.allclose(given, wanted, rtol=1e-6):
+    wanted = math.prod(size) / counts[None, ..., None]
+    if factor.shape != wanted.shape or not np.allclose(factor.array, wanted, rtol=1e-6):
         return None
-    attributes = {**a, "partial": True}
-    return Node("AveragePool", pool.inputs, pool.shape, pool.dtype, attributes)
+    return replace(pool, attributes={**a, "count_include_pad": 0})
 
 
 def _layer_norm(node: Node) -> Node | None:
     """(x - mean) * (rsqrt(variance + epsilon) * scale) over the last dim."""
-    if node.op != "Mul":
+    found = find(NORMS[0], node) or find(NORMS[1], node)
+    if found is None or (epsilon := found["epsilon"].number) is None:
         return None
-    for centred, factor in (node.inputs, node.inputs[::-1]):
-        scale = constant(np.ones(()), node.dtype)
-        if factor.op == "Mul" and factor.inputs[1].is_constant:
-            factor, scale = factor.inputs
-        found = _normalised(centred, factor)
-        if found is None:
-            continue
-        x, epsilon = found
-        if any(n != 1 for n in scale.shape[:-1]):
-            return None
-        flat = np.broadcast_to(scale.array.reshape(-1), (x.shape[-1],))
-        parts = constant(flat, x.dtype), constant(np.zeros(flat.shape), x.dtype)
-        attributes = {"epsilon": epsilon}
-        return Node("LayerNormalization", (x, *parts), x.shape, x.dtype, attributes)
-    return None
-
-
-def _layer_norm_bias(node: Node) -> Node | None:
-    """What is added after a layer norm is its bias."""
-    if node.op != "Add" or not node.inputs[1].is_constant:
+    x, scale = found["x"], found.get("scale", constant(np.ones(()), node.dtype))
+    if not scale.is_constant or any(n != 1 for n in scale.shape[:-1]):
         return None
-    norm, more = node.inputs
-    if norm.op != "LayerNormalization" or norm.uses > 1:
-        return None
-    x, scale, bias = norm.inputs
-    if any(n != 1 for n in more.shape[:-1]):
-        return None
-    total = constant(bias.array + more.array.reshape(-1), bias.dtype)
-    inputs = (x, scale, constant(np.broadcast_to(total.array, scale.shape), bias.dtype))
-    return Node(norm.op, inputs, norm.shape, norm.dtype, norm.attributes)
-
-
-def _normalised(centred: Node, factor: Node) -> tuple[Node, float] | None:
-    """Return x and epsilon of `(x - mean)` and `rsqrt(variance + epsilon)`."""
-    if (
-        factor.op != "Reciprocal"
-        or factor.inputs[0].op != "Sqrt"
-        or centred.op != "Sub"
-    ):
-        return None
-    shifted = factor.inputs[0].inputs[0]
-    x, mean = centred.inputs
-    if shifted.op != "Add" or (epsilon := _number(shifted.inputs[1])) is None:
-        return None
-    variance = shifted.inputs[0]
-    if not (_mean_of(mean) is x and (squared := _mean_of(variance)) is not None):
-        return None
-    if squared.op != "Mul" or squared.inputs[0] is not squared.inputs[1]:
-        return None
-    difference = squared.inputs[0]
-    same = difference.op == "Sub" and difference.inputs[0] is x
-    if same and _mean_of(difference.inputs[1]) is x:
-        return x, epsilon
-    return None
-
-
-def _mean_of(node: Node) -> Node | None:
-    """Return what a mean over the last dim, which is kept, is of."""
-    if node.op == "ReduceMean" and node.attributes["keepdims"]:
-        x = node.inputs[0]
-        if node.attributes["axes"] == (len(x.shape) - 1,):
-            return x
-    return None
+    flat = np.broadcast_to(scale.array.reshape(-1), (x.shape[-1],))
+    inputs = x, constant(flat, x.dtype), constant(np.zeros(flat.shape), x.dtype)
+    attributes = {"axis": -1, "epsilon": epsilon}
+    return Node("LayerNormalization", inputs, x.shape, x.dtype, attributes)
 
 
 def scale_and_shift(node: Node) -> Node | None:
@@ -214,7 +158,7 @@ def scale_and_shift(node: Node) -> Node | None:
         return None
     x, scale = scaled.inputs
     numbers = (*[1] * (len(node.shape) - 1), node.shape[-1])
-    if not scale.is_constant or tuple(x.shape) != tuple(node.shape):
+    if not scale.is_constant or x.shape != node.shape:
         return None
     if scale.shape != numbers or shift.shape not in (numbers, ()):
         return None
@@ -227,11 +171,8 @@ def scale_and_shift(node: Node) -> Node | None:
 
 RULES: tuple[Callable[[Node], Node | None], ...] = (
     _clip,
-    _hard_sigmoid,
-    _hard_swish,
-    _gelu,
+    _operator,
     _window_of_blocks,
     _padding_left_out,
     _layer_norm,
-    _layer_norm_bias,
 )

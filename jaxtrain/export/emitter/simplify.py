@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,17 +10,18 @@ import numpy as np
 from jaxtrain.export.emitter import patterns
 from jaxtrain.export.emitter.graph import (
     Node,
+    cast,
     constant,
     count_uses,
     elementwise,
     ordered,
     reshape,
 )
-from jaxtrain.export.emitter.primitives import cast
 
 # Node -> what takes its place, or None.
 Rule = Callable[[Node], Node | None]
-PRODUCTS = ("Conv", "MatMul")
+# Operators of (data, weights), or of (data, weights, bias).
+PRODUCTS = ("Conv", "LayerNormalization", "MatMul")
 # Constants of so many numbers are compared, to find what is computed twice.
 SMALL = 64
 # What changes no number.
@@ -73,36 +75,30 @@ def _key(node: Node) -> Any:
     return node.op, inputs, str(node.shape), node.dtype, attributes, value
 
 
-def _order(node: Node) -> Node | None:
-    """Write a constant second, and subtract and divide by adding and multiplying."""
-    if not node.is_float or len(node.inputs) != 2:
+def _canonical(node: Node) -> Node | None:
+    """Write a constant second, and all in sums, products and positive factors."""
+    if not node.is_float:
         return None
-    x, y = node.inputs
-    if node.op in ("Add", "Mul", "Max", "Min") and x.is_constant and not y.is_constant:
-        return elementwise(node.op, y, x)
-    if node.op == "Sub" and y.is_constant:
-        return elementwise("Add", x, constant(-_wide(y), y.dtype))
-    if node.op == "Sub" and x.is_constant:
-        return elementwise("Add", _scaled(y, -1.0), x)
-    if node.op == "Div" and y.is_constant and not (y.array == 0).any():
-        return elementwise("Mul", x, constant(1 / _wide(y), y.dtype))
-    return None
-
-
-def _negative(node: Node) -> Node | None:
-    if node.op == "Neg" and node.is_float:
-        return _scaled(node.inputs[0], -1.0)
-    return None
-
-
-def _odd(node: Node) -> Node | None:
-    """Take the sign out of erf."""
-    if node.op != "Erf" or not _is(node.inputs[0], "Mul"):
-        return None
-    x, by = node.inputs[0].inputs
-    if by.is_constant and (by.array < 0).all():
-        inner = elementwise("Mul", x, constant(-_wide(by), by.dtype))
-        return _scaled(elementwise("Erf", inner), -1.0)
+    match node:
+        case Node(
+            op="Add" | "Mul" | "Max" | "Min",
+            inputs=(Node(op="Constant") as x, y),
+        ) if not y.is_constant:
+            return elementwise(node.op, y, x)
+        case Node(op="Sub", inputs=(x, Node(op="Constant") as y)):
+            return elementwise("Add", x, constant(-_wide(y), y.dtype))
+        case Node(op="Sub", inputs=(Node(op="Constant") as x, y)):
+            return elementwise("Add", _negative(y), x)
+        case Node(op="Div", inputs=(x, Node(op="Constant") as y)) if y.array.all():
+            return elementwise("Mul", x, constant(1 / _wide(y), y.dtype))
+        case Node(op="Neg", inputs=(x,)):
+            return _negative(x)
+        case Node(
+            op="Erf",
+            inputs=(Node(op="Mul", uses=1, inputs=(x, Node(op="Constant") as by)),),
+        ) if (by.array < 0).all():
+            inner = elementwise("Mul", x, constant(-_wide(by), by.dtype))
+            return _negative(elementwise("Erf", inner))
     return None
 
 
@@ -117,10 +113,8 @@ def _merge(node: Node) -> Node | None:
     if not c.is_constant or inner.is_constant:
         return None
     if node.op == x.op:
-        combine = np.add if node.op == "Add" else np.multiply
-        return elementwise(
-            node.op, inner, constant(combine(_wide(c), _wide(y)), y.dtype)
-        )
+        both = _wide(c) + _wide(y) if node.op == "Add" else _wide(c) * _wide(y)
+        return elementwise(node.op, inner, constant(both, y.dtype))
     if node.op == "Mul":
         shift = constant(_wide(c) * _wide(y), y.dtype)
         return elementwise("Add", elementwise("Mul", inner, y), shift)
@@ -129,28 +123,18 @@ def _merge(node: Node) -> Node | None:
 
 def _nothing(node: Node) -> Node | None:
     """Leave out what changes nothing."""
-    if node.op == "Reshape" and _is(node.inputs[0], "Reshape"):
-        return reshape(node.inputs[0].inputs[0], node.shape)
-    if node.op in ("Reshape", "Expand", "Transpose") and (
-        node.op != "Transpose"
-        or node.attributes["order"] == tuple(range(len(node.shape)))
-    ):
-        x = node.inputs[0]
-        return x if tuple(x.shape) == tuple(node.shape) else None
-    if node.op == "Cast":
-        x = node.inputs[0]
-        if x.dtype == node.dtype:
-            return x
+    match node:
+        case Node(op="Reshape", inputs=(Node(op="Reshape", uses=1, inputs=(x,)),)):
+            return reshape(x, node.shape)
         # To a wider dtype and back.
-        if x.op == "Cast" and x.is_float and x.inputs[0].dtype == node.dtype:
-            return x.inputs[0] if x.dtype.itemsize > node.dtype.itemsize else None
-        return None
-    if node.op in NEUTRAL and node.is_float and node.inputs[1].is_constant:
-        x, y = node.inputs
-        neutral = NEUTRAL[node.op]
-        same = tuple(x.shape) == tuple(node.shape)
-        # As it is written in the end.
-        return x if same and (y.array.astype(y.dtype) == neutral).all() else None
+        case Node(
+            op="Cast", inputs=(Node(op="Cast", is_float=True, inputs=(x,)) as wide,)
+        ) if x.dtype == node.dtype and wide.dtype.itemsize > node.dtype.itemsize:
+            return x
+        case Node(op=op, is_float=True, inputs=(x, y)) if op in NEUTRAL:
+            # As it is written in the end.
+            neutral = y.is_constant and y.array.astype(y.dtype) == NEUTRAL[op]
+            return x if x.shape == node.shape and np.all(neutral) else None
     return None
 
 
@@ -174,42 +158,30 @@ def _fold(node: Node) -> Node | None:
     else:
         old = old + number
     new = [constant(old, product.dtype)] if bias or node.op == "Add" else []
-    inputs = (data, weights, *new)
-    return cast(
-        Node(product.op, inputs, product.shape, product.dtype, product.attributes),
-        node.dtype,
-    )
+    return cast(replace(product, inputs=(data, weights, *new)), node.dtype)
 
 
-def _mean(node: Node) -> Node | None:
-    """A sum over dims, divided by their size, is a mean."""
-    x = node.inputs[0] if node.op == "Mul" else node
-    if node.op != "Mul" or x.op != "ReduceSum" or x.uses > 1 or not node.is_float:
-        return None
-    sizes = [x.inputs[0].shape[d] for d in x.attributes["axes"]]
-    y = node.inputs[1]
-    if not y.is_constant or not all(isinstance(n, int) for n in sizes):
-        return None
-    if y.array.size == 1 and math.isclose(
-        y.array.item() * math.prod(sizes), 1, rel_tol=1e-6
-    ):
-        return Node("ReduceMean", x.inputs, x.shape, x.dtype, x.attributes)
+def _reduction(node: Node) -> Node | None:
+    """A sum, divided by its size, is a mean; dims that are inserted again are kept."""
+    match node:
+        case Node(
+            op="Mul",
+            is_float=True,
+            inputs=(Node(op="ReduceSum", uses=1) as x, Node(number=float() as by)),
+        ):
+            size = math.prod(x.inputs[0].shape[d] for d in x.attributes["axes"])
+            if isinstance(size, int) and math.isclose(by * size, 1, rel_tol=1e-6):
+                return replace(x, op="ReduceMean")
+        case Node(
+            op="Reshape",
+            inputs=(Node(uses=1, attributes={"keepdims": False, "axes": axes}) as x,),
+        ):
+            shape = x.inputs[0].shape
+            kept = tuple(1 if d in axes else n for d, n in enumerate(shape))
+            if kept == node.shape:
+                attributes = {"axes": axes, "keepdims": True}
+                return replace(x, shape=kept, attributes=attributes)
     return None
-
-
-def _keep_dims(node: Node) -> Node | None:
-    """A reduction whose dims are inserted again keeps them."""
-    x = node.inputs[0] if node.op == "Reshape" else node
-    if node.op != "Reshape" or not x.op.startswith("Reduce"):
-        return None
-    if x.uses > 1 or x.attributes["keepdims"]:
-        return None
-    axes = x.attributes["axes"]
-    kept = tuple(1 if d in axes else n for d, n in enumerate(x.inputs[0].shape))
-    if kept != tuple(node.shape):
-        return None
-    attributes = {**x.attributes, "keepdims": True}
-    return Node(x.op, x.inputs, node.shape, x.dtype, attributes)
 
 
 def _of_outputs(y: Node, shape: Any) -> bool:
@@ -220,26 +192,19 @@ def _of_outputs(y: Node, shape: Any) -> bool:
     return all(n == 1 for n in others) and last in (1, shape[-1])
 
 
-def _is(node: Node, op: str) -> bool:
-    return node.op == op and node.uses == 1
-
-
 def _wide(x: Node) -> np.ndarray:
     return x.array.astype(np.float64)
 
 
-def _scaled(x: Node, by: float) -> Node:
-    return elementwise("Mul", x, constant(np.float64(by), x.dtype))
+def _negative(x: Node) -> Node:
+    return elementwise("Mul", x, constant(np.float64(-1), x.dtype))
 
 
 RULES: tuple[Rule, ...] = (
-    _order,
-    _negative,
-    _odd,
+    _canonical,
     _merge,
     _nothing,
     _fold,
-    _mean,
-    _keep_dims,
+    _reduction,
     *patterns.RULES,
 )

@@ -8,42 +8,41 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-from jaxtrain.export.emitter import parts, primitives, windows
-from jaxtrain.export.emitter.graph import Node, constant, unknown
+from jaxtrain.export.emitter import arrays, primitives, windows
+from jaxtrain.export.emitter.graph import Node, constant, full, unknown
 
-# Primitive -> `(eqn, *inputs) -> output`.
-Rule = Callable[..., Node]
-RULES: dict[str, Rule] = {**primitives.RULES, **parts.RULES, **windows.RULES}
-
-# Those that call a jaxpr, which takes its place, by the parameter that holds it.
-CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "remat": "jaxpr",
-    "checkpoint": "jaxpr",
-    "remat2": "jaxpr",
-}
-# Floats: what JAX would compile, each on its own. `(params, *arrays) -> array`.
+# Primitive -> `(eqn, *inputs)` -> output, or outputs, of inputs without dims of 1 that
+# stand for more.
+RULES: dict[str, Callable[..., Any]] = {**arrays.RULES, **windows.RULES}
+# Those that call a jaxpr, which takes their place.
+CALLS = (
+    "jit",
+    "closed_call",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "remat",
+    "remat2",
+    "checkpoint",
+)
+# Floats: what JAX would compile, each on its own.
 IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
-    "add": lambda _, x, y: x + y,
-    "div": lambda _, x, y: x / y,
-    "exp": lambda _, x: np.exp(x),
-    "max": lambda _, x, y: np.maximum(x, y),
-    "mul": lambda _, x, y: x * y,
-    "neg": lambda _, x: -x,
-    "reduce_sum": lambda params, x: x.sum(tuple(params["axes"])),
-    "rsqrt": lambda _, x: 1 / np.sqrt(x),
-    "sqrt": lambda _, x: np.sqrt(x),
-    "square": lambda _, x: x * x,
-    "sub": lambda _, x, y: x - y,
+    "add": np.add,
+    "div": np.divide,
+    "exp": np.exp,
+    "max": np.maximum,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "reduce_sum": np.sum,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "sub": np.subtract,
 }
+# Of constants, they are not computed in the constant's dtype, which may be less precise
+# than the value.
+KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
 # Those that say something to the compiler, and change no number.
-IDENTITIES = ("copy", "copy_p", "stop_gradient", "sharding_constraint", "name")
+IDENTITIES = ("copy", "stop_gradient", "sharding_constraint", "name")
 
 
 def trace(
@@ -53,12 +52,6 @@ def trace(
     batch: int | None,
 ) -> tuple[Node, Node]:
     """Return the input and the output of the graph of a function of images.
-
-    Args:
-      function: (batch, rows, columns, channels) -> (batch, outputs).
-      image_shape: rows, columns and channels.
-      dtype: of the images.
-      batch: images at a time; None: any number, by the name `batch`.
 
     Raises:
       UserError: the function uses what has no rule.
@@ -92,26 +85,30 @@ def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
     """Return the outputs of one equation."""
     name = eqn.primitive.name
     if name in CALLS:
-        inner = eqn.params[CALLS[name]]
+        inner = eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"]
         if hasattr(inner, "consts"):
             return _read(inner.jaxpr, inner.consts, inputs)
         return _read(inner, [], inputs)
     if name in IDENTITIES:
         return inputs
-    if name == "split":
-        return parts.split(eqn, *inputs)
-    if all(x.is_constant for x in inputs) and _is_computed(eqn):
+    if _is_computed(eqn, inputs):
         return _compute(eqn, inputs)
+    if name in primitives.RULES:
+        return [primitives.RULES[name](eqn, *inputs)]
     if name not in RULES:
         raise unknown(f"the operation {name!r}")
-    return [RULES[name](eqn, *inputs)]
+    shapes = (atom.aval.shape for atom in eqn.invars)
+    found = RULES[name](eqn, *map(full, inputs, shapes))
+    return found if isinstance(found, list) else [found]
 
 
-def _is_computed(eqn: Any) -> bool:
-    """Return whether an equation of constants is computed now."""
+def _is_computed(eqn: Any, inputs: list[Node]) -> bool:
+    """Return whether an equation is one of constants that is computed now."""
     shapes = [atom.aval.shape for atom in (*eqn.invars, *eqn.outvars)]
-    return eqn.primitive.name not in primitives.KEEP_PRECISION and all(
-        isinstance(size, int) for shape in shapes for size in shape
+    return (
+        all(x.is_constant for x in inputs)
+        and eqn.primitive.name not in KEEP_PRECISION
+        and all(isinstance(size, int) for shape in shapes for size in shape)
     )
 
 
@@ -119,15 +116,16 @@ def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
     """Compute an equation of constants: of batch norms, in double precision."""
     name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
-        wide = [x.array.astype(np.float64) for x in inputs]
+        wide, axes = [x.array.astype(np.float64) for x in inputs], {}
         if name == "reduce_sum":  # dims of 1 may stand for more
             wide = [np.broadcast_to(wide[0], eqn.invars[0].aval.shape)]
-        return [constant(IN_NUMPY[name](eqn.params, *wide), dtype)]
-    arrays = [
+            axes = {"axis": tuple(eqn.params["axes"])}
+        return [constant(IN_NUMPY[name](*wide, **axes), dtype)]
+    given = [
         jnp.asarray(np.broadcast_to(x.array, atom.aval.shape), x.dtype)
         for x, atom in zip(inputs, eqn.invars, strict=True)
     ]
-    results = eqn.primitive.bind(*arrays, **eqn.params)
+    results = eqn.primitive.bind(*given, **eqn.params)
     if not eqn.primitive.multiple_results:
         results = [results]
     return [constant(np.asarray(result)) for result in results]

@@ -1,109 +1,136 @@
-"""The file: operators, constants, inputs and outputs of ONNX."""
+"""The file: operators and constants of ONNX, and the order in which each array lies."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from jaxtrain.export.emitter.graph import Node
-from jaxtrain.export.needs import need
+from jaxtrain.export.emitter.graph import Node, Shape, unknown
 
 # Of 2021: has LayerNormalization, and every runtime in use reads it.
 OPSET = 17
 # The first whose convolutions and pools take bfloat16.
 OPSET_BFLOAT16 = 22
-# From this on, reductions take their axes as an input.
-OPSET_AXES = 18
+
+# Dim i of the array in ONNX is dim order[i] of the node.
+Order = tuple[int, ...]
+
+
+def straight(rank: int) -> Order:
+    """Return the order of JAX."""
+    return tuple(range(rank))
+
+
+def channels_first(rank: int) -> Order:
+    """Return the order of ONNX's images."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def filled(shape: Shape, order: Order) -> list[int]:
+    """Return the dims in an order, without those of size 1: how numbers lie."""
+    return [d for d in order if shape[d] != 1]
 
 
 class Writer:
-    """Collects the operators of a graph."""
+    """Collects the operators of a graph.
+
+    It names each node's array in the file, once for each order that was asked for.
+    """
 
     def __init__(self, opset: int = OPSET):
-        self.onnx = need("onnx")
-        self.opset = opset
-        self._nodes: list[Any] = []
-        self._constants: dict[Any, Any] = {}
-        self._inputs: list[Any] = []
-        self._outputs: list[Any] = []
+        import onnx  # of an extra that other formats do without
 
-    def type_of(self, dtype: np.dtype) -> int:
+        self.onnx: Any = onnx
+        self.opset = opset
+        # Operator, names of its inputs, name of its output, attributes.
+        self._operators: list[tuple[str, list[str], str, dict[str, Any]]] = []
+        self._constants: dict[Any, Any] = {}
+        # What is written of a node, by its order; the first is how it lies.
+        self._names: dict[Node, dict[Order, str]] = {}
+
+    def type_of(self, dtype: Any) -> int:
         """Return ONNX's number of a dtype."""
         return self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
     def add(self, op: str, inputs: list[str], **attributes: Any) -> str:
         """Add an operator; return the name of its output."""
-        name = f"{op}_{len(self._nodes)}"
-        self._nodes.append(
-            self.onnx.helper.make_node(op, inputs, [name], name, **attributes)
-        )
+        name = f"{op}_{len(self._operators)}"
+        self._operators.append((op, inputs, name, attributes))
         return name
 
-    def reduce(self, op: str, name: str, axes: list[int], keepdims: bool) -> str:
-        """Add a reduction."""
-        if op == "ReduceSum" or self.opset >= OPSET_AXES:
-            given = self.constant(np.array(axes, np.int64), np.dtype(np.int64))
-            return self.add(op, [name, given], keepdims=int(keepdims))
-        return self.add(op, [name], axes=axes, keepdims=int(keepdims))
-
-    def constant(self, array: np.ndarray, dtype: np.dtype) -> str:
+    def constant(self, values: Any, dtype: Any = np.int64) -> str:
         """Add a constant, rounded; return its name. The same one is added once."""
-        array = np.ascontiguousarray(np.asarray(array).astype(dtype))
-        key = (array.shape, str(dtype), array.tobytes())
+        array = np.ascontiguousarray(np.asarray(values).astype(dtype))
+        key = (array.shape, str(array.dtype), array.tobytes())
         if key not in self._constants:
             name = f"constant_{len(self._constants)}"
             self._constants[key] = self.onnx.numpy_helper.from_array(array, name)
         return self._constants[key].name
 
-    def input(self, name: str, node: Node) -> None:
-        """Add an input."""
-        self._inputs.append(self._info(name, node))
+    def put(self, node: Node, order: Order, name: str) -> None:
+        """Note what is written of a node, and that it lies so."""
+        self._names[node] = {order: name, **self._names.get(node, {})}
 
-    def output(self, name: str, source: str, node: Node) -> None:
-        """Add an output, which is `source` by its own name."""
-        if any(source in proto.output for proto in self._nodes):
-            for proto in self._nodes:
-                for names in (proto.input, proto.output):
-                    for place, used in enumerate(names):
-                        names[place] = name if used == source else used
-        else:
-            self._nodes.append(self.onnx.helper.make_node("Identity", [source], [name]))
-        self._outputs.append(self._info(name, node))
+    def order_of(self, node: Node) -> Order:
+        """Return the order in which a node lies."""
+        return next(iter(self._names[node]))
 
-    def _info(self, name: str, node: Node) -> Any:
-        shape = [n if isinstance(n, int) else "batch" for n in node.shape]
-        helper = self.onnx.helper
-        return helper.make_tensor_value_info(name, self.type_of(node.dtype), shape)
+    def get(self, node: Node, order: Order | None = None) -> str:
+        """Return the name of a node's array in an order, straight by default."""
+        order = straight(len(node.shape)) if order is None else order
+        if node.is_constant:
+            return self.constant(node.array.transpose(order), node.dtype)
+        names = self._names[node]
+        if order not in names:
+            names[order] = self._reorder(node, order)
+        return names[order]
 
-    def model(self, metadata: dict[str, str]) -> Any:
-        """Return the whole as a ModelProto, which ONNX's own checker has passed."""
-        helper = self.onnx.helper
-        graph = helper.make_graph(
-            self._used(),
-            "jaxtrain",
-            self._inputs,
-            self._outputs,
-            list(self._constants.values()),
-        )
-        model = helper.make_model(
-            graph,
+    def _reorder(self, node: Node, order: Order) -> str:
+        have = self.order_of(node)
+        name = self._names[node][have]
+        if filled(node.shape, have) == filled(node.shape, order):
+            return self.reshape(name, tuple(node.shape[d] for d in order))
+        return self.add("Transpose", [name], perm=[have.index(d) for d in order])
+
+    def reshape(self, name: str, shape: Sequence[Any]) -> str:
+        """Add a reshape, whose batch may be any: -1 follows from the others."""
+        known = [n if isinstance(n, int) else -1 for n in shape]
+        if known.count(-1) > 1:
+            raise unknown(f"a shape {shape} with the batch in two dims")
+        return self.add("Reshape", [name, self.constant(known)])
+
+    def model(
+        self,
+        images: Node,
+        output: Node,
+        names: tuple[str, str],
+        metadata: dict[str, str],
+    ) -> Any:
+        """Return the whole as a ModelProto, with names of its input and its output."""
+        helper, source = self.onnx.helper, self.get(output)
+        if source not in (name for _, _, name, _ in self._operators):
+            source = self.add("Identity", [source])
+        # Only the operators and the constants that the output needs.
+        needed, nodes = {source}, []
+        for op, inputs, name, attributes in reversed(self._operators):
+            if name in needed:
+                needed.update(inputs)
+                ends = [[names[1] if n == source else n for n in inputs]]
+                ends += [[names[1] if name == source else name]]
+                nodes.append(helper.make_node(op, *ends, name, **attributes))
+        infos = [
+            helper.make_tensor_value_info(
+                name,
+                self.type_of(node.dtype),
+                [n if isinstance(n, int) else "batch" for n in node.shape],
+            )
+            for name, node in zip(names, (images, output), strict=True)
+        ]
+        constants = [c for c in self._constants.values() if c.name in needed]
+        model = helper.make_model_gen_version(
+            helper.make_graph(nodes[::-1], "jaxtrain", infos[:1], infos[1:], constants),
             producer_name="jaxtrain",
             opset_imports=[helper.make_opsetid("", self.opset)],
-            ir_version=helper.find_min_ir_version_for(
-                [helper.make_opsetid("", self.opset)]
-            ),
         )
         helper.set_model_props(model, metadata)
         return model
-
-    def _used(self) -> list[Any]:
-        """Return the operators that the outputs need; drop the others' constants."""
-        needed = {info.name for info in self._outputs}
-        used = []
-        for node in reversed(self._nodes):
-            if needed.intersection(node.output):
-                needed.update(node.input)
-                used.append(node)
-        self._constants = {
-            key: c for key, c in self._constants.items() if c.name in needed
-        }
-        return used[::-1]

@@ -1,23 +1,26 @@
 """ONNX: the model as operators that other runtimes know."""
 
+import contextlib
 import json
-from collections.abc import Callable
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxtrain.export.emitter.lower import lower
+from jaxtrain.export.check import padded
+from jaxtrain.export.emitter.operators import lower
 from jaxtrain.export.emitter.simplify import simplify
 from jaxtrain.export.emitter.trace import trace
-from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16, Writer
-from jaxtrain.export.formats import int8
-from jaxtrain.export.needs import need
+from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16, Writer, straight
 from jaxtrain.export.request import Request, Runner
 
-# Images of a check where ONNX's own, slow evaluator runs the file.
-SLOW_IMAGES = 8
+# Images of a batch that tells the ranges for int8, if a batch may have any number.
+BATCH = 32
 
 
 def emit(
@@ -45,19 +48,11 @@ def emit(
       UserError: the function uses what the export does not know.
     """
     images, output = trace(function, image_shape, dtype, batch)
+    output = simplify(output)
     writer = Writer(opset)
-    lower(images, simplify(output), names, writer)
-    return writer.model(metadata or {})
-
-
-def check_request(request: Request) -> None:
-    """Check that all libraries are there.
-
-    Raises:
-      UserError: one is not.
-    """
-    need("onnx")
-    need("onnxruntime")
+    writer.put(images, straight(len(images.shape)), names[0])
+    lower(writer, images, output)
+    return writer.model(images, output, names, metadata or {})
 
 
 def write(request: Request, path: Path) -> None:
@@ -66,21 +61,22 @@ def write(request: Request, path: Path) -> None:
     Raises:
       UserError: the model uses what the export does not know.
     """
-    program = request.program()
+    import onnx
+
     model = emit(
-        program,
-        program.image_shape,
-        dtype=program.dtype,
+        request.function(),
+        request.model.image_shape,
+        dtype=request.images.dtype,
         batch=request.batch,
         opset=OPSET_BFLOAT16 if request.precision == "bf16" else OPSET,
-        names=("images", program.output),
+        names=("images", request.output),
         metadata={"jaxtrain": json.dumps(request.about())},
     )
-    need("onnx.checker").check_model(model, full_check=True)
+    onnx.checker.check_model(model, full_check=True)
     path.write_bytes(model.SerializeToString())
     if request.precision == "int8":
         assert request.calibration is not None
-        int8.quantize(path, request.calibration, request.batch)
+        _quantize(path, request.calibration, request.batch or BATCH)
 
 
 def load(path: Path, request: Request) -> Runner:
@@ -88,22 +84,62 @@ def load(path: Path, request: Request) -> Runner:
 
     It has no convolutions of bfloat16 there; ONNX's own evaluator has.
     """
+    model: Any
     if request.precision == "bf16":
-        model = need("onnx.reference").ReferenceEvaluator(str(path))
+        from onnx.reference import ReferenceEvaluator
+
+        model = ReferenceEvaluator(str(path))
     else:
-        runtime = need("onnxruntime")
-        options = runtime.SessionOptions()
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors
-        model = runtime.InferenceSession(
-            str(path), options, providers=["CPUExecutionProvider"]
+        providers = ["CPUExecutionProvider"]
+        model = onnxruntime.InferenceSession(path, options, providers=providers)
+    return lambda images: np.asarray(model.run(None, {"images": images})[0])
+
+
+def _quantize(path: Path, images: np.ndarray, size: int) -> None:
+    """Quantise an ONNX file in its place, by ONNX Runtime: products of 8-bit numbers.
+
+    Weights get a scale for each output channel, activations one each, from the smallest
+    and the largest number that they have on the images. The file says so in pairs of
+    QuantizeLinear and DequantizeLinear (QDQ), which runtimes join with the operator
+    between them.
+    """
+    from onnxruntime import quantization
+
+    # Whole batches; of too few images, one that repeats the last.
+    images = padded(images, max(size, len(images)))
+    starts = range(0, len(images) - size + 1, size)
+    batches = iter([{"images": images[start : start + size]} for start in starts])
+
+    class Reader(quantization.CalibrationDataReader):
+        def get_next(self) -> Any:
+            return next(batches, None)
+
+    # The library leaves files beside the one that it reads.
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, _quiet():
+        source = Path(folder) / "float.onnx"
+        os.replace(path, source)
+        quantization.quantize_static(
+            str(source),
+            str(path),
+            Reader(),
+            quant_format=quantization.QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=quantization.QuantType.QUInt8,
+            weight_type=quantization.QuantType.QInt8,
         )
 
-    def run(images: np.ndarray) -> np.ndarray:
-        return np.asarray(model.run(None, {"images": images})[0])
 
-    return run
-
-
-def slow_images(request: Request) -> int | None:
-    """Return how many images a check runs if the runtime is slow; None: it is not."""
-    return SLOW_IMAGES if request.precision == "bf16" else None
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the library from warning that the graph was not prepared: it was, by us."""
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,53 +1,70 @@
-"""StableHLO: the compiled function's source, which JAX alone runs again.
+"""StableHLO, the compiled function's source, which JAX alone runs: file or folder.
 
-The weights are a part of it. `jax.export` runs it for six months of newer versions at
-least, on CPU, NVIDIA GPU and TPU.
+`jax.export` runs it for six months of newer versions at least, on CPU, NVIDIA GPU and
+TPU.
 """
 
+import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jax import export
+from safetensors.numpy import save
 
-from jaxtrain.errors import UserError
+from jaxtrain.export.formats import run_saved
 from jaxtrain.export.request import Request, Runner
+from jaxtrain.records.workdir import write_digested
+from jaxtrain.trees import by_path
 
 PLATFORMS = ("cpu", "cuda", "tpu")
+PROGRAM, WEIGHTS = "program.stablehlo", "weights.safetensors"
+ABOUT, SCRIPT = "model.json", "run.py"
 
 
-def check_request(request: Request) -> None:
-    """Check the precision.
-
-    Raises:
-      UserError: it is int8, which is ONNX Runtime's.
-    """
-    if request.precision == "int8":
-        raise UserError(
-            "--precision int8: only --format onnx has it; choose fp32, bf16 or fp16"
-        )
+def write_file(request: Request, path: Path) -> None:
+    """Write a program with its weights inside."""
+    _write(path, request.function(round_kernels=True), request.images)
 
 
-def write(request: Request, path: Path) -> None:
-    """Write the file."""
-    program = request.program(round_kernels=True)
-    images = program.inputs(batch_size(request))
-    exported = export.export(jax.jit(program), platforms=PLATFORMS)(images)
-    path.write_bytes(bytes(exported.serialize()))
-
-
-def load(path: Path, request: Request) -> Runner:
+def load_file(path: Path, request: Request) -> Runner:
     """Return what runs the file: JAX on its default device."""
     run: Any = jax.jit(export.deserialize(bytearray(path.read_bytes())).call)
     return lambda images: np.asarray(run(images))
 
 
-def slow_images(request: Request) -> int | None:
-    """Return None: the runtime is not slow."""
-    return None
+def write_folder(request: Request, path: Path) -> None:
+    """Write a program, its weights apart, what they mean, and a script that runs it.
+
+    The program takes the weights as arguments, so that both can be looked at, and
+    others be put in the place of these.
+    """
+    weights = request.weights(round_kernels=True)
+    # Params and state have no names in common: their layers' leaves differ.
+    named = {
+        path.partition("/")[2].replace("/", "."): x
+        for path, x in by_path(weights).items()
+    }
+    tree = jax.tree.structure(weights)
+    assert len(named) == tree.num_leaves
+
+    def function(arrays: list[jax.Array], images: jax.Array) -> jax.Array:
+        return request.apply(jax.tree.unflatten(tree, arrays), images)
+
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in named.values()]
+    _write(path / PROGRAM, function, shapes, request.images)
+    (path / WEIGHTS).write_bytes(save(named))
+    write_digested(path / ABOUT, {**request.about(), "weights": list(named)})
+    (path / SCRIPT).write_text(Path(run_saved.__file__).read_text())
 
 
-def batch_size(request: Request) -> Any:
-    """Return the size of a batch, or a symbol of it."""
-    return request.batch or export.symbolic_shape("batch")[0]
+def load_folder(path: Path, request: Request) -> Runner:
+    """Return what runs the folder: its own script."""
+    return runpy.run_path(str(path / SCRIPT))["run"]
+
+
+def _write(path: Path, function: Callable[..., jax.Array], *arguments: Any) -> None:
+    exported = export.export(jax.jit(function), platforms=PLATFORMS)(*arguments)
+    path.write_bytes(bytes(exported.serialize()))
