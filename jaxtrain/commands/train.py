@@ -1,5 +1,6 @@
 """`main.py train`, and `main.py` without a command."""
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,17 +65,10 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     processes = distributed.find(
         arguments.coordinator, arguments.num_processes, arguments.process_id
     )
-    timeouts = distributed.Timeouts(
-        start=arguments.init_timeout,
-        heartbeat=parallel.heartbeat_seconds,
-        shutdown=parallel.shutdown_seconds,
+    connect = functools.partial(
+        distributed.start, processes, arguments.init_timeout, parallel
     )
-    devices.start(
-        arguments.platform,
-        flags=parallel.xla_flags,
-        processes=processes,
-        timeouts=timeouts,
-    )
+    devices.start(arguments.platform, flags=parallel.xla_flags, connect=connect)
     if arguments.trust:
         trust_pretrained(arguments.overrides)
     train(

@@ -1,8 +1,9 @@
-"""The platform that JAX runs on, its memory, and the cache of compiled programs."""
+"""The platform that JAX runs on, XLA's flags and memory, and the cache of programs."""
 
 import ctypes
 import importlib.util
 import os
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Literal
 
@@ -11,24 +12,42 @@ import pynvml
 from jax._src import xla_bridge
 
 from jaxtrain.errors import UserError, counted
-from jaxtrain.parallel.xla_flags import set_xla_flags
-from jaxtrain.processes import distributed
-from jaxtrain.processes.distributed import Processes, Timeouts
 
 Platform = Literal["auto", "cpu", "gpu", "tpu"]
 
 # Options of glibc's mallopt, from malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
+# Values of XLA_FLAGS that this process has set -> what the user had set before.
+_flags_before: dict[str, str] = {}
+
+# Flags of the GPU compiler, by the name of the set; jaxlib refuses to start with one
+# that it does not know.
+FLAG_SETS: dict[str, dict[str, str]] = {
+    "default": {},
+    "overlap": {
+        # Start collectives as early, and wait for them as late, as the data allow.
+        "xla_gpu_enable_latency_hiding_scheduler": "true",
+        # Across the passes of a loop: gradient accumulation, several steps a call.
+        "xla_gpu_enable_pipelined_all_reduce": "true",
+        "xla_gpu_enable_pipelined_all_gather": "true",
+        "xla_gpu_enable_pipelined_reduce_scatter": "true",
+        # Bytes up to which collectives are joined. All gradients in one could start
+        # only after the last of them; XLA's own limit is 30 MiB.
+        "xla_gpu_all_reduce_combine_threshold_bytes": str(16 * 2**20),
+        "xla_gpu_all_gather_combine_threshold_bytes": str(16 * 2**20),
+        "xla_gpu_reduce_scatter_combine_threshold_bytes": str(16 * 2**20),
+    },
+}
+
 
 def start(
     platform: Platform,
     *,
     flags: str = "default",
-    processes: Processes | None = None,
-    timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
+    connect: Callable[[], None] = lambda: None,
 ) -> None:
-    """Choose the platform, set XLA up and connect this process with the others.
+    """Choose the platform, set XLA up and start JAX's backend.
 
     Must come before JAX makes its first array; after that it checks that nothing else
     is wanted.
@@ -36,8 +55,7 @@ def start(
     Args:
       platform: Platform to run on.
       flags: Named set of XLA flags, for GPUs.
-      processes: Processes of the run; None says that this one is alone.
-      timeouts: Limits on the wait for the other processes.
+      connect: Called before the backend starts, to connect it with other processes.
 
     Raises:
       UserError: the platform is missing, JAX has started with other flags, it fell
@@ -50,7 +68,7 @@ def start(
     _enable_compilation_cache()
     if _expected() == "cpu":
         _keep_freed_memory()
-    distributed.start(processes, timeouts)
+    connect()
     try:
         backend = jax.default_backend()
     # JAX asserts where the platform is known and no device of it is found.
@@ -135,3 +153,48 @@ def _enable_compilation_cache() -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def set_xla_flags(
+    preset: str, platform: str, environ: MutableMapping[str, str], *, started: bool
+) -> None:
+    """Set XLA_FLAGS for a run, in place of those of a run before in this process.
+
+    Args:
+      preset: Name of a set of `FLAG_SETS`.
+      platform: Platform that JAX is going to run on.
+      environ: Environment to change.
+      started: Whether JAX has started its backend, which reads XLA_FLAGS once.
+
+    Raises:
+      UserError: The backend has started with other flags.
+    """
+    current = environ.get("XLA_FLAGS", "").strip()
+    own = _flags_before.get(current, current)
+    value = xla_flags(preset, platform, {"XLA_FLAGS": own})
+    if value == current:
+        return
+    if started:
+        raise UserError(
+            f"parallel.xla_flags = {preset!r} needs XLA_FLAGS = {value!r}, but JAX has "
+            f"started in this process with {current!r}, and reads them only then: "
+            "start a new process (in a notebook: restart the kernel), or give "
+            "parallel.xla_flags as in the run before"
+        )
+    environ["XLA_FLAGS"] = value
+    _flags_before[value] = own
+
+
+def xla_flags(preset: str, platform: str, environ: Mapping[str, str]) -> str:
+    """Return the value of XLA_FLAGS with a set of flags added.
+
+    Args:
+      preset: Name of a set of `FLAG_SETS`.
+      platform: Platform that JAX is going to run on; only `gpu` gets any flags.
+      environ: Environment, in which flags that the user set win.
+    """
+    own = environ.get("XLA_FLAGS", "")
+    taken = {word.lstrip("-").split("=")[0] for word in own.split()}
+    flags = FLAG_SETS[preset] if platform == "gpu" else {}
+    added = [f"--{name}={value}" for name, value in flags.items() if name not in taken]
+    return " ".join([*added, own]).strip()

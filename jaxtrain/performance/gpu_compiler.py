@@ -19,9 +19,8 @@ import jax
 
 from jaxtrain import own
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.devices import nvidia_gpus
+from jaxtrain.parallel.devices import nvidia_gpus, xla_flags
 from jaxtrain.parallel.devices import start as start_jax
-from jaxtrain.parallel.xla_flags import xla_flags
 from jaxtrain.performance.targets import CPU, Target
 
 FOLDER = ".venv-gpu-compiler"

@@ -1,19 +1,26 @@
 """Several processes: is this one of them, and the start of `jax.distributed`."""
 
 import atexit
+import functools
+import ipaddress
 import math
 import os
+import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax._src import distributed, xla_bridge
 from jax._src.clusters import OmpiCluster, SlurmCluster
+from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
+from jax.extend import backend
 
-from jaxtrain.config import MAX_SECONDS
+from jaxtrain.config import MAX_SECONDS, ParallelConfig
 from jaxtrain.console import tell
 from jaxtrain.errors import StartAgainError, UserError
-from jaxtrain.processes import gloo, peers, relay, rendezvous, run_token
-from jaxtrain.processes.address import split
+from jaxtrain.processes import greeting, peers, relay, rendezvous
+from jaxtrain.processes.rendezvous import split
 
 # JAX's heartbeat, which ends a process by SIGABRT, is so much slower than ours.
 JAX_PATIENCE = 60.0
@@ -47,28 +54,6 @@ class Processes:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
-    """Seconds that processes wait for each other.
-
-    Attributes:
-      start: for all to come to the start.
-      heartbeat: for a sign of life of one.
-      shutdown: for all to come to the end.
-    """
-
-    start: float = 300.0
-    heartbeat: float = 30.0
-    shutdown: float = 300.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.start <= MAX_SECONDS:
-            raise UserError(
-                f"--init-timeout {self.start:g}: expected seconds above 0, at most "
-                f"{MAX_SECONDS}"
-            )
-
-
 def find(
     coordinator: str | None, num_processes: int | None, process_id: int | None
 ) -> Processes | None:
@@ -92,18 +77,15 @@ def find(
             raise UserError(
                 f"{' '.join(given)}: give {' and '.join(missing)} too, or none of them"
             )
-        return from_environment()
+        return _from_environment()
     return Processes(coordinator=coordinator, num=num_processes, index=process_id)
 
 
-def from_environment() -> Processes | None:
+def _from_environment() -> Processes | None:
     """Read what Kubernetes (by our manifest), Open MPI or SLURM say.
 
     `mpirun` inside SLURM starts its processes by one SLURM task a machine: it is asked
     first. One process, or one task, is alone.
-
-    Raises:
-      UserError: there are several, but their coordinator is not known.
     """
     env = os.environ
     address = env.get("JAX_COORDINATOR_ADDRESS")
@@ -132,30 +114,38 @@ def from_environment() -> Processes | None:
     return Processes(coordinator=address, num=num, index=index, local_device_ids=local)
 
 
-def start(processes: Processes | None, timeouts: Timeouts) -> None:
+def start(
+    processes: Processes | None, init_timeout: float, parallel: ParallelConfig
+) -> None:
     """Connect this process with the others; must come before JAX's backend starts.
 
     Args:
       processes: of the run; None or one: there is nothing to do.
-      timeouts: how long to wait for the others.
+      init_timeout: seconds to wait for all to come to the start.
+      parallel: how long to wait for a sign of life of one, and for all to end.
 
     Raises:
       UserError: they did not come in time, or do not fit together.
       StartAgainError: process 0 ended meanwhile.
     """
+    if not 0 < init_timeout <= MAX_SECONDS:
+        raise UserError(
+            f"--init-timeout {init_timeout:g}: expected seconds above 0, at most "
+            f"{MAX_SECONDS}"
+        )
     if processes is None or processes.num == 1:
         return
     address, index = processes.coordinator, processes.index
-    token = run_token.from_environment()
+    token = greeting.token_from_environment()
     if token is None and index == 0:
         tell(
-            f"warning: {run_token.VARIABLE} is not set: the processes are not "
+            f"warning: {greeting.TOKEN_VARIABLE} is not set: the processes are not "
             f"authenticated, and whoever reaches {address} can take part in the run. "
-            f"Give all processes the same, such as of {run_token.HOW_TO_MAKE}"
+            f"Give all processes the same, such as of {greeting.HOW_TO_MAKE_A_TOKEN}"
         )
-    met = rendezvous.meet(address, processes.num, index, timeouts.start, token)
-    host = gloo.own_host(met["peers"].values())
-    link = peers.connect(index, met["peers"], timeouts.heartbeat)
+    met = rendezvous.meet(address, processes.num, index, init_timeout, token)
+    host = own_host(met["peers"].values())
+    link = peers.connect(index, met["peers"], parallel.heartbeat_seconds)
     with relay.private_path() as path:
         if index == 0:
             relay.serve(path, met["jax"].values())
@@ -164,12 +154,12 @@ def start(processes: Processes | None, timeouts: Timeouts) -> None:
         else:
             link.explain()
             raise StartAgainError("process 0 ended while JAX connected the processes")
-        _connect_jax(processes, f"unix:{path}", timeouts)
-    gloo.listen_at(host)
-    atexit.register(_finish, link, timeouts.shutdown)
+        _connect_jax(processes, f"unix:{path}", parallel)
+    _let_gloo_listen_at(host)
+    atexit.register(_finish, link, parallel.shutdown_seconds)
 
 
-def _connect_jax(processes: Processes, service: str, timeouts: Timeouts) -> None:
+def _connect_jax(processes: Processes, service: str, parallel: ParallelConfig) -> None:
     """Start JAX's part, once process 0 listens at `service` or a relay leads there."""
     # It takes SIGTERM for itself; `Peers` agrees on the place to stop.
     jax.config.update("jax_enable_preemption_service", False)
@@ -182,8 +172,8 @@ def _connect_jax(processes: Processes, service: str, timeouts: Timeouts) -> None
         processes.local_device_ids,
         cluster_detection_method="deactivate",
         coordinator_bind_address=service,
-        heartbeat_timeout_seconds=math.ceil(timeouts.heartbeat + JAX_PATIENCE),
-        shutdown_timeout_seconds=math.ceil(timeouts.shutdown),
+        heartbeat_timeout_seconds=math.ceil(parallel.heartbeat_seconds + JAX_PATIENCE),
+        shutdown_timeout_seconds=math.ceil(parallel.shutdown_seconds),
     )
 
 
@@ -191,6 +181,46 @@ def _finish(link: peers.Peers, seconds: float) -> None:
     """Wait at the end of Python for the other processes, then shut JAX's part down."""
     link.farewell(seconds)
     jax.distributed.shutdown()
+
+
+def own_host(connections: Iterable[socket.socket]) -> str:
+    """Return the IP address at which other processes reach this one.
+
+    Args:
+      connections: To other processes. Of several addresses, one that is not loopback
+        is taken: a process on the same machine reaches it, too.
+    """
+    hosts = []
+    for connection in connections:
+        host = ipaddress.ip_address(connection.getsockname()[0].partition("%")[0])
+        mapped = getattr(host, "ipv4_mapped", None)
+        hosts.append(mapped or host)
+    return str(min(hosts, key=lambda host: host.is_loopback))
+
+
+def _let_gloo_listen_at(host: str) -> None:
+    """Let Gloo, which sums over processes on CPUs, listen at this address alone.
+
+    By default it looks the machine's own name up, which need not resolve (JAX then
+    finds no device at all), and on Debian is 127.0.1.1, which no other machine reaches.
+
+    Must come after `jax.distributed.initialize`, and before JAX's backend starts. It
+    does nothing where `JAX_CPU_COLLECTIVES_IMPLEMENTATION` names another library.
+    """
+    if getattr(jax.config, "jax_cpu_collectives_implementation") != "gloo":  # noqa: B009
+        return
+    try:
+        collectives = _jax.make_gloo_tcp_collectives(
+            distributed_client=distributed.global_state.client, hostname=host
+        )
+    except RuntimeError as error:
+        raise UserError(
+            f"Gloo, which connects the processes on CPUs, cannot listen at {host}, the "
+            f"address of this machine that the coordinator sees ({error}): give "
+            "--coordinator by a name or address that leads there over another network"
+        ) from None
+    factory = functools.partial(xla_bridge.make_cpu_client, collectives)
+    backend.register_backend_factory("cpu", factory, priority=0, fail_quietly=False)
 
 
 def _number(*names: str) -> int | None:

@@ -9,6 +9,7 @@ worker is killed before that step. enospc: that save of process 0 finds a full d
 
 import dataclasses
 import errno
+import functools
 import multiprocessing
 import os
 import re
@@ -48,8 +49,7 @@ class Faults(Hooks):
         kinds = {
             kind
             for kind, places in self.at.items()
-            if PLACES[kind] == "step"
-            and any(step < place <= step + num_steps for place in places)
+            if any(step < place <= step + num_steps for place in places)
         }
         if "kill" in kinds:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -95,15 +95,12 @@ def _spoil(arrays: dict[str, Any]) -> dict[str, Any]:
     A task that learns none of the stored targets goes on undisturbed. Images cannot be
     NaN, being bytes, and parameters that are would not be mended by skipping a step.
     """
-    spoil = jax.tree.map(_largest, arrays["target"])
-    return {**arrays, "target": spoil}
 
+    def largest(x: jax.Array) -> jax.Array:
+        fill = functools.partial(jnp.full_like, fill_value=jnp.iinfo(x.dtype).max)
+        return jax.jit(fill, out_shardings=x.sharding)(x)
 
-def _largest(x: jax.Array) -> jax.Array:
-    fill = jax.jit(
-        lambda x: jnp.full_like(x, jnp.iinfo(x.dtype).max), out_shardings=x.sharding
-    )
-    return fill(x)
+    return {**arrays, "target": jax.tree.map(largest, arrays["target"])}
 
 
 def kill_worker() -> None:

@@ -8,11 +8,17 @@ Lines of JSON, the caller's first:
     {"go": HMAC of the token over "process 0" and the same}, once all processes are here
 
 In place of either of its lines process 0 may say {"refused": REASON}. The random
-numbers make a proof worthless for another greeting. Where neither side has a token, the
-proofs show nothing.
+numbers make a proof worthless for another greeting.
+
+The token of a run is a secret that its processes share and prove without sending it.
+Launchers hand it to every process in the environment. It is never derived from what
+others know, such as the number of a job or the coordinator's address. Where neither
+side has a token, the proofs show nothing.
 """
 
 import contextlib
+import hmac
+import os
 import re
 import secrets
 import socket
@@ -21,8 +27,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jaxtrain.errors import UserError
-from jaxtrain.processes import messages, run_token
+from jaxtrain.processes import messages
 from jaxtrain.processes.messages import Fields, MessageError
+
+TOKEN_VARIABLE = "JAXTRAIN_RUN_TOKEN"
+MIN_TOKEN_CHARACTERS = 16
+HOW_TO_MAKE_A_TOKEN = "python -c 'import secrets; print(secrets.token_hex(32))'"
 
 # What a connection is for: messages of the processes, or JAX's own.
 PURPOSES = ("peers", "jax")
@@ -34,36 +44,42 @@ MAX_REASON = 2000
 
 
 def _is_hex(value: Any) -> bool:
-    return (
-        isinstance(value, str) and re.fullmatch("[0-9a-f]{32,128}", value) is not None
-    )
+    return isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{32,128}", value))
 
 
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
+CHALLENGE: Fields = {"nonce": _is_hex, "token": lambda value: isinstance(value, bool)}
 HELLO: Fields = {
     "process": messages.whole(0),
     "of": messages.whole(0),
     "purpose": lambda value: value in PURPOSES,
-    "nonce": _is_hex,
-    "token": _is_bool,
+    **CHALLENGE,
 }
-CHALLENGE: Fields = {"nonce": _is_hex, "token": _is_bool}
 PROOF: Fields = {"proof": _is_hex}
 GO: Fields = {"go": _is_hex}
 REFUSED: Fields = {"refused": messages.is_text}
 
 
+def token_from_environment() -> bytes | None:
+    """Return the token of this process; None: the processes are not authenticated.
+
+    Raises:
+      UserError: the token is so short that it could be guessed.
+    """
+    text = os.environ.get(TOKEN_VARIABLE)
+    if text is None:
+        return None
+    if len(text) < MIN_TOKEN_CHARACTERS:
+        raise UserError(
+            f"{TOKEN_VARIABLE} in the environment has {len(text)} characters: expected "
+            f"{MIN_TOKEN_CHARACTERS} or more, the same in all processes of the run, "
+            f"such as of {HOW_TO_MAKE_A_TOKEN}; unset it to go without"
+        )
+    return os.fsencode(text)
+
+
 @dataclass(eq=False)
 class Refusal(Exception):
-    """A caller without the token of the run.
-
-    Attributes:
-      process: The number that it gave.
-      reason: Why it was refused.
-    """
+    """A caller without the token of the run: the number that it gave, and why."""
 
     process: int
     reason: str
@@ -85,18 +101,30 @@ class GreetedSocket:
     of: int
     purpose: str
     _token: bytes | None = field(repr=False)
+    # What both sides have said, their random numbers included.
     _transcript: bytes = field(repr=False)
+
+    def proof(self, who: str) -> str:
+        """Return what a side sends to prove that it holds the token, in hexadecimal.
+
+        Each proves its name, too: no proof can be sent back as one's own.
+        """
+        said = f"{who}\n".encode() + self._transcript
+        return hmac.new(self._token or b"", said, "sha256").hexdigest()
 
     def go(self) -> None:
         """Send the caller that all processes are here."""
-        proof = run_token.prove(self._token, "process 0", self._transcript)
-        _try_to_say(self.connection, {"go": proof})
+        self._try_to_say({"go": self.proof("process 0")})
         self.connection.settimeout(None)
 
     def refuse(self, reason: str) -> None:
         """Send the caller why it cannot take part, and hang up."""
         with self.connection:
-            _try_to_say(self.connection, {"refused": reason[:MAX_REASON]})
+            self._try_to_say({"refused": reason[:MAX_REASON]})
+
+    def _try_to_say(self, values: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.sendall(messages.encode(values))
 
     def gone(self, seconds: float) -> bool:
         """Whether the process at the other end has ended, or does within `seconds`."""
@@ -118,15 +146,11 @@ class GreetedSocket:
           MessageError: what answers is not process 0 of a run.
           OSError: the connection broke, or nothing came by the deadline.
         """
-        answer = _receive(self.connection, deadline)[1]
-        _check_not_refused(answer)
-        messages.check(answer, GO)
-        if not run_token.is_proof(
-            answer["go"], self._token, "process 0", self._transcript
-        ):
+        _, answer = _receive(self.connection, GO, deadline, refusable=True)
+        if not hmac.compare_digest(answer["go"], self.proof("process 0")):
             raise UserError(
                 f"what answers at the coordinator's address does not hold the "
-                f"{run_token.VARIABLE} of process {self.process}: give all processes "
+                f"{TOKEN_VARIABLE} of process {self.process}: give all processes "
                 "of the run the same"
             )
         self.connection.settimeout(None)
@@ -147,26 +171,16 @@ def call(
       MessageError: what answers is not process 0 of a run.
       OSError: the connection broke, or the greeting took longer than the deadline.
     """
-    hello = messages.encode(
-        {
-            "process": process,
-            "of": of,
-            "purpose": purpose,
-            "nonce": secrets.token_hex(16),
-            "token": token is not None,
-        }
-    )
+    who = {"process": process, "of": of, "purpose": purpose}
+    hello = messages.encode(who | _challenge(token))
     connection.settimeout(max(0.001, deadline - time.monotonic()))
     connection.sendall(hello)
-    line, answer = _receive(connection, deadline)
-    _check_not_refused(answer)
-    messages.check(answer, CHALLENGE)
+    line, answer = _receive(connection, CHALLENGE, deadline, refusable=True)
     if answer["token"] != (token is not None):
         raise UserError(one_token(process, of_caller=token is not None))
-    transcript = hello + line
-    proof = run_token.prove(token, "caller", transcript)
-    connection.sendall(messages.encode({"proof": proof}))
-    return GreetedSocket(connection, process, of, purpose, token, transcript)
+    found = GreetedSocket(connection, process, of, purpose, token, hello + line)
+    connection.sendall(messages.encode({"proof": found.proof("caller")}))
+    return found
 
 
 def answer(
@@ -179,32 +193,22 @@ def answer(
       MessageError: it is not a process of a run.
       OSError: the connection broke, or the greeting took longer than the deadline.
     """
-    line, hello = _receive(connection, deadline)
-    messages.check(hello, HELLO)
-    challenge = messages.encode(
-        {"nonce": secrets.token_hex(16), "token": token is not None}
-    )
+    line, hello = _receive(connection, HELLO, deadline)
+    challenge = messages.encode(_challenge(token))
     connection.sendall(challenge)
-    found = GreetedSocket(
-        connection,
-        hello["process"],
-        hello["of"],
-        hello["purpose"],
-        token,
-        line + challenge,
-    )
+    process, of, purpose = hello["process"], hello["of"], hello["purpose"]
+    found = GreetedSocket(connection, process, of, purpose, token, line + challenge)
     if hello["token"] != (token is not None):
         # The caller sees it from the challenge, and says the same.
-        raise Refusal(found.process, one_token(found.process, of_caller=hello["token"]))
-    proof = _receive(connection, deadline)[1]
-    messages.check(proof, PROOF)
-    if not run_token.is_proof(proof["proof"], token, "caller", line + challenge):
+        raise Refusal(process, one_token(process, of_caller=hello["token"]))
+    _, answer = _receive(connection, PROOF, deadline)
+    if not hmac.compare_digest(answer["proof"], found.proof("caller")):
         reason = (
-            f"process {found.process} has another {run_token.VARIABLE} than process 0: "
-            "give all processes of the run the same"
+            f"process {process} has another {TOKEN_VARIABLE} than process 0: give all "
+            "processes of the run the same"
         )
-        _try_to_say(connection, {"refused": reason})
-        raise Refusal(found.process, reason)
+        found.refuse(reason)
+        raise Refusal(process, reason)
     connection.settimeout(PATIENCE)
     return found
 
@@ -213,29 +217,25 @@ def one_token(process: int, *, of_caller: bool) -> str:
     """Return the message on a run where process 0 or the caller alone has a token."""
     has, lacks = (process, 0) if of_caller else (0, process)
     return (
-        f"process {has} has {run_token.VARIABLE} in its environment and process "
+        f"process {has} has {TOKEN_VARIABLE} in its environment and process "
         f"{lacks} has not: give all processes of the run the same, or none"
     )
 
 
-def _check_not_refused(answer: dict[str, Any]) -> None:
-    if answer.keys() == REFUSED.keys():
-        messages.check(answer, REFUSED)
-        raise UserError(answer["refused"])
-
-
-def _try_to_say(connection: socket.socket, values: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):
-        connection.sendall(messages.encode(values))
+def _challenge(token: bytes | None) -> dict[str, Any]:
+    return {"nonce": secrets.token_hex(16), "token": token is not None}
 
 
 def _receive(
-    connection: socket.socket, deadline: float
+    connection: socket.socket, fields: Fields, deadline: float, refusable: bool = False
 ) -> tuple[bytes, dict[str, Any]]:
     """Read a line of at most `MAX_LINE` bytes; leave there what comes after it.
 
     Returns:
-      The line as it came, and what it says.
+      The line as it came, and its values: those of `fields`, checked.
+
+    Raises:
+      UserError: Process 0 refuses, where the line is the answer to its caller.
     """
     line = b""
     while not line.endswith(b"\n"):
@@ -247,4 +247,9 @@ def _receive(
         if not more or len(line) >= MAX_LINE:
             raise MessageError("not a line")
         line += more
-    return line, messages.decode(line)
+    values = messages.decode(line)
+    if refusable and values.keys() == REFUSED.keys():
+        messages.check(values, REFUSED)
+        raise UserError(values["refused"])
+    messages.check(values, fields)
+    return line, values

@@ -29,11 +29,7 @@ def encode(values: Mapping[str, Any]) -> bytes:
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-      MessageError: the line is something else.
-    """
+    """Read a JSON object, or raise MessageError."""
     try:
         values = json.loads(line.decode())
     except (ValueError, RecursionError):
@@ -44,11 +40,7 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def check(values: Mapping[str, Any], fields: Fields) -> None:
-    """Compare the fields of a message with those that it must have.
-
-    Raises:
-      MessageError: a field is missing, unknown, or of another type or range.
-    """
+    """Raise MessageError if a field is missing, unknown, of a wrong type or range."""
     if values.keys() != fields.keys():
         raise MessageError("other fields than expected")
     for name, holds in fields.items():
@@ -57,14 +49,11 @@ def check(values: Mapping[str, Any], fields: Fields) -> None:
 
 
 def parse(line: bytes, kinds: Mapping[str, Fields]) -> dict[str, Any]:
-    """Read a message of one of several kinds.
+    """Read a message of one of several kinds, or raise MessageError.
 
     Args:
       line: What was received, without the newline.
       kinds: The fields of each kind, without `kind` itself.
-
-    Raises:
-      MessageError: it is none of these.
     """
     values = decode(line)
     kind = values.get("kind")
@@ -98,11 +87,8 @@ def _is_list(value: Any) -> bool:
 
 
 def _is_signal(value: Any) -> bool:
-    return type(value) is int and value in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGUSR1,
-    )
+    known = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    return type(value) is int and value in known
 
 
 _END: Fields = {"code": whole(1, 255), "message": is_text}

@@ -16,8 +16,7 @@ from typing import Any, NoReturn
 
 from jaxtrain.console import tell
 from jaxtrain.errors import START_AGAIN
-from jaxtrain.processes.hub import ANSWER_SECONDS, Hub
-from jaxtrain.processes.links import JUNK, Links
+from jaxtrain.processes.hub import ANSWER_SECONDS, JUNK, Hub, Links
 from jaxtrain.processes.messages import FROM_HUB, MessageError
 
 # Seconds for a process to end by itself, once another has told that it does.
@@ -94,7 +93,7 @@ class Peers:
         return [self._reports.get() for _ in range(self._reports.qsize())]
 
     def leave(self, code: int, message: str) -> NoReturn:
-        """End this process now, and the others soon, which could only wait for it."""
+        """See the function of this name."""
         self._leaving.set()
         self._links.send("end", code=code, message=message)
         self._thread.join(ANSWER_SECONDS)
@@ -155,16 +154,15 @@ class Peers:
             self._links.close(0)
             self._done.set()
         elif kind == "end":
-            self._links.close(0)
             ended = f"process {values['process']} ended, so this one does"
             self._follow(values["code"], f"{ended}: {values['message']}", GRACE)
         elif kind == "lost":
-            self._links.close(0)
             lost = f"process {values.get('process', 0)} {values['how']}"
             self._follow(START_AGAIN, f"{lost}; the same command goes on")
 
     def _follow(self, code: int, message: str, grace: float = 0.0) -> None:
         """End as another process did, unless this one is about to end by itself."""
+        self._links.close(0)
         self._over.set()
         if not self._leaving.wait(grace):
             tell(f"error: {message}")
@@ -223,3 +221,10 @@ def report(value: Any) -> None:
 def reports() -> list[Any]:
     """Return, in process 0, what was sent to it since the last call."""
     return [] if _current is None else _current.reports()
+
+
+def leave(code: int, message: str) -> NoReturn:
+    """End this process now, and the others soon, which could only wait for it."""
+    if _current is not None:
+        _current.leave(code, message)
+    os._exit(code)

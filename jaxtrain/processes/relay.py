@@ -81,13 +81,13 @@ def start(path: str, connection: socket.socket) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(1)
-    threading.Thread(target=_wait, args=(listener, connection), daemon=True).start()
 
+    def wait() -> None:
+        with listener:
+            client = listener.accept()[0]
+        _relay(client, connection)
 
-def _wait(listener: socket.socket, connection: socket.socket) -> None:
-    with listener:
-        client = listener.accept()[0]
-    _relay(client, connection)
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _relay(near: socket.socket, far: socket.socket) -> None:

@@ -7,25 +7,28 @@ one for `peers` and one for JAX, and they are kept: nobody listens there afterwa
 """
 
 import contextlib
+import errno
+import ipaddress
 import socket
 import time
-from collections.abc import Iterable
 
-from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.processes import greeting
-from jaxtrain.processes.address import RETRY_SECONDS, listen, split, unknown
-from jaxtrain.processes.greeting import PATIENCE, PURPOSES, GreetedSocket, Refusal
+from jaxtrain.processes.greeting import PATIENCE, PURPOSES, GreetedSocket
 from jaxtrain.processes.messages import MessageError
 from jaxtrain.processes.reception import Reception
 
-# What is sent by one connection may come later than the end of another that was ended
-# after it: of a process that calls again, its first calls may still seem to be there.
-ENDED_SECONDS = 2.0
+RETRY_SECONDS = 0.2
 
-# The connections of a process for each purpose: of process 0 to each of the others, by
-# their numbers; of another to process 0.
-Connections = dict[str, dict[int, socket.socket]]
+
+def split(address: str) -> tuple[str, int]:
+    """Split HOST:PORT, or [IPV6]:PORT, or raise UserError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UserError(
+            f"--coordinator {address}: expected HOST:PORT, such as node1:12345"
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def meet(
@@ -34,7 +37,7 @@ def meet(
     index: int,
     timeout: float,
     token: bytes | None = None,
-) -> Connections:
+) -> dict[str, dict[int, socket.socket]]:
     """Wait until all processes are at `address`.
 
     Args:
@@ -45,202 +48,121 @@ def meet(
       token: Token that all processes prove to hold; None authenticates nobody.
 
     Returns:
-      The connections between process 0 and the others.
+      For each purpose, the connections of process 0 to the others, by their numbers; or
+      the one of another process, to process 0.
 
     Raises:
       UserError: not all came in time, or two do not fit together.
     """
     host, port = split(address)
     deadline = time.monotonic() + timeout
+    waited = f"waited {timeout:g} s (--init-timeout)"
     if index == 0:
-        with listen(host, port, deadline) as listener:
-            return _gather(listener, address, num_processes, token, deadline, timeout)
-    return _join(address, num_processes, index, token, deadline, timeout)
+        with (
+            listen(host, port, deadline) as listener,
+            Reception(listener, num_processes, token) as reception,
+        ):
+            waited = f"process 0 {waited} at {address} for process "
+            return reception.gather(deadline, waited)
+    waited = f"process {index} of {num_processes} {waited} for process 0 at {address}: "
+    calls = _call((host, port), num_processes, index, token, deadline, waited)
+    return {call.purpose: {0: call.connection} for call in calls}
 
 
-def _gather(
-    listener: socket.socket,
-    address: str,
-    num: int,
-    token: bytes | None,
-    deadline: float,
-    timeout: float,
-) -> Connections:
-    """Wait for processes 1 to `num - 1`, and tell them how that went."""
-    here: dict[tuple[str, int], GreetedSocket] = {}
-    refused: dict[int, str] = {}
-    expected = [(purpose, index) for purpose in PURPOSES for index in range(1, num)]
-    with Reception(listener, token, len(expected)) as reception:
-        try:
-            while not _complete(here, len(expected)):
-                found = reception.next(deadline)
-                if found is None:
-                    _drop_gone(here, list(here))
-                    missing = sorted({i for p, i in expected if (p, i) not in here})
-                    raise _missing(missing, num, address, timeout, refused)
-                if isinstance(found, Refusal):
-                    _turn_away(found, num, token, refused)
-                else:
-                    _admit(found, num, here)
-        except UserError as error:
-            for call in here.values():
-                call.refuse(str(error))
-            raise
-    for call in here.values():
-        call.go()
-    return {
-        purpose: {i: here[purpose, i].connection for i in range(1, num)}
-        for purpose in PURPOSES
-    }
-
-
-def _admit(
-    call: GreetedSocket, num: int, here: dict[tuple[str, int], GreetedSocket]
-) -> None:
-    """Add a call to those that are here, in place of one that has ended.
+def listen(host: str, port: int, deadline: float) -> socket.socket:
+    """Listen at the host's address alone, if it is one of this machine.
 
     Raises:
-      UserError: it does not fit to this process or to the other calls.
+      UserError: the host's name did not resolve by then, or the port is in use.
     """
-    index, problem = call.process, ""
-    key = (call.purpose, index)
-    _drop_gone(here, [key], ENDED_SECONDS)
-    if call.of != num:
-        problem = (
-            f"process {index} was started with --num-processes {call.of}, process 0 "
-            f"with {num}"
-        )
-    elif not 0 < index < num:
-        problem = f"process {index} is not one of {num}"
-    elif key in here:
-        problem = f"two processes were started as --process-id {index}"
-    if problem:
-        call.refuse(problem)
-        raise UserError(problem)
-    here[key] = call
+    ip, family = _resolve(host, port, deadline)
+    named = host in (ip, "localhost")
+    try:
+        # Some machines give their own name a loopback address, which no other reaches.
+        if named or not ipaddress.ip_address(ip).is_loopback:
+            try:
+                return socket.create_server((ip, port), family=family)
+            except OSError as error:
+                # A forwarded address, as of a service in front of this machine.
+                if error.errno != errno.EADDRNOTAVAIL or named:
+                    raise
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        raise UserError(
+            f"process 0 cannot listen at the coordinator's address {host}:{port} "
+            f"({error.strerror}): --coordinator must name the machine of process 0 and "
+            "a free port of it"
+        ) from None
 
 
-def _complete(here: dict[tuple[str, int], GreetedSocket], expected: int) -> bool:
-    """Whether all calls are here; those that have ended meanwhile are dropped."""
-    if len(here) == expected:
-        _drop_gone(here, list(here))
-    return len(here) == expected
-
-
-def _drop_gone(
-    here: dict[tuple[str, int], GreetedSocket],
-    keys: Iterable[tuple[str, int]],
-    seconds: float = 0.0,
-) -> None:
-    for key in keys:
-        if key in here and here[key].gone(seconds):
-            here.pop(key).connection.close()
-
-
-def _turn_away(
-    refusal: Refusal, num: int, token: bytes | None, refused: dict[int, str]
-) -> None:
-    """Warn, once for each number, of a process refused for lack of the token.
-
-    Raises:
-      UserError: the caller has a token and process 0 has not.
-    """
-    if token is None:
-        raise UserError(refusal.reason)
-    # It may be anybody: what it says ends nothing here.
-    if 0 < refusal.process < num and refusal.process not in refused:
-        refused[refusal.process] = refusal.reason
-        tell(f"warning: refused a caller at the coordinator's port: {refusal.reason}")
-
-
-def _missing(
-    missing: list[int], num: int, address: str, timeout: float, refused: dict[int, str]
-) -> UserError:
-    shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-    reasons = [refused[index] for index in missing if index in refused]
-    return UserError(
-        f"process 0 waited {timeout:g} s (--init-timeout) at {address} for process "
-        f"{shown}: {num - len(missing)} of {num} processes came. "
-        + (
-            f"Refused: {reasons[0]}"
-            if reasons
-            else "Were all started, with this --coordinator and --num-processes, and "
-            "can they reach that address?"
-        )
-    )
-
-
-def _join(
-    address: str,
-    num: int,
-    index: int,
-    token: bytes | None,
-    deadline: float,
-    timeout: float,
-) -> Connections:
-    """Call process 0 again and again, until it lets this one go on."""
-    host, port = split(address)
-    problem, unresolved = "nothing answers there", None
+def _resolve(host: str, port: int, deadline: float) -> tuple[str, int]:
+    """Look the host up, again and again: its name may appear later than the process."""
     while True:
-        unresolved = None
         try:
-            with contextlib.ExitStack() as stack:
-                calls = _call(stack, (host, port), num, index, token, deadline)
-                problem = "process 0 is there, but not all the others"
-                # Process 0 knows better who is missing: let it give up first.
-                _wait_for_go(calls, deadline + PATIENCE)
-                stack.pop_all()
-                return {call.purpose: {0: call.connection} for call in calls}
-        except MessageError:
-            problem = "something else answers there, or process 0 ended"
-        except TimeoutError:
-            pass
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            return str(found[4][0]), found[0]
         except socket.gaierror as error:
-            unresolved = error
-        except OSError as error:
-            problem = error.strerror or str(error)
-        time.sleep(RETRY_SECONDS)
-        if time.monotonic() >= deadline:
-            break
-    if unresolved is not None:
-        raise unknown(host, unresolved)
-    raise UserError(
-        f"process {index} of {num} waited {timeout:g} s (--init-timeout) for process 0 "
-        f"at {address}: {problem}. Was process 0 started, with this --coordinator, and "
-        "can this machine reach that address?"
+            if time.monotonic() > deadline:
+                raise _unknown(host, error) from None
+            time.sleep(RETRY_SECONDS)
+
+
+def _unknown(host: str, error: OSError) -> UserError:
+    return UserError(
+        f"the coordinator's host {host} does not resolve on this machine "
+        f"({error.strerror}): correct --coordinator, give the address of process 0's "
+        "machine in place of its name, or add the name to DNS or /etc/hosts"
     )
 
 
 def _call(
-    stack: contextlib.ExitStack,
     at: tuple[str, int],
     num: int,
     index: int,
     token: bytes | None,
     deadline: float,
+    waited: str,
 ) -> list[GreetedSocket]:
-    """Greet process 0 once for each purpose, by connections that the stack closes."""
-    calls: list[GreetedSocket] = []
-    try:
-        for purpose in PURPOSES:
-            until = min(deadline, time.monotonic() + PATIENCE)
-            left = max(0.001, until - time.monotonic())
-            connection = stack.enter_context(socket.create_connection(at, left))
-            calls.append(greeting.call(connection, index, num, purpose, token, until))
-    except (OSError, MessageError):
-        _look_for_refusal(calls)
-        raise
-    return calls
-
-
-def _wait_for_go(calls: list[GreetedSocket], deadline: float) -> None:
-    """Wait until process 0 lets this one go on, on all of its connections."""
-    for i, call in enumerate(calls):
-        try:
-            call.wait_for_go(deadline)
-        except (OSError, MessageError):
-            _look_for_refusal(calls[i + 1 :])
-            raise
+    """Call process 0 again and again, until it lets this one go on."""
+    problem = "nothing answers there"
+    while True:
+        unresolved = None
+        # Those that process 0 may still answer.
+        calls: list[GreetedSocket] = []
+        with contextlib.ExitStack() as stack:
+            try:
+                for purpose in PURPOSES:
+                    until = min(deadline, time.monotonic() + PATIENCE)
+                    left = max(0.001, until - time.monotonic())
+                    opened = stack.enter_context(socket.create_connection(at, left))
+                    call = greeting.call(opened, index, num, purpose, token, until)
+                    calls.append(call)
+                met = [*calls]
+                problem = "process 0 is there, but not all the others"
+                while calls:
+                    # Process 0 knows better who is missing: let it give up first.
+                    calls.pop(0).wait_for_go(deadline + PATIENCE)
+                stack.pop_all()
+                return met
+            except (OSError, MessageError) as error:
+                _look_for_refusal(calls)
+                if isinstance(error, MessageError):
+                    problem = "something else answers there, or process 0 ended"
+                elif isinstance(error, socket.gaierror):
+                    unresolved = error
+                elif not isinstance(error, TimeoutError):
+                    problem = error.strerror or str(error)
+        time.sleep(RETRY_SECONDS)
+        if time.monotonic() >= deadline:
+            break
+    if unresolved is not None:
+        raise _unknown(at[0], unresolved)
+    raise UserError(
+        f"{waited}{problem}. Was process 0 started, with this --coordinator, and can "
+        "this machine reach that address?"
+    )
 
 
 def _look_for_refusal(calls: list[GreetedSocket]) -> None:

@@ -2,12 +2,11 @@
 
 import contextlib
 import faulthandler
-import os
+import math
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
 
 from jaxtrain.console import tell
 from jaxtrain.errors import START_AGAIN
@@ -28,9 +27,9 @@ class Watchdog:
     """
 
     def __init__(self, seconds: float | None, compiling: Callable[[], bool]):
-        self._seconds = self._limit = seconds
-        if seconds is not None and peers.current() is not None:
-            self._limit = max(seconds, LONG_SECONDS)
+        self._seconds = math.inf if seconds is None else seconds
+        self._long = max(self._seconds, LONG_SECONDS)
+        self._limit = self._seconds if peers.current() is None else self._long
         self._compiling = compiling
         self._at = time.monotonic()
         self._done = threading.Event()
@@ -47,34 +46,26 @@ class Watchdog:
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
         """Give what is inside the time of a save."""
-        limit = self._limit
-        if self._seconds is not None:
-            self._limit = max(self._seconds, LONG_SECONDS)
+        limit, self._limit = self._limit, self._long
         yield
         self.beat()
         self._limit = limit
 
     def __enter__(self) -> "Watchdog":
         self.beat()
-        if self._seconds is not None:
+        if self._seconds < math.inf:
             threading.Thread(target=self._watch, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
 
     def _watch(self) -> None:
-        assert self._seconds is not None
         while not self._done.wait(min(1.0, self._seconds / 4)):
             if self._compiling():
                 self.beat()
             limit = self._limit
-            if limit is not None and time.monotonic() - self._at > limit:
+            if time.monotonic() - self._at > limit:
                 self._end(limit)
 
     def _end(self, limit: float) -> None:
@@ -84,7 +75,4 @@ class Watchdog:
             "doing:"
         )
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
-        others = peers.current()
-        if others is not None:
-            others.leave(START_AGAIN, f"it did no step for {limit:g} s")
-        os._exit(START_AGAIN)
+        peers.leave(START_AGAIN, f"it did no step for {limit:g} s")

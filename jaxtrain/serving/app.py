@@ -18,9 +18,9 @@ from starlette.routing import Route
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import to_pixels
-from jaxtrain.serving.batcher import Batcher, FullError
+from jaxtrain.serving.batcher import Batcher
 from jaxtrain.serving.decoders import DecoderPool
-from jaxtrain.serving.limits import ServiceLimits
+from jaxtrain.serving.limits import RefusedError, ServiceLimits
 
 # Drop an image on it: it loads nothing from elsewhere.
 PAGE = Path(__file__).with_name("page.html").read_text()
@@ -28,14 +28,6 @@ PAGE = Path(__file__).with_name("page.html").read_text()
 MAX_IMAGES = 64
 # Seconds after which a client that found the server full may try again.
 RETRY_SECONDS = "1"
-
-
-class RefusedError(Exception):
-    """A request that is answered with an error: the status, and why."""
-
-    def __init__(self, status: int, reason: str):
-        super().__init__(reason)
-        self.status = status
 
 
 def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
@@ -67,13 +59,14 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
             async with asyncio.timeout(limits.timeout_seconds):
                 return JSONResponse(await answer(request))
         except TimeoutError:
-            return _error(503, f"no answer in {limits.timeout_seconds:g} seconds")
-        except FullError as error:
-            return _error(503, str(error))
+            seconds = f"{limits.timeout_seconds:g} seconds"
+            refused = RefusedError(503, f"no answer in {seconds}")
         except RefusedError as error:
-            return _error(error.status, str(error))
+            refused = error
         except ClientDisconnect:
             return Response(status_code=400)
+        headers = {"retry-after": RETRY_SECONDS} if refused.status == 503 else {}
+        return JSONResponse({"error": str(refused)}, refused.status, headers)
 
     async def answer(request: Request) -> dict[str, Any]:
         num_shown = _topk(request, len(names))
@@ -175,8 +168,3 @@ def _topk(request: Request, num_classes: int) -> int:
 def _classes(row: np.ndarray, names: tuple[str, ...], num: int) -> list[dict[str, Any]]:
     best = np.argsort(-row, kind="stable")[:num]
     return [{"index": int(i), "label": names[i], "prob": float(row[i])} for i in best]
-
-
-def _error(status: int, reason: str) -> Response:
-    headers = {"retry-after": RETRY_SECONDS} if status == 503 else {}
-    return JSONResponse({"error": reason}, status_code=status, headers=headers)

@@ -7,17 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from jaxtrain.serving.limits import ServiceLimits
+from jaxtrain.serving.limits import RefusedError, ServiceLimits
 
 # Runs a batch (n, H, W, C) and returns a row for each image.
 RunBatch = Callable[[np.ndarray], np.ndarray]
 
 # An image, and what its row is put into.
 Waiting = tuple[np.ndarray, asyncio.Future[np.ndarray]]
-
-
-class FullError(Exception):
-    """So many images wait already that another one is refused."""
 
 
 class Batcher:
@@ -44,12 +40,13 @@ class Batcher:
         """Hold places for so many images while entered.
 
         Raises:
-          FullError: there are not as many.
+          RefusedError: there are not as many.
         """
         if self.num_waiting + num > self._limits.max_waiting:
-            raise FullError(
+            raise RefusedError(
+                503,
                 f"{self.num_waiting} images are waiting, and {num} more would be above "
-                f"the {self._limits.max_waiting} that may"
+                f"the {self._limits.max_waiting} that may",
             )
         self.num_waiting += num
         try:

@@ -46,6 +46,14 @@ class ServiceLimits:
     stalled_seconds: float = 1.0
 
 
+class RefusedError(Exception):
+    """A request that is answered with an error: the status, and why."""
+
+    def __init__(self, status: int, reason: str):
+        super().__init__(reason)
+        self.status = status
+
+
 def most_connections() -> int:
     """Return how many connections the process has descriptors for."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

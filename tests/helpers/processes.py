@@ -30,10 +30,10 @@ run()
 # What comes before a program that is stopped and cannot save: however busy the machine
 # is, its steps count as short, and it has the time to look for its last checkpoint.
 STEADY = """
-from jaxtrain.processes import grace
+from jaxtrain.processes import signals
 
-grace.LOOK_SECONDS = 300
-grace.Grace.call_seconds = property(lambda grace: 0.0, lambda grace, seconds: None)
+signals.LOOK_SECONDS = 300
+signals.Grace.call_seconds = property(lambda grace: 0.0, lambda grace, seconds: None)
 """
 # The command line, which takes some steps and then waits for a signal.
 SIGNAL_AWAITED = """

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jaxtrain.processes import rendezvous, run_token
+from jaxtrain.processes import greeting, rendezvous
 from tests.helpers.processes import ROOT, Cli, end_all, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
@@ -68,7 +68,7 @@ def test_a_run_under_attack_ends_as_if_alone(cli: Cli, write_config):
             )
             with contextlib.suppress(OSError):
                 stranger.sendall(words_of_stranger)
-        other: dict[str, Any] = {run_token.VARIABLE: secrets.token_hex(32)}
+        other: dict[str, Any] = {greeting.TOKEN_VARIABLE: secrets.token_hex(32)}
         impostor = cli.start(*words[1], **other)
         told = impostor.communicate(timeout=PATIENCE)[1]
         assert impostor.returncode == 2, told
@@ -150,7 +150,7 @@ def test_junk_from_a_process_of_the_run_ends_the_others_in_order(
     cli: Cli, write_config
 ):
     """One that met the others, and then is not what it was: they start again."""
-    token = os.environ[run_token.VARIABLE].encode()
+    token = os.environ[greeting.TOKEN_VARIABLE].encode()
     words = two("--config", write_config(CONFIG), "--workdir", "run")
     address = str(words[0][words[0].index("--coordinator") + 1])
     zero = cli.start(*words[0])

@@ -10,11 +10,12 @@ import jax
 import pytest
 import yaml
 
+from jaxtrain.config import ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
-from jaxtrain.parallel.xla_flags import PRESETS, set_xla_flags, xla_flags
-from jaxtrain.processes import distributed, rendezvous, run_token
-from jaxtrain.processes.distributed import Processes, Timeouts
+from jaxtrain.parallel.devices import FLAG_SETS, set_xla_flags, xla_flags
+from jaxtrain.processes import distributed, greeting, rendezvous
+from jaxtrain.processes.distributed import Processes
 from tests.helpers.processes import ROOT
 
 # As srun sets it for the second of two tasks on two machines.
@@ -126,7 +127,7 @@ def test_jobset_tells_each_pod_its_place(monkeypatch: pytest.MonkeyPatch):
     assert spec["completions"] == spec["parallelism"]
     assert spec["completionMode"] == "Indexed"
     # The name and the key of the secret that the head of the file makes.
-    token = os.environ[run_token.VARIABLE]
+    token = os.environ[greeting.TOKEN_VARIABLE]
     assert "'name': 'jaxtrain-run-token'" in token
     assert "'key': 'token'" in token
     head = (ROOT / "deploy" / "jobset.yaml").read_text().split("apiVersion")[0]
@@ -145,9 +146,9 @@ def test_missing_token_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ):
     """By process 0, in one line that says what to do."""
-    monkeypatch.delenv(run_token.VARIABLE)
+    monkeypatch.delenv(greeting.TOKEN_VARIABLE)
     if token is not None:
-        monkeypatch.setenv(run_token.VARIABLE, token)
+        monkeypatch.setenv(greeting.TOKEN_VARIABLE, token)
     processes = Processes(coordinator="127.0.0.1:1", num=2, index=index)
 
     def meet(*args: object) -> None:
@@ -156,13 +157,13 @@ def test_missing_token_is_told_once(
 
     monkeypatch.setattr(rendezvous, "meet", meet)
     with pytest.raises(UserError, match="nobody came"):
-        distributed.start(processes, Timeouts(start=5.0))
+        distributed.start(processes, 5.0, ParallelConfig())
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == told
     for line in lines:
         assert line.startswith("warning: JAXTRAIN_RUN_TOKEN is not set: the processes ")
         assert "whoever reaches 127.0.0.1:1 can take part" in line
-        assert run_token.HOW_TO_MAKE in line
+        assert greeting.HOW_TO_MAKE_A_TOKEN in line
 
 
 def test_flags_of_the_user_win():
@@ -171,7 +172,7 @@ def test_flags_of_the_user_win():
     assert flags[-2:] == environ["XLA_FLAGS"].split()
     assert sum("latency_hiding" in flag for flag in flags) == 1
     assert "--xla_gpu_enable_pipelined_all_reduce=true" in flags
-    assert len(flags) == len(PRESETS["overlap"]) + 1
+    assert len(flags) == len(FLAG_SETS["overlap"]) + 1
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ def test_launchers_hand_a_token_to_all(
         (tmp_path / name).write_text(STUB)
         (tmp_path / name).chmod(0o755)
     env = {**os.environ, "PYTHON": str(tmp_path / "python")}
-    env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", run_token.VARIABLE: given}
+    env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", greeting.TOKEN_VARIABLE: given}
     command = ["bash", *f"{ROOT}/deploy/{script}".split(), "--config", "c.py"]
     tokens: list[str] = []
     for _ in range(2):

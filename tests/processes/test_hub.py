@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jaxtrain.processes import links, messages
-from jaxtrain.processes.hub import Hub
-from jaxtrain.processes.links import Links
+from jaxtrain.processes import hub, messages
+from jaxtrain.processes.hub import Hub, Links
 from jaxtrain.processes.messages import FROM_HUB
 from tests.helpers.waiting import PATIENCE
 
@@ -20,15 +19,15 @@ HEARTBEAT = 300.0
 def ends() -> Iterator[list[socket.socket]]:
     """The ends of processes 0, 1 and 2, whose other ends a hub has."""
     pairs = [socket.socketpair() for _ in range(3)]
-    hub = Hub({i: its for i, (_, its) in enumerate(pairs)}, HEARTBEAT)
+    opened = Hub({i: its for i, (_, its) in enumerate(pairs)}, HEARTBEAT)
     ours = [mine for mine, _ in pairs]
     for end in ours:
         end.settimeout(PATIENCE)
     yield ours
     for end in ours:
         end.close()
-    hub.join(PATIENCE)
-    assert not hub._thread.is_alive()
+    opened.join(PATIENCE)
+    assert not opened._thread.is_alive()
 
 
 def read(end: socket.socket) -> dict:
@@ -105,5 +104,5 @@ def test_junk_from_process_0_is_its_loss():
     assert [index for index, _ in told] == [0, 0]
     assert told[0][1] == {"kind": "ask"}
     assert told[1][1]["kind"] == "lost"
-    assert told[1][1]["how"].startswith(links.JUNK)
+    assert told[1][1]["how"].startswith(hub.JUNK)
     assert len(found) == 0

@@ -8,14 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from jaxtrain.errors import UserError
-from jaxtrain.processes import address as address_lib
-from jaxtrain.processes import greeting, reception, rendezvous, run_token
-from jaxtrain.processes.gloo import own_host
+from jaxtrain.processes import greeting, reception, rendezvous
+from jaxtrain.processes.distributed import own_host
 from jaxtrain.processes.greeting import PURPOSES, GreetedSocket
 from jaxtrain.processes.reception import Reception
 
@@ -71,7 +69,7 @@ class Meeting:
         """Connect to process 0, once it listens."""
         while True:
             try:
-                return socket.create_connection(address_lib.split(self.address))
+                return socket.create_connection(rendezvous.split(self.address))
             except ConnectionRefusedError:
                 assert self._threads[0].is_alive()
                 self._threads[0].join(0.02)
@@ -103,8 +101,8 @@ def test_many_processes_meet():
 
 
 def test_process_0_listens_at_the_address_alone():
-    host, port = address_lib.split(free_address())
-    with address_lib.listen(host, port, 0.0) as listener:
+    host, port = rendezvous.split(free_address())
+    with rendezvous.listen(host, port, 0.0) as listener:
         assert listener.getsockname() == (host, port)
 
 
@@ -114,7 +112,7 @@ def listener() -> Iterator[socket.socket]:
         yield listener
 
 
-EndWait = Callable[[Meeting], None]
+EndWait = Callable[[], None]
 
 
 @pytest.fixture
@@ -124,11 +122,8 @@ def end_wait(monkeypatch: pytest.MonkeyPatch) -> EndWait:
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
     monkeypatch.setattr(reception, "time", clock)
 
-    def end(meeting: Meeting) -> None:
+    def end() -> None:
         passed[0] = NEVER
-        # Process 0 looks at the clock when something happens, if it has not already.
-        with contextlib.suppress(ConnectionError):
-            socket.create_connection(address_lib.split(meeting.address)).close()
 
     return end
 
@@ -137,13 +132,13 @@ def end_wait(monkeypatch: pytest.MonkeyPatch) -> EndWait:
 def admitted(monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[GreetedSocket]":
     """The calls that process 0 has admitted to the run."""
     calls: queue.SimpleQueue[GreetedSocket] = queue.SimpleQueue()
-    admit = rendezvous._admit
+    admit = Reception._admit
 
-    def tell(call: GreetedSocket, *args: Any) -> None:
-        admit(call, *args)
+    def tell(self: Reception, call: GreetedSocket) -> None:
+        admit(self, call)
         calls.put(call)
 
-    monkeypatch.setattr(rendezvous, "_admit", tell)
+    monkeypatch.setattr(Reception, "_admit", tell)
     return calls
 
 
@@ -155,7 +150,7 @@ def test_missing_process_is_named_to_all(
         meeting.add(index, 4)
     for _ in PURPOSES:
         admitted.get(timeout=NEVER)
-    end_wait(meeting)
+    end_wait()
     for outcome in meeting.end():
         assert "for process 1, 3: 2 of 4 processes came" in outcome
 
@@ -220,7 +215,7 @@ def test_silent_callers_do_not_put_off_the_end_of_the_wait(
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(meeting.connect())
-        end_wait(meeting)
+        end_wait()
         (outcome,) = meeting.end()
     assert "waited 300 s (--init-timeout) at ADDRESS for process 1" in outcome
 
@@ -244,7 +239,7 @@ def test_more_strangers_than_are_greeted(monkeypatch: pytest.MonkeyPatch):
 def warnings(monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[str]":
     """What process 0 tells while it waits."""
     told: queue.SimpleQueue[str] = queue.SimpleQueue()
-    monkeypatch.setattr(rendezvous, "tell", told.put)
+    monkeypatch.setattr(reception, "tell", told.put)
     return told
 
 
@@ -261,10 +256,10 @@ def test_callers_without_the_token_end_nothing(
     for index, num in ((1, 2), (1, 3), (7, 9), (1, 2)):
         strangers.add(index, num, other)
     told = strangers.end()
-    assert all(run_token.VARIABLE in outcome for outcome in told)
+    assert all(greeting.TOKEN_VARIABLE in outcome for outcome in told)
     warned = warnings.get(timeout=NEVER)
     assert warned.startswith("warning: refused a caller at the coordinator's port: ")
-    assert run_token.VARIABLE in warned
+    assert greeting.TOKEN_VARIABLE in warned
     meeting.add(1, 2, TOKEN)
     assert meeting.end() == ["ADDRESS"] * 2
     assert warnings.empty()
@@ -277,7 +272,7 @@ def test_missing_token_of_a_process_is_named_at_the_end_of_the_wait(
     meeting.add(0, 2, TOKEN)
     meeting.add(1, 2, None)
     warnings.get(timeout=NEVER)
-    end_wait(meeting)
+    end_wait()
     zero, one = meeting.end()
     assert "for process 1: 1 of 2 processes came. Refused: process 0 has" in zero
     assert "process 1 has not: give all processes of the run the same" in one
@@ -304,7 +299,7 @@ def test_process_that_has_ended_is_missing_at_the_end_of_the_wait(
         there = admitted.get(timeout=NEVER)
         call.connection.close()
         assert there.gone(NEVER)
-    end_wait(meeting)
+    end_wait()
     assert "for process 1, 2: 1 of 3 processes came" in meeting.end()[0]
 
 
@@ -315,7 +310,7 @@ def test_process_that_ended_while_it_waited_may_come_again(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Also where process 0 sees the new calls before the end of the old ones."""
-    monkeypatch.setattr(rendezvous, "ENDED_SECONDS", NEVER)
+    monkeypatch.setattr(reception, "ENDED_SECONDS", NEVER)
     meeting = Meeting()
     meeting.add(0, 3, TOKEN)
     calls: list[GreetedSocket] = []
@@ -357,7 +352,7 @@ def test_nobody_listens_once_the_processes_have_met():
     meeting.add(1, 2, TOKEN)
     assert meeting.end() == ["ADDRESS"] * 2
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(address_lib.split(meeting.address))
+        socket.create_connection(rendezvous.split(meeting.address))
 
 
 def test_address_in_use_is_named():
@@ -383,8 +378,7 @@ def test_host_of_the_coordinator_that_does_not_resolve_is_named(
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-    for module in (rendezvous, address_lib):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(rendezvous, "time", clock)
     named = r"host no-such-node does not resolve .*Name or service.*or /etc/hosts"
     with pytest.raises(UserError, match=named):
         rendezvous.meet("no-such-node:12345", 2, index, 5.0, TOKEN)
@@ -394,7 +388,7 @@ def test_host_of_the_coordinator_that_does_not_resolve_is_named(
 def test_reception_closes_what_it_did_not_hand_out(listener: socket.socket):
     """Greeted or not: the other ends see that nobody listens to them any more."""
     at = listener.getsockname()
-    with Reception(listener, TOKEN, 2) as open_:
+    with Reception(listener, 2, TOKEN) as open_:
         silent = socket.create_connection(at)
         greeted = [socket.create_connection(at) for _ in range(2)]
         until = time.monotonic() + NEVER

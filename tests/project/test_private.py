@@ -30,7 +30,6 @@ class Interface(NamedTuple):
 
 DISTRIBUTED = "jaxtrain/processes/distributed.py"
 CONNECTIONS = "jaxtrain/serving/connections.py"
-GLOO = "jaxtrain/processes/gloo.py"
 TFDS, TENSORBOARD = "jaxtrain/data/tfds.py", "jaxtrain/records/tensorboard.py"
 USED = [
     *(
@@ -49,7 +48,7 @@ USED = [
         "jax._src.xla_bridge",
         "make_cpu_client",
         "collectives",
-        GLOO,
+        DISTRIBUTED,
         "find how JAX takes an address for Gloo now, or leave it to look up its name",
     ),
     *(
@@ -58,7 +57,7 @@ USED = [
             module,
             name,
             None,
-            GLOO,
+            DISTRIBUTED,
             "find how JAX makes Gloo's collectives for its CPU backend now",
         )
         for module, name in (

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from jaxtrain.checkpoints.folder import COMMITTED
-from jaxtrain.processes.grace import Grace
+from jaxtrain.processes.signals import Grace
 from tests.helpers.processes import HANG_TOLD, STEADY, Cli, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -181,7 +181,7 @@ def test_python_has_the_same_limit(cli: Cli):
     [(25, 0, 25), (25, 12, 25), (25, 44, 88), (None, 44, math.inf)],
 )
 def test_a_slow_step_has_the_time_to_end(limit, call: float, allowed: float):
-    grace = Grace(())
+    grace = Grace()
     grace.limit(limit, lambda: 0)
     grace.call_seconds = call
     assert grace.allowed() == allowed

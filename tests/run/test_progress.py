@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.cli import main
-from jaxtrain.processes.grace import Grace
+from jaxtrain.processes.signals import Grace
 from jaxtrain.run import train as train_lib
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Clock, Progress
