@@ -52,7 +52,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     from jaxtrain.checkpoints.folder import newest_step
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.parallel import devices
-    from jaxtrain.processes import distributed, faults
+    from jaxtrain.processes import distributed, hooks
     from jaxtrain.records.workdir import CHECKPOINTS, follow
     from jaxtrain.run.train import train
     from jaxtrain.tools.end_report import write_report
@@ -60,7 +60,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     workdir = follow(arguments.workdir or Path("runs") / arguments.config.stem)
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
     signals.grace.limit(grace_seconds, lambda: newest_step(workdir / CHECKPOINTS))
-    planned = faults.parse(os.environ.get(faults.VARIABLE, ""))
+    faults = hooks.parse_faults(os.environ.get(hooks.FAULTS_VARIABLE, ""))
     parallel = arguments.overrides.parallel
     processes = distributed.find(
         arguments.coordinator, arguments.num_processes, arguments.process_id
@@ -77,7 +77,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
         fresh=arguments.fresh,
         resume_step=arguments.resume_step,
         skip_steps=arguments.skip_steps,
-        hooks=planned,
+        hooks=faults,
         signals=signals,
         write_report=write_report,
     )

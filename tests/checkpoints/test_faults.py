@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from jaxtrain.errors import CheckpointError, UserError
-from jaxtrain.processes import faults
+from jaxtrain.processes.hooks import parse_faults
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -18,9 +18,9 @@ CONFIG = recipe(
 
 
 def test_places_are_read():
-    plan = faults.parse("kill@step:120,nan@step:30, nan@step:31,enospc@save:2")
+    plan = parse_faults("kill@step:120,nan@step:30, nan@step:31,enospc@save:2")
     assert plan.at == {"kill": {120}, "nan": {30, 31}, "enospc": {2}}
-    assert faults.parse("").at == {}
+    assert parse_faults("").at == {}
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_malformed_text_is_refused(text: str):
     with pytest.raises(
         UserError, match=r"JAXTRAIN_FAULT: .* is not one of kill@step:N"
     ):
-        faults.parse(f"kill@step:1,{text}")
+        parse_faults(f"kill@step:1,{text}")
 
 
 def test_malformed_variable_ends_the_command(cli: Cli, write_config):
@@ -40,7 +40,7 @@ def test_malformed_variable_ends_the_command(cli: Cli, write_config):
 
 
 def test_only_the_second_save_fails():
-    plan = faults.parse("enospc@save:2")
+    plan = parse_faults("enospc@save:2")
     plan.before_save(10)
     with pytest.raises(CheckpointError, match="step 20: No space left on device"):
         plan.before_save(20)

@@ -11,7 +11,7 @@ from benchmarks.kills import alive, children, shared_memory
 from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import loader, sources
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.processes import faults
+from jaxtrain.processes.hooks import kill_worker
 from tests.helpers.processes import Cli, awaiting_signal
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -64,7 +64,7 @@ def test_death_is_told(caplog: pytest.LogCaptureFixture):
         np.testing.assert_array_equal(a["index"], b["index"])
         np.testing.assert_array_equal(a["image"], b["image"])
         if i == 10:
-            faults.kill_worker()
+            kill_worker()
     (record,) = caplog.records
     assert "a data worker died with exit code -9" in record.message
 

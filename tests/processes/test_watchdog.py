@@ -41,7 +41,7 @@ def test_hang_ends_with_75_and_the_stacks(cli: Cli, write_config):
     assert process.returncode == 75, stderr
     assert "error: no step was done for 600 s (train.step_timeout_seconds)" in stderr
     assert "the same command goes on from the last checkpoint" in stderr
-    assert 'faults.py", line' in stderr
+    assert 'hooks.py", line' in stderr
     assert "before_call" in stderr
     again = cli(*words)
     assert again.code == 0, again.stderr
