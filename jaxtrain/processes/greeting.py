@@ -177,7 +177,7 @@ def call(
     connection.sendall(hello)
     line, answer = _receive(connection, CHALLENGE, deadline, refusable=True)
     if answer["token"] != (token is not None):
-        raise UserError(one_token(process, of_caller=token is not None))
+        raise UserError(_one_token(process, of_caller=token is not None))
     found = GreetedSocket(connection, process, of, purpose, token, hello + line)
     connection.sendall(messages.encode({"proof": found.proof("caller")}))
     return found
@@ -200,7 +200,7 @@ def answer(
     found = GreetedSocket(connection, process, of, purpose, token, line + challenge)
     if hello["token"] != (token is not None):
         # The caller sees it from the challenge, and says the same.
-        raise Refusal(process, one_token(process, of_caller=hello["token"]))
+        raise Refusal(process, _one_token(process, of_caller=hello["token"]))
     _, answer = _receive(connection, PROOF, deadline)
     if not hmac.compare_digest(answer["proof"], found.proof("caller")):
         reason = (
@@ -213,7 +213,7 @@ def answer(
     return found
 
 
-def one_token(process: int, *, of_caller: bool) -> str:
+def _one_token(process: int, *, of_caller: bool) -> str:
     """Return the message on a run where process 0 or the caller alone has a token."""
     has, lacks = (process, 0) if of_caller else (0, process)
     return (
@@ -229,13 +229,10 @@ def _challenge(token: bytes | None) -> dict[str, Any]:
 def _receive(
     connection: socket.socket, fields: Fields, deadline: float, refusable: bool = False
 ) -> tuple[bytes, dict[str, Any]]:
-    """Read a line of at most `MAX_LINE` bytes; leave there what comes after it.
-
-    Returns:
-      The line as it came, and its values: those of `fields`, checked.
+    """Read a line of at most `MAX_LINE` bytes, checked; leave what comes after it.
 
     Raises:
-      UserError: Process 0 refuses, where the line is the answer to its caller.
+      UserError: the line is a refusal, and may be one.
     """
     line = b""
     while not line.endswith(b"\n"):
