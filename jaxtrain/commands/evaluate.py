@@ -266,8 +266,10 @@ def _describe_robustness(result: dict[str, Any]) -> dict[str, str]:
             )
     if attacked := result["adversarial"]:
         kind = f"{attacked['attack']}, {attacked['norm']} {attacked['epsilon']:.4g}"
-        accuracy, interval = attacked["accuracy"], attacked["accuracy_interval"]
-        rows[f"accuracy under {kind}"] = _with_interval(accuracy, interval)
+        name = attacked["metric"]
+        if isinstance(value := attacked[name], int | float):
+            interval = attacked[f"{name}_interval"]
+            rows[f"{name} under {kind}"] = _with_interval(value, interval)
     if corrupted := result["corruptions"]:
         mean, clean = corrupted["mean_error"], corrupted["clean_error"]
         rows["mean error, corrupted"] = f"{mean:.4f}, clean {clean:.4f}"

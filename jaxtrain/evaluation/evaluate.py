@@ -21,6 +21,7 @@ from jaxtrain.evaluation.subject import open_other, open_subject
 from jaxtrain.evaluation.views import VIEWS, View, plain
 from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.tasks.base import Task
 
 # Of the form of the result: a key that changes its meaning changes it.
 SCHEMA = 1
@@ -116,12 +117,10 @@ def evaluate(
 
 
 def _check(asked: Asked, subject: Subject) -> None:
-    """Refuse what needs classes of a task without, and what does not go together."""
+    """Refuse what the task has not, and what does not go together."""
     needs = {
         f"--tta {asked.tta}": asked.tta is not None,
         "--calibrate": asked.calibrate,
-        "--corruptions": asked.corruptions,
-        f"--attack {asked.attack.name if asked.attack else ''}": asked.attack,
         f"--ood {asked.ood}": asked.ood is not None,
     }
     given = [option for option, is_given in needs.items() if is_given]
@@ -147,9 +146,15 @@ def _check(asked: Asked, subject: Subject) -> None:
         )
     if asked.corruptions:
         check_shape(subject.model.image_shape)
+        if type(subject.task).follow is not Task.follow:
+            raise UserError(
+                "--corruptions: some of them move pixels, which the targets of task = "
+                f"{task!r} would have to follow; leave the option out"
+            )
     if asked.baseline is not None:
         table, _ = levels(*subject.model.image_shape[:2])
-        robustness.read_baseline(asked.baseline, table)
+        metric = subject.task.main_goal.metric
+        robustness.read_baseline(asked.baseline, table, metric)
 
 
 def _describe(
@@ -226,17 +231,19 @@ def _attacked(
     subject: Subject, source: Source, asked: Asked, attack: Attack, found: PassResult
 ) -> dict[str, Any]:
     one = Pass(subject=subject, view=asked.view, attack=attack, with_intervals=True)
-    attacked = one(source, asked.split)
+    attacked, metric = one(source, asked.split), subject.task.main_goal.metric
     return {
         "attack": attack.name,
         "norm": attack.norm,
         "epsilon": attack.epsilon,
         "steps": attack.steps,
         "seed": SEED,
-        "accuracy": attacked.values["accuracy"],
-        "accuracy_interval": attacked.intervals["accuracy"],
+        "metric": metric,
+        metric: attacked.values[metric],
+        # What is kept of each example has none.
+        f"{metric}_interval": attacked.intervals.get(metric),
         "loss": attacked.values["loss"],
-        "clean_accuracy": found.values["accuracy"],
+        f"clean_{metric}": found.values[metric],
     }
 
 
@@ -247,20 +254,23 @@ def _corrupted(
     found: PassResult,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
-    one = Pass(subject=subject, view=asked.view)
+    one, task = Pass(subject=subject, view=asked.view), subject.task
+    goal = task.main_goal
+    clean_error = robustness.error(goal, found.values)
 
-    def accuracy_of(corruption: Corruption) -> float:
+    def error_of(corruption: Corruption) -> float:
         name = f"{asked.split} split under {corruption.name}"
         changed = replace(source, change=corruption.of_batch)
-        return one(changed, name).values["accuracy"]
+        return robustness.error(goal, one(changed, name).values)
 
-    errors = robustness.measure(accuracy_of, tell)
+    errors = robustness.measure(error_of, tell)
     table, _ = levels(*source.image_shape[:2])
     return {
         "table": table,
+        "metric": goal.metric,
         "frost": "procedural, not the authors' photographs",
         "errors": errors,
         "mean_error": float(np.mean(list(errors.values()))),
-        "clean_error": 1 - found.values["accuracy"],
-        **robustness.compared(errors, asked.baseline, subject.task.num_outputs, table),
+        "clean_error": clean_error,
+        **robustness.compared(errors, asked.baseline, task, table),
     }

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxtrain.config import Config
@@ -38,15 +37,15 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     subject = Subject(
         model=model, task=task, data=config.data, size=splits.size, fit=splits.fit
     )
+
+    def probabilities(outputs: Any, target: Any) -> dict[str, Any]:
+        return {"probabilities": task.probabilities(outputs)}
+
     # The check names all that is unreadable; a config allows less than 1.
-    one = Pass(subject=subject, keep=_probabilities, max_bad_fraction=1.0)
+    one = Pass(subject=subject, keep=probabilities, max_bad_fraction=1.0)
     found = {}
     for name, source in splits.named().items():
         passed = one(source, name)
         found[name] = np.full((len(source), task.num_outputs), np.nan, np.float32)
         found[name][passed.numbers] = passed.kept["probabilities"]
     return found
-
-
-def _probabilities(outputs: jax.Array, target: Any) -> dict[str, Any]:
-    return {"probabilities": jax.nn.softmax(outputs, axis=-1)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS, Corruption
 from jaxtrain.evaluation.corruptions.levels import SEVERITIES
 from jaxtrain.json_files.read import read_json
+from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.metrics import Goal
 
 # Mean errors of AlexNet on ImageNet-C, over the severities, in the order of
 # `CORRUPTIONS`: what the authors divide by (github.com/hendrycks/robustness).
@@ -22,38 +24,62 @@ ALEXNET = (
 IMAGENET_CLASSES = 1000
 
 
+def error(goal: Goal, values: Values) -> float:
+    """Return the main metric of a task, or what it lacks of 1 if higher is better.
+
+    Args:
+      goal: Main metric, and which of its values are better.
+      values: Metrics of a split.
+
+    Raises:
+      UserError: It is no number, or no part of 1.
+    """
+    value = values[goal.metric]
+    if not isinstance(value, int | float) or (goal.higher and value > 1):
+        raise UserError(
+            f"--corruptions: {goal.metric} = {value!r}: expected a number, and one up "
+            "to 1 where higher is better, as the error is the rest; leave the option "
+            "out"
+        )
+    return 1 - value if goal.higher else value
+
+
 def measure(
-    accuracy_of: Callable[[Corruption], float], tell: Callable[[str], None]
+    error_of: Callable[[Corruption], float], tell: Callable[[str], None]
 ) -> dict[str, list[float]]:
     """Return the errors under each corruption, at each severity.
 
     Args:
-      accuracy_of: Function that goes over the corrupted split.
+      error_of: Function that goes over the corrupted split.
       tell: Function that takes a line for each corruption, as it may take long.
     """
     errors = {}
     for name in CORRUPTIONS:
-        errors[name] = [1 - accuracy_of(Corruption(name, s)) for s in SEVERITIES]
+        errors[name] = [error_of(Corruption(name, s)) for s in SEVERITIES]
         shown = " ".join(f"{error:.4f}" for error in errors[name])
         tell(f"{name:<18} errors {shown}")
     return errors
 
 
 def compared(
-    errors: dict[str, list[float]], path: Path | None, num_classes: int, table: str
+    errors: dict[str, list[float]], path: Path | None, task: Task, table: str
 ) -> dict[str, Any]:
     """Return the errors over those of a `baseline`, and its name; None: there is none.
 
     Args:
       errors: Errors at each severity, by corruption.
       path: Another evaluation. None means AlexNet, where that means something.
-      num_classes: Number of classes of the task.
+      task: Task that is evaluated.
       table: Name of the table of severities.
 
     Raises:
       UserError: the other evaluation has none, or of images of another size.
     """
-    baseline = read_baseline(path, table) if path else alexnet(num_classes, table)
+    if path is not None:
+        baseline = read_baseline(path, table, task.main_goal.metric)
+    else:
+        num_classes = task.num_outputs if task.one_class_an_image else None
+        baseline = alexnet(num_classes, table)
     if baseline is None:
         return {"baseline": None, "relative": None}
     relative = corruption_errors(errors, baseline)
@@ -61,10 +87,14 @@ def compared(
 
 
 class CorruptionErrors(TypedDict):
-    """The errors at each severity by corruption, and the table of severities."""
+    """The errors at each severity by corruption, the table of severities, the metric.
+
+    Files of earlier versions have no metric: they are of accuracy.
+    """
 
     errors: dict[str, list[float]]
     table: str
+    metric: NotRequired[str]
 
 
 class BaselineFile(TypedDict):
@@ -73,11 +103,11 @@ class BaselineFile(TypedDict):
     corruptions: CorruptionErrors
 
 
-def read_baseline(path: Path, table: str) -> dict[str, float]:
+def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
     """Return the mean error of each corruption of another evaluation.
 
     Raises:
-      UserError: it has none, or of images of another size.
+      UserError: it has none, or of images of another size, or of another metric.
     """
     make = "make one with main.py evaluate --corruptions --out FILE"
     try:
@@ -98,10 +128,16 @@ def read_baseline(path: Path, table: str) -> dict[str, float]:
             f"--baseline {path} has the severities of {other}, and these images get "
             f"those of {table}: evaluate a model of the same image size"
         )
+    of = values["corruptions"].get("metric", "accuracy")
+    if of != metric:
+        raise UserError(
+            f"--baseline {path} has errors by {of}, and this task those by {metric}: "
+            "evaluate a model of the same task"
+        )
     return errors
 
 
-def alexnet(num_classes: int, table: str) -> dict[str, float] | None:
+def alexnet(num_classes: int | None, table: str) -> dict[str, float] | None:
     """Return the errors of AlexNet where they mean something: on ImageNet's classes."""
     if num_classes != IMAGENET_CLASSES or table != "ImageNet-C":
         return None

@@ -3,6 +3,7 @@
 from typing import Any
 
 from jaxtrain import tasks
+from jaxtrain.config import Config
 from jaxtrain.pages.text import duration, shown
 from jaxtrain.report.curves import title
 from jaxtrain.report.history import History
@@ -52,7 +53,7 @@ def subject(history: History) -> list[str]:
     parts = []
     if config is not None:
         parts.append(config.data.source)
-        if config.task != "classification":
+        if config.task != Config.task:
             parts.append(f"task {config.task}")
     if model.get("image_shape"):
         height, width, channels = model["image_shape"]

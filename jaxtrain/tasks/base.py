@@ -24,6 +24,8 @@ Sums = dict[str, Any]
 # (images, key) -> (outputs, new model state).
 Forward = Callable[[Any, jax.Array], tuple[Any, Any]]
 Values = dict[str, Any]
+# Section of the config -> its fields -> value, and why it is what it is.
+Advice = dict[str, dict[str, tuple[Any, str]]]
 
 
 class Task:
@@ -45,8 +47,9 @@ class Task:
       class_names: of the outputs, where each stands for a class; else None.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
-        calibration, attacks, the report's examples and the check of labels ask for.
-      best_metric: makes a checkpoint the best, unless the config names another.
+        calibration, averaged views and the check of labels ask for.
+      best_metric: Main metric, which makes a checkpoint the best, unless the config
+        names another, and which attacks and corruptions are judged by.
       own_metrics: of the user's own, beside those of the task.
       shown: metrics, of training and of evaluations, that the screen shows beside the
         loss.
@@ -166,6 +169,16 @@ class Task:
         """Return all metrics that tasks of this class may have, to show records of."""
         return {}
 
+    @classmethod
+    def advice(cls, class_counts: np.ndarray) -> Advice:
+        """Return what a recipe for a data set that nobody has trained on yet sets.
+
+        Args:
+          class_counts: Training examples of each class that has any, (classes,).
+        """
+        del class_counts
+        return {}
+
     @staticmethod
     def probabilities(outputs: jax.Array) -> jax.Array:
         """Return the probability of each class, (B, classes), of outputs that name any.
@@ -206,6 +219,11 @@ class Task:
         return {}
 
     # What follows is the same for every task.
+
+    @property
+    def main_goal(self) -> Goal:
+        """The main metric, and which of its values are better."""
+        return self.goal("best_metric", self.best_metric)
 
     def all_metrics(self) -> Mapping[str, Metric]:
         """Return the metrics of the task, and the user's own."""

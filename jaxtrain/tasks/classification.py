@@ -13,13 +13,17 @@ import numpy as np
 from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import class_weights
-from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
 
 # Of more classes than this no confusion matrix is counted: nobody could read it.
 MAX_MATRIX_CLASSES = 100
+# Larger than the smallest class by this factor, the largest one would rule.
+UNBALANCED = 3
+# From so many on, recipes smooth labels.
+MANY_CLASSES = 10
 
 
 class MixedLabels(NamedTuple):
@@ -161,6 +165,20 @@ class Classification(Task):
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:
         return METRICS
+
+    @classmethod
+    def advice(cls, class_counts: np.ndarray) -> Advice:
+        advice: Advice = {}
+        if len(class_counts) >= MANY_CLASSES:
+            reason = "many classes: against being too sure"
+            advice["train"] = {"label_smoothing": (0.1, reason)}
+        few, many = class_counts.min(), class_counts.max()
+        if many >= UNBALANCED * few and len(class_counts) > 1:
+            same = f"as many of each class: they have {few:,} to {many:,} images"
+            advice["data"] = {"sampling": ("balanced", same)}
+            mean = "the mean over the classes, however many images they have"
+            advice["checkpoint"] = {"best_metric": ("balanced_accuracy", mean)}
+        return advice
 
     def metrics(self) -> Mapping[str, Metric]:
         if self.num_outputs <= MAX_MATRIX_CLASSES:

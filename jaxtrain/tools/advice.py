@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxtrain import own
-from jaxtrain.config import DataConfig
+from jaxtrain import own, tasks
+from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.survey import Survey
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
+from jaxtrain.tasks.base import Advice
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 # Up to this size images are small: a small network, shifts of a few pixels.
@@ -30,16 +31,9 @@ LARGEST_BATCH = 128
 TOTAL_STEPS = 4000
 EPOCHS = (20, 100)
 FINE_TUNE_STEPS, FINE_TUNE_EPOCHS = 500, (10, 30)
-# Larger than the smallest class by this factor, the largest one would rule.
-UNBALANCED = 3
 FEWEST_EXAMPLES, FEW_EXAMPLES = 10, 1000
-MANY_CLASSES = 10
 # Of the area of an image, the least and the most.
 SMALLEST_WINDOW = (0.35, 1.0)
-
-
-# Section of the config -> its fields -> value, and why it is what it is.
-Advice = dict[str, dict[str, tuple[Any, str]]]
 
 
 class StartWeights(NamedTuple):
@@ -85,7 +79,7 @@ def advise(
     Raises:
       UserError: There are too few images.
     """
-    num_train, counts = found.counts["train"], found.class_counts
+    num_train = found.counts["train"]
     size = weights.size if weights else _image_size(found, num_train)
     held_out = _held_out(found, num_train)
     for fraction, _ in held_out.values():
@@ -100,7 +94,7 @@ def advise(
         "data_dir": (data.data_dir, ""),
         "allow_outside": (data.allow_outside or None, outside),
     }
-    advice = {
+    advice: Advice = {
         "data": {
             **{field: one for field, one in given.items() if one[0] is not None},
             **held_out,
@@ -110,14 +104,10 @@ def advise(
         "augment": _augmentation(found, size),
         **(_fine_tuning(weights, batch_size) if weights else {}),
         **({} if weights else _from_scratch(num_train, size, batch_size)),
-        "train": _length(steps_per_epoch, len(counts), fine_tune=weights is not None),
+        "train": _length(steps_per_epoch, fine_tune=weights is not None),
     }
-    if len(counts) > 1 and counts.max() >= UNBALANCED * counts.min():
-        few, many = counts.min(), counts.max()
-        same = f"as many of each class: they have {few:,} to {many:,} images"
-        advice["data"]["sampling"] = "balanced", same
-        mean = "the mean over the classes, however many images they have"
-        advice["checkpoint"] = {"best_metric": ("balanced_accuracy", mean)}
+    for section, fields in tasks.kind(Config.task).advice(found.class_counts).items():
+        advice.setdefault(section, {}).update(fields)
     return advice
 
 
@@ -224,9 +214,7 @@ def _from_scratch(num_train: int, size: int, batch_size: int) -> Advice:
     }
 
 
-def _length(
-    steps_per_epoch: int, num_classes: int, *, fine_tune: bool
-) -> dict[str, tuple[Any, str]]:
+def _length(steps_per_epoch: int, *, fine_tune: bool) -> dict[str, tuple[Any, str]]:
     low, high = FINE_TUNE_EPOCHS if fine_tune else EPOCHS
     steps = FINE_TUNE_STEPS if fine_tune else TOTAL_STEPS
     epochs = min(high, max(low, math.ceil(steps / steps_per_epoch)))
@@ -235,6 +223,4 @@ def _length(
     if fine_tune:
         reason = "the new last layer alone for an epoch, then all layers"
         advice["fine_tune"] = True, reason
-    if num_classes >= MANY_CLASSES:
-        advice["label_smoothing"] = 0.1, "many classes: against being too sure"
     return advice

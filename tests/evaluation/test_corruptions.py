@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import matplotlib.colors
 import numpy as np
@@ -19,6 +20,8 @@ from jaxtrain.evaluation.corruptions.corrupt import (
     check_shape,
 )
 from jaxtrain.evaluation.corruptions.levels import LARGE, SMALL, levels
+from jaxtrain.records.workdir import write_digested
+from jaxtrain.tasks.metrics import Goal
 
 RNG = np.random.default_rng(3)
 PIXELS = RNG.integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
@@ -299,3 +302,25 @@ def test_corruption_errors_are_over_those_of_the_baseline():
     expected = 0.3 * np.mean(1 / np.array(robustness.ALEXNET))
     assert found["mean"] == pytest.approx(expected)
     assert robustness.corruption_errors(errors, {**alexnet, "fog": 0.0})["mean"] is None
+
+
+def test_the_error_is_of_the_main_metric():
+    values = {"rmse": 3.5, "iou": 0.25, "psnr": 31.0, "none": None}
+    assert robustness.error(Goal("rmse", higher=False), values) == 3.5
+    assert robustness.error(Goal("iou", higher=True), values) == 0.75
+    for name in ("psnr", "none"):
+        with pytest.raises(UserError, match=f"--corruptions: {name} = "):
+            robustness.error(Goal(name, higher=True), values)
+
+
+@pytest.mark.parametrize("told", [{}, {"metric": "accuracy"}], ids=str)
+def test_a_baseline_is_of_the_same_metric(told: dict[str, str], tmp_path: Path):
+    """Files of earlier versions, which do not tell theirs, are of accuracy."""
+    path = tmp_path / "evaluation.json"
+    errors = {name: [0.1, 0.3] for name in CORRUPTIONS}
+    found = {"errors": errors, "table": "CIFAR-10-C", **told}
+    write_digested(path, {"corruptions": found})
+    baseline = robustness.read_baseline(path, "CIFAR-10-C", "accuracy")
+    assert baseline["fog"] == pytest.approx(0.2)
+    with pytest.raises(UserError, match="errors by accuracy, and this task those by"):
+        robustness.read_baseline(path, "CIFAR-10-C", "rmse")

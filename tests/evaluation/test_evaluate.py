@@ -193,7 +193,9 @@ def test_images_of_something_else_get_their_size_as_the_others():
 def test_attacks_and_other_images_are_told(whole: dict[str, Any]):
     attacked, accuracy = whole["adversarial"], whole["metrics"]["accuracy"]
     assert attacked["clean_accuracy"] == accuracy > attacked["accuracy"]
-    assert attacked["epsilon"] == 16 / 255
+    assert attacked["epsilon"] == 16 / 255 and attacked["metric"] == "accuracy"
+    low, high = attacked["accuracy_interval"]
+    assert low < attacked["accuracy"] < high
     other = whole["out_of_distribution"]
     # All of it has a test split: a quarter of the training examples.
     assert other["num_examples"] == 25
@@ -302,7 +304,16 @@ def test_a_task_without_classes_has_its_own_metrics(tmp_path: Path):
     assert result["calibration"] is None and result["class_names"] is None
     low, high = result["intervals"]["metrics"]["rmse"]
     assert low < result["metrics"]["rmse"] < high
-    for words in ("--calibrate", "--tta flip", "--corruptions", "--ood digits"):
+    robust = found(tmp_path, "--attack fgsm --epsilon 8/255 --corruptions --trust")
+    attacked, corrupted = robust["adversarial"], robust["corruptions"]
+    assert attacked["metric"] == corrupted["metric"] == "rmse"
+    clean = attacked["clean_rmse"]
+    assert clean == corrupted["clean_error"] == result["metrics"]["rmse"]
+    low, high = attacked["rmse_interval"]
+    assert low < attacked["rmse"] < high and clean < attacked["rmse"]
+    assert np.array(list(corrupted["errors"].values())).shape == (15, 5)
+    assert corrupted["relative"] is None
+    for words in ("--calibrate", "--tta flip", "--ood digits"):
         refused = evaluate(tmp_path, f"{words} --trust")
         assert refused.code == 2
         assert f"{words}: task = '{task}' has no classes" in refused.stderr

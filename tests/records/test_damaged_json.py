@@ -153,7 +153,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/skips.json": skips,
     "run/temperature.json": lambda root: temperature.read(root / "run", {"step": 8}),
     "run/evaluation.json": lambda root: read_baseline(
-        root / "run" / "evaluation.json", "ImageNet-C"
+        root / "run" / "evaluation.json", "ImageNet-C", "accuracy"
     ),
     "model/config.json": read_exported,
 }

@@ -178,6 +178,13 @@ def test_maps_are_learnt_evaluated_and_put_out(
     tested = read_summary(Path("run"))["eval"]
     assert tested["num_examples"] == 128 and tested["mean_iou"] > 0.45
     assert evaluated["mean_iou"] == pytest.approx(tested["mean_iou"], rel=1e-4)
+    attack = ["--attack", "fgsm", "--epsilon", "8/255", "--out", "attacked.json"]
+    assert main(["evaluate", "--workdir", "run", "--trust", *attack]) == 0
+    attacked = json.loads(Path("attacked.json").read_text())["adversarial"]
+    assert attacked["clean_mean_iou"] == evaluated["mean_iou"] > attacked["mean_iou"]
+    # A mask does not follow an image that is moved after it was read.
+    assert main(["evaluate", "--workdir", "run", "--trust", "--corruptions"]) == 2
+    assert "--corruptions: some of them move pixels" in capsys.readouterr().err
     # The maps are those that were evaluated.
     import my_segmentation  # pyright: ignore[reportMissingImports]
 
