@@ -76,6 +76,20 @@ def make_preprocess(
     return preprocess
 
 
+def restored(
+    images: Any, mean: tuple[float, ...], std: tuple[float, ...]
+) -> np.ndarray:
+    """Return normalised images, (..., C), as uint8, on the host.
+
+    Args:
+      images: Images that `normalize` returned.
+      mean: Mean of each channel, in 0..1.
+      std: Standard deviation of each channel, in 0..1.
+    """
+    pixels = np.asarray(images, np.float64) * np.array(std) + np.array(mean)
+    return np.clip(np.rint(255 * pixels), 0, 255).astype(np.uint8)
+
+
 def normalize(
     images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...], dtype: Any
 ) -> jax.Array:

@@ -1,6 +1,6 @@
 """Examples of a run's data: what the model says of some, and augmented ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -48,23 +48,62 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predictions:
-    """What the model says of some examples of a split; arrays are (n,) each.
+class DrawnExample:
+    """An example as its task draws it.
+
+    Attributes:
+      picture: Picture of what the model saw, as a data: address.
+      name: Name of its file, or its number in the split.
+      loss: Loss of the example by itself.
+      pictures: What the task calls its pictures, and their addresses.
+      texts: What the task calls its texts, and these.
+      tiny: Whether its pixels are to be seen.
+    """
+
+    picture: str
+    name: str
+    loss: float
+    pictures: Mapping[str, str]
+    texts: Mapping[str, str]
+    tiny: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Which examples of a split the model has looked at.
 
     Attributes:
       split: Name of the split, which has `num_split` examples.
       step: Step of the model.
-      index: Numbers of the examples in the split.
-      label: Their true classes.
-      predicted: The likeliest classes.
-      confidence: Probabilities of the likeliest classes.
-      true_probability: Probabilities of the true classes.
+      index: Numbers of the examples in the split, (n,).
     """
 
     split: str
     step: int
     num_split: int
     index: np.ndarray
+
+    def describe(self) -> str:
+        """Return which images it were, and which model."""
+        looked = len(self.index)
+        which = f"all {looked:,} images of the {self.split} split"
+        if looked < self.num_split:
+            which = f"{looked:,} of the {self.num_split:,} images of the {self.split} "
+            which += "split, drawn at random"
+        return f"Looked at: {which}, with the model of step {self.step:,}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions(Sample):
+    """What the model says of some examples of a split; arrays are (n,) each.
+
+    Attributes:
+      label: Their true classes.
+      predicted: The likeliest classes.
+      confidence: Probabilities of the likeliest classes.
+      true_probability: Probabilities of the true classes.
+    """
+
     label: np.ndarray
     predicted: np.ndarray
     confidence: np.ndarray
@@ -76,13 +115,8 @@ class Predictions:
 
     def describe(self) -> str:
         """Return which images were predicted, and how many of them wrongly."""
-        looked, wrong = len(self.label), int((~self.right).sum())
-        which = f"all {looked:,} images of the {self.split} split"
-        if looked < self.num_split:
-            which = f"{looked:,} of the {self.num_split:,} images of the {self.split} "
-            which += "split, drawn at random"
-        model = f"with the model of step {self.step:,}"
-        return f"Looked at: {which}, {model}: {wrong:,} wrong."
+        wrong = int((~self.right).sum())
+        return f"{super().describe().removesuffix('.')}: {wrong:,} wrong."
 
     def choose(self) -> dict[str, list[int]]:
         """Return which are shown, by group: places in the arrays, the first first.
@@ -118,8 +152,12 @@ class Examples:
     """What a page shows of the data.
 
     Attributes:
-      predictions: What the model says of some; None if that is not known.
+      predictions: What the model says of the classes of some; None if that is not
+        known.
       shown: Examples of each group.
+      sample: Examples that were looked at, of a task without one class an image; None
+        if there are none.
+      drawn: Those of them with the largest losses, the largest first.
       pairs: Training images before and after augmentation.
       notes: What there cannot be, and why.
       failed: What could not be had, and why.
@@ -127,6 +165,8 @@ class Examples:
 
     predictions: Predictions | None = None
     shown: dict[str, list[Shown]] = field(default_factory=dict)
+    sample: Sample | None = None
+    drawn: Sequence[DrawnExample] = ()
     pairs: Sequence[Pair] = ()
     notes: Sequence[str] = ()
     failed: Sequence[str] = ()

@@ -17,7 +17,7 @@ MAX_NAMES = 30
 def make_page(history: History, examples: Examples) -> bytes:
     """Return the page of a run."""
     config, predictions = history.config, examples.predictions
-    names = history.class_names or ()
+    names, sample = history.class_names or (), predictions or examples.sample
     task = tasks.kind("" if config is None else config.task)
     return render(
         "report/report.html.j2",
@@ -29,7 +29,7 @@ def make_page(history: History, examples: Examples) -> bytes:
         left_out=[*history.missing, *examples.notes, *examples.failed],
         curves=curves(history),
         task_sections=task.report_sections(history.test, names),
-        looked_at=predictions and predictions.describe(),
+        looked_at=sample and sample.describe(),
         groups=GROUPS,
         examples=examples,
         reliability=predictions and reliability(predictions),

@@ -19,6 +19,7 @@ from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.tasks.class_sections import class_sections
 from jaxtrain.tasks.metrics import Goal, Metric
+from jaxtrain.trees import by_path
 
 Sums = dict[str, Any]
 # (images, key) -> (outputs, new model state).
@@ -213,6 +214,24 @@ class Task:
         """
         return class_sections(values, names)
 
+    def draw_example(
+        self, image: np.ndarray, target: Any, outputs: Any
+    ) -> Mapping[str, np.ndarray | str]:
+        """Return what the report shows of an example, by what it is called.
+
+        By default the numbers of its target and of the outputs. `tasks/pictures.py` has
+        what draws masks and boxes.
+
+        Args:
+          image: Image as the model saw it, uint8 (H, W, C).
+          target: What `target` returned for it, on the host.
+          outputs: Outputs of the model for it, on the host.
+
+        Returns:
+          Pictures, uint8 (H, W, C), and texts, of which a page has the beginning.
+        """
+        return {"target": in_numbers(target), "prediction": in_numbers(outputs)}
+
     def pictures(self, values: Values) -> dict[str, np.ndarray]:
         """Return pictures of an evaluation, uint8 (H, W, 3), by name."""
         del values
@@ -380,6 +399,15 @@ class Task:
             if metric.add is not None:
                 adds.setdefault(metric.add, name)
         return adds
+
+
+def in_numbers(tree: Any) -> str:
+    """Return the arrays of a tree as text; of many numbers, the first and the last."""
+    texts = []
+    for path, x in by_path(tree).items():
+        text = np.array2string(np.asarray(x), precision=4, threshold=12)
+        texts.append(f"{path} {text}".strip())
+    return ", ".join(texts)
 
 
 def is_shape(spec: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Pictures of metrics."""
+"""Pictures of metrics, and of examples."""
 
 from collections.abc import Sequence
 
@@ -12,6 +12,14 @@ SIDE, MARGIN = 480, 60
 # Cells smaller than this hold no number.
 MIN_TEXT_CELL = 24
 LIGHT, DARK = np.array([247, 251, 255]), np.array([8, 48, 107])
+# Of classes of pixels, and of boxes, over an image.
+COLOURS = np.array(
+    [
+        *((230, 80, 30), (50, 130, 240), (60, 190, 90), (170, 90, 220)),
+        *((240, 200, 40), (230, 70, 150), (40, 190, 200), (150, 150, 150)),
+    ],
+    np.uint8,
+)
 
 
 def draw_matrix(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
@@ -36,6 +44,47 @@ def draw_matrix(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     if cell >= MIN_TEXT_CELL:
         _write(ImageDraw.Draw(picture), counts, share, names, cell)
     return np.asarray(picture)
+
+
+def overlay(image: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Colour the pixels of an image, uint8 (H, W, C), by their classes.
+
+    Args:
+      image: Image that is seen through the colours.
+      classes: Class of each pixel, (H, W) integers; pixels of 0 or less stay.
+
+    Returns:
+      uint8 (H, W, 3).
+    """
+    classes, pixels = np.asarray(classes, np.int64)[..., None], _coloured(image)
+    half = pixels // 2 + COLOURS[(classes[..., 0] - 1) % len(COLOURS)] // 2
+    return np.where(classes > 0, half, pixels)
+
+
+def outlines(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Draw boxes on an image, uint8 (H, W, C), each in another colour.
+
+    Args:
+      image: Image that the boxes are on.
+      boxes: Left, top, right and bottom in pixels, (N, 4); what is no number is not
+        drawn.
+
+    Returns:
+      uint8 (H, W, 3).
+    """
+    picture = Image.fromarray(_coloured(image))
+    draw, boxes = ImageDraw.Draw(picture), np.asarray(boxes, np.float64).reshape(-1, 4)
+    for number in np.flatnonzero(np.isfinite(boxes).all(-1)):
+        # Beyond this it is outside, however far.
+        x, y = np.sort(boxes[number].clip(-1e4, 1e4).reshape(2, 2), axis=0).T
+        colour = tuple(COLOURS[number % len(COLOURS)].tolist())
+        draw.rectangle((x[0], y[0], x[1], y[1]), outline=colour)
+    return np.asarray(picture)
+
+
+def _coloured(image: np.ndarray) -> np.ndarray:
+    """Return an image with three channels."""
+    return image[..., :3] if image.shape[-1] > 2 else image[..., :1].repeat(3, -1)
 
 
 def _write(

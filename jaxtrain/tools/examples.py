@@ -15,14 +15,21 @@ from jaxtrain.data.order import DataOrder
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import CheckpointError, UntrustedError, UserError
 from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
-from jaxtrain.report.examples import Examples, Pair, Predictions, Shown
+from jaxtrain.report.examples import DrawnExample, Examples, Pair, Predictions, Shown
 from jaxtrain.report.history import History
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.tools.preview import first_images
-from jaxtrain.tools.sample import SampleLimits, predict_some
+from jaxtrain.tools.sample import (
+    SampleLimits,
+    WorstExamples,
+    find_worst,
+    predict_some,
+)
 
 # Training images that are shown.
 NUM_PAIRS = 8
+# Pictures and texts that a task may draw of an example, and letters of a text.
+MAX_PARTS, MAX_LETTERS = 4, 300
 
 
 def examples_of(history: History) -> Examples:
@@ -69,19 +76,27 @@ def collect_examples(
             failed.append(_told(what, error))
             return None
 
-    predictions, shown = None, {}
+    predictions, shown, sample, drawn = None, {}, None, ()
     found = _choose_split(setup, history, notes)
     if found is not None:
-        arguments = (history.workdir, *found, limits)
-        predictions = attempt("Predictions", predict_some, *arguments)
-    if predictions is not None and not len(predictions.label):
-        failed.append(f"Predictions: no {predictions.split} image can be read")
-        predictions = None
-    if predictions is not None:
-        shown = attempt("Images", _show, predictions) or {}
+        classes = setup.task.one_class_an_image
+        look = predict_some if classes else find_worst
+        seen = attempt("Predictions", look, history.workdir, *found, limits)
+        if seen is not None and not len(seen.index):
+            failed.append(f"Predictions: no {found[0]} image can be read")
+        elif seen is not None and classes:
+            predictions, shown = seen, attempt("Images", _show, seen) or {}
+        elif seen is not None:
+            sample, drawn = seen.sample, attempt("Images", _draw, seen) or ()
     pairs = attempt("Training images", _pairs, history, order) or ()
     return Examples(
-        predictions=predictions, shown=shown, pairs=pairs, notes=notes, failed=failed
+        predictions=predictions,
+        shown=shown,
+        sample=sample,
+        drawn=drawn,
+        pairs=pairs,
+        notes=notes,
+        failed=failed,
     )
 
 
@@ -97,12 +112,6 @@ def _choose_split(
 
     The test split is for the end of a run; before, it is looked at by nobody.
     """
-    if not setup.task.one_class_an_image:
-        notes.append(
-            f"task = {setup.config.task!r} has no classes: there are no predictions of "
-            "them, and no confusion matrix."
-        )
-        return None
     step = history.checkpoint.get("step")
     if step is None:
         notes.append("Predictions: there is no checkpoint that can be read.")
@@ -141,6 +150,41 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
         for n, place in enumerate(places)
     }
     return {group: [shown[place] for place in some] for group, some in groups.items()}
+
+
+def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
+    """Draw examples as their task does; of many parts or long texts, the first."""
+    names = _names(setup.splits.named()[found.sample.split], found.index)
+    drawn = []
+    for n, image in enumerate(found.image):
+        own = jax.tree.map(lambda x, n=n: x[n], (found.target, found.outputs))
+        parts = list(setup.task.draw_example(image, *own).items())[:MAX_PARTS]
+        drawn.append(
+            DrawnExample(
+                picture=to_address(image, LARGE_SIDE),
+                name=names[n],
+                loss=float(found.loss[n]),
+                pictures={k: _address(x) for k, x in parts if not isinstance(x, str)},
+                texts={k: x[:MAX_LETTERS] for k, x in parts if isinstance(x, str)},
+                tiny=max(image.shape[:2]) <= TINY,
+            )
+        )
+    return drawn
+
+
+def _address(picture: np.ndarray) -> str:
+    """Return a picture that a task has drawn.
+
+    Raises:
+      UserError: It is none.
+    """
+    shape, dtype = np.shape(picture), getattr(picture, "dtype", type(picture))
+    if dtype != np.uint8 or len(shape) != 3:
+        raise UserError(
+            f"draw_example of the task has made {dtype} {shape}: expected texts, and "
+            "pictures, uint8 (H, W, C)"
+        )
+    return to_address(picture, LARGE_SIDE)
 
 
 def _names(source: Source, index: np.ndarray) -> list[str]:

@@ -12,6 +12,7 @@ from jaxtrain import keys
 from jaxtrain.data import loader, sources
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.order import DataOrder
+from jaxtrain.data.preprocess import restored
 from jaxtrain.pages.font import fitted, font
 from jaxtrain.run.programs import augmented, unaugmented
 from jaxtrain.run.setup import Setup
@@ -85,8 +86,7 @@ def first_images(
 
     def show(preprocess: Any, batch: dict[str, Any], step: int) -> np.ndarray:
         prepared = preprocess({}, batch, keys.root_key(seed), np.int32(step))
-        pixels = np.asarray(prepared["image"]) * np.array(std) + np.array(mean)
-        return np.clip(np.rint(255 * pixels), 0, 255).astype(np.uint8)[:num_images]
+        return restored(prepared["image"], mean, std)[:num_images]
 
     for step, batch in enumerate(batches):
         stored = dict(batch)

@@ -1,6 +1,7 @@
 """What the model of a run says of some examples: bounded work, by one process alone."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -13,17 +14,24 @@ import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.data import ahead
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.preprocess import restored
 from jaxtrain.data.sources import Source
 from jaxtrain.engine import passes
 from jaxtrain.inference.load import load_step
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.report.examples import Predictions
+from jaxtrain.report.examples import Predictions, Sample
 from jaxtrain.run.programs import unaugmented
 from jaxtrain.run.setup import Setup
 
 # Examples of a split that the model looks at, drawn at random, and how many at once.
 MAX_EXAMPLES = 2000
 BATCH = 64
+# Examples that a task makes pictures of, those with the largest losses.
+NUM_WORST = 12
+
+# Of a prepared batch and the outputs of the model, traced: arrays (B, ...).
+Found = Callable[[Batch, Any], Any]
 
 
 @dataclass(kw_only=True)
@@ -39,6 +47,27 @@ class SampleLimits:
     should_stop: Callable[[], bool] = field(default=lambda: False)
 
 
+@dataclass(frozen=True, eq=False)
+class WorstExamples:
+    """The examples with the largest losses, the largest first; (n, ...) each.
+
+    Attributes:
+      sample: Examples that they are among.
+      index: Numbers of the examples in the split.
+      loss: Loss of each example.
+      image: Images as the model saw them, uint8 (n, H, W, C).
+      target: What the task makes of their stored targets, any tree.
+      outputs: Outputs of the model, any tree.
+    """
+
+    sample: Sample
+    index: np.ndarray
+    loss: np.ndarray
+    image: np.ndarray
+    target: Any
+    outputs: Any
+
+
 def predict_some(
     setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> Predictions:
@@ -49,19 +78,19 @@ def predict_some(
       CheckpointError: The checkpoint is damaged.
     """
     source, model = setup.splits.named()[split], load_step(workdir, step)
+
+    def found(batch: Batch, outputs: Any) -> Any:
+        return batch["target"], setup.task.probabilities(outputs)
+
     nothing = np.zeros(0, np.int64)
     parts = [(nothing, nothing, nothing, np.zeros(0), np.zeros(0))]
-    until = None
-    # A stop is heeded, and the time looked at, between batches.
-    with contextlib.closing(_results(setup, source, model)) as results:
-        for index, label, probabilities in results:
-            likeliest, rows = probabilities.argmax(axis=1), np.arange(len(index))
-            sure, of_true = probabilities[rows, likeliest], probabilities[rows, label]
-            parts.append((index, label, likeliest, sure, of_true))
-            now = time.monotonic()
-            until = until or now + limits.seconds
-            if now > until or limits.should_stop():
-                break
+    program = _program(setup, model, found)
+    for index, good, result in _results(source, program, limits):
+        label, probabilities = (np.asarray(x)[: len(good)][good] for x in result)
+        probabilities = probabilities.astype(np.float64)
+        likeliest, rows = probabilities.argmax(axis=1), np.arange(len(index))
+        sure, of_true = probabilities[rows, likeliest], probabilities[rows, label]
+        parts.append((index, label, likeliest, sure, of_true))
     index, label, predicted, confidence, of_true = map(
         np.concatenate, zip(*parts, strict=True)
     )
@@ -77,39 +106,92 @@ def predict_some(
     )
 
 
-def _results(
-    setup: Setup, source: Source, model: TrainedModel
-) -> Generator[tuple[np.ndarray, np.ndarray, np.ndarray], None, None]:
-    """Yield numbers, classes and probabilities of the examples that can be read."""
+def find_worst(
+    setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
+) -> WorstExamples:
+    """Return those of some examples of a split that have the largest losses.
+
+    Raises:
+      UserError: The model is none that this version reads.
+      CheckpointError: The checkpoint is damaged.
+    """
+    source, model = setup.splits.named()[split], load_step(workdir, step)
+    about, task = model.description, setup.task
+
+    def found(batch: Batch, outputs: Any) -> Any:
+        target = task.target(batch)
+        loss = task.checked_loss(outputs, target, training=False)
+        return loss, (batch["image"], target, outputs)
+
+    numbers, losses = [np.zeros(0, np.int64)], [np.zeros(0)]
+    program = _program(setup, model, found)
+    for some, good, (loss, _) in _results(source, program, limits):
+        numbers.append(some)
+        losses.append(np.asarray(loss, np.float64)[: len(good)][good])
+    index, loss = np.concatenate(numbers), np.concatenate(losses)
+    # What is no number is as bad as can be.
+    order = np.argsort(-np.nan_to_num(loss, nan=np.inf), kind="stable")[:NUM_WORST]
+    # Whole batches of outputs may be large: those of a few examples are made again.
+    *_, batch = _read(source, index[order], _batch_size(source))
+    seen = jax.tree.map(lambda x: np.asarray(x)[: len(order)], program(batch)[1])
+    sample = Sample(split=split, step=step, num_split=len(source), index=index)
+    image = restored(seen[0], about.mean, about.std)
+    return WorstExamples(sample, index[order], loss[order], image, *seen[1:])
+
+
+def _program(
+    setup: Setup, model: TrainedModel, found: Found
+) -> Callable[[dict[str, Any]], Any]:
+    """Return what is found of a batch, on one device."""
     about, device = model.description, jax.local_devices()[0]
     plain = unaugmented(setup, about.mean, about.std, setup.policy.compute_dtype)
 
     @jax.jit
-    def predict(params: Any, model_state: Any, batch: Any) -> jax.Array:
+    def predict(params: Any, model_state: Any, batch: Any) -> Any:
         batch = plain({}, batch, keys.root_key(0), jnp.zeros((), jnp.int32))
-        logits = model.forward(params, model_state, batch["image"])
-        return setup.task.probabilities(logits)
+        return found(batch, model.forward(params, model_state, batch["image"]))
 
     weights = jax.device_put((model.params, model.model_state), device)
+    return functools.partial(predict, *weights)
+
+
+def _batch_size(source: Source) -> int:
+    return min(BATCH, len(source))
+
+
+def _read(
+    source: Source, index: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Return numbers that can be read, whether each can, and a batch of this size."""
+    padded = np.resize(index, size)
+    unreadable: list[Any] = []
+    batch = source.read(padded, unreadable=unreadable)
+    good = ~np.isin(index, [bad.index for bad in unreadable])
+    return index[good], good, {**batch, "index": padded.astype(np.int32)}
+
+
+def _results(
+    source: Source, program: Callable[[dict[str, Any]], Any], limits: SampleLimits
+) -> Generator[tuple[np.ndarray, np.ndarray, Any], None, None]:
+    """Yield the numbers that can be read, whether each can, and what is found.
+
+    The latter is on the device, with rows of padding.
+    """
     draws = np.random.Philox(key=0).random_raw(len(source))
     chosen = np.argsort(draws, kind="stable")[:MAX_EXAMPLES]
-    size = min(BATCH, len(chosen))
+    size, until = _batch_size(source), None
 
-    def read(start: int) -> tuple[np.ndarray, np.ndarray, Any]:
-        index = chosen[start : start + size]
-        padded = np.resize(index, size)
-        unreadable: list[Any] = []
-        batch = source.read(padded, unreadable=unreadable)
-        good = ~np.isin(index, [bad.index for bad in unreadable])
-        return index, good, {**batch, "index": padded.astype(np.int32)}
+    def read(start: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        return _read(source, chosen[start : start + size], size)
 
     starts = range(0, len(chosen), size)
     batches = ahead.by_threads(read, starts, ahead.READ_THREADS)
-    found = passes.results(
-        batches, lambda read: predict(*weights, read[-1]), in_flight=2
-    )
+    found = passes.results(batches, lambda read: program(read[-1]), in_flight=2)
+    # A stop is heeded, and the time looked at, between batches.
     with contextlib.closing(found):
-        for (index, good, batch), result in found:
-            label = np.asarray(batch["target"])[: len(index)]
-            probabilities = np.asarray(result, np.float64)[: len(index)]
-            yield index[good], label[good], probabilities[good]
+        for (index, good, _), result in found:
+            yield index, good, result
+            now = time.monotonic()
+            until = until or now + limits.seconds
+            if now > until or limits.should_stop():
+                break

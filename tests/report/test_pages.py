@@ -41,7 +41,7 @@ from jaxtrain.pages.pictures import LARGE_SIDE, to_address
 from jaxtrain.pages.text import duration
 from jaxtrain.report.again import write_recipe
 from jaxtrain.report.compare import make_comparison
-from jaxtrain.report.examples import Examples, Predictions, Shown
+from jaxtrain.report.examples import DrawnExample, Examples, Predictions, Sample, Shown
 from jaxtrain.report.history import History
 from jaxtrain.report.page import make_page
 from jaxtrain.report.reliability import reliability
@@ -361,6 +361,28 @@ def test_names_break_after_their_signs_and_pictures_are_enlarged_by_a_click(
     box = '<label class="zoom"><input type="checkbox" aria-label="enlarge"><img'
     assert page.count(box) == 1
     assert ".zoom input:checked + img" in page
+
+
+def test_examples_are_shown_as_their_task_draws_them(tmp_path: Path):
+    drawn = DrawnExample(
+        picture="data:image/png;base64,AAAA",
+        name="<i>.png",
+        loss=0.25,
+        pictures={"<true>": "data:image/png;base64,BBBB"},
+        texts={"boxes": "<script>[1 2]"},
+        tiny=False,
+    )
+    sample = Sample(split="test", step=7, num_split=9, index=np.arange(4))
+    examples = Examples(sample=sample, drawn=[drawn])
+    page = make_page(History(workdir=tmp_path, config=None), examples).decode()
+    told = (
+        "4 of the 9 images of the test split, drawn at random, with the model of step"
+    )
+    assert f"Looked at: {told} 7. A click enlarges a picture." in page
+    assert "boxes: &lt;script&gt;[1 2]<br>" in page and "<b>loss 0.25</b>" in page
+    assert "<figcaption>&lt;true&gt;</figcaption>" in page
+    assert "&lt;i&gt;.<wbr>png" in page and "No mistake" not in page
+    assert page.index("AAAA") < page.index("BBBB")
 
 
 def test_templates_escape_whatever_they_print_and_lack_nothing():

@@ -312,7 +312,15 @@ def test_a_task_without_classes_has_its_own_metrics(
     page = (tmp_path / "run" / "report.html").read_text()
     seen = text_of(page)
     assert "test rmse" in seen and "<h3>rmse</h3>" in page
-    assert "has no classes: there are no predictions" in seen
+    num = read_summary(tmp_path / "run")["eval"]["num_examples"]
+    assert f"Looked at: all {num} images of the test split, with the model of" in seen
+    shown = page.partition(">Largest losses<")[2].partition("</section>")[0]
+    losses = [float(x) for x in re.findall(r"<b>loss (.*?)</b>", shown)]
+    assert len(losses) == min(num, 12) and losses == sorted(losses, reverse=True)
+    assert (
+        shown.count("target: pixels [") == shown.count("prediction: [") == len(losses)
+    )
+    assert "No mistake" not in page and "Left out" not in seen
     assert "There is no evaluation on a validation split" in seen
     assert "<h2>Training images</h2>" in page
     assert "Confusion" not in page.replace("no confusion", "")

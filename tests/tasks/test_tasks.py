@@ -15,6 +15,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.records.workdir import write_json
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
+from jaxtrain.tasks.pictures import COLOURS, outlines, overlay
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -299,3 +300,39 @@ def test_a_task_of_ones_own_gets_its_options(cli: Cli, write_config):
         assert model["task_options"] == {"scale": scale}
         losses[scale] = read_lines(workdir, "train")[0]["loss"]
     assert losses[4] == 4 * losses[1]
+
+
+def test_an_example_is_told_in_numbers_by_default():
+    target = {"box": np.arange(400), "size": np.float32(1 / 3)}
+    told = Task().draw_example(np.zeros((8, 8, 1), np.uint8), target, np.ones(2))
+    assert told["target"] == "box [  0   1   2 ... 397 398 399], size 0.3333"
+    assert told["prediction"] == "[1. 1.]"
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 5])
+def test_a_mask_colours_all_but_what_is_around(channels: int):
+    image = np.full((4, 6, channels), 101, np.uint8)
+    mask = np.zeros((4, 6), np.uint8)
+    mask[0, 0], mask[1, 1], mask[2, 2] = 1, 2, 1 + len(COLOURS)
+    drawn = overlay(image, mask)
+    assert drawn.shape == (4, 6, 3) and drawn.dtype == np.uint8
+    np.testing.assert_array_equal(drawn[0, 0], 50 + COLOURS[0] // 2)
+    np.testing.assert_array_equal(drawn[1, 1], 50 + COLOURS[1] // 2)
+    np.testing.assert_array_equal(drawn[2, 2], drawn[0, 0])
+    assert (drawn[mask == 0] == 101).all()
+    # What is to be ignored is often -1.
+    assert (overlay(image, -1 * mask.astype(int)) == 101).all()
+
+
+def test_boxes_are_outlines_also_where_they_leave_the_image():
+    image = np.zeros((20, 30, 1), np.uint8)
+    boxes = [[3, 4, 12, 10], [25, 15, -1e9, 1e30], [np.nan, 0, 1, 1]]
+    drawn = outlines(image, np.array(boxes))
+    assert drawn.shape == (20, 30, 3)
+    corners = drawn[[4, 4, 10, 10], [3, 12, 3, 12]]
+    np.testing.assert_array_equal(corners, [COLOURS[0]] * 4)
+    assert not drawn[5:10, 4:12].any()
+    # The second one has its corners in another order, and two sides outside.
+    np.testing.assert_array_equal(drawn[15, :26], [COLOURS[1]] * 26)
+    assert not drawn[14, 13:].any() and not drawn[0].any()
+    assert not outlines(image, np.zeros((0, 4))).any()

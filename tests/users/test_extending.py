@@ -1,6 +1,8 @@
 """The examples of docs/extending.md, run as it says; and what is wrong with a part."""
 
+import base64
 import contextlib
+import io
 import json
 import re
 import shlex
@@ -21,6 +23,8 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data.split import stratified_split
 from jaxtrain.data.stores import ArrayStore, open_digits
+from jaxtrain.tasks.pictures import overlay
+from jaxtrain.tools.sample import NUM_WORST
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.runs import read_lines, read_summary
@@ -178,6 +182,7 @@ def test_maps_are_learnt_evaluated_and_put_out(
     tested = read_summary(Path("run"))["eval"]
     assert tested["num_examples"] == 128 and tested["mean_iou"] > 0.45
     assert evaluated["mean_iou"] == pytest.approx(tested["mean_iou"], rel=1e-4)
+    check_report(Path("run"), tested["loss"])
     attack = ["--attack", "fgsm", "--epsilon", "8/255", "--out", "attacked.json"]
     assert main(["evaluate", "--workdir", "run", "--trust", *attack]) == 0
     attacked = json.loads(Path("attacked.json").read_text())["adversarial"]
@@ -204,6 +209,32 @@ def test_maps_are_learnt_evaluated_and_put_out(
     assert main([*predict, "--outputs", "maps"]) == 0
     written = np.load("maps/one.png.npy")
     np.testing.assert_allclose(written, logits[0], rtol=1e-5, atol=1e-5)
+
+
+def check_report(run: Path, mean_loss: float) -> None:
+    """The report of maps has the worst images, with masks over them."""
+    assert main(["report", "--workdir", str(run), "--trust"]) == 0
+    page = (run / "report.html").read_text()
+    losses = [float(x) for x in re.findall(r"<b>loss (.*?)</b>", page)]
+    assert len(losses) == NUM_WORST and losses == sorted(losses, reverse=True)
+    assert losses[-1] > mean_loss
+    worst = page.split('<div class="group">')[1]
+    drawn = [
+        np.asarray(Image.open(io.BytesIO(base64.b64decode(x))))
+        for x in re.findall(r"data:image/png;base64,([^\"]+)", worst)
+    ]
+    names = re.findall(r"<figcaption>(true|predicted)</figcaption>", worst)
+    assert names == ["true", "predicted"] and len(drawn) == 3
+    import my_segmentation  # pyright: ignore[reportMissingImports]
+
+    store, splits = my_segmentation.shapes()
+    images, masks = store.read(splits["test"][0])
+    (number,) = map(int, re.findall(r"no\.<wbr> (\d+)", worst))
+    # Normalised and back, a grey value may differ by rounding.
+    np.testing.assert_allclose(drawn[0].astype(int), images[number, ..., 0], atol=1)
+    expected = overlay(images[number], masks[number])
+    np.testing.assert_allclose(drawn[1].astype(int), expected, atol=1)
+    assert drawn[2].shape == (32, 32, 3) and (drawn[2] != drawn[1]).any()
 
 
 @pytest.mark.slow
