@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import tyro
 
-from jaxtrain.config import Config
-from jaxtrain.errors import UserError
+from jaxtrain.config import Config, Preset
+from jaxtrain.errors import UserError, nearest
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/imagenet_resnet50.py --target h100x8"
@@ -56,8 +56,26 @@ def run(arguments: PlanArguments, signals: StopSignals) -> None:
         arguments.overrides,
         target,
         batch=arguments.batch,
-        presets=planning.parse_presets(arguments.compare),
+        presets=parse_presets(arguments.compare),
         price=arguments.price,
         check=arguments.check,
         path=(arguments.out or Path("runs") / arguments.config.stem) / RESULT,
     )
+
+
+def parse_presets(text: str | None) -> list[Preset]:
+    """Read presets such as data_parallel,fsdp.
+
+    Raises:
+      UserError: there is no such preset.
+    """
+    names = [word.strip() for word in text.split(",")] if text is not None else []
+    known = get_args(Preset)
+    for name in names:
+        if name not in known:
+            meant = nearest(name, known, "; did you mean {!r}?")
+            raise UserError(
+                f"--compare {text}: {name!r} is no preset: there is "
+                f"{', '.join(known)}{meant}"
+            )
+    return list(dict.fromkeys(names))  # pyright: ignore[reportReturnType]

@@ -10,6 +10,7 @@ from jaxtrain.config import Config, Preset, replace
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py --devices 1,2,4,8"
+RESULT, PLOT = "scaling.json", "scaling.png"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ def run(arguments: ScaleArguments, signals: StopSignals) -> None:
     """Measure, and write `scaling.json` and `scaling.png`."""
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.performance import scale
-    from jaxtrain.records.workdir import make_folder
+    from jaxtrain.records.workdir import make_folder, write_json
 
     if arguments.trust:
         trust_pretrained(arguments.overrides)
@@ -62,4 +63,7 @@ def run(arguments: ScaleArguments, signals: StopSignals) -> None:
         timed=not arguments.compile_only,
         target=arguments.target,
     )
-    scale.write(out, {"config": arguments.config.stem, **result})
+    result = {"config": arguments.config.stem, **result}
+    write_json(out / RESULT, result)
+    scale.plot(out / PLOT, result)
+    print(f"wrote {out / RESULT} and {out / PLOT}")

@@ -3,10 +3,9 @@
 Williams et al. 2009 (https://doi.org/10.1145/1498765.1498785), one roof a kernel.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.facts import Facts
 from jaxtrain.performance.targets import Gpu
 
@@ -46,10 +45,19 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
       devices_a_node: Number of devices that `link_bandwidth` joins.
     """
     # What a GPU has no faster products of, it computes as float32.
-    products = facts.products if facts.products in gpu.peaks else "float32"
+    products, missing = facts.products, ""
+    if products not in gpu.peaks:
+        products, missing = "float32", f" (it has no faster products of {products})"
     peak = gpu.peaks[products]
-    each = {COMPUTE: 0.0, MEMORY: 0.0, LAUNCHES: 0.0}
-    alone = dict(each)
+    rates = {
+        COMPUTE: f"at {peak / 1e12:,.0f} TFLOP/s of {products}{missing}",
+        MEMORY: f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, nothing kept in caches",
+        LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
+        LINKS: f"at {gpu.link_bandwidth / 1e9:g} GB/s of {gpu.links}, as rings",
+        NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s of a device's adapter",
+    }
+    alone = dict.fromkeys(rates, 0.0)
+    kernels: dict[str, float] = dict.fromkeys((COMPUTE, MEMORY, LAUNCHES), 0.0)
     for num_bytes, flops, runs in facts.kernels:
         seconds = {
             COMPUTE: flops / peak,
@@ -57,42 +65,23 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
             LAUNCHES: LAUNCH_SECONDS,
         }
         longest = max(seconds, key=lambda name: seconds[name])
-        each[longest] += runs * seconds[longest]
+        kernels[longest] += runs * seconds[longest]
         for name, value in seconds.items():
             alone[name] += runs * value
-    sent = _exchange(facts.exchanges, gpu, devices_a_node)
-    larger = max(each, sent, key=lambda part: sum(part.values()))
-    missing = f" (it has no faster products of {facts.products})"
-    rates = {
-        COMPUTE: f"at {peak / 1e12:,.0f} TFLOP/s of {products}"
-        + (missing if products != facts.products else ""),
-        MEMORY: f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, nothing kept in caches",
-        LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
-        LINKS: f"at {gpu.link_bandwidth / 1e9:g} GB/s of {gpu.links}, as rings",
-        NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s of a device's adapter",
-    }
+    for found in facts.exchanges:
+        nodes = {device // devices_a_node for device in found.group}
+        # A ring over several devices of each node crosses to the next node once: each
+        # network adapter carries the share of one of these devices.
+        sharing = len(found.group) / len(nodes)
+        if len(nodes) == 1:
+            alone[LINKS] += found.wire_bytes / gpu.link_bandwidth
+        else:
+            alone[NETWORK] += found.wire_bytes / (sharing * gpu.network_bandwidth)
+    sent = {name: alone[name] for name in (LINKS, NETWORK)}
+    larger = max(kernels, sent, key=lambda part: sum(part.values()))
     return Bound(
-        alone={**alone, **sent},
+        alone=alone,
         rates=rates,
         step_seconds=sum(larger.values()),
         bound_by=max(larger, key=lambda name: larger[name]),
     )
-
-
-def _exchange(
-    exchanges: Sequence[Collective], gpu: Gpu, devices_a_node: int
-) -> dict[str, float]:
-    """Return the seconds on the links of a node, and on the network between nodes.
-
-    A ring over several devices of each node crosses to the next node once: each network
-    adapter carries the share of one of these devices.
-    """
-    seconds = {LINKS: 0.0, NETWORK: 0.0}
-    for found in exchanges:
-        nodes = {device // devices_a_node for device in found.group}
-        if len(nodes) == 1:
-            seconds[LINKS] += found.wire_bytes / gpu.link_bandwidth
-        else:
-            sharing = len(found.group) / len(nodes)
-            seconds[NETWORK] += found.wire_bytes / (sharing * gpu.network_bandwidth)
-    return seconds

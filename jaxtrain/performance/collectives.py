@@ -46,10 +46,6 @@ class Collective:
     overlapped: bool = False
 
     @property
-    def group_size(self) -> int:
-        return len(self.group)
-
-    @property
     def wire_bytes(self) -> float:
         """What a device sends if each collective runs as a ring.
 
@@ -57,35 +53,8 @@ class Collective:
         """
         if self.kind == "collective-permute":
             return self.bytes
-        share = (self.group_size - 1) / self.group_size
+        share = (len(self.group) - 1) / len(self.group)
         return (2 if self.kind == "all-reduce" else 1) * share * self.bytes
-
-
-def read_collective(
-    operation: str, result: str, line: str, num_devices: int
-) -> Collective:
-    """Read one collective, whose group may be a single device.
-
-    Args:
-      operation: Kind of the collective; that of an asynchronous one ends in -start.
-      result: Type of its result, as HLO writes it.
-      line: Whole line of the program.
-      num_devices: Number of devices of the program.
-
-    Raises:
-      ValueError: the groups are written in a way that is not known.
-    """
-    kind = operation.removesuffix("-start")
-    is_start, group = kind != operation, _group(kind, line, num_devices)
-    # The start of an all-reduce has the type of its result, the others (operands,
-    # result, ...).
-    if is_start and kind != "all-reduce":
-        result = _elements(result)[1 if kind == "all-gather" else 0]
-    num_bytes = array_bytes(result)
-    if kind == "reduce-scatter" and not is_start:
-        num_bytes *= len(group)  # The text tells the result; operands are larger.
-    dtypes = dict.fromkeys(dtype for dtype, _ in arrays(result))
-    return Collective(kind, "+".join(dtypes), num_bytes, group)
 
 
 def summarize(collectives: Sequence[Collective]) -> dict[str, dict[str, Any]]:
@@ -142,47 +111,42 @@ def minimum_bytes(
 
 def arrays(types: str) -> list[tuple[str, list[int]]]:
     """Return dtype and shape of all arrays in a type, such as `(f32[2,3], pred[])`."""
-    return [
-        (dtype, [int(n.lstrip("<=")) for n in dims.split(",") if n])
-        for dtype, dims in _ARRAY.findall(types)
-    ]
+    return [(dtype, numbers(dims)) for dtype, dims in _ARRAY.findall(types)]
 
 
-def array_bytes(types: str) -> int:
-    """Return the bytes of all arrays in a type."""
-    return sum(math.prod(dims) * _bits(dtype) for dtype, dims in arrays(types)) // 8
+def array_bytes(found: Sequence[tuple[str, list[int]]]) -> int:
+    """Return the bytes of arrays: f32 and f8e4m3fn name their bits, and pred has 8."""
+    return (
+        sum(math.prod(dims) * (numbers(dtype) or [8])[0] for dtype, dims in found) // 8
+    )
 
 
-def _bits(dtype: str) -> int:
-    """Return the width that the name of a dtype tells, as in f32 or f8e4m3fn."""
-    width = re.search(r"\d+", dtype)
-    return int(width[0]) if width else 8  # pred
+def numbers(text: str) -> list[int]:
+    """Return the numbers in a text, in which anything may stand between them."""
+    return [int(n) for n in re.findall(r"\d+", text)]
 
 
-def _elements(tuple_type: str) -> list[str]:
-    """Split `(a, (b, c), d)` into `a`, `(b, c)` and `d`."""
-    parts, depth = [""], 0
-    for char in tuple_type.strip()[1:-1]:
-        depth += (char in "({[") - (char in ")}]")
-        if char == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return parts
+def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
+    """Return the devices of the first group that exchange with each other.
 
+    Args:
+      kind: one of `KINDS`.
+      line: whole line of the program.
+      num_devices: of the program.
 
-def _group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
-    """Return the devices of the first group that exchange with each other."""
+    Raises:
+      ValueError: the groups are written in a way that is not known.
+    """
     if kind == "collective-permute":
         pairs = _PAIRS.search(line)
         moves = re.findall(r"(\d+),(\d+)", pairs[1] if pairs else "")
         return tuple(dict.fromkeys(int(n) for a, b in moves if a != b for n in (a, b)))
     groups = line.partition("replica_groups=")[2]
-    if iota := re.match(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", groups):
-        ids = _ids(iota[3], iota[4]).reshape(int(iota[1]), int(iota[2]))
-        return tuple(ids[0].tolist())
+    if iota := re.match(r"\[(\d+),\d+\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", groups):
+        num_groups, *order = iota.groups()
+        return tuple(_ids(*order).reshape(int(num_groups), -1)[0].tolist())
     if explicit := re.match(r"\{\{([\d,]*)\}", groups):
-        return tuple(int(n) for n in explicit[1].split(","))
+        return tuple(numbers(explicit[1]))
     if groups.startswith("mesh["):
         return _mesh_group(groups)
     if groups.startswith("{}"):  # All devices in one group.
@@ -192,9 +156,9 @@ def _group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
 
 def _ids(sizes: str, order: str | None) -> np.ndarray:
     """Return the devices, in the order that `[2,4]T(1,0)` gives them."""
-    shape = [int(n) for n in sizes.split(",")]
+    shape = numbers(sizes)
     ids = np.arange(math.prod(shape)).reshape(shape)
-    return ids.transpose([int(n) for n in order.split(",")]) if order else ids
+    return ids.transpose(numbers(order)) if order else ids
 
 
 def _mesh_group(groups: str) -> tuple[int, ...]:

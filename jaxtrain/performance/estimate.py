@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from subprocess import TimeoutExpired
-from typing import Any
 
 import jax
 import numpy as np
@@ -141,37 +140,32 @@ def measure_here(config: Config) -> Estimate:
     Raises:
       UserError: config, data and devices do not fit, or XLA fails.
     """
-    devices.start("auto")
-    try:
-        return _measure(config)
-    except jax.errors.JaxRuntimeError as error:
-        raise UserError(str(error).partition("\n")[0]) from None
-
-
-def _measure(config: Config) -> Estimate:
     assert config.train.epochs is not None
+    devices.start("auto")
     on_cpu, batch_size = jax.default_backend() == "cpu", config.data.batch_size
     if on_cpu:
         batch_size = min(batch_size, CPU_BATCH * jax.device_count())
-    timed = replace(config, data=replace(config.data, batch_size=batch_size))
-    setup = build_setup(timed)
-    start = time.perf_counter()
-    program = compile_step(setup)
-    compile_seconds = time.perf_counter() - start
-    image_seconds = _time_step(setup, program) / batch_size
-    read_seconds = 0.0
-    if not loader.should_cache(setup.config.data, setup.splits):
-        read_seconds = _time_reading(setup.splits.train)
+    try:
+        setup = build_setup(change(config, "data.batch_size", batch_size))
+        start = time.perf_counter()
+        program = compile_step(setup)
+        compile_seconds = time.perf_counter() - start
+        image_seconds = _time_step(setup, program) / batch_size
+    except jax.errors.JaxRuntimeError as error:
+        raise UserError(str(error).partition("\n")[0]) from None
+    splits, read_seconds = setup.splits, 0.0
+    if not loader.should_cache(setup.config.data, splits):
+        read_seconds = _time_reading(splits.train)
     # A CPU does both; a GPU's images are read meanwhile.
     both = (image_seconds, read_seconds)
     seconds = sum(both) if on_cpu else max(both)
-    num_train = setup.timetable.num_examples
-    num_validation = len(setup.splits.validation) if setup.splits.validation else 0
+    num_validation = len(splits.validation or ())
+    num_examples = setup.timetable.num_examples + EVALUATION_PART * num_validation
     return Estimate(
         device=f"{jax.device_count()} x {jax.devices()[0].device_kind}, "
         f"{len(os.sched_getaffinity(0))} CPU cores",
         step_seconds=seconds * config.data.batch_size,
-        epoch_seconds=seconds * (num_train + EVALUATION_PART * num_validation),
+        epoch_seconds=seconds * num_examples,
         epochs=config.train.epochs,
         compile_seconds=compile_seconds,
     )
@@ -182,14 +176,10 @@ def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
 
     The values change no time, and need no other program to be compiled.
     """
-
-    def zeros(tree: Any) -> Any:
-        return jax.tree.map(
-            lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding), tree
-        )
-
-    data, batches = map(zeros, abstract_inputs(setup))
-    state = zeros(setup.abstract_state)
+    state, data, batches = jax.tree.map(
+        lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding),
+        (setup.abstract_state, *abstract_inputs(setup)),
+    )
     return time_step(program, state, jax.random.key(0), data, batches)
 
 

@@ -1,19 +1,30 @@
-"""What the compiled step of a config takes of each device, for any target."""
+"""What the compiled step of a config takes of each device, for any target.
 
+What was compiled is kept from one command to the next.
+"""
+
+import dataclasses
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxtrain import config as config_lib
 from jaxtrain.config import Config
+from jaxtrain.console import tell
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.read import read_json
+from jaxtrain.parallel.devices import cache_folder
 from jaxtrain.performance import collectives, gpu_compiler
-from jaxtrain.performance.collectives import Collective, summarize
+from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.measure import (
     bytes_per_device,
     compile_step,
@@ -21,10 +32,14 @@ from jaxtrain.performance.measure import (
     peak_bytes,
 )
 from jaxtrain.performance.program import read_program
-from jaxtrain.performance.targets import Target
+from jaxtrain.performance.targets import HERE, Target
+from jaxtrain.records.workdir import write_digested
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.state import num_params
 from jaxtrain.trees import num_bytes
+
+# What of JAX's variables does not change a program.
+_NO_MATTER = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +96,44 @@ class Facts:
     @property
     def collectives(self) -> dict[str, dict[str, Any]]:
         """Count, bytes, ... of each kind (see `collectives.summarize`)."""
-        return summarize(self.exchanges)
+        return collectives.summarize(self.exchanges)
 
     @property
     def wire_bytes(self) -> int:
         """Bytes that are sent if the collectives run as rings."""
         return round(sum(c.wire_bytes for c in self.exchanges))
+
+
+def facts_of(
+    configs: Sequence[Config], target: Target, shapes: Any
+) -> list[Facts | str]:
+    """Return the facts of each config, or why there are none; compile what is new.
+
+    Args:
+      configs: Configs that are settled.
+      target: Target to compile for.
+      shapes: Shapes of the data, on which the program depends, too.
+
+    Raises:
+      UserError: nothing can be compiled for the target.
+    """
+    paths = [_path(config, target, shapes) for config in configs]
+    known: list[Facts | str | None] = [path and _read(path) for path in paths]
+    missing = [i for i, facts in enumerate(known) if facts is None]
+    if missing:
+        new = [configs[i] for i in missing]
+        sizes = sorted({config.data.batch_size for config in new})
+        programs = f"{len(new)} programs" if len(new) > 1 else "a program"
+        tell(
+            f"compiling {programs} for {target}, batch {', '.join(map(str, sizes))}: "
+            "up to a minute each"
+        )
+        compiled = gpu_compiler.call(target, compile_facts, new, target)
+        for i, facts in zip(missing, compiled, strict=True):
+            known[i], path = facts, paths[i]
+            if path is not None and isinstance(facts, Facts):
+                write_digested(path, dataclasses.asdict(facts))
+    return [facts for facts in known if facts is not None]
 
 
 def compile_facts(configs: Sequence[Config], target: Target) -> list[Facts | str]:
@@ -100,16 +147,15 @@ def compile_facts(configs: Sequence[Config], target: Target) -> list[Facts | str
     """
     (flags,) = {config.parallel.xla_flags for config in configs}
     stand_ins = gpu_compiler.start(target, flags)
-    return [_facts_or_error(config, stand_ins) for config in configs]
-
-
-def _facts_or_error(config: Config, stand_ins: Sequence[Any] | None) -> Facts | str:
-    try:
-        setup = build_setup(config, devices=stand_ins)
-        with enough_memory(config):
-            return _facts(setup, compile_step(setup))
-    except UserError as error:
-        return str(error)
+    found: list[Facts | str] = []
+    for config in configs:
+        try:
+            setup = build_setup(config, devices=stand_ins)
+            with enough_memory(config):
+                found.append(_facts(setup, compile_step(setup)))
+        except UserError as error:
+            found.append(str(error))
+    return found
 
 
 def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
@@ -147,23 +193,19 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
 def _minimum_bytes(setup: Setup) -> int:
     """Return what a device must send in theory (`collectives.minimum_bytes`)."""
     # As the `model` axis alone splits them.
-    shardings = replace(setup.layout, shard_params=False).state(setup.abstract_state)
+    layout = dataclasses.replace(setup.layout, shard_params=False)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
         setup.abstract_state.params,
-        shardings.params,
+        layout.state(setup.abstract_state).params,
     )
-    copies, width = setup.layout.copies, jnp.dtype(setup.policy.param_dtype).itemsize
+    copies, width = layout.copies, jnp.dtype(setup.policy.param_dtype).itemsize
     widths = {}
     if copies is not None:
         widths["gathered"] = jnp.dtype(copies.dtype).itemsize / width
         widths["summed"] = jnp.dtype(copies.sum_dtype).itemsize / width
-    return collectives.minimum_bytes(
-        setup.mesh.shape,
-        bytes_per_device(params),
-        setup.config.parallel.preset,
-        **widths,
-    )
+    num, preset = bytes_per_device(params), setup.config.parallel.preset
+    return collectives.minimum_bytes(setup.mesh.shape, num, preset, **widths)
 
 
 def _usable_bytes(device: Any) -> int | None:
@@ -174,3 +216,40 @@ def _usable_bytes(device: Any) -> int | None:
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return pages // jax.device_count()
     return device.memory_stats()["bytes_limit"]
+
+
+def _read(path: Path) -> Facts | None:
+    try:
+        return read_json(path, Facts)
+    except UserError:
+        return None  # It is damaged, or of another version: it is made anew.
+
+
+def _path(config: Config, target: Target, shapes: Any) -> Path | None:
+    """Return where facts are kept; None: they are not.
+
+    They are not where they may change unseen: what this machine has, and what parts of
+    the user's own import.
+    """
+    folder = cache_folder("plans")
+    if folder is None or target.name == HERE or config_lib.own_references(config):
+        return None
+    compiler: Any = os.sysconf("SC_PHYS_PAGES")
+    if target.gpu is not None:
+        compiler = gpu_compiler.find(), target.gpu.description
+    variables = {
+        name: value
+        for name, value in sorted(gpu_compiler.environment(target).items())
+        if name == "XLA_FLAGS" or (name.startswith("JAX_") and name not in _NO_MATTER)
+    }
+    parts = [config_lib.to_json(config), str(target), str(compiler), variables, shapes]
+    digest = hashlib.sha256(repr([*parts, jax.__version__, _package()]).encode())
+    return folder / f"{digest.hexdigest()}.json"
+
+
+@cache
+def _package() -> str:
+    """Return a digest of this package's files."""
+    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+    joined = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)
+    return hashlib.sha256(joined).hexdigest()

@@ -4,6 +4,7 @@ The compiler is JAX's CUDA plugin. Where it is installed without a GPU, every st
 JAX warns; so it has an environment of its own, and its own process.
 """
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -50,13 +51,10 @@ def find() -> Path:
 
 def check_versions() -> None:
     """Raise UserError if the plugin here is of another version than JAX is."""
-    version = importlib.metadata.version("jaxlib")
-    found = {}
+    version, found = importlib.metadata.version("jaxlib"), dict[str, str]()
     for name in PLUGINS:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     if version not in found.values():
         told = ", ".join(f"{name} {v}" for name, v in found.items()) or "no plugin"
         raise UserError(
@@ -78,7 +76,7 @@ def devices(target: Target) -> Sequence[Any]:
     try:
         topology = topologies.get_topology_desc(
             platform="cuda",
-            target_config=target.gpu.description(),
+            target_config=target.gpu.description,
             topology=f"1x{target.num_nodes}x{each}",
         )
     except (NotImplementedError, RuntimeError, ValueError) as error:
@@ -204,14 +202,7 @@ def answer() -> None:
 
 
 def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
-    """Raise what a process that did not answer came to.
-
-    Args:
-      python: that it ran.
-      target: that it compiled for.
-      code: of its end; below 0, the number of a signal.
-      stderr: all that it wrote there.
-    """
+    """Raise what a process that did not answer came to; codes below 0 are signals."""
     if code == -signal.SIGKILL:
         raise UserError(
             f"the process for {target} was killed, perhaps for want of memory: try a "

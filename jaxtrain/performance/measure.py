@@ -38,12 +38,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def compile_step(setup: Setup) -> jax.stages.Compiled:
-    """Compile the step that a run of `setup` takes, and allocate nothing.
-
-    It is the program of one step a call (`train.steps_per_call` of 1), once all layers
-    are trained that ever are. Where the config does not give the images' mean and
-    standard deviation, which a run would compute from the data, other constants stand
-    in their place.
+    """Compile the step that a run of `setup` takes (see `lower_step`).
 
     Returns:
       The program of `(state, root_key, data, batches) -> (state, metrics)`, for the
@@ -52,18 +47,20 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
     Raises:
       UserError: the setup has pipeline stages.
     """
-    step, arguments = _step(setup)
-    return step.compile(*arguments)
+    return lower_step(setup).compile()
 
 
 def lower_step(setup: Setup) -> jax.stages.Lowered:
-    """Return that step as XLA would be given it (see `compile_step`)."""
-    step, arguments = _step(setup)
-    return step.lower(*arguments)
+    """Return the step that a run takes as XLA is given it, and allocate nothing.
 
+    It is the program of one step a call (`train.steps_per_call` of 1), once all layers
+    are trained that ever are. Where the config does not give the images' mean and
+    standard deviation, which a run would compute from the data, other constants stand
+    in their place.
 
-def _step(setup: Setup) -> tuple[Compiled, tuple[Any, ...]]:
-    """Return the step, and its arguments without values."""
+    Raises:
+      UserError: the setup has pipeline stages.
+    """
     if setup.stages is not None:
         raise UserError(
             f"parallel.pipeline_stages = {len(setup.stages.stages)}: a pipelined step "
@@ -76,13 +73,12 @@ def _step(setup: Setup) -> tuple[Compiled, tuple[Any, ...]]:
         changed |= {"mean": some, "std": some}
     config = replace(setup.config, data=replace(setup.config.data, **changed))
     programs = make_programs(replace(setup, config=config))
-    data, batches = abstract_inputs(setup)
     everywhere = sharding.replicated(setup.mesh)
     key = jax.eval_shape(lambda: keys.root_key(0))
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
     *_, (_, train) = programs.train
     assert isinstance(train, Compiled)
-    return train, (setup.abstract_state, key, data, batches)
+    return train.lower(setup.abstract_state, key, *abstract_inputs(setup))
 
 
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
@@ -188,49 +184,32 @@ def run_steps(config: Config) -> dict[str, float]:
     """
     devices.start("auto", flags=config.parallel.xla_flags)
     with enough_memory(config):
-        return _run_steps(build_setup(config))
-
-
-def _run_steps(setup: Setup) -> dict[str, float]:
-    program = compile_step(setup)
-    state, *inputs = create_inputs(setup)
-    # The first call allocates what later ones keep, such as threads.
-    state, metrics = program(state, *inputs)
-    jax.block_until_ready((state, metrics))
-    _, *arrays = inputs
-    held, grown = bytes_per_device((state, arrays)), 0
-    for _ in range(WATCHED_STEPS):
-        # What has been freed goes back first: the C library may not fill its holes.
-        before = _forget_peak()
+        setup = build_setup(config)
+        program = compile_step(setup)
+        state, *inputs = create_inputs(setup)
+        # The first call allocates what later ones keep, such as threads.
         state, metrics = program(state, *inputs)
         jax.block_until_ready((state, metrics))
-        grown = max(grown, _status("VmHWM") - before)
-    return {
-        "peak_bytes": _measured_peak(held, grown),
-        "planned_bytes": peak_bytes(program),
-        "step_seconds": time_step(program, state, *inputs),
-    }
-
-
-def _forget_peak() -> int:
-    """Let the largest size of this process count from now on; return its size.
-
-    On Linux (proc(5)).
-    """
-    ctypes.CDLL(None).malloc_trim(0)
-    CLEAR.write_text("5")
-    return _status("VmRSS")
-
-
-def _measured_peak(held: int, grown: int) -> float:
-    """Return the most that a device held.
-
-    GPUs count it. On a CPU it is what a device held between the steps, and what the
-    process grew by in one of them.
-    """
-    if jax.default_backend() != "cpu":
-        return max(d.memory_stats()["peak_bytes_in_use"] for d in jax.local_devices())
-    return held + grown / jax.device_count()
+        held, grown = bytes_per_device((state, inputs[1:])), 0
+        for _ in range(WATCHED_STEPS):
+            # What has been freed goes back first: the C library may not fill its holes.
+            ctypes.CDLL(None).malloc_trim(0)
+            # From now on the largest size of this process counts anew (proc(5)).
+            CLEAR.write_text("5")
+            before = _status("VmRSS")
+            state, metrics = program(state, *inputs)
+            jax.block_until_ready((state, metrics))
+            grown = max(grown, _status("VmHWM") - before)
+        # What a device held between the steps, and what the process grew by in one.
+        peak = held + grown / jax.device_count()
+        if jax.default_backend() != "cpu":
+            stats = [device.memory_stats() for device in jax.local_devices()]
+            peak = max(counts["peak_bytes_in_use"] for counts in stats)
+        return {
+            "peak_bytes": peak,
+            "planned_bytes": peak_bytes(program),
+            "step_seconds": time_step(program, state, *inputs),
+        }
 
 
 def _status(name: str) -> int:

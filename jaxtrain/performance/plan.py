@@ -20,8 +20,7 @@ from jaxtrain.data.placeholder import stand_in
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
 from jaxtrain.performance.bounds import Bound, bound
-from jaxtrain.performance.facts import Facts
-from jaxtrain.performance.kept_facts import facts_of
+from jaxtrain.performance.facts import Facts, facts_of
 from jaxtrain.performance.targets import GPUS, Gpu, Target, target_of
 from jaxtrain.run import checks
 from jaxtrain.run.settle import settle
@@ -61,28 +60,18 @@ class Planner:
         Raises:
           UserError: config, data and devices do not fit.
         """
-        (facts,) = facts_of([config], self.target, self.shapes)
-        if isinstance(facts, str):
-            raise UserError(facts)
-        return Plan(planner=self, config=config, facts=facts)
+        plan = self.plans({"": config})[""]
+        if isinstance(plan, str):
+            raise UserError(plan)
+        return plan
 
-    def alternatives(
-        self, config: Config, changes: Mapping[str, tuple[str, Any]]
-    ) -> "dict[str, Plan | str]":
-        """Plan a config with each of some changes alone, or say why there is no plan.
-
-        Args:
-          config: Config that is changed.
-          changes: By their names, dotted paths of fields and their new values.
-        """
-        changed = {name: _changed(config, *new) for name, new in changes.items()}
-        good = {name: c for name, c in changed.items() if isinstance(c, Config)}
-        facts = facts_of([*good.values()], self.target, self.shapes)
-        found = {
+    def plans(self, configs: Mapping[str, Config]) -> "dict[str, Plan | str]":
+        """Plan several configs with the same XLA flags, or say why there is no plan."""
+        facts = facts_of([*configs.values()], self.target, self.shapes)
+        return {
             name: f if isinstance(f, str) else Plan(planner=self, config=c, facts=f)
-            for (name, c), f in zip(good.items(), facts, strict=True)
+            for (name, c), f in zip(configs.items(), facts, strict=True)
         }
-        return {name: found.get(name) or str(changed[name]) for name in changed}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +91,8 @@ class Plan:
     @cached_property
     def timetable(self) -> Timetable:
         splits = self.planner.splits
-        return make_timetable(
-            self.config,
-            len(splits.train),
-            has_validation=splits.validation is not None,
-        )
+        validation = splits.validation is not None
+        return make_timetable(self.config, len(splits.train), has_validation=validation)
 
     @property
     def gpu(self) -> Gpu | None:
@@ -141,16 +127,15 @@ class Plan:
     def hours(self) -> float | None:
         """Of all training steps at the bound; evaluations and the start come on top.
 
-        Where the first steps are smaller (`varies`), each counts as one of the last.
+        Where the first steps are smaller, each counts as one of the last.
         """
         steps = self.timetable.total_steps
         return self.bound and steps * self.bound.step_seconds / 3600
 
-    @property
-    def varies(self) -> bool:
-        """Whether first steps are of smaller images, or train fewer layers."""
-        times = self.timetable
-        return len(times.image_sizes) > 1 or times.unfreeze_step is not None
+    def cost(self, price: float | None) -> float | None:
+        """Return that of all devices at the bound, at the price of one and an hour."""
+        hours = self.hours
+        return hours and price and hours * price * self.facts.num_devices
 
     @property
     def disk_bytes(self) -> int:
@@ -164,7 +149,7 @@ class Plan:
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
         """Return what plan.json holds; `price` is that of a device and an hour."""
-        facts, roof, hours = self.facts, self.bound, self.hours
+        facts, roof = self.facts, self.bound
         return {
             "target": str(self.planner.target),
             "source": self.planner.source,
@@ -180,8 +165,8 @@ class Plan:
             "images_per_second_bound": self.images_per_second,
             "bound_by": roof and roof.bound_by,
             "steps": self.timetable.total_steps,
-            "hours_bound": hours,
-            "cost_bound": hours and price and hours * price * facts.num_devices,
+            "hours_bound": self.hours,
+            "cost_bound": self.cost(price),
             "disk_bytes": self.disk_bytes,
             "versions": {"jax": jax.__version__},
         }
@@ -232,10 +217,3 @@ def usable_bytes(gpu: Gpu) -> int:
             f"${FRACTION_VARIABLE} = {text!r}: expected a number above 0 such as 0.9"
         )
     return int(part * gpu.memory)
-
-
-def _changed(config: Config, path: str, value: Any) -> Config | str:
-    try:
-        return config_lib.replace(config, path, value)
-    except UserError as error:
-        return str(error)

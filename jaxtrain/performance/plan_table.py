@@ -23,7 +23,6 @@ def show(plan: Plan, price: float | None = None) -> None:
     """Print a plan; `price` is that of a device and an hour."""
     rows = {
         **_describe_run(plan),
-        **_describe_memory(plan),
         **_describe_program(plan),
         **_describe_bound(plan, price),
         **_describe_host(plan),
@@ -70,6 +69,7 @@ def _figures(plan: Plan) -> list[str]:
 def _describe_run(plan: Plan) -> dict[str, str]:
     config, facts, source = plan.config, plan.facts, plan.planner.source
     mesh = " x ".join(f"{axis} {n}" for axis, n in facts.mesh.items()) or "one device"
+    rest = facts.peak_bytes - facts.state_bytes - facts.input_bytes
     return {
         "model": f"{config.model.name}, {facts.num_params:,} parameters, "
         f"{config.precision}",
@@ -80,16 +80,9 @@ def _describe_run(plan: Plan) -> dict[str, str]:
         "examples, stands for it",
         "batch": f"{facts.batch_size:,} a step, "
         f"{facts.batch_size / facts.num_devices:g} a device",
-    }
-
-
-def _describe_memory(plan: Plan) -> dict[str, str]:
-    facts = plan.facts
-    rest = facts.peak_bytes - facts.state_bytes - facts.input_bytes
-    verdict = "fits" if plan.fits else "DOES NOT FIT"
-    return {
         "memory a device": f"{_binary(facts.peak_bytes)} of "
-        f"{_binary(plan.usable_bytes)} that JAX uses: {verdict}",
+        f"{_binary(plan.usable_bytes)} that JAX uses: "
+        f"{'fits' if plan.fits else 'DOES NOT FIT'}",
         "  state": _binary(facts.state_bytes),
         "  input": _binary(facts.input_bytes),
         "  activations": f"{_binary(rest)} (without the workspace of convolutions)",
@@ -122,19 +115,25 @@ def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
     if roof is None or plan.hours is None:
         kind = plan.facts.device_kind
         return {"bound": f"none: no peaks are known of {kind}, see docs/plan.md"}
-    alone = {name: seconds for name, seconds in roof.alone.items() if seconds}
-    hours, times = plan.hours, plan.timetable
-    least = "as the last, larger ones" if plan.varies else "at least"
+    times = plan.timetable
+    # First steps may be of smaller images, or train fewer layers.
+    varied = len(times.image_sizes) > 1 or times.unfreeze_step is not None
+    least = "as the last, larger ones" if varied else "at least"
     rows = {
         "bound": f"{plan.images_per_second:,.0f} images/s, "
         f"{1e3 * roof.step_seconds:,.2f} ms a step, by {roof.bound_by}",
-        **{f"  {k}": f"{1e3 * s:,.2f} ms: {roof.rates[k]}" for k, s in alone.items()},
+        **{
+            f"  {name}": f"{1e3 * seconds:,.2f} ms: {roof.rates[name]}"
+            for name, seconds in roof.alone.items()
+            if seconds
+        },
         "run": f"{times.total_steps:,} steps, {times.num_examples:,} examples an "
-        f"epoch: {hours:,.2f} hours {least}",
+        f"epoch: {plan.hours:,.2f} hours {least}",
     }
     if price is not None:
-        cost = hours * price * plan.facts.num_devices
-        rows["cost"] = f"{cost:,.2f} {least}, at {price:g} a device and hour"
+        rows["cost"] = (
+            f"{plan.cost(price):,.2f} {least}, at {price:g} a device and hour"
+        )
     return rows
 
 
@@ -148,10 +147,11 @@ def _describe_host(plan: Plan) -> dict[str, str]:
         f"{_decimal(plan.facts.checkpoint_bytes)} each"
     }
     speed = plan.images_per_second
-    rate = _rate(plan)
-    if rate is None or speed is None:
+    if plan.facts.cached or speed is None:
         return rows
-    nodes = plan.planner.target.num_nodes
+    # Of a core.
+    files = plan.planner.source.partition(":")[0] in IMAGE_FILES
+    rate, nodes = DECODED if files else PACKED, plan.planner.target.num_nodes
     image_bytes = math.prod(plan.planner.splits.input_shape)
     waiting = (PUT_AHEAD + 1) * plan.facts.batch_size * image_bytes
     rows["host"] = (
@@ -159,14 +159,6 @@ def _describe_host(plan: Plan) -> dict[str, str]:
         f"{rate:,} images/s a core; {_decimal(waiting / nodes)} for batches that wait"
     )
     return rows
-
-
-def _rate(plan: Plan) -> int | None:
-    """Return the images a second that a core makes ready; None: it does nothing."""
-    if plan.facts.cached:
-        return None
-    kind = plan.planner.source.partition(":")[0]
-    return DECODED if kind in IMAGE_FILES else PACKED
 
 
 def _binary(num_bytes: float) -> str:

@@ -1,37 +1,25 @@
-"""What `main.py plan` does: one plan, or several side by side, shown and written."""
+"""What `main.py plan` does: one plan, the largest batch, or plans side by side."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from jaxtrain import config as config_lib
 from jaxtrain.config import Config, Preset
 from jaxtrain.console import tell
-from jaxtrain.errors import UserError, nearest
+from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel.devices import nvidia_gpus
+from jaxtrain.parallel.mesh import BATCH_AXES, axis_sizes
 from jaxtrain.performance import gpu_compiler, plan_table
-from jaxtrain.performance.fitting import changes, largest_batch, with_batch
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.performance.plan import Plan, Planner, make_planner
 from jaxtrain.performance.targets import HERE, Target, target_of
 from jaxtrain.records.workdir import make_folder, write_json
 
-
-def parse_presets(text: str | None) -> list[Preset]:
-    """Read presets such as data_parallel,fsdp.
-
-    Raises:
-      UserError: there is no such preset.
-    """
-    names = [word.strip() for word in text.split(",")] if text is not None else []
-    known = get_args(Preset)
-    for name in names:
-        if name not in known:
-            meant = nearest(name, known, "; did you mean {!r}?")
-            raise UserError(
-                f"--compare {text}: {name!r} is no preset: there is "
-                f"{', '.join(known)}{meant}"
-            )
-    return list(dict.fromkeys(names))  # pyright: ignore[reportReturnType]
+# The largest batch is found to one part in so many.
+RESOLUTION = 64
 
 
 def carry_out(
@@ -54,16 +42,21 @@ def carry_out(
         _check_is_here(target)
     make_folder(path.parent)
     planner, settled = make_planner(config, target)
-    plan = _plan(planner, settled, batch)
+    if batch == "max":
+        plan = largest_batch(planner, settled)
+    else:
+        plan = planner.plan(settled if batch is None else with_batch(settled, batch))
     plan_table.show(plan, price)
-    result = plan.to_json(price)
-    others: dict[str, Plan | str] = {}
+    result, plans = plan.to_json(price), [plan]
 
     def compare(key: str, changes: Mapping[str, tuple[str, Any]]) -> None:
-        found = planner.alternatives(plan.config, changes)
+        found = alternatives(plan, changes)
         plan_table.show_side_by_side(found)
-        result[key] = {name: _to_json(other) for name, other in found.items()}
-        others.update(found)
+        result[key] = {
+            name: {"error": other} if isinstance(other, str) else other.to_json()
+            for name, other in found.items()
+        }
+        plans.extend(p for p in found.values() if isinstance(p, Plan))
 
     if presets:
         compare("compare", {name: ("parallel.preset", name) for name in presets})
@@ -71,10 +64,10 @@ def carry_out(
         result["check"] = _check(plan)
     if not plan.fits:
         print("It does not fit. With one change each:")
-        compare("changes", changes(plan.config, plan.facts.num_devices))
+        compare("changes", memory_changes(plan.config, plan.facts.num_devices))
     write_json(path, result)
     print(f"wrote {path}")
-    if not any(isinstance(p, Plan) and p.fits for p in (plan, *others.values())):
+    if not any(plan.fits for plan in plans):
         raise UserError(
             f"data.batch_size = {plan.facts.batch_size} needs "
             f"{plan.facts.peak_bytes / 2**30:,.2f} GiB a device, {target} has "
@@ -83,26 +76,15 @@ def carry_out(
         )
 
 
-def _plan(planner: Planner, config: Config, batch: Literal["max"] | int | None) -> Plan:
-    if batch == "max":
-        return largest_batch(planner, config)
-    return planner.plan(config if batch is None else with_batch(config, batch))
-
-
-def _to_json(plan: Plan | str) -> dict[str, Any]:
-    return {"error": plan} if isinstance(plan, str) else plan.to_json()
-
-
 def _check_is_here(target: Target) -> None:
     """Raise UserError if this machine does not have what a plan is for."""
-    here = [target_of(name) for name in nvidia_gpus()]
-    if target.gpu is None or here == [target.name] * (target.num_devices or 0):
-        return
-    found = ", ".join(nvidia_gpus()) or "no NVIDIA GPU"
-    raise UserError(
-        f"--check: this machine has {found}, and the plan is for {target}: leave "
-        "--check out, or take --target here"
-    )
+    gpus = nvidia_gpus()
+    here = list(map(target_of, gpus))
+    if target.gpu is not None and here != [target.name] * (target.num_devices or 0):
+        raise UserError(
+            f"--check: this machine has {', '.join(gpus) or 'no NVIDIA GPU'}, and the "
+            f"plan is for {target}: leave --check out, or take --target here"
+        )
 
 
 def _check(plan: Plan) -> dict[str, float]:
@@ -117,3 +99,140 @@ def _check(plan: Plan) -> dict[str, float]:
         f"the plan; {1e3 * found['step_seconds']:,.2f} ms a step"
     )
     return {**found, "memory_ratio": ratio}
+
+
+def alternatives(
+    plan: Plan, changes: Mapping[str, tuple[str, Any]]
+) -> dict[str, Plan | str]:
+    """Plan a config with each of some changes alone, or say why there is no plan.
+
+    Args:
+      plan: Plan of the config that is changed.
+      changes: By their names, dotted paths of fields and their new values.
+    """
+    found: dict[str, Plan | str] = dict.fromkeys(changes, "")
+    changed: dict[str, Config] = {}
+    for name, (path, value) in changes.items():
+        try:
+            changed[name] = config_lib.replace(plan.config, path, value)
+        except UserError as error:
+            found[name] = str(error)
+    return found | plan.planner.plans(changed)
+
+
+def memory_changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any]]:
+    """Return what may lower the memory of a device, the cheapest in time first.
+
+    Returns:
+      The field and its new value, by their words.
+    """
+    found: list[tuple[str, Any]] = []
+    if config.precision in ("fp32", "tf32"):
+        found.append(("precision", "bf16"))
+    if num_devices > 1 and config.parallel.preset == "data_parallel":
+        found.append(("parallel.preset", "fsdp"))
+    more = [factor * config.train.accumulate_steps for factor in (2, 4)]
+    divisors = [micro for micro in more if config.data.batch_size % micro == 0]
+    found += [("train.accumulate_steps", micro) for micro in divisors]
+    if config.train.remat == "none":
+        found += [("train.remat", name) for name in ("conv_outputs", "block", "full")]
+    return {f"{name} {value}": (name, value) for name, value in found}
+
+
+def with_batch(config: Config, size: int) -> Config:
+    """Return a config with another batch, and evaluations of as many examples.
+
+    A call is one step, the program that is compiled: the epochs of a large batch may
+    have no more.
+
+    Raises:
+      UserError: no batch has so many.
+    """
+    if size < 1:
+        raise UserError(f"--batch {size}: expected a number above 0, or max")
+    data = replace(config.data, batch_size=size, eval_batch_size=None)
+    return replace(config, data=data, train=replace(config.train, steps_per_call=1))
+
+
+def largest_batch(planner: Planner, config: Config) -> Plan:
+    """Return the plan of the largest batch that fits, to about one part in 64.
+
+    Raises:
+      UserError: not even the smallest batch fits, or there are too few examples for
+        it.
+    """
+    num_devices = planner.target.num_devices
+    if num_devices is None:
+        num_devices = planner.plan(config).facts.num_devices
+    unit, num_examples = batch_unit(config, num_devices), len(planner.splits.train)
+    largest = num_examples // unit
+    if largest == 0:
+        raise UserError(
+            f"--batch max: a batch for {counted(num_devices, 'device')} has a "
+            f"multiple of {unit} examples, and the training split has "
+            f"{num_examples}: use fewer devices, or a "
+            "smaller parallel.batch_norm or train.accumulate_steps"
+        )
+
+    def attempt(num_units: int) -> Plan | None:
+        plan = planner.plan(with_batch(config, num_units * unit))
+        return plan if plan.fits else None
+
+    start = max(1, config.data.batch_size // unit)
+    found = search(attempt, min(start, largest), largest)
+    if found is None:
+        raise UserError(
+            f"not even data.batch_size = {unit} fits on {planner.target}: use smaller "
+            "images or a smaller model, or more devices with --parallel.preset fsdp"
+        )
+    return found
+
+
+def search(
+    attempt: Callable[[int], Plan | None], start: int, largest: int
+) -> Plan | None:
+    """Return the result of the largest number that has one, to a part in 64.
+
+    Memory grows about evenly with the batch: the next number is where it would be used
+    up, then the middle of what is left open.
+
+    Args:
+      attempt: returns a plan where one fits.
+      start: the first number to try.
+      largest: there is; both are above 0.
+    """
+    fits, too_large, size = 0, largest + 1, start
+    best: Plan | None = None
+    while too_large - fits > max(1, fits // RESOLUTION):
+        plan = attempt(size)
+        if plan is None:
+            too_large = size
+        else:
+            fits, best = size, plan
+        size = (fits + too_large) // 2
+        if best is not None and too_large > largest:
+            size = min(largest, _estimate(best, fits))
+    return best
+
+
+def _estimate(plan: Plan, size: int) -> int:
+    """Return the size that would fit if all but state and kept data grew with it."""
+    facts = plan.facts
+    fixed = facts.state_bytes + (facts.input_bytes if facts.cached else 0)
+    growing = max(1, facts.peak_bytes - fixed)
+    step = max(1, size // RESOLUTION)
+    return max(size + step, size * (plan.usable_bytes - fixed) // growing)
+
+
+def batch_unit(config: Config, num_devices: int) -> int:
+    """Return what a batch must be a multiple of (see `run.checks`).
+
+    Raises:
+      UserError: the mesh of the config does not fit the devices.
+    """
+    sizes = axis_sizes(config.parallel, num_devices)
+    shards = math.prod(sizes[axis] for axis in BATCH_AXES)
+    group = config.parallel.batch_norm
+    micro = shards * (1 if group == "global" else group)
+    mixed = config.data.repeats * (2 if config.data.augment.mixes else 1)
+    return math.lcm(micro * config.train.accumulate_steps, mixed * shards)

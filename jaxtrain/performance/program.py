@@ -15,20 +15,14 @@ from jaxtrain.performance.collectives import (
     Collective,
     array_bytes,
     arrays,
-    read_collective,
+    first_group,
+    numbers,
 )
 
 # What starts no kernel: it names memory, or waits.
 _NO_KERNELS = {
-    "parameter",
-    "tuple",
-    "get-tuple-element",
-    "bitcast",
-    "constant",
-    "after-all",
-    "opt-barrier",
-    "partition-id",
-    "replica-id",
+    *("parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all"),
+    *("opt-barrier", "partition-id", "replica-id"),
 }
 _LINE = re.compile(r"\s*(?:ROOT )?%(\S+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -134,12 +128,25 @@ class HloProgram:
             inner = self._exchange(line)
             if inner is None:
                 continue
-            found = read_collective(
-                inner.operation, inner.type, inner.text, self.num_devices
-            )
+            found = self._collective(inner)
             meanwhile = lines[place + 1 : ends.get(line.name, place)]
             if len(found.group) > 1:
                 yield replace(found, overlapped=any(map(self._computes, meanwhile)))
+
+    def _collective(self, line: Instruction) -> Collective:
+        """Read one collective, whose group may be a single device."""
+        kind, num = line.operation.removesuffix("-start"), len(line.operands)
+        is_start, payload = kind != line.operation, arrays(line.type)
+        # The start of an all-reduce has the type of its result, the others (operands,
+        # results, ...).
+        if is_start and kind != "all-reduce":
+            payload = payload[num : 2 * num] if kind == "all-gather" else payload[:num]
+        group = first_group(kind, line.text, self.num_devices)
+        num_bytes = array_bytes(payload)
+        if kind == "reduce-scatter" and not is_start:
+            num_bytes *= len(group)  # The text tells the result; operands are larger.
+        dtypes = dict.fromkeys(dtype for dtype, _ in payload)
+        return Collective(kind, "+".join(dtypes), num_bytes, group)
 
     def _exchange(self, line: Instruction) -> Instruction | None:
         """Return the collective that a line is or starts; None: it starts none."""
@@ -167,7 +174,7 @@ class HloProgram:
                 yield from max(each, key=len, default=[])
             elif line.starts_kernel:
                 types = [lines[o].type for o in line.operands if o in lines]
-                num_bytes = sum(map(array_bytes, [line.type, *types]))
+                num_bytes = array_bytes(arrays(" ".join([line.type, *types])))
                 yield Kernel(line, num_bytes, self._flops(line, lines, types), runs)
 
     def _flops(
@@ -242,5 +249,5 @@ def _dot_flops(line: Instruction, others: Mapping[str, Instruction]) -> int:
     left = others.get(line.operands[0])
     dims = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", line.text)
     shape = _dims(left.type) if left else []
-    depth = math.prod(shape[int(n)] for n in dims[1].split(",") if n) if dims else 1
+    depth = math.prod(shape[n] for n in numbers(dims[1])) if dims else 1
     return 2 * math.prod(_dims(line.type)) * depth

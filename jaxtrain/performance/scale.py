@@ -5,19 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from matplotlib.figure import Figure
+
 from jaxtrain.config import Config
 from jaxtrain.data.placeholder import stand_in
 from jaxtrain.errors import UserError, counted, nearest
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts
-from jaxtrain.performance.fitting import with_batch
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.performance.plan import make_planner
-from jaxtrain.performance.plot import plot
+from jaxtrain.performance.planning import with_batch
 from jaxtrain.performance.targets import CPU, GPUS, HERE, Target
-from jaxtrain.records.workdir import write_json
 
-RESULT, PLOT = "scaling.json", "scaling.png"
 SIMULATED = (
     "devices simulated on the CPU: times mean nothing, and its compiler's memory and "
     "collectives are not those of a GPU, which --compile-only --target h100 tells"
@@ -38,8 +37,7 @@ def scale(
 ) -> dict[str, Any]:
     """Plan, and maybe time, the training step on each number of devices.
 
-    Without GPUs the devices are simulated on the CPU: its compiler's memory and
-    collectives are not those of a GPU, and times mean nothing.
+    Without GPUs the devices are simulated on the CPU (see `SIMULATED`).
 
     Args:
       config: Config of the run. Its batch is that of one device (weak) or of all
@@ -163,24 +161,61 @@ def describe_run(
 
 
 def _line(run: Mapping[str, Any]) -> str:
+    def mb(key: str) -> str:
+        return f"{run[key] / 1e6:,.2f} MB"
+
     speed = run["images_per_second"]
     found = ", ".join(f"{c['count']} {kind}" for kind, c in run["collectives"].items())
     return (
         f"{counted(run['devices'], 'device')}: "
         f"{'' if speed is None else f'{speed:,.0f} images/s, '}"
-        f"state {_mb(run['state_bytes_per_device'])}, "
-        f"peak {_mb(run['peak_bytes_per_device'])}, {found or 'no collectives'}, "
-        f"{_mb(run['wire_bytes_per_device'])} sent "
-        f"(minimum {_mb(run['minimum_collective_bytes'])}) a device"
+        f"state {mb('state_bytes_per_device')}, peak {mb('peak_bytes_per_device')}, "
+        f"{found or 'no collectives'}, {mb('wire_bytes_per_device')} sent "
+        f"(minimum {mb('minimum_collective_bytes')}) a device"
     )
 
 
-def write(out: Path, result: dict[str, Any]) -> None:
-    """Write scaling.json and scaling.png."""
-    write_json(out / RESULT, result)
-    plot(out / PLOT, result)
-    print(f"wrote {out / RESULT} and {out / PLOT}")
+def plot(path: Path, result: Mapping[str, Any]) -> None:
+    """Draw speed (where it was measured on real devices), memory and traffic.
 
+    Args:
+      path: Path of the PNG.
+      result: What scaling.json holds.
+    """
 
-def _mb(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:,.2f} MB"
+    def mb(key: str) -> list[float]:
+        return [run[key] / 1e6 for run in result["runs"]]
+
+    devices = [run["devices"] for run in result["runs"]]
+    speeds = [run["images_per_second"] for run in result["runs"]]
+    # Label, what was found, and what it is compared with.
+    state, peak = mb("state_bytes_per_device"), mb("peak_bytes_per_device")
+    sent, minimum = mb("wire_bytes_per_device"), mb("minimum_collective_bytes")
+    panels: list[tuple[str, dict[str, list[float]], dict[str, list[float]]]] = [
+        ("MB a device", {"state": state, "peak": peak}, {}),
+        ("MB sent a device and step", {"sent": sent}, {"minimum": minimum}),
+    ]
+    if not result["simulated"] and speeds[0] is not None:
+        ideal = [speeds[0] / devices[0] * n for n in devices]
+        panels.insert(0, ("images/s", {"measured": speeds}, {"ideal": ideal}))
+    figure = Figure(figsize=(5 * len(panels), 4), layout="constrained")
+    subplots = figure.subplots(1, len(panels))
+    for axes, (label, found, compared) in zip(subplots, panels, strict=True):
+        for name, line in found.items():
+            axes.plot(devices, line, "o-", label=name)
+        for name, line in compared.items():
+            axes.plot(devices, line, "k:", label=name)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(devices, [str(n) for n in devices])
+        axes.set_xlabel("devices")
+        axes.set_ylabel(label)
+        if compared:
+            axes.set_ylim(bottom=0)
+        else:
+            axes.set_yscale("log")
+        axes.legend()
+    kind = "simulated devices" if result["simulated"] else result["target"] or "devices"
+    figure.suptitle(
+        f"{result['config']}: {result['mode']} scaling, {result['preset']}, {kind}"
+    )
+    figure.savefig(path, dpi=120)

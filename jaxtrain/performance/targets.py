@@ -1,187 +1,116 @@
 """The GPUs that a step can be compiled for without having one, and their facts."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from jaxtrain.errors import UserError, nearest
+
+# Fields of XLA's `GpuTargetConfigProto.gpu_device_info`: those that are alike, and the
+# names of the columns of `SPECS` but the first two.
+COMMON = (
+    "threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
+    "block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535 "
+    "registers_per_core_limit: 65536 registers_per_block_limit: 65536"
+)
+FIELDS = (
+    *("core_count", "fpus_per_core", "memory_bandwidth", "l2_cache_size"),
+    *("clock_rate_ghz", "device_memory_size", "shared_memory_per_core"),
+    *("shared_memory_per_block_optin", "threads_per_core_limit"),
+)
+# A GPU's name, its compute capability, and values of openxla/xla, where they are in
+# `xla/backends/gpu/target_config/specs`; of the L4, which is not there, those of its
+# data sheet, and what CUDA tells of Ada Lovelace.
+SPECS = """
+v100        7.0  80  64  898048000000   6291456 1.53   16935682048  98304  98304 2048
+a100        8.0 108  64 2039040000000  41943040 1.41   85100068864 167936 166912 2048
+a100-40     8.0 108  64 1555200000000  41943040 1.41   42331013120 167936 166912 2048
+h100        9.0 132 128 3352320000000  52428800 1.98   84942979072 233472 232448 2048
+h200        9.0 132 128 4800000000000  52428800 1.98  151397597184 233472 232448 2048
+b200       10.0 148 128 7672320000000 132644864 1.965 191514411008 233472 232448 2048
+l4          8.9  58 128  300000000000  50331648 2.04   23580639232 102400 101376 1536
+rtx6000pro 12.0 188 128 1792000000000 134217728 2.6   103079215104 131072 101376 1536
+"""
+# A GPU's name, and that in CUDA; what joins the GPUs of a node; GB/s to others of the
+# node, and to other nodes; TFLOP/s of dense products in the dtypes of `DTYPES`.
+# The data sheets of NVIDIA: V100 (2020; its tensor cores take float16 alone), A100
+# (2021), H100 (2023, SXM), H200 (2024, SXM), HGX B200 (2024, an eighth of it), L4
+# (2023), RTX Blackwell PRO GPU architecture (2025).
+SPEEDS = """
+v100        Tesla V100-SXM2-16GB           NVLink 2    150  12.5  125 - 15.7 7.8
+a100        NVIDIA A100-SXM4-80GB          NVLink 3    300  25    312 156 19.5 19.5
+a100-40     NVIDIA A100-SXM4-40GB          NVLink 3    300  25    312 156 19.5 19.5
+h100        NVIDIA H100 80GB HBM3          NVLink 4    450  50    989.4 494.7 66.9 66.9
+h200        NVIDIA H200 141GB HBM3e        NVLink 4    450  50    989.4 494.7 66.9 66.9
+b200        NVIDIA B200                    NVLink 5    900  50    2250 1125 75 37
+l4          NVIDIA L4                      PCIe 4 x16  32   12.5  121 60 30.3 0.47
+rtx6000pro  NVIDIA RTX PRO 6000 Blackwell  PCIe 5 x16  64   12.5  503.8 251.9 125 1.97
+"""
+# Tensor cores that take tensorfloat32 take bfloat16 as fast as float16.
+DTYPES = ("float16", "tensorfloat32", "float32", "float64")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
     """What the compiler asks of a GPU, and what bounds its speed.
 
-    The peaks are those of dense products in the makers' data sheets.
-
     Attributes:
       device_kind: Name of the GPU in CUDA, and so in JAX.
-      capability: CUDA's compute capability, major and minor.
-      spec: Fields of XLA's `GpuTargetConfigProto.gpu_device_info` (see `_spec`).
+      description: Text of a `GpuTargetConfigProto`.
+      memory: Bytes of its memory.
+      hbm_bandwidth: Bytes a second that its memory gives.
       peaks: FLOP a second by the dtype of products, in JAX's names; a dtype that is not
         there has no tensor cores.
+      links: What joins the GPUs of a node.
       link_bandwidth: Bytes a second that a GPU sends to others of its node.
       network_bandwidth: Bytes a second that a GPU sends to other nodes: the usual
         network adapters of such a node.
-      links: What `link_bandwidth` is.
-      source: Where the peaks and links come from.
     """
 
     device_kind: str
-    capability: tuple[int, int]
-    spec: Mapping[str, Any]
+    description: str
+    memory: int
+    hbm_bandwidth: float
     peaks: Mapping[str, float]
+    links: str
     link_bandwidth: float
     network_bandwidth: float
-    links: str
-    source: str
-
-    @property
-    def memory(self) -> int:
-        """Bytes of its memory."""
-        return self.spec["device_memory_size"]
-
-    @property
-    def hbm_bandwidth(self) -> float:
-        """Bytes a second that its memory gives."""
-        return self.spec["memory_bandwidth"]
-
-    def description(self) -> str:
-        """Return the text of a `GpuTargetConfigProto`."""
-        info = " ".join(f"{name}: {value}" for name, value in self.spec.items())
-        major, minor = self.capability
-        return (
-            f"gpu_device_info {{ {info} cuda_compute_capability {{ major: {major} "
-            f'minor: {minor} }} }} platform_name: "CUDA" '
-            "dnn_version_info { major: 9 minor: 7 } "
-            "runtime_version { major: 12 minor: 8 } "
-            f'device_description_str: "{self.device_kind}"'
-        )
 
 
-def _peaks(bf16: float, tf32: float, fp32: float, fp64: float) -> Mapping[str, float]:
-    """Return peaks, given in TFLOP a second, by dtype."""
-    tera = {"float16": bf16, "bfloat16": bf16, "tensorfloat32": tf32}
-    tera |= {"float32": fp32, "float64": fp64}
-    return {name: value * 1e12 for name, value in tera.items()}
+def _gpu(capability: str, values: Sequence[str], speeds: Sequence[str]) -> Gpu:
+    """Return the GPU of a row of `SPECS`, and of `SPEEDS`, without its name."""
+    spec = dict(zip(FIELDS, values, strict=True))
+    fields = " ".join(f"{name}: {value}" for name, value in spec.items())
+    kind, links, link, network, tera = speeds
+    found = zip(DTYPES, tera.split(), strict=True)
+    peaks = {dtype: float(peak) * 1e12 for dtype, peak in found if peak != "-"}
+    if "tensorfloat32" in peaks:
+        peaks["bfloat16"] = peaks["float16"]
+    major, minor = capability.split(".")
+    return Gpu(
+        device_kind=kind,
+        description=f"gpu_device_info {{ {COMMON} {fields} "
+        f"cuda_compute_capability {{ major: {major} minor: {minor} }} }} "
+        'platform_name: "CUDA" dnn_version_info { major: 9 minor: 7 } '
+        "runtime_version { major: 12 minor: 8 } "
+        f'device_description_str: "{kind}"',
+        memory=int(spec["device_memory_size"]),
+        hbm_bandwidth=float(spec["memory_bandwidth"]),
+        peaks=peaks,
+        links=links,
+        link_bandwidth=float(link) * 1e9,
+        network_bandwidth=float(network) * 1e9,
+    )
 
 
-def _spec(
-    cores: int,
-    fpus: int,
-    bandwidth: float,
-    l2: int,
-    clock: float,
-    memory: int,
-    shared: int,
-    shared_optin: int,
-    threads: int = 2048,
-) -> Mapping[str, Any]:
-    """Return fields of a GPU, with the values of openxla/xla where it has the GPU.
-
-    They are in `xla/backends/gpu/target_config/specs`.
-    """
-    return {
-        "threads_per_block_limit": 1024,
-        "threads_per_warp": 32,
-        "shared_memory_per_block": 49152,
-        "block_dim_limit_x": 2147483647,
-        "block_dim_limit_y": 65535,
-        "block_dim_limit_z": 65535,
-        "registers_per_core_limit": 65536,
-        "registers_per_block_limit": 65536,
-        "core_count": cores,
-        "fpus_per_core": fpus,
-        "memory_bandwidth": int(bandwidth),
-        "l2_cache_size": l2,
-        "clock_rate_ghz": clock,
-        "device_memory_size": memory,
-        "shared_memory_per_core": shared,
-        "shared_memory_per_block_optin": shared_optin,
-        "threads_per_core_limit": threads,
-    }
-
-
-_A100 = Gpu(
-    device_kind="NVIDIA A100-SXM4-80GB",
-    capability=(8, 0),
-    spec=_spec(108, 64, 2039.04e9, 41943040, 1.41, 85100068864, 167936, 166912),
-    peaks=_peaks(312, 156, 19.5, 19.5),
-    link_bandwidth=300e9,
-    network_bandwidth=25e9,
-    links="NVLink 3",
-    source="NVIDIA A100 data sheet (2021)",
+_SPECS = (row.split() for row in SPECS.strip().splitlines())
+_SPEEDS = dict(
+    re.split(" {2,}", row, maxsplit=1) for row in SPEEDS.strip().splitlines()
 )
-_H100 = Gpu(
-    device_kind="NVIDIA H100 80GB HBM3",
-    capability=(9, 0),
-    spec=_spec(132, 128, 3352.32e9, 52428800, 1.98, 84942979072, 233472, 232448),
-    peaks=_peaks(989.4, 494.7, 66.9, 66.9),
-    link_bandwidth=450e9,
-    network_bandwidth=50e9,
-    links="NVLink 4",
-    source="NVIDIA H100 data sheet (2023), SXM",
-)
-
 # Name on the command line -> GPU.
-GPUS: dict[str, Gpu] = {
-    "v100": Gpu(
-        device_kind="Tesla V100-SXM2-16GB",
-        capability=(7, 0),
-        spec=_spec(80, 64, 898.048e9, 6291456, 1.53, 16935682048, 98304, 98304),
-        # Its tensor cores take float16 alone.
-        peaks={"float16": 125e12, "float32": 15.7e12, "float64": 7.8e12},
-        link_bandwidth=150e9,
-        network_bandwidth=12.5e9,
-        links="NVLink 2",
-        source="NVIDIA V100 data sheet (2020)",
-    ),
-    "a100": _A100,
-    "a100-40": replace(
-        _A100,
-        device_kind="NVIDIA A100-SXM4-40GB",
-        spec=_spec(108, 64, 1555.2e9, 41943040, 1.41, 42331013120, 167936, 166912),
-    ),
-    "h100": _H100,
-    "h200": replace(
-        _H100,
-        device_kind="NVIDIA H200 141GB HBM3e",
-        spec=_spec(132, 128, 4800e9, 52428800, 1.98, 151397597184, 233472, 232448),
-        source="NVIDIA H200 data sheet (2024), SXM",
-    ),
-    "b200": Gpu(
-        device_kind="NVIDIA B200",
-        capability=(10, 0),
-        spec=_spec(148, 128, 7672.32e9, 132644864, 1.965, 191514411008, 233472, 232448),
-        peaks=_peaks(2250, 1125, 75, 37),
-        link_bandwidth=900e9,
-        network_bandwidth=50e9,
-        links="NVLink 5",
-        source="NVIDIA HGX B200 data sheet (2024), an eighth of it",
-    ),
-    # Not among XLA's: from the data sheet, and what CUDA tells of Ada Lovelace.
-    "l4": Gpu(
-        device_kind="NVIDIA L4",
-        capability=(8, 9),
-        spec=_spec(58, 128, 300e9, 50331648, 2.04, 23580639232, 102400, 101376, 1536),
-        peaks=_peaks(121, 60, 30.3, 0.47),
-        link_bandwidth=32e9,
-        network_bandwidth=12.5e9,
-        links="PCIe 4 x16",
-        source="NVIDIA L4 data sheet (2023)",
-    ),
-    "rtx6000pro": Gpu(
-        device_kind="NVIDIA RTX PRO 6000 Blackwell",
-        capability=(12, 0),
-        spec=_spec(
-            188, 128, 1792e9, 134217728, 2.6, 103079215104, 131072, 101376, 1536
-        ),
-        peaks=_peaks(503.8, 251.9, 125, 1.97),
-        link_bandwidth=64e9,
-        network_bandwidth=12.5e9,
-        links="PCIe 5 x16",
-        source="NVIDIA RTX Blackwell PRO GPU architecture (2025)",
-    ),
+GPUS = {
+    name: _gpu(capability, values, re.split(" {2,}", _SPEEDS[name]))
+    for name, capability, *values in _SPECS
 }
 
 # Not a GPU that is to be had elsewhere: what this machine has, and simulated devices.

@@ -87,7 +87,7 @@ def digests(configs: dict[str, Config], target: Target, flags: str) -> dict[str,
     """
     assert target.gpu is not None
     stand_ins = gpu_compiler.start(target, flags)
-    with_target = (os.environ["XLA_FLAGS"], target.gpu.description(), str(target))
+    with_target = (os.environ["XLA_FLAGS"], target.gpu.description, str(target))
     found = {}
     for name, config in configs.items():
         step = lower_step(build_setup(config, devices=stand_ins)).as_text()

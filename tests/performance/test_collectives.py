@@ -57,7 +57,7 @@ programs = {
     "none": mapped(lambda x: 2 * x, line, P("d"), P("d")),
 }
 print(json.dumps({
-    name: [[c.kind, c.dtype, c.bytes, c.group_size]
+    name: [[c.kind, c.dtype, c.bytes, len(c.group)]
            for c in read_program(f.lower(x).compile().as_text()).collectives]
     for name, f in programs.items()
 }))

@@ -120,7 +120,7 @@ def test_gradients_are_summed_once_in_float32(on_eight: dict[str, Step]):
     step = on_eight["data_parallel"]
     found = large(step)
     # Statistics of batch norm are those of a device's own examples: nothing else.
-    assert {(c.kind, c.dtype, c.group_size) for c in found} == {
+    assert {(c.kind, c.dtype, len(c.group)) for c in found} == {
         ("all-reduce", "f32", 8)
     }
     # And the loss and the accuracy.
@@ -130,7 +130,7 @@ def test_gradients_are_summed_once_in_float32(on_eight: dict[str, Step]):
 def test_gradients_are_summed_in_bfloat16_on_request(on_eight: dict[str, Step]):
     step = on_eight["bfloat16"]
     found = large(step)
-    assert {(c.kind, c.group_size) for c in found} == {("all-reduce", 8)}
+    assert {(c.kind, len(c.group)) for c in found} == {("all-reduce", 8)}
     # Those of scales and biases are sums in float32 from the start.
     norms = sum(c.bytes for c in found if c.dtype == "f32") // 4
     assert norms < 0.002 * step.num_params

@@ -32,8 +32,8 @@ from jaxtrain.performance import gpu_compiler, planning
 from jaxtrain.performance.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.facts import compile_facts
-from jaxtrain.performance.fitting import RESOLUTION, batch_unit, search
 from jaxtrain.performance.plan import Plan, make_planner, usable_bytes
+from jaxtrain.performance.planning import RESOLUTION, batch_unit, search
 from jaxtrain.performance.targets import GPUS, Target, parse_target, target_of
 from tests.helpers.fake_plans import facts, use_fake_compiler
 from tests.helpers.needs import need_gpu_compiler

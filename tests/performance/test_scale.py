@@ -23,8 +23,13 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data.placeholder import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.performance import measure
-from jaxtrain.performance.plot import plot
-from jaxtrain.performance.scale import Mode, at_devices, describe_run, scale
+from jaxtrain.performance.scale import (
+    Mode,
+    at_devices,
+    describe_run,
+    plot,
+    scale,
+)
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import Setup, build_setup
 from tests.helpers.fake_plans import facts, use_fake_compiler
