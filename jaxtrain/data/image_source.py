@@ -66,6 +66,10 @@ class Source:
         return self.fit.window_size or self.image_shape[0]
 
     @property
+    def _same_size(self) -> bool:
+        return self.store.image_shape[:2] == self.image_shape[:2]
+
+    @property
     def facts(self) -> Mapping[str, Any]:
         """What is known of the whole set."""
         return self.store.facts
@@ -154,6 +158,21 @@ class Source:
     def subset(self, indices: np.ndarray) -> "Source":
         return dataclasses.replace(self, indices=self.indices[indices])
 
+    def open(self, stored: StoredFile) -> files.ImageFile:
+        """Read the header of an image file of the store; no pixel is decoded.
+
+        Raises:
+          UnreadableError: see `files.open_file`; or where all images of the store have
+            one size, which is kept, this one has another.
+        """
+        file = files.open_file(stored.data, self.max_pixels)
+        height, width, _ = self.image_shape
+        if self._same_size and (file.height, file.width) != (height, width):
+            raise UnreadableError(
+                f"it has {file.width}x{file.height} pixels, expected {width}x{height}"
+            )
+        return file
+
     def _cut(
         self,
         stored: Images,
@@ -184,20 +203,16 @@ class Source:
     ) -> tuple[canvas.Image, Box] | UnreadableError:
         """Return an image and its random window, or why there is none."""
         try:
-            image = self._header(stored) if isinstance(stored, StoredFile) else stored
+            image = self.open(stored) if isinstance(stored, StoredFile) else stored
         except UnreadableError as error:
             return error
         return image, canvas.draw(image, seed, self.fit)
-
-    def _header(self, stored: StoredFile) -> files.ImageFile:
-        return files.open_file(stored.data, self.max_pixels)
 
     def _fit(
         self, stored: Images, indices: np.ndarray, unreadable: list[Unreadable]
     ) -> np.ndarray:
         """Return stored images in their size, black ones of what cannot be read."""
-        same = self.store.image_shape[:2] == self.image_shape[:2]
-        if not same or not isinstance(stored, np.ndarray):
+        if not (self._same_size and isinstance(stored, np.ndarray)):
             fitted = []
             for index, image in zip(indices.tolist(), stored, strict=True):
                 try:
@@ -213,14 +228,10 @@ class Source:
         if not isinstance(image, StoredFile):
             same = image.shape[:2] == (size, width)
             return image if same else images.centre_fit(image, size, self.fit)
-        file = self._header(image)
-        if self.store.image_shape[:2] != (size, width):
-            return images.fit_file(file, size, channels, self.fit)
-        if (file.height, file.width) != (size, width):
-            raise UnreadableError(
-                f"it has {file.width}x{file.height} pixels, expected {width}x{size}"
-            )
-        return file.decode(channels)
+        file = self.open(image)
+        if self._same_size:
+            return file.decode(channels)
+        return images.fit_file(file, size, channels, self.fit)
 
     def _another(
         self, bad: Unreadable, crop_seeds: np.ndarray | None

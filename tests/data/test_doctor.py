@@ -20,8 +20,9 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.data import ahead
 from jaxtrain.data.doctor import near, scan
 from jaxtrain.data.doctor.check import check
-from jaxtrain.data.doctor.look import Rules, look_at
+from jaxtrain.data.doctor.look import look_at
 from jaxtrain.data.files import StoredFile
+from jaxtrain.data.image_source import Source
 from jaxtrain.data.sources import load, statistics
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.pages.text import breakable
@@ -286,18 +287,21 @@ def test_a_file_of_another_size_than_the_set_says(tmp_path: Path, cli: Cli):
 
 # --- what is looked at ---------------------------------------------------------------
 
+# Of a set whose images differ in size from those of the run: any size is good.
+DOT = ArrayStore(np.zeros((1, 1, 1, 3), np.uint8), np.zeros(1, np.int32), {})
+SOURCE = Source(DOT, np.zeros(1, np.int64), (32, 32, 3), max_pixels=2**26)
+
 
 def test_pixels_are_hashed_whatever_the_file():
     picture = Image.fromarray(texture(1))
-    rules = Rules(3, 2**26, None)
     looks = [
-        look_at(StoredFile("x", save(picture, format)), rules)
+        look_at(StoredFile("x", save(picture, format)), SOURCE)
         for format in ("PNG", "BMP", "TIFF")
     ]
     assert len({look.pixel_hash for look in looks}) == 1
-    turned = look_at(texture(1).transpose(1, 0, 2), rules)
+    turned = look_at(texture(1).transpose(1, 0, 2), SOURCE)
     assert turned.pixel_hash != looks[0].pixel_hash
-    assert look_at(texture(1), rules).pixel_hash == looks[0].pixel_hash
+    assert look_at(texture(1), SOURCE).pixel_hash == looks[0].pixel_hash
 
 
 def test_no_more_than_a_few_chunks_are_read_ahead():
@@ -428,7 +432,7 @@ def test_a_photograph_saved_again_is_near(quality: int):
         half = picture.resize((48, 48))
         for image in (picture, half):
             data = save(image, "JPEG", quality=quality)
-            looks.append(look_at(StoredFile("x", data), Rules(3, 2**26, None)))
+            looks.append(look_at(StoredFile("x", data), SOURCE))
     small = np.stack([look.small for look in looks])
     groups = near.find_near(near.perceptual_hashes(small), near.fingerprints(small))
     assert [group.tolist() for group in groups] == [

@@ -15,7 +15,6 @@ from jaxtrain.data import sources
 from jaxtrain.data.doctor import checks, duplicates, page, report
 from jaxtrain.data.doctor.finding import LEVELS
 from jaxtrain.data.doctor.labels import check_labels
-from jaxtrain.data.doctor.look import Rules
 from jaxtrain.data.doctor.report import Diagnosis
 from jaxtrain.data.doctor.scan import Scan, scan
 from jaxtrain.data.image_source import Source
@@ -61,11 +60,7 @@ def check(
         raise UserError(f"--out {out}: {error.strerror}") from None
     loaded = _load(config, store, named)
     splits = {name: source.indices for name, source in loaded.items()}
-    train = loaded["train"]
-    height, width, channels = train.image_shape
-    same_size = store.image_shape[:2] == (height, width)
-    rules = Rules(channels, train.max_pixels, (height, width) if same_size else None)
-    scanned = scan(store, splits, rules, config.data.source)
+    scanned = scan(loaded["train"], splits, config.data.source)
     same = duplicates.find_equal(scanned)
     found = [
         *checks.check_remarks(store),
@@ -81,8 +76,7 @@ def check(
         found += doubtful
     diagnosis = Diagnosis(
         config=config,
-        store=store,
-        rules=rules,
+        train=loaded["train"],
         scan=scanned,
         findings=sorted(found, key=lambda finding: LEVELS.index(finding.level)),
         label_noise=noise,

@@ -12,25 +12,12 @@ from PIL import Image
 
 from jaxtrain.data import files, formats, images
 from jaxtrain.data.files import ImageFile, StoredFile, UnreadableError
+from jaxtrain.data.image_source import Source
 
 # Side of the grey image that what is nearly the same is found by.
 SMALL = 32
 # Values of pixels, and their squares, in 0..1.
 _VALUES = np.stack([np.arange(256) / 255, (np.arange(256) / 255) ** 2], axis=1)
-
-
-class Rules(NamedTuple):
-    """What the images of a set must be to be read by a run.
-
-    Attributes:
-      channels: Number of channels that they are decoded to.
-      max_pixels: Most pixels of an image that is decoded.
-      shape: Height and width that a file must have; None allows any.
-    """
-
-    channels: int
-    max_pixels: int
-    shape: tuple[int, int] | None
 
 
 class Look(NamedTuple):
@@ -59,20 +46,16 @@ class Look(NamedTuple):
     unreadable: str = ""
 
 
-def look_at(stored: StoredFile | np.ndarray, rules: Rules) -> Look:
-    """Decode an image as a run would, and describe it."""
+def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
+    """Decode an image of a source as a run would, and describe it."""
+    wanted = source.image_shape[-1]
     if isinstance(stored, np.ndarray):
         channels = stored.shape[-1]
         mode = files.MODES.get(channels, f"{channels} channels")
-        return _describe(images.to_channels(stored, rules.channels), mode)
+        return _describe(images.to_channels(stored, wanted), mode)
     try:
-        file = files.open_file(stored.data, rules.max_pixels)
-        if rules.shape and rules.shape != (file.height, file.width):
-            height, width = rules.shape
-            raise UnreadableError(
-                f"it has {file.width}x{file.height} pixels, expected {width}x{height}"
-            )
-        pixels = file.decode(rules.channels)
+        file = source.open(stored)
+        pixels = file.decode(wanted)
     except UnreadableError as error:
         return Look(unreadable=str(error))
     return _describe(pixels, file.mode, file.format, _remarks(stored.name, file))

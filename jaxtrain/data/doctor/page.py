@@ -4,7 +4,6 @@ import contextlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
-from jaxtrain.data import files
 from jaxtrain.data.doctor.finding import Finding
 from jaxtrain.data.doctor.report import Diagnosis
 from jaxtrain.data.files import StoredFile, UnreadableError
@@ -50,19 +49,18 @@ def _shown(finding: Finding) -> list[Sequence[int]]:
 
 def _draw(diagnosis: Diagnosis, rows: Iterable[int]) -> dict[int, str]:
     """Return row -> a small picture as a data: address, of what can be read."""
-    scan, rules = diagnosis.scan, diagnosis.rules
+    scan, train = diagnosis.scan, diagnosis.train
     found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for row in rows:
             if row in scan.unreadable:
                 continue
-            (image,), _ = diagnosis.store.read(scan.index[row : row + 1])
+            (image,), _ = train.store.read(scan.index[row : row + 1])
             # The file may be another one by now.
             with contextlib.suppress(UnreadableError):
                 if isinstance(image, StoredFile):
-                    file = files.open_file(image.data, rules.max_pixels)
-                    image = file.decode(rules.channels)
+                    image = train.open(image).decode(train.image_shape[-1])
                 found[row] = to_address(image)
     return found
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from jaxtrain.config import Config
 from jaxtrain.data.doctor.finding import Finding
-from jaxtrain.data.doctor.look import Rules
 from jaxtrain.data.doctor.scan import Scan
-from jaxtrain.data.stores import Store
+from jaxtrain.data.image_source import Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +17,7 @@ class Diagnosis:
 
     Attributes:
       config: Config of the run that it is for.
-      store: The set.
-      rules: What its images must be.
+      train: The training split, as the run reads it.
       scan: What was seen of each example.
       findings: The worst first.
       label_noise: Kind of finding -> estimated part of the labels that is wrong.
@@ -27,8 +25,7 @@ class Diagnosis:
     """
 
     config: Config
-    store: Store
-    rules: Rules
+    train: Source
     scan: Scan
     findings: list[Finding]
     label_noise: Mapping[str, float]

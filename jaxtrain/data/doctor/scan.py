@@ -13,10 +13,10 @@ import numpy as np
 
 from jaxtrain.console import progress
 from jaxtrain.data import ahead
-from jaxtrain.data.doctor.look import Look, Rules, look_at
+from jaxtrain.data.doctor.look import Look, look_at
 from jaxtrain.data.doctor.near import PRINT, fingerprints, perceptual_hashes
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.stores import Store
+from jaxtrain.data.image_source import Source
 
 # The splits of a run, in order.
 SPLITS = ("train", "validation", "test")
@@ -179,16 +179,13 @@ class Scan:
         }
 
 
-def scan(
-    store: Store, splits: Mapping[str, np.ndarray], rules: Rules, source: str
-) -> Scan:
+def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
     """Look at every example of the splits once, with a progress bar on a terminal.
 
     Args:
-      store: Store of the set.
+      train: The training split, of whose store all are.
       splits: Numbers of the examples in the store, by split.
-      rules: Rules that images must meet.
-      source: Name of the set in messages.
+      name: Name of the set in messages.
 
     Raises:
       UserError: the store cannot be read.
@@ -198,16 +195,16 @@ def scan(
     # What two splits share, as data.allow_overlap permits, is looked at once.
     index, first = np.unique(index, return_index=True)
     split = np.concatenate(codes)[first].astype(np.uint8)
-    found = Scan(index, split, store.facts)
+    found = Scan(index, split, train.facts)
 
     def read(start: int) -> tuple[list[str], list[Look], Any, Any]:
         some = index[start : start + CHUNK]
-        stored, targets = store.read(some)
+        stored, targets = train.store.read(some)
         names = [
-            one.name if isinstance(one, StoredFile) else f"{source}: example {i}"
+            one.name if isinstance(one, StoredFile) else f"{name}: example {i}"
             for one, i in zip(stored, some, strict=True)
         ]
-        looks = [look_at(one, rules) for one in stored]
+        looks = [look_at(one, train) for one in stored]
         small = np.stack([look.small for look in looks])
         return names, looks, targets, (perceptual_hashes(small), fingerprints(small))
 
