@@ -5,8 +5,8 @@ import io
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,45 +26,46 @@ MAX_CHANNELS = 4
 
 
 class StoredArray(NamedTuple):
-    """An array in a file, as its header tells; `fill` reads it into an array."""
+    """An array in a file, `start` bytes from its beginning, as its header tells."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    fill: Callable[[np.ndarray], None]
+    start: int
+    open: Callable[[], AbstractContextManager[Any]]
+
+    def fill(self, array: np.ndarray) -> None:
+        """Read it into an array of its shape and dtype, or raise ValueError."""
+        view = array.reshape(-1).view(np.uint8).data
+        with self.open() as stream:
+            stream.read(self.start)
+            while view:
+                data = stream.read(min(len(view), CHUNK_BYTES))
+                if not data:
+                    raise ValueError(f"its last {len(view):,} bytes are missing")
+                view[: len(data)] = data
+                view = view[len(data) :]
+            # At the end of a file in an archive its checksum is looked at.
+            if stream.read(1):
+                raise ValueError("it goes on after its last example")
 
 
 @contextmanager
-def opened(source: str, path: str) -> Iterator[tuple[io.BufferedReader, int]]:
-    """Open a regular file, and give its size.
+def opened(source: str, path: str) -> Iterator[io.BufferedReader]:
+    """Open a regular file.
 
     Raises:
       UserError: it cannot be opened, or what reads it raises ValueError.
     """
     try:
         with open_regular(path) as file:
-            yield file, os.fstat(file.fileno()).st_size
+            yield file
     except UserError:
         raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         name = "" if source.endswith(path) else f" {shown(path)}:"
         raise UserError(f"{source}:{name} {reason}") from None
-
-
-def fill(array: np.ndarray, read: Callable[[int], bytes]) -> None:
-    """Fill an array with the bytes that follow.
-
-    Raises:
-      ValueError: there are less.
-    """
-    view = array.reshape(-1).view(np.uint8).data
-    while view:
-        data = read(min(len(view), CHUNK_BYTES))
-        if not data:
-            raise ValueError(f"its last {len(view):,} bytes are missing")
-        view[: len(data)] = data
-        view = view[len(data) :]
 
 
 def read_set(

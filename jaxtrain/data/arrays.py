@@ -4,16 +4,16 @@ The file is read whole. Mapped into memory it could be larger than that, but wou
 the process (SIGBUS) if somebody cut it off meanwhile.
 """
 
-import functools
 import math
 import os
 import zipfile
 import zlib
+from functools import partial
 
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data.array_files import MAX_INFLATION, StoredArray, fill, opened, read_set
+from jaxtrain.data.array_files import MAX_INFLATION, StoredArray, opened, read_set
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.stores import Opened
 
@@ -37,7 +37,7 @@ def open_arrays(name: str, config: DataConfig) -> Opened:
     Raises:
       UserError: it is no such file, or holds other arrays.
     """
-    with opened(config.source, os.path.expanduser(name)) as (file, _):
+    with opened(config.source, os.path.expanduser(name)) as file:
         try:
             with zipfile.ZipFile(file) as packed:
                 return _read_all(config.source, packed)
@@ -102,8 +102,7 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
             f"{name} tells of {size:,} bytes, and {info.file_size:,} unpacked are "
             f"there, {info.compress_size:,} packed"
         )
-    read = functools.partial(_fill, packed, info, start)
-    return StoredArray(name, shape, dtype, read)
+    return StoredArray(name, shape, dtype, start, partial(packed.open, info))
 
 
 def _check_pair(image: StoredArray, label: StoredArray) -> None:
@@ -119,12 +118,3 @@ def _check_pair(image: StoredArray, label: StoredArray) -> None:
             f"{image.name} has the shape {image.shape} and {label.name} {label.shape}: "
             "expected one label for each image"
         )
-
-
-def _fill(
-    packed: zipfile.ZipFile, info: zipfile.ZipInfo, start: int, array: np.ndarray
-) -> None:
-    with packed.open(info) as stream:
-        stream.read(start)
-        fill(array, stream.read)
-        stream.read(1)  # At the end the checksum is looked at.

@@ -1,6 +1,5 @@
 """`idx:DIR`: the files of MNIST and of the sets that took over its format."""
 
-import functools
 import gzip
 import io
 import math
@@ -9,11 +8,12 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data.array_files import MAX_INFLATION, StoredArray, fill, opened, read_set
+from jaxtrain.data.array_files import MAX_INFLATION, StoredArray, opened, read_set
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 
@@ -65,15 +65,15 @@ def _find(folder: str, prefix: str, kind: str) -> str | None:
 
 
 @contextmanager
-def _content(source: str, path: str) -> Iterator[tuple[io.BufferedIOBase, int]]:
-    """Open a file; give what it holds, and the most bytes that it can hold."""
-    with opened(source, path) as (file, size):
+def _content(source: str, path: str) -> Iterator[io.BufferedIOBase]:
+    """Open what a file holds, packed or not."""
+    with opened(source, path) as file:
         if not path.endswith(".gz"):
-            yield file, size
+            yield file
             return
         try:
             with gzip.GzipFile(fileobj=file) as unpacked:
-                yield unpacked, MAX_INFLATION * size
+                yield unpacked
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"it cannot be unpacked ({error})") from None
 
@@ -82,7 +82,7 @@ def _describe(source: str, path: str, kind: str) -> StoredArray:
     """Read the header of a file."""
     num_dims = NUM_DIMS[kind]
     num_bytes, expected = 4 + 4 * num_dims, MAGIC + bytes([num_dims])
-    with _content(source, path) as (stream, size):
+    with _content(source, path) as stream:
         header = stream.read(num_bytes)
         if header[:4] != expected:
             raise ValueError(
@@ -93,15 +93,8 @@ def _describe(source: str, path: str, kind: str) -> StoredArray:
             raise ValueError("its header is cut off")
         shape = struct.unpack(f">{num_dims}I", header[4:])
         total = math.prod(shape)
-        if total > size:
+        inflation = MAX_INFLATION if path.endswith(".gz") else 1
+        if total > inflation * os.fstat(stream.fileno()).st_size:
             raise ValueError(f"it tells of {total:,} bytes, which it cannot hold")
-    read = functools.partial(_fill, source, path, num_bytes)
-    return StoredArray(path, shape, np.dtype(np.uint8), read)
-
-
-def _fill(source: str, path: str, start: int, array: np.ndarray) -> None:
-    with _content(source, path) as (stream, _):
-        stream.read(start)
-        fill(array, stream.read)
-        if stream.read(1):
-            raise ValueError("it goes on after its last example")
+    read = partial(_content, source, path)
+    return StoredArray(path, shape, np.dtype(np.uint8), num_bytes, read)
