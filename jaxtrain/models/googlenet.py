@@ -8,11 +8,12 @@ heads are torchvision's, too; the weight of their losses is the paper's.
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from flax.typing import Initializer
 
 from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.base import Model
@@ -29,9 +30,6 @@ from jaxtrain.models.pools import (
 # Rows and columns that the first dense layer of an auxiliary head sees.
 POOLED = 4
 
-# torchvision cuts it at 2, which none of its numbers comes near.
-normal = nnx.initializers.normal(0.01)
-
 
 class Channels(NamedTuple):
     """Channels of an inception block: those of its convolutions."""
@@ -42,10 +40,6 @@ class Channels(NamedTuple):
     reduce5x5: int
     conv5x5: int
     pool: int
-
-    @property
-    def out(self) -> int:
-        return self.conv1x1 + self.conv3x3 + self.conv5x5 + self.pool
 
 
 # Table 1 of the paper.
@@ -65,8 +59,12 @@ BLOCKS = {
 class Inception(nnx.Module):
     """Four branches side by side, their channels joined."""
 
-    def __init__(self, in_channels: int, channels: Channels, *, layers: Layers):
-        c, conv = channels, partial(ConvNorm, layers=layers)
+    def __init__(
+        self, in_channels: int, channels: Channels, *, width: float, layers: Layers
+    ):
+        c = Channels(*(scale_channels(number, width) for number in channels))
+        conv = partial(ConvNorm, layers=layers)
+        self.channels = c.conv1x1 + c.conv3x3 + c.conv5x5 + c.pool
         self.conv1x1 = conv(in_channels, c.conv1x1, 1)
         self.reduce3x3 = conv(in_channels, c.reduce3x3, 1, split="out")
         self.conv3x3 = conv(c.reduce3x3, c.conv3x3, 3, split="in")
@@ -109,57 +107,6 @@ class GoogLeNetAuxiliary(AuxiliaryHead):
         return self.head(nnx.relu(self.linear(flatten(x))), rngs)
 
 
-class GoogLeNet(Model):
-    """A stem, nine inception blocks, and two auxiliary heads in training."""
-
-    min_size = 15
-    stride = 32
-
-    # Inception blocks, and those among them that an auxiliary head follows.
-    blocks: ClassVar[Mapping[str, Channels]] = BLOCKS
-    with_head: ClassVar[Mapping[str, str]] = {
-        "inception4a": "aux1",
-        "inception4d": "aux2",
-    }
-
-    def __init__(
-        self,
-        image_shape: tuple[int, int, int],
-        num_outputs: int,
-        *,
-        layers: Layers,
-        width: float = 1.0,
-        dropout: float = 0.2,
-        norm_epsilon: float = 1e-3,
-        aux_weight: float = 0.3,
-    ):
-        layers = dataclasses.replace(layers, norm_epsilon=norm_epsilon, init=normal)
-        features = self._add_stem(image_shape[2], width, layers)
-        for name, channels in self.blocks.items():
-            channels = Channels(*(scale_channels(c, width) for c in channels))
-            block = Inception(features, channels, layers=layers)
-            self.add_piece(POOLS.get(name, Inception.__call__), **{name: block})
-            features = channels.out
-            if aux_weight and name in self.with_head:
-                head = GoogLeNetAuxiliary(
-                    features, num_outputs, weight=aux_weight, width=width, layers=layers
-                )
-                self.add_piece(AuxiliaryHead.__call__, **{self.with_head[name]: head})
-        head = Head(features, num_outputs, dropout, layers=layers)
-        self.add_piece(mean_head, head=head)
-
-    def _add_stem(self, channels: int, width: float, layers: Layers) -> int:
-        """Add the first three convolutions; return how many channels come out."""
-        c1, c2 = scale_channels(64, width), scale_channels(192, width)
-        conv1 = ConvNorm(channels, c1, 7, stride=2, layers=layers)
-        self.add_piece(_and_pool_3x3, conv1=conv1)
-        conv2 = ConvNorm(c1, c1, 1, split="out", layers=layers)
-        self.add_piece(ConvNorm.__call__, conv2=conv2)
-        conv3 = ConvNorm(c1, c2, 3, split="in", layers=layers)
-        self.add_piece(_and_pool_3x3, conv3=conv3)
-        return c2
-
-
 def _and_pool_3x3(
     layer: ConvNorm | Inception, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
@@ -172,3 +119,75 @@ def _and_pool_2x2(block: Inception, x: jax.Array, rngs: nnx.Rngs | None) -> jax.
 
 # The blocks that a pool follows.
 POOLS = {"inception3b": _and_pool_3x3, "inception4e": _and_pool_2x2}
+
+
+class InceptionNet(Model):
+    """A stem, blocks of branches side by side, and auxiliary heads in training."""
+
+    stride = 32
+
+    # Of each convolution of the stem: name, channels, size, options, and its piece.
+    stem: ClassVar[tuple[tuple[str, int, int, dict[str, Any], Any], ...]]
+    # What the blocks are made of, and the auxiliary heads that follow some of them.
+    blocks: ClassVar[Mapping[str, Any]]
+    with_head: ClassVar[Mapping[str, str]]
+    # Made as (channels, part of `blocks`, width, layers); it has `channels`.
+    block: ClassVar[type[Any]]
+    auxiliary: ClassVar[type[Any]]
+    # Pieces of blocks that are more than the block.
+    pools: ClassVar[Mapping[str, Any]] = {}
+    init: ClassVar[Initializer]
+
+    base_dropout: ClassVar[float]
+    base_aux_weight: ClassVar[float]
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        width: float = 1.0,
+        dropout: float | None = None,
+        norm_epsilon: float = 1e-3,
+        aux_weight: float | None = None,
+    ):
+        dropout = self.base_dropout if dropout is None else dropout
+        weight = self.base_aux_weight if aux_weight is None else aux_weight
+        layers = dataclasses.replace(layers, norm_epsilon=norm_epsilon, init=self.init)
+        features = image_shape[2]
+        for name, channels, size, options, apply in self.stem:
+            channels = scale_channels(channels, width)
+            conv = ConvNorm(features, channels, size, layers=layers, **options)
+            self.add_piece(apply, **{name: conv})
+            features = channels
+        for name, parts in self.blocks.items():
+            block = self.block(features, parts, width=width, layers=layers)
+            self.add_piece(self.pools.get(name, self.block.__call__), **{name: block})
+            features = block.channels
+            if weight and name in self.with_head:
+                head = self.auxiliary(
+                    features, num_outputs, weight=weight, width=width, layers=layers
+                )
+                self.add_piece(AuxiliaryHead.__call__, **{self.with_head[name]: head})
+        head = Head(features, num_outputs, dropout, layers=layers)
+        self.add_piece(mean_head, head=head)
+
+
+class GoogLeNet(InceptionNet):
+    """A stem, nine inception blocks, and two auxiliary heads in training."""
+
+    min_size = 15
+
+    stem = (
+        ("conv1", 64, 7, {"stride": 2}, _and_pool_3x3),
+        ("conv2", 64, 1, {"split": "out"}, ConvNorm.__call__),
+        ("conv3", 192, 3, {"split": "in"}, _and_pool_3x3),
+    )
+    blocks = BLOCKS
+    with_head: ClassVar = {"inception4a": "aux1", "inception4d": "aux2"}
+    block, auxiliary, pools = Inception, GoogLeNetAuxiliary, POOLS
+    # torchvision cuts it at 2, which none of its numbers comes near.
+    init = staticmethod(nnx.initializers.normal(0.01))
+
+    base_dropout, base_aux_weight = 0.2, 0.3

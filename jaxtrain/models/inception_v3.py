@@ -5,23 +5,19 @@ the auxiliary head's loss is that of TensorFlow's training script (tensorflow/mo
 `research/slim/train_image_classifier.py`).
 """
 
-import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jaxtrain.models.auxiliary import AuxiliaryHead
-from jaxtrain.models.base import Model
 from jaxtrain.models.blocks import ConvNorm
-from jaxtrain.models.head import Head, mean_head
+from jaxtrain.models.googlenet import InceptionNet
+from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, Split, scale_channels
 from jaxtrain.models.pools import adaptive_average_pool, average_pool, max_pool_3x3
-
-# torchvision cuts it at 2, which none of its numbers comes near.
-normal = nnx.initializers.normal(0.1)
 
 
 class ConvSpec(NamedTuple):
@@ -177,14 +173,23 @@ class InceptionV3Auxiliary(AuxiliaryHead):
         return self.head(self.conv1(self.conv0(x)).mean((1, 2)), rngs)
 
 
-class InceptionV3(Model):
+def _and_pool(conv: ConvNorm, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    return max_pool_3x3(conv(x), stride=2)
+
+
+class InceptionV3(InceptionNet):
     """A stem, eleven blocks, and an auxiliary head in training."""
 
     min_size = 75
-    stride = 32
 
-    # The blocks, and the one that the auxiliary head follows.
-    blocks: ClassVar[Mapping[str, Branches]] = {
+    stem = (
+        ("conv2d_1a_3x3", 32, 3, {"stride": 2, "padding": 0}, ConvNorm.__call__),
+        ("conv2d_2a_3x3", 32, 3, {"padding": 0, "split": "out"}, ConvNorm.__call__),
+        ("conv2d_2b_3x3", 64, 3, {"split": "in"}, _and_pool),
+        ("conv2d_3b_1x1", 80, 1, {"split": "out"}, ConvNorm.__call__),
+        ("conv2d_4a_3x3", 192, 3, {"padding": 0, "split": "in"}, _and_pool),
+    )
+    blocks: ClassVar = {
         "mixed_5b": _block_a(32),
         "mixed_5c": _block_a(64),
         "mixed_5d": _block_a(64),
@@ -197,52 +202,9 @@ class InceptionV3(Model):
         "mixed_7b": BLOCK_E,
         "mixed_7c": BLOCK_E,
     }
-    with_head: ClassVar[str] = "mixed_6e"
+    with_head: ClassVar = {"mixed_6e": "aux"}
+    block, auxiliary = InceptionBlock, InceptionV3Auxiliary
+    # torchvision cuts it at 2, which none of its numbers comes near.
+    init = staticmethod(nnx.initializers.normal(0.1))
 
-    def __init__(
-        self,
-        image_shape: tuple[int, int, int],
-        num_outputs: int,
-        *,
-        layers: Layers,
-        width: float = 1.0,
-        dropout: float = 0.5,
-        norm_epsilon: float = 1e-3,
-        aux_weight: float = 0.4,
-    ):
-        layers = dataclasses.replace(layers, norm_epsilon=norm_epsilon, init=normal)
-        features = self._add_stem(image_shape[2], width, layers)
-        for name, branches in self.blocks.items():
-            block = InceptionBlock(features, branches, width=width, layers=layers)
-            self.add_piece(InceptionBlock.__call__, **{name: block})
-            features = block.channels
-            if aux_weight and name == self.with_head:
-                head = InceptionV3Auxiliary(
-                    features, num_outputs, weight=aux_weight, width=width, layers=layers
-                )
-                self.add_piece(AuxiliaryHead.__call__, aux=head)
-        head = Head(features, num_outputs, dropout, layers=layers)
-        self.add_piece(mean_head, head=head)
-
-    def _add_stem(self, channels: int, width: float, layers: Layers) -> int:
-        """Add the first five convolutions; return how many channels come out."""
-        for name, num, size, options, apply in STEM:
-            num = scale_channels(num, width)
-            conv = ConvNorm(channels, num, size, layers=layers, **options)
-            self.add_piece(apply, **{f"conv2d_{name}": conv})
-            channels = num
-        return channels
-
-
-def _and_pool(conv: ConvNorm, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    return max_pool_3x3(conv(x), stride=2)
-
-
-# Name, channels, size and options of each convolution, and what it is a piece of.
-STEM: tuple[tuple[str, int, int, dict[str, Any], Any], ...] = (
-    ("1a_3x3", 32, 3, {"stride": 2, "padding": 0}, ConvNorm.__call__),
-    ("2a_3x3", 32, 3, {"padding": 0, "split": "out"}, ConvNorm.__call__),
-    ("2b_3x3", 64, 3, {"split": "in"}, _and_pool),
-    ("3b_1x1", 80, 1, {"split": "out"}, ConvNorm.__call__),
-    ("4a_3x3", 192, 3, {"padding": 0, "split": "in"}, _and_pool),
-)
+    base_dropout, base_aux_weight = 0.5, 0.4

@@ -89,7 +89,7 @@ class ShortInceptionV3(inception_v3.InceptionV3):
         # Strided beside a max pool; forks beside a mean pool.
         for name in ("mixed_6a", "mixed_7b")
     }
-    with_head = "mixed_6a"
+    with_head: ClassVar = {"mixed_6a": "aux"}
 
 
 class ShortDenseNet(DenseNet):
