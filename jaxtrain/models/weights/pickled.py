@@ -18,8 +18,6 @@ MAX_INT_BYTES = 16
 # Letters of a name, or of a value in a message.
 MAX_SHOWN = 80
 
-_MARK = object()
-_MISSING = "it takes what is not there"
 _END, _NO_TEXT = "ends in the middle", "a text is no UTF-8"
 
 
@@ -68,7 +66,9 @@ class Pickle:
         self._stream = stream
         self._calls, self._values = calls or {}, values
         self._persistent = persistent
+        # What lies above the last mark, and above each mark below it.
         self._stack: list[Any] = []
+        self._below: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
 
     def load(self) -> Any:
@@ -85,9 +85,13 @@ class Pickle:
                     f"has the instruction {byte[0]:#x}, of no weights" if byte else _END
                 )
                 raise PickleError(f"it {what}")
-            if code.name == "STOP":
-                return self._pop()
-            _INSTRUCTIONS[code.name](self, self._argument(code))
+            argument = self._argument(code)
+            try:
+                if code.name == "STOP":
+                    return self._stack.pop()
+                _INSTRUCTIONS[code.name](self, argument)
+            except (IndexError, KeyError):  # Of the stack, or of the memo.
+                raise PickleError("it takes what is not there") from None
         raise PickleError(f"it has more than {MAX_INSTRUCTIONS:,} instructions")
 
     def _argument(self, code: pickletools.OpcodeInfo) -> Any:
@@ -113,23 +117,24 @@ class Pickle:
     def _push(self, value: Any) -> None:
         self._stack.append(value)
 
-    def _pop(self) -> Any:
-        if not self._stack or self._stack[-1] is _MARK:
-            raise PickleError(_MISSING)
-        return self._stack.pop()
+    def _take(self, num: int) -> list[Any]:
+        return [self._stack.pop() for _ in range(num)][::-1]
 
     def _top(self, kind: type) -> Any:
         if not self._stack or not isinstance(self._stack[-1], kind):
             raise PickleError("it adds to what is not there")
         return self._stack[-1]
 
-    def _pop_to_mark(self) -> list[Any]:
-        for i in range(len(self._stack) - 1, -1, -1):
-            if self._stack[i] is _MARK:
-                found = self._stack[i + 1 :]
-                del self._stack[i:]
-                return found
-        raise PickleError(_MISSING)
+    def _mark(self) -> None:
+        self._below.append(self._stack)
+        self._stack = []
+
+    def _take_to_mark(self) -> list[Any]:
+        above, self._stack = self._stack, self._below.pop()
+        return above
+
+    def _put(self, index: int) -> None:
+        self._memo[index] = self._stack[-1]
 
     def _int(self, value: int) -> None:
         if value.bit_length() > 8 * MAX_INT_BYTES:
@@ -141,19 +146,6 @@ class Pickle:
             value.encode()
         except UnicodeError:  # Of half a surrogate pair.
             raise PickleError(_NO_TEXT) from None
-        self._push(value)
-
-    def _tuple(self, size: int) -> None:
-        self._push(tuple(reversed([self._pop() for _ in range(size)])))
-
-    def _get(self, index: int) -> None:
-        if index not in self._memo:
-            raise PickleError(_MISSING)
-        self._push(self._memo[index])
-
-    def _put(self, index: int) -> None:
-        value = self._pop()
-        self._memo[index] = value
         self._push(value)
 
     def _set(self, items: list[Any]) -> None:
@@ -178,7 +170,7 @@ class Pickle:
         self._push(found)
 
     def _reduce(self) -> None:
-        arguments, name = self._pop(), self._pop()
+        name, arguments = self._take(2)
         if not isinstance(name, Name) or name not in self._calls:
             raise PickleError(f"it calls {name if isinstance(name, Name) else 'none'}")
         if not isinstance(arguments, tuple):
@@ -189,7 +181,7 @@ class Pickle:
             raise PickleError(f"it calls {name} with other arguments") from None
 
     def _outside(self) -> None:
-        reference = self._pop()
+        (reference,) = self._take(1)
         if self._persistent is None:
             raise PickleError("it refers to something outside of it")
         self._push(self._persistent(reference))
@@ -202,34 +194,36 @@ _INSTRUCTIONS: dict[str, Callable[[Pickle, Any], Any]] = {
     **dict.fromkeys(("BININT", "BININT1", "BININT2", "BINFLOAT"), Pickle._push),
     **dict.fromkeys(("LONG1", "LONG4"), Pickle._int),
     **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), Pickle._text),
-    "MARK": lambda p, _: p._push(_MARK),
-    "POP": lambda p, _: p._pop(),
-    "POP_MARK": lambda p, _: p._pop_to_mark(),
+    "MARK": lambda p, _: p._mark(),
+    "POP": lambda p, _: p._stack.pop(),
+    "POP_MARK": lambda p, _: p._take_to_mark(),
     "NONE": lambda p, _: p._push(None),
     "NEWTRUE": lambda p, _: p._push(True),
     "NEWFALSE": lambda p, _: p._push(False),
     "EMPTY_TUPLE": lambda p, _: p._push(()),
-    "TUPLE": lambda p, _: p._push(tuple(p._pop_to_mark())),
-    "TUPLE1": lambda p, _: p._tuple(1),
-    "TUPLE2": lambda p, _: p._tuple(2),
-    "TUPLE3": lambda p, _: p._tuple(3),
+    "TUPLE": lambda p, _: p._push(tuple(p._take_to_mark())),
+    "TUPLE1": lambda p, _: p._push(tuple(p._take(1))),
+    "TUPLE2": lambda p, _: p._push(tuple(p._take(2))),
+    "TUPLE3": lambda p, _: p._push(tuple(p._take(3))),
     "EMPTY_LIST": lambda p, _: p._push([]),
-    "LIST": lambda p, _: p._push(p._pop_to_mark()),
-    "APPEND": lambda p, _: (value := p._pop(), p._top(list).append(value)),
-    "APPENDS": lambda p, _: (values := p._pop_to_mark(), p._top(list).extend(values)),
+    "LIST": lambda p, _: p._push(p._take_to_mark()),
+    "APPEND": lambda p, _: (values := p._take(1), p._top(list).extend(values)),
+    "APPENDS": lambda p, _: (values := p._take_to_mark(), p._top(list).extend(values)),
     "EMPTY_DICT": lambda p, _: p._push({}),
-    "SETITEM": lambda p, _: p._set([p._pop(), p._pop()][::-1]),
-    "SETITEMS": lambda p, _: p._set(p._pop_to_mark()),
-    **dict.fromkeys(("BINGET", "LONG_BINGET"), Pickle._get),
+    "SETITEM": lambda p, _: p._set(p._take(2)),
+    "SETITEMS": lambda p, _: p._set(p._take_to_mark()),
+    **dict.fromkeys(
+        ("BINGET", "LONG_BINGET"), lambda p, index: p._push(p._memo[index])
+    ),
     **dict.fromkeys(("BINPUT", "LONG_BINPUT"), Pickle._put),
     "MEMOIZE": lambda p, _: p._put(len(p._memo)),
     "GLOBAL": lambda p, _: p._global(p._line(), p._line()),
-    "STACK_GLOBAL": lambda p, _: p._global(*[p._pop(), p._pop()][::-1]),
+    "STACK_GLOBAL": lambda p, _: p._global(*p._take(2)),
     "REDUCE": lambda p, _: p._reduce(),
     # A class that is called, as by `cls.__new__`.
     "NEWOBJ": lambda p, _: p._reduce(),
     # Attributes of an ordered dict, such as the versions of its layers.
-    "BUILD": lambda p, _: (p._pop(), p._top(dict)),
+    "BUILD": lambda p, _: (p._stack.pop(), p._top(dict)),
     "BINPERSID": lambda p, _: p._outside(),
 }
 _CODES = {
