@@ -55,7 +55,10 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     table = _rows(folder, _text(source, path), problems)
     rows = [row for row in table if include.keeps(row.path)]
     _check_paths_differ(rows, problems)
-    sizes = [_size(folder, row, problems) for row in rows]
+    sizes = [
+        problems.attempt(folder.size, row.path, where=f"line {row.line}") or 0
+        for row in rows
+    ]
     problems.check()
     include.check_all_met()
     if not rows:
@@ -101,10 +104,10 @@ def _rows(folder: Folder, text: str, problems: Problems) -> Iterator[CsvRow]:
                 problems.add(told, "give each row a field a column", where)
                 continue
             values = dict(zip(header, fields, strict=True))
-            try:
-                yield _row(folder, reader.line_num, values)
-            except UnusableError as error:
-                problems.take(error, where)
+            line = reader.line_num
+            row = problems.attempt(_row, folder, line, values, where=where)
+            if row is not None:
+                yield row
     except csv.Error as error:
         where = f"line {reader.line_num}"
         problems.add(str(error), "the table ends there: mend it", where)
@@ -150,15 +153,6 @@ def _check_header(source: str, header: list[str]) -> None:
             f"{source}, line 1: expected a header with path, label and, if wanted, "
             f"split; it has {wrong}: {shown(', '.join(header)[:200])!r}"
         )
-
-
-def _size(folder: Folder, row: CsvRow, problems: Problems) -> int:
-    """Return the size of the file of a row; 0 if it is a problem."""
-    try:
-        return folder.size(row.path)
-    except UnusableError as error:
-        problems.take(error, f"line {row.line}")
-        return 0
 
 
 def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:

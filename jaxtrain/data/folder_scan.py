@@ -6,7 +6,7 @@ from collections import Counter
 from jaxtrain.data import formats
 from jaxtrain.data.image_files import Folder, listed, shown
 from jaxtrain.data.include import Include
-from jaxtrain.data.problems import Problems, UnusableError
+from jaxtrain.data.problems import Problems
 from jaxtrain.data.stores import Remark
 
 # Folders that programs leave beside images, with files that look like them.
@@ -105,10 +105,9 @@ class FolderScan:
             if not formats.is_image(entry.name):
                 self.ignored.append(name)
             elif self.include.keeps(name):
-                try:
-                    files.append((name, self._folder.size(name, entry)))
-                except UnusableError as error:
-                    self._problems.take(error)
+                size = self._problems.attempt(self._folder.size, name, entry)
+                if size is not None:
+                    files.append((name, size))
         if above and len(files) > before:
             self._nested[place] += len(files) - before
         for name in folders:
@@ -122,20 +121,13 @@ class FolderScan:
             return self._listings[place]
         folders: list[bytes] = []
         others: Entries = []
-        try:
-            entries = self._folder.entries(place)
-        except UnusableError as error:
-            self._problems.take(error)
-            entries = []
-        for entry in entries:
+        for entry in self._problems.attempt(self._folder.entries, place) or ():
             if entry.name.startswith(b"."):
                 self._num_hidden += 1
                 continue
             name = os.path.join(place, entry.name)
-            try:
-                is_folder = self._folder.is_folder(name, entry)
-            except UnusableError as error:
-                self._problems.take(error)
+            is_folder = self._problems.attempt(self._folder.is_folder, name, entry)
+            if is_folder is None:
                 continue
             if not is_folder:
                 others.append(entry)

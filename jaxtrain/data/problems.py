@@ -1,8 +1,12 @@
 """What is wrong with a set of files: collected, and told in one message."""
 
 import collections
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from jaxtrain.errors import UserError
+
+T = TypeVar("T")
 
 # As many are named where many are wrong in the same way.
 NUM_NAMED = 5
@@ -41,9 +45,14 @@ class Problems:
         if len(texts) < NUM_NAMED:
             texts.append(f"{where}: {text}" if where else text)
 
-    def take(self, error: UnusableError, where: str = "") -> None:
-        """Take what was raised as a problem."""
-        self.add(error.text, error.fix, where)
+    def attempt(
+        self, function: Callable[..., T], *arguments: Any, where: str = ""
+    ) -> T | None:
+        """Return what a function returns, or None if it raises UnusableError."""
+        try:
+            return function(*arguments)
+        except UnusableError as error:
+            self.add(error.text, error.fix, where)
 
     def check(self) -> None:
         """Raise UserError, with one message for all problems, if there are any."""
