@@ -12,10 +12,9 @@ import numpy as np
 from jaxtrain import atomic_file
 from jaxtrain.config import Config
 from jaxtrain.data import sources
-from jaxtrain.data.doctor import checks, duplicates, page, report
-from jaxtrain.data.doctor.finding import LEVELS
+from jaxtrain.data.doctor import checks, page, report
 from jaxtrain.data.doctor.labels import check_labels
-from jaxtrain.data.doctor.report import Diagnosis
+from jaxtrain.data.doctor.report import LEVELS, Diagnosis
 from jaxtrain.data.doctor.scan import Scan, scan
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.slices import NamedSplits
@@ -61,13 +60,13 @@ def check(
     loaded = _load(config, store, named)
     splits = {name: source.indices for name, source in loaded.items()}
     scanned = scan(loaded["train"], splits, config.data.source)
-    same = duplicates.find_equal(scanned)
+    same = checks.find_equal(scanned)
     found = [
         *checks.check_remarks(store),
         *checks.check_files(scanned, config.data),
         *checks.check_sizes(scanned, config.data, sized=sized),
         *checks.check_blank(scanned),
-        *duplicates.check_duplicates(scanned, same),
+        *checks.check_duplicates(scanned, same),
         *checks.check_classes(scanned),
     ]
     noise: dict[str, float] = {}
@@ -85,7 +84,7 @@ def check(
     _write(out / JSON, report.to_json(diagnosis))
     _write(out / PAGE, page.make_page(diagnosis))
     if clean_list is not None:
-        left_out = duplicates.rows_to_leave_out(scanned, same)
+        left_out = checks.rows_to_leave_out(scanned, same)
         _write(clean_list, clean_names(store, scanned, left_out))
     return diagnosis
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxtrain.data.doctor.finding import Finding, of_rows
+from jaxtrain.data.doctor.report import Finding, of_rows
 from jaxtrain.data.doctor.scan import Scan
 
 # Kind of finding -> the splits whose labels are judged together, and its title. What a

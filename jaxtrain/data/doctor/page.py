@@ -4,8 +4,7 @@ import contextlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
-from jaxtrain.data.doctor.finding import Finding
-from jaxtrain.data.doctor.report import Diagnosis
+from jaxtrain.data.doctor.report import Diagnosis, Finding
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.errors import counted
 from jaxtrain.pages.pictures import TINY, to_address
