@@ -18,7 +18,7 @@ from jaxtrain.data.image_files import (
 )
 from jaxtrain.data.include import Include
 from jaxtrain.data.problems import Problems
-from jaxtrain.data.split import draws_of_names
+from jaxtrain.data.slices import draws_of_names
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 

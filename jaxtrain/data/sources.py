@@ -26,8 +26,12 @@ from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import Source, Unreadable
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.packed.store import open_packed
-from jaxtrain.data.slices import NamedSplits, count_shared, select
-from jaxtrain.data.split import stratified_split
+from jaxtrain.data.slices import (
+    NamedSplits,
+    count_shared,
+    select,
+    stratified_split,
+)
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
 from jaxtrain.errors import UserError, nearest

@@ -10,8 +10,7 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.slices import NamedSplits
-from jaxtrain.data.split import stratified_split
+from jaxtrain.data.slices import NamedSplits, stratified_split
 from jaxtrain.errors import UserError
 
 Images = np.ndarray | Sequence[np.ndarray] | Sequence[StoredFile]

@@ -16,8 +16,8 @@ from jaxtrain.checkpoints.saver import num_copies
 from jaxtrain.config import Config
 from jaxtrain.data import loader, sources
 from jaxtrain.data.batch import train_spec
-from jaxtrain.data.placeholder import stand_in
 from jaxtrain.data.sources import Splits
+from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.performance.bounds import Bound, bound
 from jaxtrain.performance.facts import Facts, facts_of

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from matplotlib.figure import Figure
 
 from jaxtrain.config import Config
-from jaxtrain.data.placeholder import stand_in
+from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError, counted, nearest
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts

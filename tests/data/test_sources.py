@@ -7,8 +7,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from jaxtrain.data import sources
+from jaxtrain.data.slices import stratified_split
 from jaxtrain.data.sources import Source, statistics
-from jaxtrain.data.split import stratified_split
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
 from tests.helpers.images import load_images, read_all

@@ -13,7 +13,7 @@ import jax
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.placeholder import stand_in
+from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts, compile_facts
 from jaxtrain.performance.measure import lower_step

@@ -20,7 +20,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.placeholder import stand_in
+from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.performance import measure
 from jaxtrain.performance.scale import (

@@ -21,7 +21,7 @@ from sklearn.metrics import roc_auc_score
 from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
-from jaxtrain.data.split import stratified_split
+from jaxtrain.data.slices import stratified_split
 from jaxtrain.data.stores import ArrayStore, open_digits
 from jaxtrain.tasks.pictures import overlay
 from jaxtrain.tools.sample import NUM_WORST
