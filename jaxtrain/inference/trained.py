@@ -10,9 +10,7 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
-from jaxtrain.models.weights.compare import Differences, Shapes, compare
-from jaxtrain.models.weights.identify import shape_there
-from jaxtrain.models.weights.names import OWN, ArrayNames, OwnNames
+from jaxtrain.models.weights.names import OWN, ArrayNames, Differences, Shapes
 from jaxtrain.trees import by_path, path_name
 
 
@@ -35,7 +33,7 @@ class Trained:
     shapes: Shapes
     digest: Callable[[], str]
     read: Callable[[], Mapping[str, np.ndarray]]
-    names: ArrayNames | OwnNames = OWN
+    names: ArrayNames = OWN
     origin: dict[str, Any] | None = None
 
     def take(self, stored: Mapping[str, np.ndarray], path: str) -> np.ndarray:
@@ -53,12 +51,7 @@ class Trained:
         Args:
           wanted: shapes of the model's arrays, by our paths such as `conv1/kernel`.
         """
-        shapes = {
-            self.names.name(path): shape_there(self.names, path, shape)
-            for path, shape in wanted.items()
-        }
-        assert len(shapes) == len(wanted)
-        return compare(self.shapes, shapes, self.names.is_unused)
+        return self.names.differences(self.shapes, self.names.shapes(wanted))
 
 
 def load(trained: Trained) -> TrainedModel:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jmp
-import numpy as np
 from flax import nnx
 
 from jaxtrain.config import ModelConfig
@@ -14,8 +13,7 @@ from jaxtrain.errors import UserError, nearest
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights import alike
-from jaxtrain.models.weights.compare import Differences, Shapes, compare
-from jaxtrain.models.weights.names import ArrayNames, OwnNames
+from jaxtrain.models.weights.names import Differences, Shapes
 from jaxtrain.models.weights.sources import (
     SOURCES,
     Library,
@@ -90,7 +88,7 @@ def identify(
             if not _num_told(source, hint):
                 found = _only(stored, found, where, wanted)
             return _checked(found, where, alike.named_by(hint))
-        if best is None or len(found.differences) < len(best.differences):
+        if best is None or found.differences.number < best.differences.number:
             best = found
     if best is None:
         raise UserError(
@@ -235,7 +233,7 @@ def _try(stored: Shapes, name: str, source: WeightsSource) -> Identified:
     channels = stored[f"{source.names.first_conv}.weight"][1]
     num_outputs = stored[f"{source.names.classifier}.weight"][0]
     wanted = shapes_there(source, name, channels, num_outputs)
-    found = compare(source.names.renamed(stored), wanted, source.names.is_unused)
+    found = source.names.differences(source.names.renamed(stored), wanted)
     return Identified(model_of(source, name), source, channels, num_outputs, found)
 
 
@@ -255,18 +253,7 @@ def shapes_there(
     options = vars(model_of(source, name)).items()
     given = tuple((k, v) for k, v in options if k != "options")
     ours = _shapes_here(given, (size, size, channels), num_outputs)
-    return {
-        source.names.name(path): shape_there(source.names, path, shape)
-        for path, shape in ours.items()
-    }
-
-
-def shape_there(
-    names: ArrayNames | OwnNames, path: str, shape: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Return the shape that an array of ours has there."""
-    unfilled = np.broadcast_to(np.float32(0), shape)
-    return names.layout(path).to_torch(unfilled).shape
+    return source.names.shapes(ours)
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""How other libraries name and lay out the arrays of a model."""
+"""How other libraries name and lay out the arrays of a model, and what differs."""
 
 import functools
 import re
@@ -18,6 +18,10 @@ LEAVES = {
     "mean": "running_mean",
     "var": "running_var",
 }
+# Of arrays, by their names.
+Shapes = Mapping[str, tuple[int, ...]]
+# Names of each kind that a message lists.
+NUM_LISTED = 3
 # Counted by PyTorch's batch norm, for a kind of average that nobody here takes.
 UNUSED = r"(.*\.)?num_batches_tracked"
 
@@ -80,6 +84,30 @@ def after_flatten(size: int) -> TorchLayout:
     return TorchLayout(from_torch, to_torch)
 
 
+class Differences(NamedTuple):
+    """What of a file does not fit, by the names there; of shapes, both of them."""
+
+    missing: list[str]
+    unknown: list[str]
+    misshapen: list[str]
+
+    def __bool__(self) -> bool:
+        return any(self)
+
+    @property
+    def number(self) -> int:
+        return sum(map(len, self))
+
+    def __str__(self) -> str:
+        kinds = ("missing", "unknown to the model", "of another shape")
+        return ", ".join(
+            f"{len(names)} {kind} ({', '.join(names[:NUM_LISTED])}"
+            f"{', ...' * (len(names) > NUM_LISTED)})"
+            for kind, names in zip(kinds, self, strict=True)
+            if names
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class ArrayNames:
     """What a library calls the arrays of a family of models.
@@ -130,9 +158,29 @@ class ArrayNames:
                 return layout
         return USUAL
 
+    def shapes(self, ours: Shapes) -> Shapes:
+        """Return the shapes that arrays of ours have there, by their names there."""
+        theirs = {
+            self.name(path): self.layout(path).to_torch(np.broadcast_to(0, shape)).shape
+            for path, shape in ours.items()
+        }
+        assert len(theirs) == len(ours)
+        return theirs
+
     def is_unused(self, name: str) -> bool:
         """Say whether an array there has no counterpart here."""
         return any(re.fullmatch(p, name) for p in (UNUSED, *self.unused))
+
+    def differences(self, stored: Shapes, wanted: Shapes) -> Differences:
+        """Compare a file with what is wanted, both by the names there."""
+        missing = [n for n in wanted if n not in stored and not self.is_unused(n)]
+        unknown = [n for n in stored if n not in wanted and not self.is_unused(n)]
+        misshapen = [
+            f"{n}: {list(stored[n])}, expected {list(wanted[n])}"
+            for n in wanted
+            if n in stored and stored[n] != wanted[n]
+        ]
+        return Differences(missing, unknown, misshapen)
 
     def renamed(self, stored: Mapping[str, T]) -> Mapping[str, T]:
         """Return what a file has by its present names, but by none twice."""
@@ -172,7 +220,7 @@ class ArrayNames:
         return always, re.compile("|".join(forms) or "(?!)")
 
 
-class OwnNames:
+class OwnNames(ArrayNames):
     """Our own names, with dots, and layouts; a file has all arrays and no others."""
 
     def name(self, path: str) -> str:
@@ -185,7 +233,7 @@ class OwnNames:
         return False
 
 
-OWN = OwnNames()
+OWN = OwnNames({})
 
 
 class _Number(int):
