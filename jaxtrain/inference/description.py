@@ -14,8 +14,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import read_object
 from jaxtrain.models.base import Model
-from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.output_spec import plain_spec
+from jaxtrain.models.blueprint import Blueprint, plain_spec
 from jaxtrain.training import precision
 
 # In the folder of a run.

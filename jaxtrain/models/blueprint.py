@@ -10,13 +10,15 @@ import jmp
 from flax import nnx
 
 from jaxtrain import own
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import MAX_COUNT, ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.layers import Layers
-from jaxtrain.models.output_spec import plain_spec
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
+
+# Dicts and tuples of an output spec, within each other.
+MAX_DEPTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,27 @@ class Blueprint:
     def abstract(self) -> Model:
         """Return the model without allocating it: shapes and dtypes alone."""
         return nnx.eval_shape(lambda: self.build(initial_rngs(jax.random.key(0))))
+
+
+def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:
+    """Return a shape, or dicts and lists of shapes, as dicts and tuples.
+
+    Args:
+      spec: Output spec of a task, or what JSON has made of it.
+      depth: Dicts and lists within each other at most.
+
+    Returns:
+      None for anything else.
+    """
+    if isinstance(spec, dict) and depth:
+        named = {str(name): plain_spec(one, depth - 1) for name, one in spec.items()}
+        return None if None in named.values() else named
+    if isinstance(spec, list | tuple) and depth:
+        if all(type(size) is int and 0 < size <= MAX_COUNT for size in spec):
+            return tuple(spec)
+        parts = tuple(plain_spec(one, depth - 1) for one in spec)
+        return None if None in parts else parts
+    return None
 
 
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:

@@ -8,7 +8,7 @@ import jax
 
 import jaxtrain
 from jaxtrain.inference.description import Description
-from jaxtrain.models.output_spec import plain_spec
+from jaxtrain.models.blueprint import plain_spec
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.setup import Setup

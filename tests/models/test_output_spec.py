@@ -14,9 +14,9 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.base import Model
+from jaxtrain.models.blueprint import plain_spec
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
-from jaxtrain.models.output_spec import plain_spec
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.run.checks import check_outputs
 from jaxtrain.run.pretrained import plan_start
