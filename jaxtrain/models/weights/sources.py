@@ -1,6 +1,7 @@
 """The models whose weights other libraries have, by our names and by theirs."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from jaxtrain.config import ModelConfig
@@ -53,12 +54,8 @@ class WeightsSource(NamedTuple):
 Sources = tuple[WeightsSource, ...]
 
 
-def _timm(architecture: str, names: ArrayNames, **facts: Any) -> WeightsSource:
-    return WeightsSource("timm", architecture, names, **facts)
-
-
-def _torchvision(architecture: str, names: ArrayNames, **facts: Any) -> WeightsSource:
-    return WeightsSource("torchvision", architecture, names, **facts)
+_timm = partial(WeightsSource, "timm")
+_torchvision = partial(WeightsSource, "torchvision")
 
 
 def _both(architecture: str, names: ArrayNames) -> Sources:
