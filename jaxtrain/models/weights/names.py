@@ -223,7 +223,7 @@ class ArrayNames:
 class OwnNames(ArrayNames):
     """Our own names, with dots, and layouts; a file has all arrays and no others."""
 
-    def name(self, path: str) -> str:
+    def name(self, path: str) -> str:  # pyright: ignore
         return path.replace("/", ".")
 
     def layout(self, path: str) -> TorchLayout:
