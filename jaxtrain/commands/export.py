@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from jaxtrain.errors import UserError
 from jaxtrain.export import Precision
@@ -11,7 +11,6 @@ from jaxtrain.processes.signals import StopSignals
 if TYPE_CHECKING:
     import numpy as np
 
-    from jaxtrain.export.check import Check
     from jaxtrain.inference.model import TrainedModel
 
 EXAMPLE = "--workdir runs/digits --format onnx --out digits.onnx"
@@ -76,7 +75,7 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
         folder.write(model, arguments.out)
         rows = {"weights": "as they were trained"}
     else:
-        rows = _describe(_export(arguments, model, batch))
+        rows = _export(arguments, model, batch)
     files = [arguments.out, *arguments.out.rglob("*")]
     size = sum(path.stat().st_size for path in files if path.is_file())
     rows = {"file": arguments.out, "size": f"{size / 1e6:.2f} MB", **rows}
@@ -85,7 +84,8 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
 
 def _export(
     arguments: ExportArguments, model: "TrainedModel", batch: int | None
-) -> "Check":
+) -> dict[str, str]:
+    """Write and check the file; return what a person wants to see of the check."""
     from jaxtrain.export import images
     from jaxtrain.export.export import export
     from jaxtrain.export.request import Request
@@ -108,7 +108,14 @@ def _export(
         preprocessing=preprocessing,
         calibration=calibration,
     )
-    return export(arguments.format, request, arguments.out, checked)
+    check = export(arguments.format, request, arguments.out, checked)
+    time = "not measured: ONNX Runtime has no bfloat16 on the CPU, so that ONNX's own "
+    time += "evaluator has checked the file"
+    if check.seconds is not None:
+        times = check.model_seconds / check.seconds
+        time = f"{1e3 * check.seconds:.2f} ms for {check.batch} images "
+        time += f"({times:.2f}x the speed of JAX here)"
+    return {"checked": check.describe(), "time": time}
 
 
 def _prepared(model: "TrainedModel", pixels: "np.ndarray") -> "np.ndarray":
@@ -127,14 +134,3 @@ def _batch(text: str | None) -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"--batch {text}: expected dynamic, or a number from 1 up")
     return int(text)
-
-
-def _describe(check: "Check") -> dict[str, Any]:
-    """Return what a person wants to see of a check."""
-    time = "not measured: ONNX Runtime has no bfloat16 on the CPU, so that ONNX's own "
-    time += "evaluator has checked the file"
-    if check.seconds is not None:
-        times = check.model_seconds / check.seconds
-        time = f"{1e3 * check.seconds:.2f} ms for {check.batch} images "
-        time += f"({times:.2f}x the speed of JAX here)"
-    return {"checked": check.describe(), "time": time}

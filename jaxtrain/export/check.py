@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -17,14 +18,8 @@ BATCH = 16
 TIMES = 5
 
 
-@dataclass(frozen=True)
-class Tolerance:
-    """What a file may differ by.
-
-    Attributes:
-      difference: Of an output, over the largest one.
-      agreement: The share of images that must get the same class, if there are classes.
-    """
+class Tolerance(NamedTuple):
+    """What outputs may differ by, over the largest; images that keep their class."""
 
     difference: float
     agreement: float
@@ -146,7 +141,7 @@ def _tolerance(request: Request) -> Tolerance:
         # Where a transform rounds, as a quantiser does, the last bit of an activation
         # may decide over a step of 1/127: as rough as fp16 (a convnet in 8 bits: 4e-4).
         difference = max(difference, TOLERANCES["fp16"].difference)
-    return replace(tolerance, difference=difference)
+    return tolerance._replace(difference=difference)
 
 
 def _in_batches(

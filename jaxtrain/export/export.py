@@ -78,15 +78,10 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
 
 
 def _check_outputs(request: Request) -> None:
-    """Check that the model puts out one array.
-
-    Raises:
-      UserError: It puts out several.
-    """
+    """Check that the model puts out one array."""
     model = request.model
-    outputs = model.outputs
-    if not hasattr(outputs, "shape"):
-        shapes = jax.tree.map(lambda x: x.shape[1:], outputs)
+    if not hasattr(model.outputs, "shape"):
+        shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(
             f"task = {model.description.task!r} has outputs of the shapes {shapes} for "
             "an image, and an exported file has one array: give the model a task with "

@@ -60,7 +60,7 @@ def _gather(eqn: Any, x: Node, indices: Node) -> Node:
     if not indices.is_constant or numbers.operand_batching_dims:
         raise unknown("'gather' by indices that are computed")
     starts, stops, strides = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
-    rows = indices.array.reshape(-1, indices.shape[-1])
+    rows = indices.value.reshape(-1, indices.shape[-1])
     several = None
     for dim, places in zip(numbers.start_index_map, rows.T, strict=True):
         size = p["slice_sizes"][dim]
@@ -108,7 +108,7 @@ def _pad(eqn: Any, x: Node, value: Node) -> Node:
     if any(interior for _, _, interior in config) or not value.is_constant:
         raise unknown("'pad' between elements")
     sides = [(int(low), int(high)) for low, high, _ in config]
-    return pad(x, sides, float(value.array))
+    return pad(x, sides, float(value.value))
 
 
 def _reshape(eqn: Any, x: Node) -> Node:

@@ -28,8 +28,8 @@ class Node:
       shape: of the result.
       dtype: of the result.
       attributes: of the operator.
-      value: of a constant. Its precision may be more than that of `dtype`: numbers
-        are folded before they are rounded, once.
+      value: of a constant, in NumPy. Its precision may be more than that of `dtype`:
+        numbers are folded before they are rounded, once.
       uses: how many nodes take it.
     """
 
@@ -38,18 +38,12 @@ class Node:
     shape: Shape
     dtype: np.dtype
     attributes: dict[str, Any] = field(default_factory=dict)
-    value: np.ndarray | None = None
+    value: Any = None
     uses: int = 1
 
     def __post_init__(self):
         self.shape = tuple(plain(size) for size in self.shape)
         self.dtype = np.dtype(self.dtype)
-
-    @property
-    def array(self) -> np.ndarray:
-        """The value of a constant."""
-        assert self.value is not None
-        return self.value
 
     @property
     def number(self) -> float | None:
@@ -95,7 +89,7 @@ def cast(x: Node, dtype: Any) -> Node:
         return x
     if x.is_constant:
         precise = x.is_float and jnp.issubdtype(dtype, jnp.floating)
-        return constant(x.array if precise else x.array.astype(dtype), dtype)
+        return constant(x.value if precise else x.value.astype(dtype), dtype)
     return elementwise("Cast", x, dtype=dtype)
 
 
@@ -104,7 +98,7 @@ def reshape(x: Node, shape: Shape) -> Node:
     if x.shape == tuple(shape):
         return x
     if x.is_constant:
-        return constant(x.array.reshape(shape), x.dtype)
+        return constant(x.value.reshape(shape), x.dtype)
     return Node("Reshape", (x,), shape, x.dtype)
 
 
@@ -113,7 +107,7 @@ def transpose(x: Node, order: tuple[int, ...]) -> Node:
     if order == tuple(range(len(order))):
         return x
     if x.is_constant:
-        return constant(x.array.transpose(order), x.dtype)
+        return constant(x.value.transpose(order), x.dtype)
     shape = tuple(x.shape[d] for d in order)
     return Node("Transpose", (x,), shape, x.dtype, {"order": order})
 
@@ -123,7 +117,7 @@ def full(x: Node, shape: Shape) -> Node:
     if x.shape == tuple(shape):
         return x
     if x.is_constant and all(isinstance(d, int) for d in shape):
-        return constant(np.broadcast_to(x.array, shape), x.dtype)
+        return constant(np.broadcast_to(x.value, shape), x.dtype)
     return Node("Expand", (x,), shape, x.dtype)
 
 

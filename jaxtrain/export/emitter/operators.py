@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from jaxtrain.export.emitter.arrays import REDUCTIONS
 from jaxtrain.export.emitter.graph import (
     Node,
     constant,
@@ -80,11 +81,8 @@ def _gelu(to: Writer, node: Node) -> Written:
 
 
 def _reduce(to: Writer, node: Node) -> Written:
-    (x,), dims, keepdims = (
-        node.inputs,
-        node.attributes["axes"],
-        node.attributes["keepdims"],
-    )
+    (x,), a = node.inputs, node.attributes
+    dims, keepdims = a["axes"], a["keepdims"]
     order, rank = to.order_of(x), len(x.shape)
     name, axes = to.get(x, order), sorted(order.index(d) for d in dims)
     spatial = rank > 2 and axes == list(range(2, rank))
@@ -109,11 +107,9 @@ def _reshape(to: Writer, node: Node) -> Written:
     if filled(x.shape, order) != filled(x.shape, straight(len(order))):
         order = straight(len(order))
     # Images lie with the channels first, if their numbers need not move for it.
-    target = straight(rank)
-    if rank > 3 and filled(node.shape, channels_first(rank)) == filled(
-        node.shape, straight(rank)
-    ):
-        target = channels_first(rank)
+    target, images = straight(rank), channels_first(rank)
+    if rank > 3 and filled(node.shape, images) == filled(node.shape, target):
+        target = images
     name = to.reshape(to.get(x, order), tuple(node.shape[d] for d in target))
     return name, target
 
@@ -191,7 +187,7 @@ def _pointwise(to: Writer, node: Node) -> Written:
     """Write a product over channels that lie first: a convolution of one pixel."""
     x, weights, *bias = node.inputs
     ones = [1] * (len(x.shape) - 2)
-    kernel = weights.array.T.reshape((*weights.shape[::-1], *ones))
+    kernel = weights.value.T.reshape((*weights.shape[::-1], *ones))
     order = channels_first(len(x.shape))
     names = [to.get(x, order), to.constant(kernel, weights.dtype), *map(to.get, bias)]
     return to.add("Conv", names, kernel_shape=ones), order
@@ -199,20 +195,20 @@ def _pointwise(to: Writer, node: Node) -> Written:
 
 def _gemm(to: Writer, node: Node) -> Written:
     x, weights, *bias = node.inputs
-    name = None
-    images = x.inputs[0] if x.op == "Reshape" else x
-    if x.op == "Reshape" and images.op != "Constant" and x.uses == 1:
-        order = to.order_of(images)
-        flat = x.shape == (images.shape[0], math.prod(images.shape[1:]))
-        if flat and order != straight(len(order)) and order[0] == 0:
-            # The weights lie as the image does.
-            shape = images.shape[1:]
-            moved = weights.array.reshape(*shape, -1).transpose(
-                *(d - 1 for d in order[1:]), len(shape)
-            )
-            weights = constant(moved.reshape(weights.shape), weights.dtype)
-            name = to.add("Flatten", [to.get(images, order)], axis=1)
-    names = [name or to.get(x), to.get(weights), *map(to.get, bias)]
+    images, flat = x, None
+    if x.op == "Reshape" and x.uses == 1:
+        (images,) = x.inputs
+        flat = images.shape[0], math.prod(images.shape[1:])
+    order = to.order_of(images)
+    if x.shape == flat and order != straight(len(order)) and order[0] == 0:
+        # The weights lie as the image does.
+        array = weights.value.reshape(*images.shape[1:], -1)
+        moved = array.transpose(*(d - 1 for d in order[1:]), array.ndim - 1)
+        weights = constant(moved.reshape(weights.shape), weights.dtype)
+        name = to.add("Flatten", [to.get(images, order)], axis=1)
+    else:
+        name = to.get(x)
+    names = [name, to.get(weights), *map(to.get, bias)]
     return to.add("Gemm" if bias else "MatMul", names), straight(2)
 
 
@@ -243,11 +239,7 @@ RULES: dict[str, Callable[[Writer, Node], Written]] = {
     "MatMul": _matmul,
     "MaxPool": _window,
     "Pad": _pad,
-    "ReduceMax": _reduce,
-    "ReduceMean": _reduce,
-    "ReduceMin": _reduce,
-    "ReduceProd": _reduce,
-    "ReduceSum": _reduce,
+    **dict.fromkeys((*REDUCTIONS.values(), "ReduceMean"), _reduce),
     "Reshape": _reshape,
     "Slice": _slice,
     "Transpose": _transpose,

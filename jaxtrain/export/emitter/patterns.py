@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.export.emitter.graph import Node, constant, elementwise
-from jaxtrain.export.emitter.windows import window
 
 # A pattern is an operator and the patterns of its inputs, a number, or a name, which
 # stands for the same node wherever it is.
@@ -46,12 +45,9 @@ def find(
     op, *parts = pattern
     if op != ("Mean" if _is_mean(node) else node.op):
         return None
-    orders = (
-        (node.inputs, node.inputs[::-1]) if op in ("Add", "Mul") else (node.inputs,)
-    )
-    for inputs in orders:
+    for step in (1, -1) if op in ("Add", "Mul") else (1,):
         found: dict[str, Node] | None = known
-        for part, x in zip(parts, inputs, strict=True):
+        for part, x in zip(parts, node.inputs[::step], strict=True):
             found = None if found is None else find(part, x, found)
         if found is not None:
             return found
@@ -96,14 +92,14 @@ def _window_of_blocks(node: Node) -> Node | None:
     blocks = (batch, rows * height, columns * width, channels)
     if node.attributes["axes"] != (2, 4) or images.shape != blocks:
         return None
-    size = (height, width)
+    size = [height, width]
     if images.op == "Slice" and images.uses == 1 and _cuts_ends(images, size):
         images = images.inputs[0]
-    sides, dilation = ((0, 0), (0, 0)), (1, 1)
-    return window("MaxPool", images, node.shape, size, size, sides, dilation)
+    attributes = {"kernel_shape": size, "strides": size, "pads": [0] * 4}
+    return Node("MaxPool", (images,), node.shape, node.dtype, attributes)
 
 
-def _cuts_ends(node: Node, size: tuple[int, int]) -> bool:
+def _cuts_ends(node: Node, size: list[int]) -> bool:
     """Return whether a slice leaves less than a window out: so does a pool."""
     whole = node.inputs[0].shape
     return all(
@@ -130,7 +126,7 @@ def _padding_left_out(node: Node) -> Node | None:
         dim = [inside[i : i + k].sum() for i in range(0, len(inside) - k + 1, s)]
         counts = np.multiply.outer(counts, dim)
     wanted = math.prod(size) / counts[None, ..., None]
-    if factor.shape != wanted.shape or not np.allclose(factor.array, wanted, rtol=1e-6):
+    if factor.shape != wanted.shape or not np.allclose(factor.value, wanted, rtol=1e-6):
         return None
     return replace(pool, attributes={**a, "count_include_pad": 0})
 
@@ -143,7 +139,7 @@ def _layer_norm(node: Node) -> Node | None:
     x, scale = found["x"], found.get("scale", constant(np.ones(()), node.dtype))
     if not scale.is_constant or any(n != 1 for n in scale.shape[:-1]):
         return None
-    flat = np.broadcast_to(scale.array.reshape(-1), (x.shape[-1],))
+    flat = np.broadcast_to(scale.value.reshape(-1), (x.shape[-1],))
     inputs = x, constant(flat, x.dtype), constant(np.zeros(flat.shape), x.dtype)
     attributes = {"axis": -1, "epsilon": epsilon}
     return Node("LayerNormalization", inputs, x.shape, x.dtype, attributes)
@@ -163,7 +159,7 @@ def scale_and_shift(node: Node) -> Node | None:
     if scale.shape != numbers or shift.shape not in (numbers, ()):
         return None
     flat = [
-        constant(np.broadcast_to(c.array.reshape(-1), numbers[-1:]), node.dtype)
+        constant(np.broadcast_to(c.value.reshape(-1), numbers[-1:]), node.dtype)
         for c in (scale, shift)
     ]
     return Node("BatchNormalization", (x, *flat), node.shape, node.dtype)

@@ -65,9 +65,9 @@ def _key(node: Node) -> Any:
     """Return what two nodes share that compute the same array."""
     value = None
     if node.is_constant:
-        if node.array.size > SMALL:
+        if node.value.size > SMALL:
             return id(node)
-        value = (node.array.dtype, node.array.tobytes())
+        value = (node.value.dtype, node.value.tobytes())
     elif node.op == "Input":
         return id(node)
     attributes = tuple(sorted((k, repr(v)) for k, v in node.attributes.items()))
@@ -89,14 +89,14 @@ def _canonical(node: Node) -> Node | None:
             return elementwise("Add", x, constant(-_wide(y), y.dtype))
         case Node(op="Sub", inputs=(Node(op="Constant") as x, y)):
             return elementwise("Add", _negative(y), x)
-        case Node(op="Div", inputs=(x, Node(op="Constant") as y)) if y.array.all():
+        case Node(op="Div", inputs=(x, Node(op="Constant") as y)) if y.value.all():
             return elementwise("Mul", x, constant(1 / _wide(y), y.dtype))
         case Node(op="Neg", inputs=(x,)):
             return _negative(x)
         case Node(
             op="Erf",
             inputs=(Node(op="Mul", uses=1, inputs=(x, Node(op="Constant") as by)),),
-        ) if (by.array < 0).all():
+        ) if (by.value < 0).all():
             inner = elementwise("Mul", x, constant(-_wide(by), by.dtype))
             return _negative(elementwise("Erf", inner))
     return None
@@ -133,7 +133,7 @@ def _nothing(node: Node) -> Node | None:
             return x
         case Node(op=op, is_float=True, inputs=(x, y)) if op in NEUTRAL:
             # As it is written in the end.
-            neutral = y.is_constant and y.array.astype(y.dtype) == NEUTRAL[op]
+            neutral = y.is_constant and y.value.astype(y.dtype) == NEUTRAL[op]
             return x if x.shape == node.shape and np.all(neutral) else None
     return None
 
@@ -152,7 +152,7 @@ def _fold(node: Node) -> Node | None:
     number = np.broadcast_to(_wide(y).reshape(-1), (product.shape[-1],))
     old = _wide(bias[0]) if bias else np.zeros(len(number))
     if node.op == "Mul":
-        scaled = (weights.array * number).astype(weights.array.dtype)
+        scaled = (weights.value * number).astype(weights.value.dtype)
         weights = constant(scaled, weights.dtype)
         old = old * number
     else:
@@ -193,7 +193,7 @@ def _of_outputs(y: Node, shape: Any) -> bool:
 
 
 def _wide(x: Node) -> np.ndarray:
-    return x.array.astype(np.float64)
+    return x.value.astype(np.float64)
 
 
 def _negative(x: Node) -> Node:

@@ -72,8 +72,7 @@ def _read(jaxpr: Any, consts: Any, inputs: list[Node]) -> list[Node]:
             return constant(np.asarray(atom.val, atom.aval.dtype))
         return values[atom]
 
-    consts = [c if isinstance(c, Node) else constant(np.asarray(c)) for c in consts]
-    values.update(zip(jaxpr.constvars, consts, strict=True))
+    values.update(zip(jaxpr.constvars, map(constant, consts), strict=True))
     values.update(zip(jaxpr.invars, inputs, strict=True))
     for eqn in jaxpr.eqns:
         outputs = _apply(eqn, [value_of(atom) for atom in eqn.invars])
@@ -116,13 +115,13 @@ def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
     """Compute an equation of constants: of batch norms, in double precision."""
     name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
-        wide, axes = [x.array.astype(np.float64) for x in inputs], {}
+        wide, axes = [x.value.astype(np.float64) for x in inputs], {}
         if name == "reduce_sum":  # dims of 1 may stand for more
             wide = [np.broadcast_to(wide[0], eqn.invars[0].aval.shape)]
             axes = {"axis": tuple(eqn.params["axes"])}
         return [constant(IN_NUMPY[name](*wide, **axes), dtype)]
     given = [
-        jnp.asarray(np.broadcast_to(x.array, atom.aval.shape), x.dtype)
+        jnp.asarray(np.broadcast_to(x.value, atom.aval.shape), x.dtype)
         for x, atom in zip(inputs, eqn.invars, strict=True)
     ]
     results = eqn.primitive.bind(*given, **eqn.params)

@@ -8,7 +8,6 @@ from typing import Any
 from jaxtrain.export.emitter.arrays import pad
 from jaxtrain.export.emitter.graph import (
     Node,
-    Shape,
     constant,
     elementwise,
     transpose,
@@ -49,41 +48,33 @@ def _convolution(eqn: Any, x: Node, kernel: Node) -> Node:
     return transpose(y, tuple(sorted(range(len(order)), key=order.__getitem__)))
 
 
-def window(
-    op: str, x: Node, shape: Shape, size: Any, strides: Any, sides: Any, dilation: Any
-) -> Node:
-    """Return the maximum or the mean (zeros around count) of windows of rows."""
-    attributes: dict[str, Any] = {
-        "kernel_shape": list(size),
-        "strides": list(strides),
-        "pads": pads_of(sides),
-    }
-    if op == "AveragePool":
-        attributes["count_include_pad"] = 1
-    elif any(d != 1 for d in dilation):
-        attributes["dilations"] = list(dilation)
-    return Node(op, (x,), shape, x.dtype, attributes)
-
-
 def _window(eqn: Any, x: Node, *, is_sum: bool = False) -> Node:
+    """Read the maximum or the sum of windows of rows."""
     p = eqn.params
     size, strides = p["window_dimensions"], p["window_strides"]
     padding, dilation = p["padding"], p["window_dilation"]
     whole = len(size) > 2 and size[0] == size[-1] == strides[0] == strides[-1] == 1
     if not whole or any(d != 1 for d in p["base_dilation"]):
         raise unknown("'reduce_window' over batch or channels, or between elements")
-    if is_sum and any(d != 1 for d in dilation):
-        raise unknown("sums over windows with holes")
     # Runtimes refuse windows that lie in the padding alone, and means with holes.
     if any(max(sides) >= k for sides, k in zip(padding, size, strict=True)):
         x = pad(x, padding, 0.0 if is_sum else -math.inf)
         padding = ((0, 0),) * len(size)
-    op = "AveragePool" if is_sum else "MaxPool"
-    ends = (each[1:-1] for each in (size, strides, padding, dilation))
-    y = window(op, x, eqn.outvars[0].aval.shape, *ends)
+    attributes: dict[str, Any] = {
+        "kernel_shape": list(size[1:-1]),
+        "strides": list(strides[1:-1]),
+        "pads": pads_of(padding[1:-1]),
+    }
+    holes, shape = any(d != 1 for d in dilation), eqn.outvars[0].aval.shape
     if not is_sum:
-        return y
-    return elementwise("Mul", y, constant(float(math.prod(size)), x.dtype))
+        if holes:
+            attributes["dilations"] = list(dilation[1:-1])
+        return Node("MaxPool", (x,), shape, x.dtype, attributes)
+    if holes:
+        raise unknown("sums over windows with holes")
+    attributes["count_include_pad"] = 1
+    mean = Node("AveragePool", (x,), shape, x.dtype, attributes)
+    return elementwise("Mul", mean, constant(float(math.prod(size)), x.dtype))
 
 
 def _any_window(eqn: Any, x: Node, start: Node) -> Node:

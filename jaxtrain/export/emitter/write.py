@@ -79,7 +79,7 @@ class Writer:
         """Return the name of a node's array in an order, straight by default."""
         order = straight(len(node.shape)) if order is None else order
         if node.is_constant:
-            return self.constant(node.array.transpose(order), node.dtype)
+            return self.constant(node.value.transpose(order), node.dtype)
         names = self._names[node]
         if order not in names:
             names[order] = self._reorder(node, order)
