@@ -26,7 +26,7 @@ SLOW_IMAGES = 8
 
 
 def check_arguments(format: str, precision: Precision | None, out: Path) -> None:
-    """Check, before a model is loaded, that a new file can be written.
+    """Check that a new file can be written; no model is needed for it.
 
     Raises:
       UserError: something is there already, or there is no such folder; a library is
@@ -68,6 +68,7 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
     """
     write, load = FORMATS[format]
     _check_outputs(request)
+    check_arguments(format, request.precision, out)  # again: loading took a while
     folder, slow = format == "saved", format == "onnx" and request.precision == "bf16"
     with whole("--out", out, folder=folder) as partial, reported("--out", out):
         write(request, partial)
