@@ -83,7 +83,7 @@ def end_of(runs: Path, folder: Path, path: Path, damage: Callable[[Path], None])
 def test_flipped_bits_change_no_run(
     runs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    """20 times: one bit in a file of each kind in turn."""
+    """12 times: one bit in a file of each kind in turn."""
     rng = np.random.default_rng(0)
 
     def flip(path: Path) -> None:
@@ -93,20 +93,20 @@ def test_flipped_bits_change_no_run(
 
     kinds = list(by_kind(runs).values())
     ends = collections.Counter[str]()
-    for trial in range(20):
+    for trial in range(12):
         paths = kinds[trial % len(kinds)]
         path = paths[rng.integers(len(paths))]
         caplog.clear()
         end = end_of(runs, tmp_path / "run", path, flip)
         assert ("put aside" in caplog.text) == (end == "found")
         ends[end] += 1
-    print(f"{dict(ends)} of 20 flips", file=sys.stderr)
+    print(f"{dict(ends)} of 12 flips", file=sys.stderr)
     # Every other file is an array, its JSON or Orbax's, where most bits count.
-    assert ends["found"] >= 6 and not ends["uncommitted"]
+    assert ends["found"] >= 4 and not ends["uncommitted"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [truncate, zero, Path.unlink])
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
 def test_damaged_files_change_no_run(
     runs: Path,
     tmp_path: Path,

@@ -8,6 +8,7 @@ from jaxtrain.errors import CheckpointError, UserError
 from jaxtrain.processes.hooks import parse_faults
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 
 CONFIG = recipe(
@@ -23,9 +24,7 @@ def test_places_are_read():
     assert parse_faults("").at == {}
 
 
-@pytest.mark.parametrize(
-    "text", ["kill", "kill@step:0", "kill@save:1", "melt@step:1", "nan@step:x"]
-)
+@each_row("text", ["kill", "kill@step:0", "kill@save:1", "melt@step:1", "nan@step:x"])
 def test_malformed_text_is_refused(text: str):
     with pytest.raises(
         UserError, match=r"JAXTRAIN_FAULT: .* is not one of kill@step:N"

@@ -20,6 +20,7 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, DamagedError
 from tests.helpers.damage import files, truncate, zero
+from tests.helpers.rows import each_row
 
 PARAMS = {
     "conv": {"kernel": jnp.arange(72.0).reshape(3, 3, 2, 4)},
@@ -88,7 +89,13 @@ def test_flipped_bits_are_never_loaded(saved: Path, tmp_path: Path, seed: int):
     assert found >= 10
 
 
-@pytest.mark.parametrize("damage", [truncate, zero, Path.unlink])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        *(pytest.param(d, marks=pytest.mark.slow) for d in (zero, Path.unlink)),
+    ],
+)
 def test_every_kind_of_file_may_be_damaged(
     saved: Path, tmp_path: Path, damage: Callable[[Path], None]
 ):
@@ -174,10 +181,10 @@ def test_digest_finds_every_flipped_bit():
         assert scan({"x": jnp.asarray(flipped)})[0]["x"] != whole
 
 
-@pytest.mark.parametrize(
+@each_row(
     "dtype", ["float32", "bfloat16", "float16", "int32", "bool", "float64", "int64"]
 )
-@pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 4, 2)])
+@each_row("shape", [(), (0,), (5,), (3, 4, 2)])
 def test_digest_is_the_same_without_a_device(shape: tuple[int, ...], dtype: str):
     with jax.enable_x64("64" in dtype):
         x = (9 * jax.random.normal(jax.random.key(0), shape)).astype(dtype)

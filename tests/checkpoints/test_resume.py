@@ -96,6 +96,7 @@ def test_signal_saves_and_the_same_command_goes_on(
     assert read_summary(run)["step"] == saved + 3
 
 
+@pytest.mark.slow
 def test_killed_run_goes_on_from_its_last_checkpoint(undisturbed: Path, cli: Cli):
     config, run = undisturbed / "recipe.py", cli.directory / "run"
     words = ["--config", config, "--workdir", run]

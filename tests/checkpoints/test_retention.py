@@ -22,6 +22,7 @@ from jaxtrain.errors import CheckpointError, DamagedError
 from tests.helpers.damage import zero
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS
+from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run
 from tests.helpers.saved import ABSTRACT, ACCURACY, STATE, opened
 from tests.helpers.waiting import PATIENCE
@@ -41,7 +42,7 @@ KEPT: list[tuple[dict[int, float | None], set[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("accuracies", "expected"), KEPT)
+@each_row(("accuracies", "expected"), KEPT)
 def test_last_best_and_every_so_many_are_kept(
     accuracies: dict[int, float | None], expected: set[int]
 ):

@@ -13,6 +13,7 @@ from jaxtrain.checkpoints import manifest
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.errors import CheckpointError, UserError
 from jaxtrain.tasks.metrics import Goal
+from tests.helpers.rows import each_row
 from tests.helpers.saved import ABSTRACT, STATE, opened
 
 
@@ -99,7 +100,7 @@ def changed(path: list[str], new: Any) -> dict[str, Any]:
     return tree
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("abstract", "line"),
     [
         (

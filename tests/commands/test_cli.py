@@ -25,6 +25,7 @@ from jaxtrain.training.schedules import SCHEDULES
 from tests.helpers.edited import edit
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 from tests.helpers.waiting import PATIENCE, wait_for_lines, wait_until
 
@@ -35,7 +36,7 @@ def parse(*words: str) -> Config:
     return cli_lib.parse("train", ["--config", DIGITS, *words]).overrides
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         ["--optimizer.learning-rate", "0.5"],
@@ -65,7 +66,7 @@ def test_length_on_the_command_line_replaces_that_of_the_file():
     assert (train.epochs, train.steps) == (None, 9)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         "--optimizer.warmup_steps None",
@@ -216,18 +217,18 @@ def test_help_on_what_there_is_not(capsys: pytest.CaptureFixture[str]):
     assert "--help optimiser: no such section; did you mean 'optimizer'?" in told
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_every_command_has_help_on_everything(name: str, show_help):
     lines = show_help(name, ask=["--help-all"])
     assert any("show this help message" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_the_example_of_a_command_is_one(name: str):
     cli_lib.parse(name, cli_lib.load(name).EXAMPLE.split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "table"),
     [
         ("model.name", MODELS),
@@ -259,7 +260,7 @@ def test_parsing_does_not_wait_for_jax():
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "expected"),
     [
         ("--config {} --data.batch-siz 3", "main.py --help-all shows all options"),
@@ -349,9 +350,7 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("words", "named"), BAD_INPUT, ids=[" ".join(w) for w, _ in BAD_INPUT]
-)
+@each_row(("words", "named"), BAD_INPUT)
 def test_bad_input_ends_with_one_message(
     words: list[str],
     named: list[str],
@@ -379,7 +378,7 @@ def test_bad_input_ends_with_one_message(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "words", "meant"),
     [
         ("train", "--lr 0.1", "--lr: no such option; write --optimizer.learning-rate"),
@@ -429,7 +428,7 @@ CONFIG_FILES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "named"), CONFIG_FILES)
+@each_row(("text", "named"), CONFIG_FILES)
 def test_bad_config_file_is_named_with_its_line(
     text: str, named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -533,7 +532,10 @@ def test_numbers_that_go_bad_end_with_code_5(cli: Cli, write_config):
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("words", [[], ["--train.stop-after-steps", "30"]])
+@pytest.mark.parametrize(
+    "words",
+    [[], pytest.param(["--train.stop-after-steps", "30"], marks=pytest.mark.slow)],
+)
 def test_bad_numbers_are_seen_between_lines_of_metrics(
     cli: Cli, write_config, words: list[str]
 ):

@@ -20,6 +20,7 @@ from jaxtrain.config.combinations import (
 from jaxtrain.config.root import COMBINATIONS
 from jaxtrain.errors import UserError
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 
 # A value of each field that counts as a use, where `value_of` finds none.
 VALUES: dict[str, Any] = {
@@ -96,10 +97,9 @@ def needed(path: str, but: Combination) -> dict[str, Any]:
     return {f.paths[0]: value_of(f, f.paths[0]) for f in others}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("row", "first", "second"),
     PAIRS,
-    ids=[f"{first}, {second} {row.second.when}" for row, first, second in PAIRS],
 )
 def test_a_pair_is_refused_with_both_named(
     row: Combination, first: str, second: str, monkeypatch: pytest.MonkeyPatch

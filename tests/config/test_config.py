@@ -21,6 +21,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.errors import UserError
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 
 
 def test_config_survives_json():
@@ -33,13 +34,13 @@ def test_config_survives_json():
     assert config_lib.from_json(config_lib.to_json(config)) == config
 
 
-@pytest.mark.parametrize("text", ["{", '{"data": {"sauce": "digits"}}', "[1]"])
+@each_row("text", ["{", '{"data": {"sauce": "digits"}}', "[1]"])
 def test_json_that_is_no_config_is_refused(text: str):
     with pytest.raises(UserError):
         config_lib.from_json(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "named"),
     [
         (lambda: OptimizerConfig(learning_rate="0.1"), "learning_rate = '0.1'"),  # pyright: ignore
@@ -158,7 +159,7 @@ def test_options_of_classification_have_two_spellings():
     assert again.train == dataclasses.replace(old, label_smoothing=0.3)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "told"),
     [
         ({"smoothing": 0.1}, "takes label_smoothing, loss, .*, not 'smoothing'"),

@@ -13,6 +13,7 @@ from jaxtrain import config as config_lib
 from jaxtrain.config import ONE_OF, Config
 from jaxtrain.errors import UserError
 from jaxtrain.run.timetable import Timetable, make_timetable
+from tests.helpers.rows import each_row
 
 LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
 
@@ -103,7 +104,7 @@ def is_number(hint: Any) -> bool:
     return bool(kinds & {int, float, tuple[float, ...]}) and bool not in kinds
 
 
-@pytest.mark.parametrize("path", [path for path in HINTS if is_number(HINTS[path])])
+@each_row("path", [path for path in HINTS if is_number(HINTS[path])])
 def test_true_and_what_is_not_finite_are_no_numbers(path: str):
     name = path.split(".")[-1]
     for value in (True, False, float("inf"), float("-inf"), float("nan"), 10**400):
@@ -112,11 +113,15 @@ def test_true_and_what_is_not_finite_are_no_numbers(path: str):
                 build({path: item})
 
 
-@pytest.mark.parametrize("path", HINTS)
-@examples(15)
-@given(data=st.data())
-def test_any_value_of_a_field_holds_or_is_refused(path: str, data: st.DataObject):
-    check({path: data.draw(st.one_of(ANYTHING, sensible(path)))})
+@pytest.mark.slow
+@each_row("path", HINTS)
+def test_any_value_of_a_field_holds_or_is_refused(path: str):
+    @examples(15)
+    @given(value=st.one_of(ANYTHING, sensible(path)))
+    def holds(value: Any) -> None:
+        check({path: value})
+
+    holds()
 
 
 @examples(100)

@@ -18,6 +18,7 @@ from jaxtrain.run.setup import build_setup
 from jaxtrain.run.timetable import make_timetable
 from jaxtrain.training.state import num_params
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 
 IMAGENET = ((224, 224, 3), 1000, 1_255_544)
 # Recipe -> image shape as the model sees it, classes, training examples, parameters of
@@ -134,7 +135,7 @@ def test_facts_cover_the_recipes():
     assert {path.stem for path in RECIPES} == set(FACTS) == set(RATES)
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@each_row("path", RECIPES)
 def test_learning_rates_are_those_of_the_source(path: Path):
     config = load_config(path)
     num_examples, (total_steps, rates) = FACTS[path.stem][2], RATES[path.stem]
@@ -148,7 +149,7 @@ def test_learning_rates_are_those_of_the_source(path: Path):
     np.testing.assert_allclose(found, list(rates.values()), rtol=5e-5, atol=1e-6 * peak)
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@each_row("path", RECIPES)
 def test_devices_of_the_recipe_share_its_batches(path: Path):
     config, doc = (
         load_config(path),
@@ -339,13 +340,13 @@ SOURCED = {
 }
 
 
-@pytest.mark.parametrize("name", SOURCED)
+@each_row("name", SOURCED)
 def test_recipe_has_the_numbers_of_its_source(name: str):
     config = load_config(ROOT / "configs" / f"{name}.py")
     assert {path: get(config, path) for path in SOURCED[name]} == SOURCED[name]
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@each_row("path", RECIPES)
 def test_recipe_says_how_to_run_it_and_what_to_expect(path: Path):
     doc = ast.get_docstring(ast.parse(path.read_text())) or ""
     assert f"python main.py --config configs/{path.name}" in doc

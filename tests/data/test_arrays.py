@@ -16,6 +16,7 @@ from jaxtrain.data import array_files
 from jaxtrain.errors import UserError
 from tests.helpers.images import load_images, read_all
 from tests.helpers.needs import fashion_mnist_files
+from tests.helpers.rows import each_row
 
 
 def random(num: int, *shape: int, seed: int = 0) -> np.ndarray:
@@ -30,8 +31,8 @@ def pair(num: int = 4, *shape: int, suffix: str = "") -> dict[str, Any]:
 # --- arrays: -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 3)])
+@each_row("save", [np.savez, np.savez_compressed])
+@each_row("shape", [(6, 4), (6, 4, 3)])
 def test_arrays(tmp_path: Path, save: Any, shape: tuple[int, ...]):
     arrays = pair(40, *shape)
     arrays |= pair(10, *shape, suffix="_test") | pair(6, *shape, suffix="_validation")
@@ -157,14 +158,14 @@ NPZ: list[tuple[bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "message"), NPZ, ids=range(len(NPZ)))
+@each_row(("data", "message"), NPZ)
 def test_files_that_are_wrong(tmp_path: Path, data: bytes, message: str):
     (tmp_path / "set.npz").write_bytes(data)
     with pytest.raises(UserError, match=message):
         load_images(source=f"arrays:{tmp_path}/set.npz")
 
 
-@pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])
+@each_row("kind", ["missing", "folder", "pipe"])
 def test_what_is_no_file(tmp_path: Path, kind: str):
     path = tmp_path / "set.npz"
     if kind != "missing":
@@ -288,8 +289,8 @@ IDX: list[tuple[str, bytes | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "data", "message"), IDX, ids=range(len(IDX)))
-@pytest.mark.parametrize("packed", [False, True])
+@each_row(("kind", "data", "message"), IDX)
+@each_row("packed", [False, True])
 def test_idx_files_that_are_wrong(
     tmp_path: Path, kind: str, data: bytes | None, message: str, packed: bool
 ):

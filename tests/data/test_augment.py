@@ -24,6 +24,7 @@ from jaxtrain.data.augment.simple import alternating_flip
 from jaxtrain.data.preprocess import normalize
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
+from tests.helpers.rows import each_row
 
 FILL = np.array([50.4, 100.0, 199.6])
 EVERYTHING = AugmentConfig(crop_padding=2, horizontal_flip=True, cutout_size=4)
@@ -235,7 +236,7 @@ def test_colours_that_images_do_not_have_are_refused(fields, channels, message):
     check_augmentations(AugmentConfig(**fields), (8, 8, 3))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"crop_scale": (0.5, 1.0)}, "no effect without data.augment.random_resized"),

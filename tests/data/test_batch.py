@@ -3,12 +3,12 @@
 from typing import Any
 
 import jax
-import pytest
 
 from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
 from jaxtrain.data import loader, sources
 from jaxtrain.data.batch import eval_spec, train_spec
 from jaxtrain.parallel.mesh import make_mesh
+from tests.helpers.rows import each_row
 
 WAYS: dict[str, dict[str, Any]] = {
     "cached": {},
@@ -27,7 +27,7 @@ def shapes(tree: Any) -> Any:
     return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each_row("way", WAYS)
 def test_batches_are_what_the_specification_says(way: str):
     fields = {"source": "synthetic:12x12x1/4/96", "batch_size": 12, **WAYS[way]}
     config, mesh = DataConfig(**fields), make_mesh(ParallelConfig())

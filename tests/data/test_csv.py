@@ -11,6 +11,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.errors import UserError
 from tests.helpers.images import grey, load_images, read_all, write_folder
+from tests.helpers.rows import each_row
 
 FILES = {"a/1.png": 1, "a/2.png": 2, "b/3.png": 3, "b/4.png": 4, "b/5.png": 5}
 
@@ -53,7 +54,7 @@ def test_columns_in_any_order(root: Path):
     assert splits.train.facts["class_names"] == ("cat", "dog")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("labels", "expected"),
     [
         (("0", "1", "2"), ("0", "1", "2")),
@@ -114,7 +115,7 @@ def test_the_digest_is_of_all_that_counts(root: Path):
 GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("", "line 1: expected a header .* no column 'path': ''"),
@@ -207,7 +208,7 @@ def test_numbers_to_predict_are_no_classes(root: Path):
     assert opened(root, few)[0].facts["num_classes"] == 4
 
 
-@pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])
+@each_row("kind", ["missing", "folder", "pipe"])
 def test_what_is_no_table(root: Path, kind: str):
     path = root / "list.csv"
     if kind != "missing":

@@ -11,6 +11,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.records import data_record
 from tests.helpers.images import write_folder
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_summary
 
 FILES = {f"{c}/{i:02d}.png": 40 * i + 7 * (c == "b") for c in "ab" for i in range(6)}
@@ -111,7 +112,7 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "told"),
     [
         ({}, []),

@@ -30,6 +30,7 @@ from tests.helpers.images import encode, grey, write_tfds
 from tests.helpers.messy import make_messy
 from tests.helpers.needs import fashion_mnist
 from tests.helpers.processes import Cli
+from tests.helpers.rows import each_row
 from tests.helpers.zoo import (
     ODD_NAMES,
     Zoo,
@@ -214,7 +215,7 @@ def many(num: int, channels: int = 3) -> np.ndarray:
     return np.stack([texture(i, 24)[..., :channels] for i in range(num)])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("labels", "kinds"),
     [
         ([0, 1, 2] * 12 + [0, 1, 2], {}),
@@ -253,7 +254,7 @@ def test_targets_that_are_no_classes_are_no_finding(tmp_path: Path):
     assert report["findings"] == [] and report["classes"] is None
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 5])
+@each_row("channels", [1, 2, 3, 5])
 def test_arrays_of_any_number_of_channels(tmp_path: Path, channels: int):
     images = np.concatenate([many(39), many(39)[..., ::-1]], axis=-1)[..., :channels]
     report = check_arrays(tmp_path, images, [0, 1, 2] * 13, test=3)
@@ -468,7 +469,7 @@ def test_groups_of_equal_images(tmp_path: Path):
 # --- options -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "told"),
     [
         ([], "--prepare"),

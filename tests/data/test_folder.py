@@ -16,6 +16,7 @@ from jaxtrain.data.image_files import FileNames, ImageFileStore
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
 from tests.helpers.images import encode, grey, load_images, read_all, write_folder
+from tests.helpers.rows import each_row
 
 
 def names(store: ImageFileStore) -> list[str]:
@@ -124,7 +125,7 @@ def test_only_listed_files_are_kept(six: Path, tmp_path: Path):
     assert store.facts["digest"] != opened(six)[0].facts["digest"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("a/0.png\na/1.jpg\nc/0.png", "names 2 files .* not have: a/1.jpg, c/0.png"),
@@ -240,7 +241,7 @@ LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", LAYOUTS)
+@each_row("case", LAYOUTS)
 def test_what_cannot_be_used_is_named(case: str, tmp_path: Path):
     files, change, message = LAYOUTS[case]
     root = tmp_path / "set"
@@ -291,8 +292,8 @@ def test_links_that_lead_outside_may_be_allowed(tmp_path: Path):
         DataConfig(source="digits", allow_outside=True)
 
 
-@pytest.mark.parametrize("train", ["Training", "TRAIN", "train"])
-@pytest.mark.parametrize(("test", "valid"), [("Testing", "valid"), ("TEST", "Val")])
+@each_row("train", ["Training", "TRAIN", "train"])
+@each_row(("test", "valid"), [("Testing", "valid"), ("TEST", "Val")])
 def test_names_of_splits(tmp_path: Path, train: str, test: str, valid: str):
     files = {f"{s}/{c}/1.png": 1 for s in (train, test, valid) for c in "ab"}
     # An image that lies beside the classes makes a split no class.

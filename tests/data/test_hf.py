@@ -17,6 +17,7 @@ from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.slices import SplitRanges
 from jaxtrain.errors import UserError
 from tests.helpers.images import grey, load_images, read_all
+from tests.helpers.rows import each_row
 
 NAMES = ["cat", "dog"]
 
@@ -154,7 +155,7 @@ def nothing(folder: Path) -> None:
     folder.mkdir()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("write", "message"),
     [
         (no_images, "has the columns text, label: needed are one of the type Image"),

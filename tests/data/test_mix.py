@@ -26,6 +26,7 @@ from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.classification import MixedLabels
 from tests.helpers.images import load_images
+from tests.helpers.rows import each_row
 
 BATCH, SIDE, CLASSES = 6, 12, 5
 RNG = np.random.default_rng(0)
@@ -191,7 +192,7 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "message"),
     [
         (

@@ -27,6 +27,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
 from tests.helpers.images import Example, encode, load_images, read_all, write_tfds
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 
 
@@ -466,7 +467,7 @@ def test_a_source_of_ones_own_takes_its_options(
     assert "does not take what it is given" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "told"),
     [
         ("", "give one of --prepare, --check, --preview"),

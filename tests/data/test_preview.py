@@ -11,6 +11,7 @@ from jaxtrain.tools.preview import GAP, SIDE, TEXT_HEIGHT
 from tests.helpers.images import write_folder
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 
 RUN = recipe(
     data='DataConfig(source="folder:set", image_size=12, batch_size=6, '
@@ -70,7 +71,7 @@ def test_devices_that_cannot_share_a_batch_show_it(here: Path):
     assert (one == eight).all()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         ("--preview", "give the recipe, --config FILE"),

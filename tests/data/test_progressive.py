@@ -31,6 +31,7 @@ from jaxtrain.tools.find_lr import range_test
 from jaxtrain.training.compiled import Compiled
 from tests.helpers.pooled import POOLED
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 
 RUN = recipe(
@@ -118,7 +119,7 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(
     assert_same_run(tmp_path / "parts", tmp_path / "whole", step=32)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         ("--train.epochs 2", "give fewer sizes"),
@@ -141,7 +142,7 @@ def test_what_does_not_fit_is_refused(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"progressive_sizes": (8, 12)}, "another size than data.image_size = 16"),

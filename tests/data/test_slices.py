@@ -10,6 +10,7 @@ from tensorflow_datasets.core.naming import ShardedFileTemplate
 from jaxtrain.data.slices import select
 from jaxtrain.errors import UserError
 from tests.helpers.images import load_images
+from tests.helpers.rows import each_row
 
 # Lengths of the shards of each split; 97 and 250 examples make percents round.
 SHARDS = {"train": [40, 0, 50, 7], "test": [13], "extra-1": [100, 100, 50]}
@@ -51,7 +52,7 @@ def ours(text: str) -> list[tuple[str, int]]:
     return [places[i] for i in select(text, splits, "tiny")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "train",
@@ -115,7 +116,7 @@ def test_random_slices():
     assert compared > 300
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "reason"),
     [
         ("", "'' is no split"),
@@ -143,7 +144,7 @@ def test_what_tfds_refuses_is_refused(text: str, reason: str):
         ours(text)
 
 
-@pytest.mark.parametrize("text", ["train[5:5]", "train[0%:0.1%]", "train[50:40]"])
+@each_row("text", ["train[5:5]", "train[0%:0.1%]", "train[50:40]"])
 def test_a_slice_without_examples_is_refused(text: str):
     with pytest.raises(UserError, match="of tiny is empty"):
         ours(text)
@@ -185,7 +186,7 @@ def test_every_source_has_slices(source: str, sizes: list[int]):
 # --- splits that share examples ------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         (

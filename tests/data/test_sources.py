@@ -12,6 +12,7 @@ from jaxtrain.data.sources import Source, statistics
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
 from tests.helpers.images import load_images, read_all
+from tests.helpers.rows import each_row
 
 # --- digits, and holding out ---------------------------------------------------------
 
@@ -51,8 +52,8 @@ def test_held_out_examples_are_a_seeded_stratified_part_of_the_training_split():
     assert (np.sort(np.concatenate([kept[0], held[0]])) == whole).all()
 
 
-@pytest.mark.parametrize("fraction", [0.001, 0.1, 1 / 3, 0.5, 0.99])
-@pytest.mark.parametrize("counts", [(50,) * 10, (1000, 10, 1), (3, 3, 3), (7,)])
+@each_row("fraction", [0.001, 0.1, 1 / 3, 0.5, 0.99])
+@each_row("counts", [(50,) * 10, (1000, 10, 1), (3, 3, 3), (7,)])
 def test_stratified_split(counts: tuple[int, ...], fraction: float):
     labels = np.random.default_rng(0).permutation(np.repeat(range(len(counts)), counts))
     kept, held_out = stratified_split(labels, fraction, seed=5)
@@ -117,7 +118,7 @@ def test_synthetic_classes_can_be_learned(shape: str):
 # --- bad inputs ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"source": "digit"}, "expected digits, .*; perhaps you meant digits"),

@@ -22,6 +22,7 @@ from tests.helpers.images import (
     tiny_splits,
     write_tfds,
 )
+from tests.helpers.rows import each_row
 
 
 @pytest.mark.slow
@@ -154,7 +155,7 @@ def test_incomplete_files_are_told_when_the_set_is_opened(tmp_path: Path):
             load_images(source="tfds:tiny", data_dir=str(tmp_path))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "message"),
     [
         ("tfds:fashon_mnist", "perhaps you meant fashion_mnist"),
@@ -181,7 +182,7 @@ def test_a_set_that_is_not_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("split", "message"),
     [
         ("tset", "of tfds:tiny: there is no 'tset'; expected train, test, or slices"),
@@ -225,8 +226,8 @@ NAMING_CODE = {
 }
 
 
-@pytest.mark.parametrize("file", ["features.json", "dataset_info.json"])
-@pytest.mark.parametrize("form", NAMING_CODE)
+@each_row("file", ["features.json", "dataset_info.json"])
+@each_row("form", NAMING_CODE)
 def test_set_that_names_code_is_refused(
     form: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

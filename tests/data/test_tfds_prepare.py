@@ -15,6 +15,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.tfds import open_tfds
 from jaxtrain.data.tfds_prepare import prepare, trust_manual_files
 from jaxtrain.errors import UserError
+from tests.helpers.rows import each_row
 
 INSTALL = "pip install -e '.[tfds-prepare]'"
 
@@ -30,7 +31,7 @@ def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
 
-@pytest.mark.parametrize("source", ["digits", "synthetic:8x8x1/2", "tfds:", "mnist"])
+@each_row("source", ["digits", "synthetic:8x8x1/2", "tfds:", "mnist"])
 def test_only_tfds_sets_are_prepared(source: str, tmp_path: Path):
     with pytest.raises(UserError, match="give a TFDS data set to prepare"):
         prepare(source, data_dir=tmp_path)

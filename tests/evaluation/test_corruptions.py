@@ -22,6 +22,7 @@ from jaxtrain.evaluation.corruptions.corrupt import (
 from jaxtrain.evaluation.corruptions.levels import LARGE, SMALL, levels
 from jaxtrain.records.workdir import write_digested
 from jaxtrain.tasks.metrics import Goal
+from tests.helpers.rows import each_row
 
 RNG = np.random.default_rng(3)
 PIXELS = RNG.integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
@@ -38,8 +39,8 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", CORRUPTIONS)
-@pytest.mark.parametrize("shape", [(9, 8, 1), (32, 32, 3)], ids=str)
+@each_row("name", CORRUPTIONS)
+@each_row("shape", [(9, 8, 1), (32, 32, 3)])
 def test_a_corruption_is_a_function_of_the_example(
     name: str, shape: tuple[int, int, int]
 ):
@@ -89,7 +90,7 @@ def test_noise_has_the_numbers_of_its_distribution():
         assert abs((found == value).mean() - part) < 0.004
 
 
-@pytest.mark.parametrize(("radius", "alias"), [*SMALL["defocus_blur"], (10, 0.5)])
+@each_row(("radius", "alias"), [*SMALL["defocus_blur"], (10, 0.5)])
 def test_defocus_is_a_correlation_with_a_disk(radius: float, alias: float):
     """The kernel as OpenCV makes it, mirrored at the pixels of the border."""
     reach, taps = (8, 3) if radius <= 8 else (10, 5)
@@ -126,7 +127,7 @@ def test_glass_moves_pixels_as_the_authors_program_does():
         close(one, expected)
 
 
-@pytest.mark.parametrize("angle", [-100.0, -30.0, 0.0, 45.0])
+@each_row("angle", [-100.0, -30.0, 0.0, 45.0])
 def test_motion_is_half_a_gaussian_along_a_line(angle: float):
     """Pixel by pixel, with ImageMagick's offsets; beyond the border it repeats."""
     image, (radius, sigma) = IMAGES[0][:9, :7], (3, 1.5)
@@ -144,8 +145,8 @@ def test_motion_is_half_a_gaussian_along_a_line(angle: float):
             close(found[row, column], total / sum(kernel))
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.06, 1.25, 3.0, 4.5])
-@pytest.mark.parametrize("size", [32, 31])
+@each_row("factor", [1.0, 1.06, 1.25, 3.0, 4.5])
+@each_row("size", [32, 31])
 def test_zoom_is_that_of_scipy(factor: float, size: int):
     image = IMAGES[0][:size, :size]
     part = math.ceil(size / factor)

@@ -27,6 +27,7 @@ from jaxtrain.tasks.base import Task
 from tests.helpers.command import Result
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 
 # The last batch of an evaluation is padded; the weights are averaged; the learning rate
@@ -147,7 +148,7 @@ LETTERS = tuple(sorted(NUMBERS))
 NAMES = tuple("abcdefghijk")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("known", "names", "fits"),
     [
         (NUMBERS, NUMBERS, True),
@@ -252,7 +253,7 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
     assert renamed["metrics"]["num_examples"] > 30
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         ("--epsilon 0.1", "--epsilon 0.1 has no effect without --attack"),

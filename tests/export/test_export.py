@@ -34,6 +34,7 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models import MODELS
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 
 RUN = recipe(
     data='DataConfig(source="digits", batch_size=64)',
@@ -283,7 +284,7 @@ def test_any_number_of_images_is_checked_with_one_too():
         check.check(Request(model=model), run, images, timed=False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("difference", "agreement", "within"),
     [(9e-6, 1.0, True), (2e-5, 1.0, False), (9e-6, 0.9, False), (np.nan, 1.0, False)],
 )
@@ -327,7 +328,7 @@ def test_int8_is_judged_by_classes_if_there_are_any(
             check.check(request, run, images, timed=False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         (["--format", "stablehlo", "--precision", "int8"], "only --format onnx"),

@@ -20,6 +20,7 @@ from jaxtrain.export.formats.onnx_file import emit
 from jaxtrain.models import activations, pools
 from jaxtrain.models.blocks import SqueezeExcite
 from jaxtrain.models.layers import Layers
+from tests.helpers.rows import each_row
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 SHAPE = (9, 8, 6)
@@ -220,7 +221,7 @@ def references() -> tuple[np.ndarray, dict[str, jax.Array]]:
     return images, run(images)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_function_is_the_same_in_onnx(name: str):
     function, expected = CASES[name]
     model = emit(function, SHAPE, dtype=np.float32)

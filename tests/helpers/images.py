@@ -1,5 +1,6 @@
 """Small data sets for the tests, and reading all of a split."""
 
+import functools
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,7 @@ def encode(pixels: np.ndarray, format: str = "PNG") -> bytes:
     return buffer.getvalue()
 
 
+@functools.cache
 def grey(value: int, height: int = 6, width: int = 4) -> bytes:
     return encode(np.full((height, width), value, np.uint8))
 

@@ -21,6 +21,7 @@ from jaxtrain.inference.cells import from_cell, to_cell
 from jaxtrain.inference.tables import csv_table, json_lines, parquet_table
 from jaxtrain.records.run_log import show_table
 from tests.helpers.images import encode
+from tests.helpers.rows import each_row
 
 CELLS = {
     "cats/001.png": "cats/001.png",
@@ -45,7 +46,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("text", CELLS)
+@each_row("text", CELLS)
 def test_cell_is_no_formula_and_has_no_controls(text: str):
     assert to_cell(text) == CELLS[text]
 

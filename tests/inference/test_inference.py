@@ -24,6 +24,7 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from tests.helpers.edited import edit
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 
 # Batch norm in groups, averaged weights, saves of which not the last is the best.
@@ -150,7 +151,7 @@ def test_another_size_is_fitted_as_in_an_evaluation(model: TrainedModel):
     np.testing.assert_array_equal(model.logits([large]), model.logits([cut]))
 
 
-@pytest.mark.parametrize("num", [0, 1, 3, 65, 130])
+@each_row("num", [0, 1, 3, 65, 130])
 def test_any_number_of_images(model: TrainedModel, num: int):
     images = to_test()[0][:num]
     found = model.predict(images)
@@ -179,7 +180,7 @@ WRONG_IMAGES = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG_IMAGES)
+@each_row("message", WRONG_IMAGES)
 def test_what_is_no_image_is_told(model: TrainedModel, message: str):
     with pytest.raises(UserError) as error:
         model.predict(WRONG_IMAGES[message])
@@ -219,7 +220,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("message", BROKEN)
+@each_row("message", BROKEN)
 def test_a_run_that_cannot_be_loaded_is_told(
     workdir: Path, tmp_path: Path, message: str
 ):
@@ -258,7 +259,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("message", DAMAGED)
+@each_row("message", DAMAGED)
 def test_a_damaged_folder_is_told(model: TrainedModel, tmp_path: Path, message: str):
     folder.write(model, tmp_path / "model")
     DAMAGED[message](tmp_path / "model")

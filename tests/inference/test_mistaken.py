@@ -10,6 +10,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.load import load_model
 from tests.helpers import tiny
 from tests.helpers.images import grey, write_folder
+from tests.helpers.rows import each_row
 
 
 def touch(path: Path) -> Path:
@@ -76,7 +77,7 @@ MISTAKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKEN)
+@each_row("name", MISTAKEN)
 def test_it_is_told_what_it_is(name: str, tmp_path: Path):
     make, message = MISTAKEN[name]
     with pytest.raises(UserError) as told:
@@ -89,8 +90,8 @@ COMMANDS = ("predict cat.JPG", "evaluate", "serve --port 0", "report")
 COMMANDS += ("export --format onnx --out none.onnx",)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", ["ONNX", "images", "saved"])
+@each_row("command", COMMANDS)
+@each_row("name", ["ONNX", "images", "saved"])
 def test_every_command_tells_it(
     command: str,
     name: str,

@@ -43,6 +43,7 @@ from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.training import step
 from tests.helpers import command
 from tests.helpers.images import encode
+from tests.helpers.rows import each_row
 
 NAMES = ("cat", "dog", "émeu", "newt")
 SHAPE = (16, 16, 3)
@@ -349,7 +350,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("message", BAD)
+@each_row("message", BAD)
 def test_bad_input_is_told_and_nothing_is_written(
     here: Path,
     message: str,
@@ -357,7 +358,7 @@ def test_bad_input_is_told_and_nothing_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ):
     for name in ("empty", "folder.csv", "full/it"):
-        Path(name).mkdir(parents=True)
+        Path(name).mkdir(parents=True, exist_ok=True)
     Path("file").touch()
     give(monkeypatch, b"\n")
     before = sorted(here.rglob("*"))

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import py_compile
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ from jaxtrain.records.workdir import (
 from jaxtrain.run.tables import show_next
 from jaxtrain.tasks.classification import Classification
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 
 # Leaves a mark where it runs; of a name that no other module has.
 PAYLOAD = """
@@ -66,9 +68,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (package / "payload.py").write_text(PAYLOAD)
     (tmp_path / "cat.png").touch()
     yield tmp_path
+    forget()
+
+
+def forget() -> None:
+    """Forget what ran, what was allowed, and the folders that a test has written."""
     for name in list(sys.modules):
         if name.startswith("trust_pa"):
             del sys.modules[name]
+    own._decided.clear()
+    Path("ran").unlink(missing_ok=True)
+    for name in ("run", "exported"):
+        shutil.rmtree(name, ignore_errors=True)
 
 
 def ran() -> bool:
@@ -149,15 +160,17 @@ def refused(words: str, field: str, part: str, capsys: pytest.CaptureFixture) ->
     assert not ran()
 
 
-@pytest.mark.parametrize(("words", "field"), CASES)
+@each_row(("words", "field"), CASES)
 def test_run_does_not_run_a_file(words: str, field: str, capsys):
+    forget()
     write_run(field, FILE)
     refused(words, field, FILE, capsys)
     assert not Path("new").exists() and not Path("run/report.html").exists()
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@each_row("field", FIELDS)
 def test_run_does_not_run_a_module(field: str, capsys):
+    forget()
     write_run(field, MODULE)
     refused("report --workdir run", field, MODULE, capsys)
 
@@ -177,18 +190,20 @@ def on_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "fetch", lambda *_: Path("exported").absolute())
 
 
-@pytest.mark.parametrize("part", [FILE, MODULE])
-@pytest.mark.parametrize("words", EXPORTED)
+@each_row("part", [FILE, MODULE])
+@each_row("words", EXPORTED)
 def test_exported_model_does_not_run(words: str, part: str, on_hub, capsys):
+    forget()
     write_exported(describe(part))
     refused(words, "model.name", part, capsys)
 
 
-@pytest.mark.parametrize("part", [FILE, MODULE])
-@pytest.mark.parametrize("words", EXPORTED)
+@each_row("part", [FILE, MODULE])
+@each_row("words", EXPORTED)
 def test_trust_runs_the_model_of_an_exported_folder(
     words: str, part: str, on_hub, capsys
 ):
+    forget()
     write_exported(describe(part))
     assert main([*words.split(), "--trust"]) == 2  # It is no class.
     told = capsys.readouterr().err
@@ -196,9 +211,10 @@ def test_trust_runs_the_model_of_an_exported_folder(
     assert f"--trust: model.name = {part!r} is allowed: {Path.cwd()}" in told
 
 
-@pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("part", [FILE, MODULE])
+@each_row("field", FIELDS)
+@each_row("part", [FILE, MODULE])
 def test_trust_allows_what_a_run_names(part: str, field: str, capsys):
+    forget()
     trust(write_run(field, part))
     assert f"{field} = {part!r} is allowed" in capsys.readouterr().err
     assert not ran()

@@ -80,15 +80,16 @@ def test_every_array_is_trained(name: str) -> None:
 
 # What a family's own code may keep from its layers' casts shows in bfloat16, and where
 # the parameters have it, too; the other precisions are the layers' own.
-POLICIES = ["pure_bf16", "fp32", "fp16", "fp64"]
+EVERY = ["bf16", "pure_bf16"]
+VARIED = ["resnet_d", "googlenet", "convnext"]
 PRECISIONS = [
-    *((name, "bf16") for name in SHORT),
-    *(
-        pytest.param(name, policy, marks=pytest.mark.slow)
-        for name in SHORT
-        for policy in POLICIES
-        if policy == "pure_bf16" or name in ("resnet_d", "googlenet", "convnext")
-    ),
+    pytest.param(
+        name,
+        policy,
+        marks=[] if policy == "bf16" and name in VARIED else pytest.mark.slow,
+    )
+    for name in SHORT
+    for policy in [*EVERY, *["fp32", "fp16", "fp64"] * (name in VARIED)]
 ]
 
 
@@ -196,8 +197,13 @@ def test_stages_hand_on_what_auxiliary_heads_put_out() -> None:
     assert_same("short googlenet", [cases])
 
 
+# Those whose layers are no others': `test_axes.py` has a ResNet, bottlenecks are in
+# ResNeXt, wide blocks are preactivated ones, and RegNets and MobileNets squeeze.
+OF_THEIR_OWN = sorted(SHORT.keys() - {"resnet", "se_resnet", "wide_resnet"})
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", OF_THEIR_OWN)
 def test_any_devices_compute_what_one_does(name: str) -> None:
     """Over the batch, parameters, channels, rows and columns, in float64."""
     meshes = COVER[:2]

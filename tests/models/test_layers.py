@@ -15,6 +15,7 @@ from jaxtrain.models import activations, pools
 from jaxtrain.models.blocks import SqueezeExcite
 from jaxtrain.models.layers import Layers, drop_path
 from jaxtrain.models.window_max import Windows, window_max
+from tests.helpers.rows import each_row
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 BF16 = jmp.get_policy("params=float32,compute=bfloat16,output=float32")
@@ -59,7 +60,7 @@ def convolve(
     return y
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "options", "pads"),
     [
         (3, {}, ((1, 1), (1, 1))),
@@ -86,8 +87,8 @@ def test_convolution(size: Any, options: dict[str, Any], pads: Any):
     np.testing.assert_allclose(layer(jnp.asarray(x)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("count_padding", [True, False])
-@pytest.mark.parametrize(
+@each_row("count_padding", [True, False])
+@each_row(
     ("size", "stride", "padding", "pads"),
     [
         (2, None, 0, ((0, 0), (0, 0))),
@@ -135,7 +136,7 @@ def test_average_pool_sums_in_float32():
     assert float(y[0, 0, 0, 0]) == 1.0625
 
 
-@pytest.mark.parametrize("size", [7, (4, 1), (2, 3), (8, 9)])
+@each_row("size", [7, (4, 1), (2, 3), (8, 9)])
 def test_adaptive_average_pool(size: Any):
     x = normal(2, 8, 9, 3)
     rows, columns = size if isinstance(size, tuple) else (size, size)
@@ -157,8 +158,8 @@ def test_adaptive_average_pool_repeats_rows_and_sums_in_float32():
     assert float(y[0, 0, 0, 0]) == 1.0625
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(6, 7), (5, 8)])
-@pytest.mark.parametrize(
+@each_row(("rows", "columns"), [(6, 7), (5, 8)])
+@each_row(
     "options",
     [
         {"stride": 2},
@@ -180,7 +181,7 @@ def test_max_pool_of_3x3(rows: int, columns: int, options: dict[str, Any]):
         np.testing.assert_array_equal(y[:, i, j], part.max((1, 2)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "stride", "around"),
     [
         (3, 2, ((1, 1), (1, 1))),
@@ -301,8 +302,8 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("name", FORMULAS)
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@each_row("name", FORMULAS)
+@each_row("dtype", [jnp.float32, jnp.bfloat16])
 def test_activations(name: str, dtype: Any):
     x = np.linspace(-8, 8, 1001).astype(dtype)
     y = jax.jit(getattr(activations, name))(x)

@@ -16,6 +16,7 @@ from jaxtrain.registry import find_row
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model
+from tests.helpers.rows import each_row
 from tests.helpers.shallow import SHORT, SIZES
 
 # Option -> a value that no model has by default.
@@ -97,7 +98,7 @@ def test_an_option_that_is_taken_changes_the_program(family: str):
     assert len(set(programs.values())) == len(programs)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_row("name", MODELS)
 def test_an_option_that_is_not_taken_is_refused(name: str):
     config = ModelConfig(name=name)
     for option in VALUES.keys() - takes(config):

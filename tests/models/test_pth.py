@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from jaxtrain.errors import UserError
 from jaxtrain.models.weights import files, pickled
 from tests.helpers.damage import read_weights
+from tests.helpers.rows import each_row
 
 # Written by tests/oracles/torch_files.py.
 STORED = Path(__file__).parents[1] / "stored" / "torch"
@@ -25,8 +26,8 @@ VALUES = json.loads((STORED / "values.json").read_text())
 FORMATS = ("", "_legacy")
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize("name", ["tensors", "state", "container"])
+@each_row("suffix", FORMATS)
+@each_row("name", ["tensors", "state", "container"])
 def test_arrays_are_those_that_pytorch_saved(name: str, suffix: str):
     found = files.read(STORED / f"{name}{suffix}.pth")
     expected = VALUES["tensors" if name == "tensors" else "state"]
@@ -45,8 +46,8 @@ def test_arrays_are_views_of_the_file():
     assert not any(array.flags.owndata for array in found.values())
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize(
+@each_row("suffix", FORMATS)
+@each_row(
     ("name", "met"),
     [("system", "posix.system"), ("eval", "builtin__.eval"), ("nested", "posix.sys")],
 )
@@ -106,7 +107,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each_row("name", HOSTILE)
 def test_tricks_of_pickles_end_at_once(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -117,11 +118,10 @@ def test_tricks_of_pickles_end_at_once(
         files.read(archive(tmp_path / "f.pth", data))
 
 
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-@pytest.mark.parametrize(
+@each_row("protocol", [2, 4, 5])
+@each_row(
     "call",
     [(os.system, ("touch ran",)), (eval, ("1/0",)), (getattr, ({}, "clear"))],
-    ids=["system", "eval", "getattr"],
 )
 def test_no_protocol_runs_code(call: Any, protocol: int, tmp_path: Path):
     for value in (Code(*call), {"a": [Code(*call)]}, {"b": {"c": (Code(*call),)}}):
@@ -156,7 +156,7 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize("name", BOUNDS)
+@each_row("name", BOUNDS)
 def test_a_tensor_lies_within_its_storage(name: str, tmp_path: Path):
     values = np.arange(4, dtype=np.float32)
     good = archive(
@@ -241,7 +241,7 @@ def test_damaged_files_are_read_or_refused(
 def test_many_damaged_files_are_read_or_refused(tmp_path: Path):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    @settings(max_examples=6000, deadline=None, database=None)
+    @settings(max_examples=3000, deadline=None, database=None)
     @given(content=ANY)
     def check(content: bytes) -> None:
         read_weights(tmp_path / "damaged.pth", content)

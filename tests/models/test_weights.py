@@ -35,6 +35,7 @@ from tests.helpers.damage import read_weights
 from tests.helpers.images import encode
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
 
 REPO = "owner/tiny"
@@ -78,7 +79,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
 TOLD = {"pth": (0.5, "bicubic", 0.5), "safetensors": (0.75, "bicubic", 0.5)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_outputs_are_those_of_pytorch(kind: str, tmp_path: Path):
     model = load_model(KINDS[kind](tmp_path))
     forward, images = jax.jit(model.forward), jnp.asarray(tiny.images())
@@ -188,7 +189,7 @@ def test_grey_images_get_the_sum_over_colours(
     assert "conv1, made for 3 channels, for 1" in shown
 
 
-@pytest.mark.parametrize("wanted", [1, 2, 4, 5, 6])
+@each_row("wanted", [1, 2, 4, 5, 6])
 def test_other_channels_keep_what_grey_images_give(wanted: int):
     kernel = np.random.default_rng(0).normal(size=(3, 3, 3, 4)).astype(np.float32)
     found = channels.convert(kernel, wanted)
@@ -298,7 +299,7 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@each_row("name", BAD)
 def test_bad_weights_end_with_2(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -369,7 +370,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@each_row("name", CHANGES)
 def test_what_does_not_fit_is_listed(name: str, tmp_path: Path):
     from safetensors.numpy import load_file, save_file
 

@@ -38,6 +38,7 @@ from jaxtrain.training import precision
 from jaxtrain.training.compiled import Compiled
 from tests.helpers.axes import difference
 from tests.helpers.command import float64, with_devices
+from tests.helpers.rows import each_row
 from tests.helpers.shallow import SHORT
 
 NUM_DEVICES = 8
@@ -168,7 +169,7 @@ def sent() -> dict[str, Sent]:
     return with_devices(NUM_DEVICES, look_at_all)
 
 
-@pytest.mark.parametrize("name", SENT)
+@each_row("name", SENT)
 def test_every_weight_is_sent_once(sent: dict[str, Sent], name: str):
     _, gathered, summed = SENT[name]
     found = sent[name]

@@ -28,9 +28,10 @@ from jaxtrain.training import precision
 from jaxtrain.training.state import CreateState
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
+from tests.helpers.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "devices", "sizes"),
     [
         ({}, 8, (8, 1, 1, 1, 1)),
@@ -52,7 +53,7 @@ def test_axis_sizes(fields: dict[str, Any], devices: int, sizes: tuple[int, ...]
     assert axis_sizes(ParallelConfig(**fields), devices) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "named"),
     [
         ({"data": 3}, ["parallel.data = 3", "8 devices"]),
@@ -168,7 +169,7 @@ def test_longest_path_counts():
     assert found["block"]["conv2"]["kernel"].spec == P(None, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "names"),
     [
         (2, ["stem_conv", "stage*_block*/conv3", "stage*_block*/shortcut_conv"]),
@@ -229,7 +230,7 @@ BAD_INPUT = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_INPUT)
+@each_row("name", BAD_INPUT)
 def test_bad_input(cli: Cli, write_config, name: str):
     words, named = BAD_INPUT[name]
     config = write_config(TINY)

@@ -1,6 +1,5 @@
 """The number of devices, and what they share, does not change the result."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.shallow import BASIC
 
 STEPS = 8
 CONFIG = recipe(
@@ -34,19 +32,16 @@ def slow(*values: object) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-# Devices, and flags. One step of every mesh is compared in test_axes.py.
+# Devices, and flags. One step of every mesh is compared in test_axes.py, also of deep
+# models; here the preset 2d splits channels, and the mesh with both axes splits pixels.
 GLOBAL_NORM = [
-    slow(2, ""),
     (8, ""),
     slow(8, "parallel.preset=fsdp"),
     slow(4, "parallel.preset=zero1"),
-    slow(2, "parallel.preset=tensor"),
-    slow(2, "parallel.preset=spatial"),
     slow(8, "parallel.data=-1 parallel.spatial=2 parallel.spatial_width=2"),
     slow(8, "parallel.preset=2d"),
 ]
 GROUP_NORM = [
-    slow(4, ""),
     (8, ""),
     slow(8, "parallel.preset=fsdp"),
     slow(4, "parallel.preset=2d"),
@@ -54,9 +49,7 @@ GROUP_NORM = [
 ]
 
 
-def run(
-    folder: Path, devices: int, *words: object, options: Sequence[str] = ()
-) -> Path:
+def run(folder: Path, devices: int, *words: object) -> Path:
     folder.mkdir(exist_ok=True)
     config = write_recipe(folder / "recipe.py", CONFIG)
     flags = [f"--{word}" for text in words for word in str(text).split()]
@@ -66,7 +59,6 @@ def run(
         "--workdir",
         folder / "run",
         *flags,
-        *options,
         JAX_NUM_CPU_DEVICES=str(devices),
         **FP64,
     )
@@ -91,7 +83,6 @@ def test_losses_are_those_of_one_device(
     check_same(global_norm, run(tmp_path, devices, flags), devices)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "flags"), GROUP_NORM)
 def test_losses_with_batch_norm_groups_are_those_of_one_device(
     group_norm: Path, tmp_path: Path, devices: int, flags: str
@@ -103,22 +94,6 @@ def test_losses_with_batch_norm_groups_are_those_of_one_device(
 def test_run_goes_on_with_another_number_of_devices(global_norm: Path, tmp_path: Path):
     run(tmp_path, 4, "parallel.preset=fsdp train.stop-after-steps=4")
     check_same(global_norm, run(tmp_path, 2, "parallel.preset=tensor"), 2)
-
-
-@pytest.mark.slow
-def test_deep_model_trains_like_on_one_device(tmp_path: Path):
-    """A ResNet with a block of each kind."""
-    change = f"model.name={BASIC.name} model.width=0.125"
-    change += " data.batch_size=16 data.test_split=test[:16]"
-    options = ["--model.options", "stem", "cifar"]
-
-    def train(name: str, devices: int, flags: str = "") -> Path:
-        words = GROUPS, change, flags
-        return run(tmp_path / name, devices, *words, options=options)
-
-    one = train("one", 1)
-    flags = "parallel.preset=fsdp parallel.fsdp=2 parallel.spatial=2"
-    check_same(one, train("four", 4, flags), 4)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from jaxtrain.performance.collectives import (
 )
 from jaxtrain.performance.program import read_program
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 
 # On 8 devices, in meshes (8,) and (2, 4); x is float32 (64, 16), 4096 bytes.
 PROGRAM = """
@@ -71,7 +72,7 @@ def on_eight_devices() -> dict[str, list[Any]]:
     return json.loads(output)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "expected"),
     [
         ("psum", ["all-reduce", "f32", 4096 // 8, 8]),
@@ -146,12 +147,12 @@ def collectives_of(line: str) -> list[Collective]:
     return read_program(f"{header}ENTRY %main {{\n  {line}\n}}\n").collectives
 
 
-@pytest.mark.parametrize(("line", "expected"), LINES)
+@each_row(("line", "expected"), LINES)
 def test_forms_of_the_text(line: str, expected: Collective):
     assert collectives_of(line) == [expected]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "%d = f32[8]{0} all-reduce-done(%all-reduce-start)",
@@ -192,7 +193,7 @@ def test_sums_and_ring_formulas():
     assert [c.wire_bytes for c in found] == [1400, 80, 300, 300, 30, 7]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mesh", "preset", "expected"),
     [
         ({}, "data_parallel", 0),

@@ -38,6 +38,7 @@ from jaxtrain.performance.targets import GPUS, Target, parse_target, target_of
 from tests.helpers.fake_plans import facts, use_fake_compiler
 from tests.helpers.needs import need_gpu_compiler
 from tests.helpers.processes import Cli
+from tests.helpers.rows import each_row
 
 TINY = """Config(
     data=DataConfig(source="synthetic:8x8x1/4/512", batch_size=16),
@@ -61,7 +62,7 @@ def read(cli: Cli, name: str = "plan.json") -> dict[str, Any]:
     return json.loads((cli.directory / "runs" / "recipe" / name).read_text())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "nodes", "expected", "shown"),
     [
         ("h100", 1, Target(name="h100", num_devices=1), "h100"),
@@ -78,7 +79,7 @@ def test_targets(text: str, nodes: int, expected: Target, shown: str):
     assert str(expected).startswith(shown)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "nodes", "told"),
     [
         ("h10", 1, "did you mean 'h100'?"),
@@ -120,7 +121,7 @@ def test_a_kernel_is_bound_by_what_takes_it_longest():
     assert found.alone["launches"] == pytest.approx(4 * LAUNCH_SECONDS)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("group", "seconds", "by"),
     [
         (range(8), 1e9 / 450e9, "links"),
@@ -179,7 +180,7 @@ def test_the_largest_batch_fits_and_a_larger_one_does_not(
     assert larger > largest or peak(larger) > usable
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "num_devices", "unit"),
     [
         (CONFIG, 8, 8),
@@ -312,7 +313,7 @@ def test_what_to_change(
     assert len(compiled) == len(changes)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "told"),
     [
         (["--target", "h10"], "did you mean 'h100'?"),
@@ -389,7 +390,7 @@ def test_flags_of_the_config_reach_the_gpu_compiler(monkeypatch: pytest.MonkeyPa
     assert seen[0].endswith(own) and seen[0].count("all_reduce_combine") == 1
 
 
-@pytest.mark.parametrize("text", ["a lot", "0", "-1", "nan", "inf"])
+@each_row("text", ["a lot", "0", "-1", "nan", "inf"])
 def test_a_fraction_of_memory_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", text)
     with pytest.raises(UserError, match=f"MEM_FRACTION = '{text}'"):

@@ -1,8 +1,7 @@
 """What is counted in the text of a compiled program, in programs by hand."""
 
-import pytest
-
 from jaxtrain.performance.program import read_program
+from tests.helpers.rows import each_row
 
 # A loop of five passes over a kernel that reads 400 bytes and writes 400.
 LOOP = """HloModule loop, is_scheduled=true
@@ -103,7 +102,7 @@ def test_what_may_hide_a_collective():
     assert found.num_kernels == 4
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "first", "second", "result"),
     [
         ("Forward", SMALL, KERNEL, LARGE),

@@ -35,6 +35,7 @@ from jaxtrain.run.setup import Setup, build_setup
 from tests.helpers.fake_plans import facts, use_fake_compiler
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
+from tests.helpers.rows import each_row
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 TINY = recipe(model='ModelConfig(name="convnet", width=0.125)')
@@ -185,7 +186,7 @@ def test_the_step_is_that_of_a_run(cache: Literal["device", "stream"]):
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "named"),
     [
         (["--devices", "1,x"], "--devices 1,x: expected"),

@@ -17,6 +17,7 @@ from jaxtrain.parallel.devices import FLAG_SETS, set_xla_flags, xla_flags
 from jaxtrain.processes import distributed, greeting, rendezvous
 from jaxtrain.processes.distributed import Processes
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 
 # As srun sets it for the second of two tasks on two machines.
 SLURM = {
@@ -66,7 +67,7 @@ ENVIRONMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("env", "expected"), ENVIRONMENTS)
+@each_row(("env", "expected"), ENVIRONMENTS)
 def test_environment_tells_the_processes(
     env: dict[str, str], expected: tuple | None, monkeypatch: pytest.MonkeyPatch
 ):
@@ -87,7 +88,7 @@ def test_environment_tells_the_processes(
         )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("env", "named"),
     [
         ({"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}, "JAX_COORDINATOR_ADDRESS"),
@@ -134,7 +135,7 @@ def test_jobset_tells_each_pod_its_place(monkeypatch: pytest.MonkeyPatch):
     assert "create secret generic jaxtrain-run-token --from-literal=token=" in head
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("index", "token", "told"),
     [(0, "x" * 16, 0), (0, None, 1), (1, None, 0)],
 )
@@ -175,7 +176,7 @@ def test_flags_of_the_user_win():
     assert len(flags) == len(FLAG_SETS["overlap"]) + 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("preset", "platform"), [("default", "gpu"), ("overlap", "cpu"), ("overlap", "tpu")]
 )
 def test_flags_are_for_gpus_that_ask(preset: str, platform: str):

@@ -17,6 +17,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.processes import greeting
 from jaxtrain.processes.greeting import GreetedSocket, Refusal
 from jaxtrain.processes.messages import MessageError
+from tests.helpers.rows import each_row
 
 TOKEN, OTHER = b"a token of this run", b"a token of another run"
 NEVER = 300.0
@@ -34,10 +35,9 @@ Pair = tuple[socket.socket, socket.socket]
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     """Both ends of a connection: of the caller, and of process 0."""
-    ends = socket.socketpair()
-    yield ends
-    for end in ends:
-        end.close()
+    caller, zero = socket.socketpair()
+    with caller, zero:
+        yield caller, zero
 
 
 def outcome(function: Callable[[], object]) -> object:
@@ -187,13 +187,14 @@ JUNK = [
 ]
 
 
-@pytest.mark.parametrize("said", JUNK, ids=[repr(line[:60]) for line in JUNK])
-def test_callers_that_are_no_process_are_given_up(pair: Pair, said: bytes):
-    caller, zero = pair
-    caller.sendall(said)
-    caller.shutdown(socket.SHUT_WR)
-    with pytest.raises(MessageError):
-        greeting.answer(zero, TOKEN, time.monotonic() + NEVER)
+@each_row("said", JUNK)
+def test_callers_that_are_no_process_are_given_up(said: bytes):
+    caller, zero = socket.socketpair()
+    with caller, zero:
+        caller.sendall(said)
+        caller.shutdown(socket.SHUT_WR)
+        with pytest.raises(MessageError):
+            greeting.answer(zero, TOKEN, time.monotonic() + NEVER)
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))

@@ -10,13 +10,14 @@ import pytest
 from jaxtrain.processes import hub, messages
 from jaxtrain.processes.hub import Hub, Links
 from jaxtrain.processes.messages import FROM_HUB
+from tests.helpers.rows import each_row
 from tests.helpers.waiting import PATIENCE
 
 HEARTBEAT = 300.0
 
 
-@pytest.fixture
-def ends() -> Iterator[list[socket.socket]]:
+@contextlib.contextmanager
+def meet() -> Iterator[list[socket.socket]]:
     """The ends of processes 0, 1 and 2, whose other ends a hub has."""
     pairs = [socket.socketpair() for _ in range(3)]
     opened = Hub({i: its for i, (_, its) in enumerate(pairs)}, HEARTBEAT)
@@ -28,6 +29,12 @@ def ends() -> Iterator[list[socket.socket]]:
         end.close()
     opened.join(PATIENCE)
     assert not opened._thread.is_alive()
+
+
+@pytest.fixture
+def ends() -> Iterator[list[socket.socket]]:
+    with meet() as found:
+        yield found
 
 
 def read(end: socket.socket) -> dict:
@@ -62,14 +69,15 @@ JUNK = [
 ]
 
 
-@pytest.mark.parametrize("said", JUNK, ids=[repr(line[:50]) for line in JUNK])
-def test_a_process_that_sends_junk_is_lost(ends: list[socket.socket], said: bytes):
+@each_row("said", JUNK)
+def test_a_process_that_sends_junk_is_lost(said: bytes):
     """The others are told which, as of one that ended: they start again with 75."""
-    ends[2].sendall(said)
-    for end in ends[:2]:
-        message = read(end)
-        assert (message["kind"], message["process"]) == ("lost", 2)
-        assert message["how"].startswith("sent what no process of a run sends (")
+    with meet() as ends:
+        ends[2].sendall(said)
+        for end in ends[:2]:
+            message = read(end)
+            assert (message["kind"], message["process"]) == ("lost", 2)
+            assert message["how"].startswith("sent what no process of a run sends (")
 
 
 def test_a_line_without_end_is_not_kept(

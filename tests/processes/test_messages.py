@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jaxtrain.processes import messages
 from jaxtrain.processes.messages import FROM_HUB, TO_HUB, MessageError
+from tests.helpers.rows import each_row
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -52,7 +53,7 @@ JUNK = [
 ]
 
 
-@pytest.mark.parametrize("line", JUNK, ids=[repr(line[:40]) for line in JUNK])
+@each_row("line", JUNK)
 def test_junk_is_no_message(line: bytes):
     with pytest.raises(MessageError):
         messages.parse(line, TO_HUB)
@@ -81,7 +82,7 @@ def test_fields_of_a_message_are_those_of_its_kind(kind: str, more: dict, value)
         assert found.keys() == {"kind", *kinds[kind]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kinds", "message"),
     [
         (TO_HUB, {"kind": "signal", "signum": 15}),

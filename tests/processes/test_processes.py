@@ -24,6 +24,7 @@ from tests.helpers.processes import (
     two,
 )
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import PATIENCE, wait_for_lines
 
@@ -171,7 +172,7 @@ def test_waiting_in_vain_ends_with_one_message(cli: Cli, index: int, named: str)
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "named"),
     [
         ("--coordinator a:1", "--num-processes and --process-id too"),

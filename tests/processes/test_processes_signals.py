@@ -113,8 +113,6 @@ STOPS = [
     (signal.SIGUSR1, 1, "store.Checkpoints.save"),
     (signal.SIGINT, 1, "evaluations.evaluate"),
     (signal.SIGINT, 0, 1),
-    (signal.SIGUSR1, 0, 3),
-    (signal.SIGTERM, 0, "store.Checkpoints.save"),
 ]
 
 

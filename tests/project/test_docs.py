@@ -9,6 +9,7 @@ import pytest
 
 from jaxtrain import cli
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 
 PAGES = [
     page
@@ -41,7 +42,7 @@ def test_the_readme_says_of_each_recipe_whether_it_is_measured():
     assert rest.startswith(told)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_row("page", PAGES)
 def test_links_lead_to_files_and_headings(page: Path):
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if link.startswith("https://"):

@@ -15,6 +15,7 @@ import pytest
 
 from jaxtrain.data import ahead
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 
 
 class Interface(NamedTuple):
@@ -139,7 +140,7 @@ USED = [
 ]
 
 
-@pytest.mark.parametrize("used", USED, ids=lambda used: f"{used.module}.{used.name}")
+@each_row("used", USED)
 def test_interface_is_as_we_use_it(used: Interface):
     version = importlib.metadata.version(used.library)
     told = (

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from jaxtrain.errors import counted
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -24,7 +23,7 @@ PAGES += (ROOT / "docs").glob("*.md")
 OPEN_PLURAL = r"\b[a-z]+\((?:s|es)\)(?=[ ,;:.\"'{])"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "expected"),
     [
         ((1, "step"), "1 step"),
@@ -84,7 +83,7 @@ def test_an_argument_is_described_by_three_words_or_more():
     assert found == []
 
 
-@pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: page.name)
+@each_row("page", sorted(PAGES))
 def test_lines_of_a_page_have_fewer_than_100_columns(page: Path):
     """Except tables, code and lists of links, which Markdown cannot break."""
     prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)

@@ -10,6 +10,7 @@ import pytest
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.read import read_json, with_digest
 from jaxtrain.json_files.typed import convert, fitting
+from tests.helpers.rows import each_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ def test_values_get_their_types():
     assert fitting([[1, 2], 3], list[list[int]]) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "kind", "told"),
     [
         ([], Outer, "x.json: expected an object, found a list of 0"),
@@ -105,7 +106,7 @@ def test_other_values_are_told(value: Any, kind: type, told: str):
         convert(value, kind, "x.json")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "told"),
     [
         (b"{", "cannot be read .*: mend it"),

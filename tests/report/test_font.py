@@ -1,11 +1,11 @@
 """The letters of pictures: class names of many languages, cut where they do not fit."""
 
 import numpy as np
-import pytest
 from PIL import Image, ImageDraw
 
 from jaxtrain.pages.font import fitted, font
 from jaxtrain.tasks.pictures import MARGIN, draw_matrix
+from tests.helpers.rows import each_row
 
 
 def drawn(text: str) -> bytes:
@@ -21,7 +21,7 @@ def test_letters_of_many_languages_have_shapes_of_their_own():
     assert len(shapes) == len(letters) and missing not in shapes
 
 
-@pytest.mark.parametrize("width", [0, 20, 60, 500])
+@each_row("width", [0, 20, 60, 500])
 def test_names_are_cut_to_their_place(width: int):
     for name in ("Hühner", "Straßenlaternenpfahl\nzwei", "iiiiiiiiii", "WWWWWWWWWW"):
         text = fitted(name, width)

@@ -48,6 +48,7 @@ from jaxtrain.report.reliability import reliability
 from jaxtrain.tasks.class_sections import NUM_BEST, NUM_WORST, confusion
 from tests.helpers.browser import Elements
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 
 FINITE = st.floats(-1e30, 1e30).map(lambda x: 0.0 if abs(x) < 1e-30 else x)
 
@@ -137,7 +138,7 @@ def test_which_examples_are_shown():
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "config",
     [
         Config(),
@@ -293,7 +294,7 @@ def a_run(workdir: Path, num_classes: int = 3, **data: Any) -> History:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "same"),
     [
         ({}, True),
@@ -317,7 +318,7 @@ def test_no_run_is_the_best_on_other_data(
     assert "0.875 macro F1" in page
 
 
-@pytest.mark.parametrize(("num_classes", "shown"), [(2, False), (5, False), (6, True)])
+@each_row(("num_classes", "shown"), [(2, False), (5, False), (6, True)])
 def test_top_5_is_shown_of_more_than_five_classes(
     num_classes: int, shown: bool, tmp_path: Path
 ):

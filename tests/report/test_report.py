@@ -29,6 +29,7 @@ from tests.helpers.edited import edit
 from tests.helpers.images import encode
 from tests.helpers.processes import run_two
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 
 SCRIPT = "<script>alert(1)</script>"
@@ -349,7 +350,7 @@ def test_runs_are_laid_side_by_side(root: Path, here: Callable[..., Path]):
     assert first.count('class="line"') == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         (

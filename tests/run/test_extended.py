@@ -12,6 +12,7 @@ from jaxtrain.config import Config, OptimizerConfig, TrainConfig
 from jaxtrain.run.extended import describe_jump
 from jaxtrain.run.setup import build_setup
 from tests.helpers.recipes import recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
 
 
@@ -25,7 +26,7 @@ def config(steps: int, **optimizer: Any) -> Config:
 STEP = {"schedule": "step", "milestones": (0.5,), "step_factor": 0.1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("optimizer", "old", "new", "step", "jump"),
     [
         ({"schedule": "cosine"}, 100, 200, 100, ("2.47e-05", "0.05")),

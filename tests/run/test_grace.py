@@ -11,6 +11,7 @@ from jaxtrain.checkpoints.folder import COMMITTED
 from jaxtrain.processes.signals import Grace
 from tests.helpers.processes import HANG_TOLD, STEADY, Cli, two
 from tests.helpers.recipes import recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import (
     PATIENCE,
@@ -176,7 +177,7 @@ def test_python_has_the_same_limit(cli: Cli):
     assert f"{told} goes on from step 0\n" in stderr
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limit", "call", "allowed"),
     [(25, 0, 25), (25, 12, 25), (25, 44, 88), (None, 44, math.inf)],
 )

@@ -20,6 +20,7 @@ from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT, Pace
 from tests.helpers.recipes import recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run
 
 
@@ -36,7 +37,7 @@ def run(metric: str, values: list[float], patience: int | None) -> Progress:
     return progress
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metric", "values", "stop", "best"),
     [
         # An equal one is the best from then on, and no improvement.
@@ -104,8 +105,8 @@ class FakeArray:
         self.device.now = max(self.device.now, self.ready_at)
 
 
-@pytest.mark.parametrize("stalled", [False, True])
-@pytest.mark.parametrize("host_seconds", [0.1, 0.9, 1.1, 3.0])
+@each_row("stalled", [False, True])
+@each_row("host_seconds", [0.1, 0.9, 1.1, 3.0])
 def test_lines_tell_the_speed_of_the_steps(host_seconds: float, stalled: bool):
     """Lines every 5 steps, an evaluation every 20: whether host or device is slower."""
     device = FakeDevice(seconds=1.0)
@@ -152,7 +153,7 @@ def test_calls_found_done_at_once_share_the_time():
     assert calls.pop().finished == 6.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "num_steps", "most_calls", "most_seconds"),
     [
         (0.001, 1, 8, 0.1),
@@ -194,7 +195,7 @@ def test_a_stall_does_not_keep_calls_back_for_long():
     assert len(calls) == MAX_IN_FLIGHT
 
 
-@pytest.mark.parametrize(("seconds", "most"), [(0.01, 0.08), (0.4, 0.8), (30.0, 30.0)])
+@each_row(("seconds", "most"), [(0.01, 0.08), (0.4, 0.8), (30.0, 30.0)])
 def test_slow_calls_of_an_evaluation_are_few_in_flight(seconds: float, most: float):
     device = FakeDevice(seconds)
     pace, ahead = Pace(lambda: device.now), []

@@ -13,6 +13,7 @@ import pytest
 from tests.helpers.command import Result
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import arrays, assert_same_run, read_lines, read_summary
 
 STEPS, EVERY = 120, 20
@@ -156,7 +157,8 @@ def test_data_that_are_left_out_are_those_of_the_next_steps(tmp_path: Path, cach
     assert len(set(before)) == 12
 
 
-@pytest.mark.parametrize(
+@pytest.mark.slow
+@each_row(
     ("words", "message"),
     [
         (["--resume-step", 55], "no such checkpoint in .*; there is 20, 40, "),

@@ -17,6 +17,7 @@ from jaxtrain.run import evaluations
 from tests.helpers.damage import files, zero
 from tests.helpers.processes import Cli, run_two
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 
 
@@ -24,7 +25,7 @@ def manifest(best: int | None) -> dict[str, Any]:
     return {"progress": {"best": None if best is None else {"step": best}}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("best", "steps", "expected"),
     [(4, [2, 4, 8], 4), (8, [2, 4, 8], 8), (4, [2, 8], 8), (None, [2, 8], 8)],
 )

@@ -14,6 +14,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.errors import UserError
 from jaxtrain.run.timetable import make_timetable
+from tests.helpers.rows import each_row
 
 
 def plan(num_examples: int = 1000, has_validation: bool = True, **sections):
@@ -27,7 +28,7 @@ def test_an_epoch_is_the_full_batches():
     assert plan().steps_per_epoch == 31  # 1000 = 31 * 32 + 8
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("train", "steps"),
     [
         (TrainConfig(epochs=3), 93),
@@ -41,7 +42,7 @@ def test_length_in_epochs_steps_or_examples(train: TrainConfig, steps: int):
     assert plan(train=train).total_steps == steps
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("optimizer", "steps"),
     [
         (OptimizerConfig(), 0),
@@ -82,7 +83,7 @@ def test_steps_per_call_of_the_shortest_interval_has_an_effect():
     assert list(p.call_sizes(0, 22))[:2] == [22, 1]  # A checkpoint at step 31.
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sections", "named"),
     [
         ({}, "31 steps by train.eval_every_epochs and checkpoint.every_epochs;"),

@@ -23,6 +23,7 @@ from jaxtrain.serving.batcher import Batcher
 from tests.helpers.bad_images import jpeg_of_many_scans
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.serving import LIMITS, Running, png
 from tests.helpers.waiting import wait_until
 
@@ -150,7 +151,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@each_row("name", BAD)
 def test_a_bad_request_is_told_why(server: Running, name: str):
     expected, body, headers, message = BAD[name]
     status, answer = server.ask(body, **headers)
@@ -257,7 +258,7 @@ def test_it_is_alive_while_batches_are_computed():
     assert asyncio.run(ask()) == [True, False, True]
 
 
-@pytest.mark.parametrize("devices", [1, 6, 8])
+@each_row("devices", [1, 6, 8])
 def test_programs_of_all_sizes_are_compiled_first(devices: int):
     class Noted:
         image_shape, sizes = (8, 8, 1), set[int]()
@@ -289,7 +290,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG)
+@each_row("message", WRONG)
 def test_what_is_wrong_is_told_before_it_starts(
     workdir: Path, capsys: pytest.CaptureFixture[str], message: str
 ):

@@ -20,6 +20,7 @@ from jaxtrain.serving.connections import Connections, client_of
 from jaxtrain.serving.decoders import DecoderPool
 from jaxtrain.serving.limits import most_connections
 from tests.helpers.decoding import obey
+from tests.helpers.rows import each_row
 from tests.helpers.serving import LIMITS as QUICK
 from tests.helpers.serving import OneClass, Running, png
 from tests.helpers.waiting import PATIENCE, wait_until
@@ -243,7 +244,7 @@ def test_hundreds_of_connections_do_not_keep_others_out(sent: bytes, num: int):
         server.stop()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "client"),
     [
         ("192.0.2.7", "192.0.2.7"),

@@ -14,6 +14,7 @@ from jaxtrain.tasks.classification import MixedLabels
 from jaxtrain.tasks.losses import binary_cross_entropy
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 
 CLASSES, COUNTS = 5, (4, 0, 1, 2, 3)
@@ -41,10 +42,10 @@ def smooth(labels: np.ndarray, smoothing: float) -> np.ndarray:
     return (1 - smoothing) * np.eye(CLASSES)[labels] + smoothing / CLASSES
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("threshold", [None, 0.2])
-@pytest.mark.parametrize("weights", [None, (1.0, 2.0, 0.0, 4.0, 1.0)])
-@pytest.mark.parametrize("mixed", [False, True])
+@each_row("smoothing", [0.0, 0.1])
+@each_row("threshold", [None, 0.2])
+@each_row("weights", [None, (1.0, 2.0, 0.0, 4.0, 1.0)])
+@each_row("mixed", [False, True])
 def test_it_is_that_of_the_soft_targets(
     smoothing: float, threshold: float | None, weights: Any, mixed: bool
 ):

@@ -19,6 +19,7 @@ from jaxtrain.tasks.pictures import COLOURS, outlines, overlay
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 
 AUTOENCODER = "tests.helpers.autoencoder:AutoEncoder"
@@ -99,7 +100,7 @@ def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         (

@@ -10,6 +10,7 @@ from jaxtrain.cli import main
 from jaxtrain.tools.find_lr import RangeTest, smooth, suggest, valley
 from tests.helpers.processes import ROOT
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
 
 # The run would skip loss spikes, such as those that end the test.
@@ -76,7 +77,7 @@ def test_rules_on_a_curve_that_is_known():
     assert rules["steep"] * 0.1 < rules["valley"] < least
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_row("seed", range(5))
 def test_the_longest_valley_is_that_of_all_subsequences(seed: int):
     losses = np.random.default_rng(seed).permutation(9).astype(float)
     # Of all subsets that fall, in the order of their places, the longest.
@@ -102,7 +103,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG)
+@each_row("message", WRONG)
 def test_what_does_not_fit_is_told(
     found: Path, capsys: pytest.CaptureFixture[str], message: str
 ):

@@ -28,6 +28,7 @@ from jaxtrain.tools.advice import Advice, StartWeights, advise, find_weights
 from jaxtrain.tools.recipes import recipe_text
 from tests.helpers.images import grey
 from tests.helpers.messy import make_messy
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 from tests.helpers.waiting import PATIENCE
 
@@ -99,7 +100,7 @@ def test_a_recipe_grows_with_the_set():
     assert values(30_000, (100, 2000), [3000] * 10)["image_size"] == 96
 
 
-@pytest.mark.parametrize("num_train", [10, 11, 19, 160])
+@each_row("num_train", [10, 11, 19, 160])
 def test_a_batch_never_exceeds_what_is_left_to_train_on(num_train: int):
     found = values(num_train, (64, 64), [num_train])
     assert 1 <= int(str(found["batch_size"])) <= 0.64 * num_train
@@ -203,7 +204,7 @@ def test_what_may_make_a_run_faster():
     assert [*estimate.changes(tuned)] == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "words"),
     [
         (0.2, "less than 1 s"),
@@ -266,7 +267,7 @@ def test_a_few_steps_are_timed_or_given_up():
     assert "resnet99" in str(estimate.estimate(wrong, PATIENCE))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         ("--data digits --out {}/there.py", "is there already"),

@@ -22,6 +22,7 @@ from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
 from tests.helpers.layered import EPOCH, by_path, layered, take_steps
 from tests.helpers.recipes import write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run
 from tests.helpers.trial import LAYOUT, as_given
 
@@ -43,7 +44,7 @@ def model_of(config: Config) -> Any:
     return make_blueprint(config, policy, SHAPE, 5).abstract()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "num", "example"),
     [
         ("backbone", 48, "stage4_block2/conv2"),
@@ -62,7 +63,7 @@ def test_patterns_name_layers(pattern: str, num: int, example: str):
     assert example in found and len(layers) == num
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "message"),
     [
         (
@@ -189,7 +190,7 @@ def test_frozen_layers_stay_and_then_begin():
     assert sorted(set(counts.values())) == [EPOCH, 2 * EPOCH]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("train", "optimizer", "message"),
     [
         ({"freeze_epochs": 1}, {}, "freeze_epochs = 1 has no effect without"),

@@ -15,6 +15,7 @@ from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import Update
 from tests.helpers.numerics import same
+from tests.helpers.rows import each_row
 from tests.helpers.trial import LAYOUT
 
 
@@ -62,8 +63,8 @@ def test_norm_is_that_of_all_arrays_in_one_vector():
     assert squares({}, LAYOUT) == 0
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e20])
-@pytest.mark.parametrize("place", [0, 1, 2])
+@each_row("bad", [np.nan, np.inf, -np.inf, 1e20])
+@each_row("place", [0, 1, 2])
 def test_norm_is_not_finite_where_one_value_or_its_square_is_not(
     bad: float, place: int
 ):
@@ -77,7 +78,7 @@ def test_gradients_in_rows_are_the_same():
     assert same(jax.jit(lambda g: in_rows(g, LAYOUT))(grads), grads)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("dtype", "loss", "value", "update", "is_taken"),
     [
         ("float32", 1.0, 1.0, 1.0, True),

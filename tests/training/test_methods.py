@@ -21,6 +21,7 @@ from tests.helpers.layered import Steps, layered, take_steps
 from tests.helpers.numerics import close
 from tests.helpers.own_methods import ADVERSARIAL, BY_HAND, CONSISTENT, Consistent
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 from tests.helpers.trial import CLASSES, IMAGES, LABELS, LAYOUT, SHAPE, Trial, as_given
 
 RATE = 0.1
@@ -167,7 +168,7 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one():
     assert not wrong
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "told"),
     [
         ("--train.method fgsm", "train.method = 'fgsm': expected plain, or path/to"),

@@ -14,6 +14,7 @@ from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.training.optimizers import OPTIMIZERS, clip, decay_mask, make_optimizer
 from jaxtrain.training.schedules import make_schedule
+from tests.helpers.rows import each_row
 
 Array = np.ndarray
 Tx = optax.GradientTransformationExtraArgs
@@ -191,7 +192,7 @@ def assert_close(actual: Any, expected: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(b).max())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "options"),
     [(name, options) for name in CASES for options in [{}, *CASES[name][1]]],
 )
@@ -234,7 +235,7 @@ DECAYED = dict.fromkeys(["sgd", "adamw", "lion", "muon"], RATE * DECAY)
 DECAYED |= {"lamb": RATE, "lars": RATE * 0.001}
 
 
-@pytest.mark.parametrize(("name", "fraction"), DECAYED.items())
+@each_row(("name", "fraction"), DECAYED.items())
 def test_weight_decay_shrinks_kernels_only(name: str, fraction: float) -> None:
     params = random_tree(0)
     zeros = jax.tree.map(jnp.zeros_like, params)
@@ -257,7 +258,7 @@ def test_clipped_gradients_are_those_of_optax(dtype: Any) -> None:
         np.testing.assert_allclose(shrunk, min(max_norm, norm), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@each_row("name", OPTIMIZERS)
 def test_state_is_float32_and_keeps_its_types(name: str) -> None:
     def types(tree: Any) -> Any:
         return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), tree)
@@ -283,8 +284,8 @@ def test_state_is_float32_and_keeps_its_types(name: str) -> None:
     assert_close(*all_updates)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@each_row("name", OPTIMIZERS)
+@each_row("dtype", ["bfloat16", "float32", "float64"])
 def test_types_where_jax_computes_in_float64(name: str, dtype: str) -> None:
     """Only float64 parameters have updates of float64; a state keeps its types."""
     with jax.enable_x64(True):
@@ -336,7 +337,7 @@ def test_lbfgs_finds_known_optimum() -> None:
 VALUES = {"momentum": 0.5, "nesterov": True, "b1": 0.5, "b2": 0.5, "eps": 0.1}
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_an_option_that_is_not_taken_is_an_error(name: str) -> None:
     taken = {key for case in CASES[name][1] for key in case}
     for option in VALUES.keys() - taken:
@@ -348,7 +349,7 @@ def test_an_option_that_is_not_taken_is_an_error(name: str) -> None:
         assert set(takes.split(", ")) == taken
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "message"),
     [
         ({"name": "sdg"}, r"'sdg' \(perhaps you meant sgd.*\): expected sgd, adam, "),

@@ -23,13 +23,14 @@ from jaxtrain.training.precision import (
     parse,
 )
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 
 LossScale = dict[str, jax.Array]
 F32, BF16, F16 = jnp.float32, jnp.bfloat16, jnp.float16
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "params", "compute", "output"),
     [
         ("fp32", F32, F32, F32),
@@ -63,7 +64,7 @@ def test_float64_must_be_asked_for(text: str) -> None:
         assert parse(text).compute_dtype == jnp.float64
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("fp32", "parameters float32, products float32, logits float32"),
@@ -106,7 +107,7 @@ def test_products_of_a_step_have_the_precision_named(
     assert all("precision=" in line for line in lines) or not highest
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -126,7 +127,7 @@ def test_parse_names_what_it_knows(text: str) -> None:
     assert str(raised.value).endswith(f"pure_bf16, {expected}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "scaled"),
     [
         ("fp32", False),

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from jaxtrain.training.precision import add_updates, round_at_random
+from tests.helpers.rows import each_row
 
 NARROW = [jnp.bfloat16, jnp.float16]
 
 
-@pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("value", [1.0003, -1.0003, 3e-3, 1234.567, -7e-5, 0.0])
+@each_row("dtype", NARROW)
+@each_row("value", [1.0003, -1.0003, 3e-3, 1234.567, -7e-5, 0.0])
 def test_mean_of_roundings_is_the_value(dtype, value: float):
     n = 100_000
     x = jnp.full(n, value, jnp.float32)

@@ -12,6 +12,7 @@ import pytest
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.training.schedules import SCHEDULES, make_schedule
+from tests.helpers.rows import each_row
 
 PEAK, TOTAL, WARMUP = 0.4, 40, 8
 Formula = Callable[[float], float]
@@ -53,8 +54,8 @@ def assert_close(actual: Any, expected: Any) -> None:
     np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=2e-7 * PEAK)
 
 
-@pytest.mark.parametrize("warmup_steps", [0, 1, WARMUP])
-@pytest.mark.parametrize("case", FORMULAS)
+@each_row("warmup_steps", [0, 1, WARMUP])
+@each_row("case", FORMULAS)
 def test_follows_formula_after_warm_up(case: str, warmup_steps: int) -> None:
     name, options, formula = FORMULAS[case]
     rates, _ = curve(warmup_steps=warmup_steps, schedule=name, **options)
@@ -64,7 +65,7 @@ def test_follows_formula_after_warm_up(case: str, warmup_steps: int) -> None:
         assert_close(rate, PEAK * factor)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@each_row("name", SCHEDULES)
 def test_takes_python_and_traced_steps_and_returns_float32(name: str) -> None:
     rates, schedule = curve(warmup_steps=WARMUP, schedule=name)
     for step in (0, 1, WARMUP - 1, WARMUP, WARMUP + 1, TOTAL // 2, TOTAL - 1, TOTAL):
@@ -79,7 +80,7 @@ def test_every_schedule_is_tested() -> None:
     assert {name for name, *_ in FORMULAS.values()} | others == set(SCHEDULES)
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "one_cycle"])
+@each_row("name", [name for name in SCHEDULES if name != "one_cycle"])
 def test_warm_up_rises_from_a_fraction_of_the_peak(name: str) -> None:
     options = {"schedule": name, "warmup_steps": WARMUP, "warmup_examples": 1}
     rates, _ = curve(**options, warmup_factor=0.25)
@@ -181,7 +182,7 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
     assert_close(curve(schedule="one_cycle")[0][TOTAL], 4e-5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "message"),
     [
         ({"schedule": "cosin"}, "'cosin'.*meant cosine.*constant, cosine, .*linear"),

@@ -11,6 +11,7 @@ from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.training.spikes import SpikeDetector
 from tests.helpers.numerics import same
+from tests.helpers.rows import each_row
 from tests.helpers.trial import IMAGES, LABELS, Trial
 
 RNG = np.random.default_rng(0)
@@ -131,7 +132,7 @@ def test_without_it_there_is_nothing_of_it():
     assert not {"spike", "loss_limit"} & trial(IMAGES[:1], LABELS[:1]).keys()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"on_spike": "skip"}, "on_spike = 'skip' has no effect without"),

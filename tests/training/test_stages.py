@@ -38,6 +38,7 @@ from tests.helpers.command import Result
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 from tests.helpers.runs import arrays, read_lines, read_summary
 
 SHAPE, CLASSES = (16, 16, 1), 4
@@ -254,7 +255,7 @@ def test_stages_of_a_deep_model_take_about_equally_long(num_stages: int):
     assert equal <= stages.timeline.idle_share < 1.3 * equal
 
 
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
+@each_row("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
 def test_state_of_an_optimizer_is_that_of_its_layers(name: str):
     """What `init` makes of a stage's layers is the stage's part of the whole state."""
     optimizer = OptimizerConfig(name=name, learning_rate=0.1, weight_decay=0.1)

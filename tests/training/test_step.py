@@ -21,6 +21,7 @@ from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import apply_model, make_eval_step, make_train_step
 from jaxtrain.training.update import Update, mean_grads
 from tests.helpers.numerics import close, same
+from tests.helpers.rows import each_row
 from tests.helpers.trial import (
     BATCH,
     IMAGES,
@@ -66,7 +67,7 @@ def test_several_steps_a_call_are_the_single_steps():
     assert int(many.state.step) == 4
 
 
-@pytest.mark.parametrize("part", [0.5, 2.0])
+@pytest.mark.parametrize("part", [0.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_clipping_scales_the_gradients_down_to_the_limit(part: float):
     """SGD without momentum moves by the rate times the clipped gradients."""
     sgd = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0)
@@ -94,7 +95,7 @@ def test_accumulated_micro_batches_are_the_whole_batch():
     close(parts.state.params, whole.state.params, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("ema", [None, 0.9])
+@pytest.mark.parametrize("ema", [pytest.param(None, marks=pytest.mark.slow), 0.9])
 def test_non_finite_step_changes_nothing_but_the_counts(ema: float | None):
     trial = Trial(ema_decay=ema)
     trial(IMAGES[:1], LABELS[:1])
@@ -237,7 +238,7 @@ def test_every_precision_learns_with_the_dtypes_it_names(policy: str):
     assert statistics == {jnp.dtype(jnp.float32)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("policy", "x64"),
     [
         ("fp32", False),

@@ -3,15 +3,15 @@
 import itertools
 
 import numpy as np
-import pytest
 
 from jaxtrain.training.stages.cut import balance
 from jaxtrain.training.stages.timeline import Op, simulate, stage_order
+from tests.helpers.rows import each_row
 
 SIZES = [(1, 3), (2, 1), (2, 4), (3, 2), (4, 4), (4, 8), (5, 3)]
 
 
-@pytest.mark.parametrize(("num_stages", "num_micro"), SIZES)
+@each_row(("num_stages", "num_micro"), SIZES)
 def test_every_pass_comes_once_and_after_what_it_needs(num_stages: int, num_micro: int):
     costs = np.random.default_rng(num_stages).uniform(1, 3, num_stages)
     ops = simulate(list(costs), num_micro).ops
@@ -30,7 +30,7 @@ def test_every_pass_comes_once_and_after_what_it_needs(num_stages: int, num_micr
         assert mine == stage_order(stage, num_stages, num_micro)
 
 
-@pytest.mark.parametrize(("num_stages", "num_micro"), SIZES)
+@each_row(("num_stages", "num_micro"), SIZES)
 def test_a_stage_keeps_few_activations(num_stages: int, num_micro: int):
     for stage in range(num_stages):
         kinds = [op.kind for op in stage_order(stage, num_stages, num_micro)]
@@ -44,7 +44,7 @@ def test_order_alternates_between_filling_and_draining():
     assert kinds == "fffbfbfbbb"
 
 
-@pytest.mark.parametrize(("num_stages", "num_micro"), SIZES)
+@each_row(("num_stages", "num_micro"), SIZES)
 def test_idle_share_of_equal_stages_is_the_formula(num_stages: int, num_micro: int):
     expected = (num_stages - 1) / (num_micro + num_stages - 1)
     idle_share = simulate([7.0] * num_stages, num_micro).idle_share

@@ -27,6 +27,7 @@ from jaxtrain.tasks.pictures import overlay
 from jaxtrain.tools.sample import NUM_WORST
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import ROOT, Cli
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 
 TEXT = (ROOT / "docs" / "extending.md").read_text()
@@ -371,7 +372,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("words", WRONG)
+@each_row("words", WRONG)
 def test_wrong_part_is_refused(
     words: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -462,7 +463,7 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("words", TOLD)
+@each_row("words", TOLD)
 def test_part_that_breaks_its_contract_is_told(
     words: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ):
