@@ -23,16 +23,13 @@ from jaxtrain.data.batch import eval_spec
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import abstract_inputs
-from jaxtrain.run.attempt import Attempt
-from jaxtrain.run.loop import Run
-from jaxtrain.run.programs import augmented, unaugmented
+from jaxtrain.run.programs import augmented, make_programs, unaugmented
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tools.find_lr import range_test
-from jaxtrain.training.compiled import Compiled
 from tests.helpers.pooled import POOLED
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
-from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.runs import assert_same_run, read_summary
 
 RUN = recipe(
     data='DataConfig(source="synthetic:16x16x1/4/96", batch_size=12, image_size=16, '
@@ -76,26 +73,11 @@ def test_the_model_sees_images_resized_as_pillow_does():
             assert np.abs(one[..., 0] - np.asarray(expected)).max() <= 1.001
 
 
-@pytest.mark.slow
-def test_one_program_a_size_is_compiled(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    attempts: list[Attempt] = []
-    init = Run.__init__
-
-    def spy(self: Run, attempt: Attempt) -> None:
-        attempts.append(attempt)
-        init(self, attempt)
-
-    monkeypatch.setattr(Run, "__init__", spy)
-    words = f"--config {config} --workdir {tmp_path / 'run'}"
-    assert main(words.split()) == 0
-    (attempt,) = attempts
-    programs = [attempt.job.programs.train_at(step) for step in (0, 8, 24)]
-    assert len(set(programs)) == 3
-    assert all(isinstance(p, Compiled) and len(p.programs) == 1 for p in programs)
-    losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
-    assert np.isfinite(losses).all() and len(losses) == 8
+def test_a_run_has_one_program_a_size(config: Path):
+    programs = make_programs(build_setup(load_config(config)))
+    found = [programs.train_at(step) for step in range(32)]
+    changes = [step for step in range(1, 32) if found[step] is not found[step - 1]]
+    assert changes == [8, 24] and len({id(program) for program in found}) == 3
 
 
 @pytest.mark.slow
