@@ -36,8 +36,10 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture(autouse=True)
 def collect_what_failed_saves_leave() -> Iterator[None]:
+    gc.freeze()  # To collect what is there already takes seconds.
     yield
     gc.collect()
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +144,7 @@ def test_run_whose_disk_is_read_only_for_a_while_ends_well(
     disk: Path, cli: Cli, write_config: Callable[..., Path]
 ):
     words = ["--config", write_config(CONFIG), "--workdir", disk / "run"]
-    words += ["--train.steps", 800, "--checkpoint.every-steps", 100]
+    words += ["--train.steps", 600, "--checkpoint.every-steps", 100]
     folder = disk / "run" / "checkpoints"
     program = READ_ONLY.format(folder=folder, committed=COMMITTED)
     process = cli.start(*words, program=program)
@@ -152,7 +154,7 @@ def test_run_whose_disk_is_read_only_for_a_while_ends_well(
     assert "could not save step 200: Read-only file system" in told
     assert "Traceback" not in told
     assert failures(disk)[0][0] < 300
-    assert {"600", "700", "800"} <= names(disk)
+    assert {"400", "500", "600"} <= names(disk)
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ def test_seventy_thousand_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     write_recipe(tmp_path / "run.py", RUN)
     write_folder(tmp_path / "set", {f"{i:05d}/x.png": i % 256 for i in range(70_000)})
     words = "--train.steps 1 --data.test-split train[:500] --data.allow-overlap True "
-    words += "--data.validation-fraction 0"
+    words += "--data.validation-fraction 0 --data.cache stream"
     assert main(["--config", "run.py", *words.split()]) == 0
     summary = read_summary(tmp_path / "runs" / "run")
     assert len(summary["class_names"]) == 70_000

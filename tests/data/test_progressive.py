@@ -81,20 +81,9 @@ def test_a_run_has_one_program_a_size(config: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        "",
-        pytest.param(
-            "--data.cache stream --train.accumulate-steps 2 --train.steps-per-call 3",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_a_stopped_run_ends_like_an_undisturbed_one(
-    words: str, config: Path, tmp_path: Path
-):
-    head = f"--config {config} {words} --workdir"
+def test_a_stopped_run_ends_like_an_undisturbed_one(config: Path, tmp_path: Path):
+    """With accumulation, calls of several steps and streams in `test_canvas.py`."""
+    head = f"--config {config} --workdir"
     assert main(f"{head} {tmp_path / 'whole'}".split()) == 0
     for stop in ("--train.stop-after-steps 15", ""):
         assert main(f"{head} {tmp_path / 'parts'} {stop}".split()) == 0

@@ -417,8 +417,15 @@ def test_each_device_gets_its_part():
     )
 
 
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run whose weights hardly move."""
+    folder = tmp_path_factory.mktemp("still")
+    return train(folder, "--model.width 0.125 --train.steps 1")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         "--parallel.fsdp 2 --parallel.data 2",
@@ -427,14 +434,12 @@ def test_each_device_gets_its_part():
         "--parallel.batch-norm 4 --parallel.data 4",
     ],
 )
-def test_the_way_of_a_run_does_not_matter(words: str, cli: Cli, tmp_path: Path):
-    config = write_recipe(tmp_path / "still.py", STILL)
-    first = f"--config {config} --workdir a --model.width 0.125 --train.steps 1"
-    assert cli.process(*first.split()).code == 0
-    given = f"--config {config} --workdir b --model.pretrained a {words}"
-    found = cli.process(*given.split(), JAX_NUM_CPU_DEVICES="4")
+def test_the_way_of_a_run_does_not_matter(words: str, still: Path, tmp_path: Path):
+    config = still.parent / "still.py"
+    given = f"--config {config} --workdir w --model.pretrained {still} {words}"
+    found = Cli(tmp_path)(*given.split(), JAX_NUM_CPU_DEVICES="4")
     assert found.code == 0, found.stderr
-    one, other = (load_model(tmp_path / name) for name in "ab")
+    one, other = map(load_model, (still, tmp_path / "w"))
     assert one.description.model.width == other.description.model.width
     # bfloat16 keeps 8 digits, and pure_bf16 rounds at random.
     rtol = 2**-7 if "bf16" in words else 1e-5

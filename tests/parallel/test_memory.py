@@ -1,19 +1,24 @@
 """Memory that is used again is that of arrays that nobody can see."""
 
 import gc
+from collections.abc import Iterator
 
 import jax
 import numpy as np
 import pytest
 
 from jaxtrain.data import memory
+from tests.helpers.rows import each_row
 
 SHAPE = (3, 200, 100, 2)
 
 
 @pytest.fixture(autouse=True)
-def none_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+def none_ready() -> Iterator[None]:
     memory._ready.clear()
+    gc.freeze()  # To collect what is there already takes seconds.
+    yield
+    gc.unfreeze()
 
 
 def address(array: np.ndarray) -> int:
@@ -32,8 +37,7 @@ def test_memory_of_an_array_that_is_gone_is_used_again():
     assert address(memory.empty(SHAPE)) == place
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+@each_row(
     "use",
     [
         lambda array: array[None],
@@ -44,6 +48,7 @@ def test_memory_of_an_array_that_is_gone_is_used_again():
     ],
 )
 def test_what_others_see_is_not_used_again(use):
+    memory._ready.clear()
     array = memory.empty(SHAPE)
     seen = use(array)
     del array

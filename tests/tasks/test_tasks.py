@@ -289,10 +289,10 @@ def test_a_task_of_ones_own_gets_its_options(cli: Cli, write_config):
     for scale in 1, 4:
         workdir = cli.directory / f"run{scale}"
         scaled = [*words, "--workdir", workdir, "--task-options", "scale", scale]
-        assert cli.process(*scaled, "--train.stop-after-steps", 2).code == 0
-        result = cli.process(*scaled)
+        assert cli(*scaled, "--train.stop-after-steps", 2).code == 0
+        result = cli(*scaled)
         assert result.code == 0, result.stderr
-        evaluated = cli.process("evaluate", "--workdir", workdir, "--trust")
+        evaluated = cli("evaluate", "--workdir", workdir, "--trust")
         assert evaluated.code == 0, evaluated.stderr
         summary = read_summary(workdir)
         report = json.loads((workdir / "evaluation.json").read_text())
