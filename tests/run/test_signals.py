@@ -105,7 +105,7 @@ def test_signal_where_python_swallows_what_is_raised(
             Dying()
         else:
             gc.callbacks.append(collected)
-            gc.collect()
+            gc.collect(0)
         time.sleep(PATIENCE)
     assert signals.signum == signal.SIGTERM
     assert capsys.readouterr().err == ""
