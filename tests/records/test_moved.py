@@ -64,6 +64,14 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     return load_config(write_recipe(path, EIGHT_STEPS))
 
 
+@pytest.fixture(scope="module")
+def whole(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nobody moved."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run.train(config, folder)
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("when", "replaced"),
@@ -76,9 +84,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     ],
 )
 def test_a_run_ends_saved_in_the_moved_folder_and_goes_on_there(
-    when: dict[str, int], replaced: bool, config: Config, tmp_path: Path
+    when: dict[str, int], replaced: bool, config: Config, whole: Path, tmp_path: Path
 ):
-    here, there, whole = (tmp_path / name for name in ("here", "there", "whole"))
+    here, there = tmp_path / "here", tmp_path / "there"
 
     def move() -> None:
         here.rename(there)
@@ -99,7 +107,6 @@ def test_a_run_ends_saved_in_the_moved_folder_and_goes_on_there(
     else:
         assert not [*here.rglob("*")], [*here.rglob("*")]
     run.train(config, there)
-    run.train(config, whole)
     assert_same_run(there, whole, 8)
 
 
