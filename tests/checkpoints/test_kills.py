@@ -7,9 +7,9 @@ from tests.helpers.processes import Cli
 
 
 @pytest.mark.slow
-def test_five_kills_change_nothing(cli: Cli):
+def test_three_kills_change_nothing(cli: Cli):
     result = kill_again_and_again(
-        cli.directory, 5, seed=1, start=lambda words, env: cli.start(*words, **env)
+        cli.directory, 3, seed=1, start=lambda words, env: cli.start(*words, **env)
     )
     # One was killed after 20 steps: ten of them were saved.
     assert result["steps"] >= 30
