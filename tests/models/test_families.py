@@ -45,7 +45,8 @@ def test_every_array_is_trained(name: str) -> None:
     graphdef = nnx.graphdef(made.abstract())
     init = jax.jit(lambda key: split_model(made.build(nnx.Rngs(key)))[1:])
     params, state = init(jax.random.key(0, impl="rbg"))
-    start = disturb(params), state
+    # On a device, as what the first step puts out: the second is the same program.
+    start = disturb(params), jax.device_put(state, jax.devices()[0])
     images = jax.random.normal(jax.random.key(1), (8, *made.image_shape))
     labels = jnp.arange(8) % NUM_CLASSES
 
@@ -70,7 +71,7 @@ def test_every_array_is_trained(name: str) -> None:
         value, params, state = step(params, state, key)
         losses.append(float(value))
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
-    before, after = map(by_path, (start, (params, state)))
+    before, after = map(by_path, jax.device_get((start, (params, state))))
     unmoved = SHIFTS.get(name, set())
     assert unmoved <= after.keys()
     for path, new in after.items():
