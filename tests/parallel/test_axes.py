@@ -92,7 +92,7 @@ def test_every_pair_is_in_a_triple():
 @pytest.mark.parametrize(
     ("name", "meshes"),
     [
-        ("lenet", TWOS),
+        ("lenet", TRIPLES),
         ("convnet, global", TRIPLES),
         ("convnet, groups", TRIPLES),
         ("cnn4", COVER),
@@ -100,7 +100,8 @@ def test_every_pair_is_in_a_triple():
     ],
     ids=lambda value: value if isinstance(value, str) else str(len(value)),
 )
-def test_pairs_and_triples(name: str, meshes: list[Axes]):
+def test_triples(name: str, meshes: list[Axes]):
+    """Every pair is in one of them; by themselves pairs are in the next test."""
     assert_same(name, [{"meshes": meshes}])
 
 
