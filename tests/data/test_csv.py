@@ -208,7 +208,7 @@ def test_numbers_to_predict_are_no_classes(root: Path):
     assert opened(root, few)[0].facts["num_classes"] == 4
 
 
-@each_row("kind", ["missing", "folder", "pipe"])
+@pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])
 def test_what_is_no_table(root: Path, kind: str):
     path = root / "list.csv"
     if kind != "missing":

@@ -79,7 +79,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
 TOLD = {"pth": (0.5, "bicubic", 0.5), "safetensors": (0.75, "bicubic", 0.5)}
 
 
-@each_row("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_outputs_are_those_of_pytorch(kind: str, tmp_path: Path):
     model = load_model(KINDS[kind](tmp_path))
     forward, images = jax.jit(model.forward), jnp.asarray(tiny.images())
