@@ -55,9 +55,10 @@ def test_library_that_is_replaced_meanwhile(
 ):
     """What is loaded counts; later there may be nothing to ask."""
     run = tmp_path / "run"
+    metrics = run / "metrics.jsonl"
 
     def version(name: str) -> str:
-        if (run / "metrics.jsonl").exists():
+        if metrics.exists() and metrics.read_text():
             raise PackageNotFoundError(name)
         return "1"
 
