@@ -70,7 +70,8 @@ def test_outputs_are_those_of_other_libraries(
         which = repr((size, source.options, expected.shape))
         if which not in made:
             made[which] = make(ours, source, size, expected.shape[1])
-        assert_same(source, *made[which], stored["digest"], size, expected)
+        abstract, apply = made[which]
+        assert_same(source, abstract, apply, stored["digest"], size, expected)
 
 
 def make(ours: str, source: WeightsSource, size: int, num_outputs: int) -> Any:
