@@ -1,8 +1,12 @@
-"""Which checkpoints stay: the newest, the best, every so many, and one that is good."""
+"""Which checkpoints stay, and do they fit on the disk.
+
+The newest stay, the best, every so many, and one that is good.
+"""
 
 import errno
 import logging
 import math
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,8 +16,9 @@ from jaxtrain.checkpoints import manifest
 from jaxtrain.checkpoints.folder import committed_steps, remove, rename
 from jaxtrain.checkpoints.orbax import system_error
 from jaxtrain.config import CheckpointConfig
-from jaxtrain.errors import DamagedError
+from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.trees import num_bytes
 
 # Largest part of the time that reading back takes, but for the first save and the last.
 READING_SHARE = 0.005
@@ -141,3 +146,41 @@ def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int
     if not isinstance(value, int | float) or not math.isfinite(value):
         return -math.inf, 0
     return (value if best.higher else -value), step
+
+
+def num_copies(config: CheckpointConfig, total_steps: int) -> int:
+    """Return how many checkpoints may lie on the disk at once.
+
+    They are those kept, the last one read back and one that is being written.
+    """
+    every = config.keep_every_steps
+    return config.keep + config.keep_best + (total_steps // every if every else 0) + 2
+
+
+def check_space(
+    folder: Path, abstract_state: Any, config: CheckpointConfig, total_steps: int
+) -> None:
+    """Raise UserError if the checkpoints of a run do not fit where they will lie.
+
+    Counted are their arrays, uncompressed; those there already are to be replaced.
+    """
+    size, copies = num_bytes(abstract_state), num_copies(config, total_steps)
+    old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
+    free = shutil.disk_usage(folder).free + sum(p.stat().st_size for p in old)
+    if free < copies * size:
+        raise UserError(
+            f"{folder}: the checkpoints may take {shown_size(copies * size)}, {copies} "
+            f"of {shown_size(size)} each (checkpoint.keep = {config.keep}, keep_best = "
+            f"{config.keep_best}, keep_every_steps = {config.keep_every_steps}, one "
+            "read back and one being written; arrays uncompressed), but "
+            f"{shown_size(free)} are free there: free some space, choose another "
+            "--workdir, or keep fewer"
+        )
+
+
+def shown_size(num_bytes: int) -> str:
+    """Return a size such as 1.5 GB."""
+    for power, unit in ((9, "GB"), (6, "MB"), (3, "kB")):
+        if num_bytes >= 10**power:
+            return f"{num_bytes / 10**power:.1f} {unit}"
+    return f"{num_bytes} bytes"

@@ -1,16 +1,21 @@
 """`main.py checkpoint`."""
 
 import contextlib
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from jaxtrain.config import CheckpointConfig
+from jaxtrain.config.recipe import CONFIG, WEIGHTS, is_run
 from jaxtrain.console import printable
 from jaxtrain.errors import CheckpointError, DamagedError, UserError, counted
+from jaxtrain.json_files.read import has_digest
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--verify --workdir runs/digits"
+GOOD = "good"
+UNKNOWN = "has no digest: written by an earlier version, or changed by hand"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +39,15 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
     workdir, verify = arguments.workdir, arguments.verify
     if arguments.list == verify:
         raise UserError("give one of --list and --verify")
-    from jaxtrain.config.recipe import is_run
-    from jaxtrain.inference.verify import verify_json, verify_model
     from jaxtrain.parallel import devices
 
     devices.start("cpu")
     if verify and workdir.is_dir() and not is_run(workdir):
-        _show_files(workdir, verify_model(workdir))
+        _show_files(workdir, _verify_model(workdir))
         return
     damaged, folder = _show_steps(workdir, verify)
     if verify:
-        _show_files(workdir, verify_json(workdir))
+        _show_files(workdir, _verify_json(workdir))
     if damaged:
         raise CheckpointError(
             f"{counted(len(damaged), 'damaged checkpoint')} in {folder} "
@@ -68,7 +71,7 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
         for step in saved.steps():
             try:
                 info = saved.verify(step) if verify else saved.info(step)
-                metrics, state = info["metrics"] or {}, "good" if verify else ""
+                metrics, state = info["metrics"] or {}, GOOD if verify else ""
             except DamagedError as error:
                 damaged.append(step)
                 metrics, state = {}, f"DAMAGED: {error}"
@@ -78,10 +81,42 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
     return damaged, folder
 
 
+def _verify_json(workdir: Path) -> dict[str, str]:
+    """Return `GOOD`, `UNKNOWN` or the damage of each file that others depend on."""
+    from jaxtrain.inference.description import MODEL
+    from jaxtrain.inference.temperature import TEMPERATURE
+    from jaxtrain.records import workdir as files
+
+    names = (CONFIG, files.DATA, files.OWN_PARTS, MODEL, files.SUMMARY)
+    names += (files.SKIPS, TEMPERATURE, files.EVALUATION)
+    found = [name for name in names if os.path.lexists(workdir / name)]
+    return {name: _verify_file(workdir / name) for name in found}
+
+
+def _verify_model(folder: Path) -> dict[str, str]:
+    """Return the same of the files of a model in a folder, weights included."""
+    from jaxtrain.inference import load
+
+    found = {CONFIG: _verify_file(folder / CONFIG)}
+    weights = next((name for name in WEIGHTS if (folder / name).is_file()), WEIGHTS[0])
+    try:
+        trained = load.find(str(folder))
+        trained.read()
+        found[weights] = UNKNOWN if trained.origin is None else GOOD
+    except UserError as error:
+        found[weights] = str(error)
+    return found
+
+
+def _verify_file(path: Path) -> str:
+    try:
+        return GOOD if has_digest(path) else UNKNOWN
+    except UserError as error:
+        return str(error)
+
+
 def _show_files(folder: Path, states: dict[str, str]) -> None:
     """Print the line of each file; raise CheckpointError if some are damaged."""
-    from jaxtrain.inference.verify import GOOD, UNKNOWN
-
     damaged = [name for name, told in states.items() if told not in (GOOD, UNKNOWN)]
     for name, told in states.items():
         print(printable(f"{name:>17}  {'DAMAGED: ' * (name in damaged)}{told}"))

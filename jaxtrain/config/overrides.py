@@ -1,33 +1,85 @@
-"""What the overrides of the command line replace in a recipe."""
+"""The words of the command line: what they replace in a recipe, and names of others."""
 
 import dataclasses
+from collections.abc import Collection
 
-from jaxtrain.config.fields import get
+from jaxtrain.config.fields import get, replace
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.root import ONE_OF, Config
 from jaxtrain.config.train import SET_BY_FINE_TUNE
 from jaxtrain.console import tell
+from jaxtrain.errors import UserError
+
+# Ours -> names of timm, PyTorch Lightning, Keras, fastai and Ultralytics.
+OURS = {
+    "optimizer.learning_rate": "lr learning_rate lr0",
+    "optimizer.weight_decay": "wd weight_decay",
+    "optimizer.momentum": "momentum",
+    "optimizer.name": "opt optimizer optim",
+    "optimizer.schedule": "sched scheduler lr_scheduler",
+    "optimizer.warmup_epochs": "warmup warmup_epochs",
+    "optimizer.clip_norm": "clip_grad gradient_clip_val",
+    "data.batch_size": "bs batch batch_size",
+    "data.source": "data dataset data_dir",
+    "data.image_size": "img_size image_size imgsz",
+    "data.workers": "workers num_workers",
+    "data.augment.horizontal_flip": "hflip",
+    "data.augment.mixup": "mixup",
+    "data.augment.cutmix": "cutmix",
+    "train.epochs": "epoch epochs num_epochs max_epochs",
+    "train.steps": "steps max_steps",
+    "train.label_smoothing": "smoothing label_smoothing",
+    "train.ema_decay": "ema model_ema_decay",
+    "train.early_stop_patience": "patience",
+    "train.freeze": "freeze",
+    "train.accumulate_steps": "accumulate_grad_batches grad_accum_steps",
+    "model.name": "model arch",
+    "model.pretrained": "pretrained",
+    "model.dropout": "dropout drop",
+    "model.drop_path": "drop_path",
+    "precision": "amp",
+    "platform": "device",
+    "workdir": "out_dir output output_dir save_dir",
+    "logging.every_steps": "log_interval",
+    "logging.wandb_project": "wandb",
+}
+SHORTHANDS = {other: ours for ours, names in OURS.items() for other in names.split()}
 
 
-def clear_replaced(config: Config, words: list[str]) -> Config:
+def given_values(words: list[str]) -> dict[str, str]:
+    """Return the first word that follows each option; given twice, the last counts."""
+    values = {}
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            path = name.removeprefix("--").replace("-", "_")
+            values[path] = value if equals else following
+    return values
+
+
+def clear_replaced(config: Config, given: dict[str, str]) -> Config:
     """Unset what an override replaces: `--train.steps` the file's `train.epochs`.
 
-    `None` replaces nothing: it unsets its own field.
+    Args:
+      config: Config of the file.
+      given: Options of the command line, as `given_values` returns them; `None`
+        replaces nothing: it unsets its own field.
     """
-    given = {path for path, value in given_values(words).items() if value != "None"}
     for group in ONE_OF:
-        if given & set(group):
-            old = {path: get(config, path) for path in group}
-            named = [path for path, value in old.items() if value is not None]
-            for path in set(named) - given:
-                replacement = next(iter(given & set(group)))
-                config = _swap(config, path, replacement)
-    return _clear_schedule(config, words)
+        new = [path for path in group if given.get(path, "None") != "None"]
+        old = [path for path in group if get(config, path) is not None]
+        if new and old and old[0] not in new:
+            # Set to a placeholder, too: the override follows at once.
+            section, _, name = old[0].partition(".")
+            values = {name: None, new[0].partition(".")[2]: 1}
+            changed = dataclasses.replace(get(config, section), **values)
+            config = replace(config, section, changed)
+    return _clear_schedule(config, given)
 
 
-def _clear_schedule(config: Config, words: list[str]) -> Config:
+def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
     """Unset what `--train.fine-tune True` replaces in the file, and tell of it."""
-    given, default = given_values(words), OptimizerConfig()
+    default = OptimizerConfig()
     if given.get("train.fine_tune") != "True" or config.train.fine_tune:
         return config
     replaced = {
@@ -45,20 +97,23 @@ def _clear_schedule(config: Config, words: list[str]) -> Config:
     return dataclasses.replace(config, optimizer=optimizer)
 
 
-def given_values(words: list[str]) -> dict[str, str]:
-    """Return the first word that follows each option; given twice, the last counts."""
-    values = {}
-    for word, following in zip(words, [*words, ""][1:], strict=True):
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            path = name.removeprefix("--").replace("-", "_")
-            values[path] = value if equals else following
-    return values
+def check_shorthands(given: dict[str, str], known: Collection[str]) -> None:
+    """Refuse an option that is called otherwise here, with the name that it has.
+
+    Args:
+      given: The options of the command line, with `_`, and their values.
+      known: The options that the command has.
+
+    Raises:
+      UserError: There is such an option.
+    """
+    for name, value in given.items():
+        # Of optimizer.lr, too, the last part is what was meant.
+        meant = SHORTHANDS.get(name.rpartition(".")[2])
+        if meant is not None and name not in known and meant in known:
+            shown = _option(meant) + f" {value}" * (not value.startswith("--"))
+            raise UserError(f"{_option(name)}: no such option; write {shown.rstrip()}")
 
 
-def _swap(config: Config, old: str, new: str) -> Config:
-    """Unset `old` and set `new` to a placeholder: the override follows at once."""
-    section, name = old.split(".")
-    values = {name: None, new.split(".")[1]: 1}
-    changed = dataclasses.replace(getattr(config, section), **values)
-    return dataclasses.replace(config, **{section: changed})
+def _option(path: str) -> str:
+    return f"--{path.replace('_', '-')}"

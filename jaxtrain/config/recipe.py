@@ -17,8 +17,11 @@ from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.config.help import answer_help, option_paths, point_to_help
-from jaxtrain.config.overrides import clear_replaced, given_values
-from jaxtrain.config.shorthands import check_shorthands
+from jaxtrain.config.overrides import (
+    check_shorthands,
+    clear_replaced,
+    given_values,
+)
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError, hint
 
@@ -58,13 +61,13 @@ def parse(
       UserError: the config file is missing or wrong, or a value is.
     """
     words = [re.sub(r"^--config\.", "--", word) for word in words]
-    path = _config_path(words)
+    given = given_values(words)
+    path = Path(given["config"]) if given.get("config") else None
     # Help without --config shows the defaults of the fields.
     config = Config() if path is None else load_config(path)
-    config = clear_replaced(config, words)
+    fields = _required(kind) | {"overrides": clear_replaced(config, given)}
     # A command that can do without a recipe has a default for it.
-    given = {"overrides": config} | ({"config": path} if path else {})
-    default = kind(**_required(kind) | given)
+    default = kind(**fields | ({"config": path} if path else {}))
     arguments: Any = _read_words(kind, words, default, prog, description)
     config_lib.allow_own(arguments.overrides)
     return arguments
@@ -214,11 +217,6 @@ def _is_in(module: ModuleType | None, folder: Path) -> bool:
     """Whether a module is a file or a folder in `folder`."""
     places = list(getattr(module, "__path__", [])) or [getattr(module, "__file__", "")]
     return any(Path(place).parent == folder for place in places if place)
-
-
-def _config_path(words: list[str]) -> Path | None:
-    path = given_values(words).get("config")
-    return Path(path) if path else None
 
 
 def _place(error: BaseException, path: Path) -> str:

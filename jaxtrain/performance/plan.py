@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxtrain import config as config_lib
 from jaxtrain import tasks
-from jaxtrain.checkpoints.saver import num_copies
+from jaxtrain.checkpoints.retention import num_copies
 from jaxtrain.config import Config
 from jaxtrain.data import loader, sources
 from jaxtrain.data.batch import train_spec
@@ -181,7 +181,7 @@ def make_planner(config: Config, target: Target) -> tuple[Planner, Config]:
       UserError: the data are not there, or do not fit the config.
     """
     source, data = config.data.source, stand_in(config.data)
-    config = settle(replace(config, data=data)).config
+    config, _ = settle(replace(config, data=data))
     splits = sources.load(config.data, config.seed)
     if target.gpu is not None:
         # As a run on such a GPU decides it.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.table import Table
 
-from jaxtrain.checkpoints.saver import num_copies
+from jaxtrain.checkpoints.retention import num_copies
 from jaxtrain.console import Console
 from jaxtrain.data.loader import PUT_AHEAD
 from jaxtrain.performance.plan import Plan

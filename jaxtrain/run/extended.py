@@ -1,6 +1,5 @@
 """What is other in a run that goes on than in the one that stopped, and allowed."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,20 +9,6 @@ from jaxtrain.run.timetable import Timetable, make_timetable
 
 # A change of the learning rate by more than this factor, either way, is a jump.
 MAX_FACTOR = 1.5
-
-
-def describe_changed(
-    now: Mapping[str, str], saved: Mapping[str, str], step: int
-) -> list[str]:
-    """List the files with parts of the user's own that have changed.
-
-    Args:
-      now: Digests by file.
-      saved: Those that the checkpoint was saved under; unknown ones are missing.
-      step: Step of the checkpoint.
-    """
-    changed = [file for file in saved if now.get(file, saved[file]) != saved[file]]
-    return [f"{file} has changed since step {step} was saved" for file in changed]
 
 
 def describe_jump(

@@ -66,7 +66,7 @@ class Run:
             self.reports.add(start, metrics)
             self.reports.keep_near()
             attempt.watchdog.beat()
-            self.saves.saver.look()
+            self.saves.look()
 
     def finish(self) -> dict[str, Any]:
         """Test the best checkpoint and write the summary, if the run has ended.

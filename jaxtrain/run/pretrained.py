@@ -51,7 +51,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     Raises:
       UserError: they do not fit.
     """
-    trained = trained or setup.settled.trained
+    trained = trained or setup.trained
     if trained is None:
         return None
     about, config = trained.about, setup.config.model

@@ -1,26 +1,40 @@
-"""The checkpoints of a run: when, and what is in them."""
+"""The checkpoints of a run: when, what is in them, and what follows if a save fails."""
 
+import contextlib
+import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 
 import jax
 
 from jaxtrain.checkpoints import manifest
-from jaxtrain.checkpoints.saver import Saver
-from jaxtrain.errors import DamagedError
+from jaxtrain.checkpoints.retention import shown_size
+from jaxtrain.errors import CheckpointError, DamagedError
+from jaxtrain.processes import peers
 from jaxtrain.run import moved
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.reports import Reports
 from jaxtrain.training.state import as_dict
 
+# Saves in a row that may fail; the last of them ends the run.
+MAX_FAILURES = 3
+
 
 class Saves:
-    """Saves the state with all that the host needs to go on."""
+    """Saves the state with all that the host needs to go on.
+
+    The run goes on when a save fails, but not after too many in a row. Of several
+    processes the first saves, and alone needs to know; if it ends, so do the others.
+    """
 
     def __init__(self, attempt: Attempt, reports: Reports):
         self._attempt, self._job, self._reports = attempt, attempt.job, reports
-        self.saver = Saver(self._job.saved, attempt.tell, self._job.hooks.before_save)
         self._step, self._at = attempt.step, time.monotonic()
+        self._failures = 0
+        # Of the last save.
+        self._error: CheckpointError | None = None
 
     def done(self) -> bool:
         """Whether this very step is saved, or being saved."""
@@ -40,6 +54,7 @@ class Saves:
         """Start to save this step, and tell of the steps up to it before.
 
         Raises:
+          BadNumbersError: The state is not finite.
           CheckpointError: Too many saves have failed.
           MovedError: The workdir was moved; the step is saved there if that can be.
         """
@@ -48,8 +63,7 @@ class Saves:
         followed = moved.follow(job, self._step)
         progress.interval = self._reports.open_interval()
         attempt.clock.update()
-        doing = attempt.log.screen.doing("saving")
-        with attempt.clock.paused(), attempt.watchdog.saving(), doing:
+        with self._saving():
             info = {
                 "config": asdict(job.setup.config),
                 "versions": job.versions,
@@ -58,10 +72,32 @@ class Saves:
                 "progress": asdict(progress),
             }
             metrics = progress.eval_metrics if self._evaluated() else None
-            self.saver.save(attempt.step, as_dict(attempt.state), info, metrics)
+            self.look(wait=True)
+            # Others wait for it here, not in a collective, which may run out of time.
+            peers.gather(None)
+            self._error = None
+            before_write = partial(job.hooks.before_save, attempt.step)
+            with self._counted():
+                job.saved.save(
+                    attempt.step,
+                    as_dict(attempt.state),
+                    info,
+                    metrics,
+                    before_write=before_write,
+                )
             if followed:
                 moved.end(job)
         self._step, self._at = attempt.step, time.monotonic()
+
+    def look(self, *, wait: bool = False) -> None:
+        """Warn if the last save has failed; do not wait for it unless asked.
+
+        Raises:
+          CheckpointError: It is the last of too many failures in a row.
+        """
+        with self._counted():
+            if self._job.saved.committed(None if wait else 0):
+                self._failures = 0
 
     def amend(self) -> None:
         """Add the evaluation of this step to its checkpoint if that was saved without.
@@ -82,14 +118,66 @@ class Saves:
         return self._attempt.progress.evaluated_step == self._attempt.step
 
     def finish(self) -> None:
-        """Save the last step, and wait for it; read it back unless a signal waits."""
-        attempt, job = self._attempt, self._job
-        if not self.done() or moved.lacks(job, attempt.step):
+        """Save the last step, and wait for it; read it back unless a signal waits.
+
+        Raises:
+          CheckpointError: It could not be saved.
+        """
+        job = self._job
+        if not self.done() or moved.lacks(job, self._attempt.step):
             self.save()
-        doing = attempt.log.screen.doing("saving")
-        with attempt.clock.paused(), attempt.watchdog.saving(), doing:
+        with self._saving():
             # A stop has little time; the next start reads what was saved.
             try:
-                self.saver.finish(read_back=job.signals.signum is None)
+                self._end(read_back=job.signals.signum is None)
             finally:
                 moved.check(job)
+
+    def _end(self, *, read_back: bool) -> None:
+        """Wait for the last save, in all processes."""
+        saved = self._job.saved
+        try:
+            saved.finish() if read_back else saved.wait()
+        except CheckpointError as error:
+            self._error = self._placed(error)
+        if self._error is not None:
+            raise CheckpointError(
+                f"{self._error}: this was the last save, and the run is not finished "
+                "without it. Free some space, or mend the disk; the same command goes "
+                "on from the checkpoint before"
+            )
+        peers.gather(None)
+
+    @contextlib.contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Show that the run saves; that takes no time of training."""
+        attempt = self._attempt
+        doing = attempt.log.screen.doing("saving")
+        with attempt.clock.paused(), attempt.watchdog.saving(), doing:
+            yield
+
+    def _placed(self, error: CheckpointError) -> CheckpointError:
+        folder = self._job.saved.directory
+        free = shown_size(shutil.disk_usage(folder).free)
+        return CheckpointError(f"{error} ({folder}, {free} free)")
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a failure, and let only the last of too many through."""
+        try:
+            yield
+        except CheckpointError as error:
+            self._failures += 1
+            self._error = self._placed(error)
+            message = f"{self._error}: failure {self._failures} of {MAX_FAILURES}"
+            message += " in a row"
+            if self._failures < MAX_FAILURES:
+                self._attempt.tell(f"{message}; training goes on, and tries again")
+                return
+            self._attempt.tell(message)
+            steps = self._job.saved.listed()
+            raise CheckpointError(
+                f"{message}. The last good checkpoint is "
+                f"{steps[-1] if steps else 'none'}: free some space, and the same "
+                "command goes on from there"
+            ) from error

@@ -7,7 +7,6 @@ the weights, so that a run that goes on needs them no more.
 """
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,29 +30,19 @@ PREPARED = ("crop_pct", "interpolation", "mean", "std")
 NUM_SHOWN = 12
 
 
-@dataclass(frozen=True)
-class Settled:
-    """A config that is settled, and what it was settled by.
-
-    Attributes:
-      config: Config, complete but for mean and deviation, which need the number of
-        channels.
-      recipe: Config as it was given.
-      trained: Weights to begin with; None: there are none, or the run has gone on from
-        them.
-    """
-
-    config: Config
-    recipe: Config
-    trained: Trained | None = None
-
-
-def settle(config: Config, workdir: Path | None = None) -> Settled:
+def settle(
+    config: Config, workdir: Path | None = None
+) -> tuple[Config, Trained | None]:
     """Fill in what a recipe leaves to the weights that it begins with.
 
     Args:
       config: Config of a run.
       workdir: Folder that may hold the run already, whose values then count.
+
+    Returns:
+      The config, complete but for mean and deviation, which need the number of
+      channels, and the weights to begin with; None: there are none, or the run has
+      gone on from them.
 
     Raises:
       UserError: The weights are not there, are of another model, or not those of
@@ -90,7 +79,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
     data = _filled(data, prepared)
     crop_pct, interpolation = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
-    return Settled(dataclasses.replace(config, model=model, data=data), config, trained)
+    return dataclasses.replace(config, model=model, data=data), trained
 
 
 def _begun(workdir: Path) -> Config | None:
@@ -172,14 +161,17 @@ def settle_statistics(config: Config, trained: Trained | None, channels: int) ->
     return dataclasses.replace(config, data=data)
 
 
-def describe_settled(settled: Settled, config: Config) -> dict[str, str]:
+def describe_settled(
+    recipe: Config, config: Config, trained: Trained | None
+) -> dict[str, str]:
     """Return rows of the start table: what weights, and what was taken from them.
 
     Args:
-      settled: What a run was built by.
-      config: Config that it was built with.
+      recipe: Config as it was given.
+      config: Config of the run, complete.
+      trained: Weights that it begins with, as `settle` returned.
     """
-    model, trained = config.model, settled.trained
+    model = config.model
     if model.pretrained is None:
         return {}
     digest = f", sha256 {(model.pretrained_digest or 'unknown')[:NUM_SHOWN]}"
@@ -188,7 +180,7 @@ def describe_settled(settled: Settled, config: Config) -> dict[str, str]:
     taken, changed = [], []
     for path, value in _theirs(trained, config).items():
         used = config_lib.get(config, path)
-        if config_lib.get(settled.recipe, path) is None:
+        if config_lib.get(recipe, path) is None:
             taken += [f"{path} = {_shown(used)}"] if used is not None else []
         elif used != value:
             changed.append(f"{path} = {_shown(used)}, theirs is {_shown(value)}")

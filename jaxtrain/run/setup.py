@@ -20,6 +20,7 @@ from jaxtrain.data import sources
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
+from jaxtrain.inference.trained import Trained
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
@@ -31,7 +32,7 @@ from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run import checks
 from jaxtrain.run.phases import Phase, build_phases, build_schedule
-from jaxtrain.run.settle import Settled, settle, settle_statistics
+from jaxtrain.run.settle import settle, settle_statistics
 from jaxtrain.run.timetable import Timetable, make_timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
@@ -50,11 +51,13 @@ class Setup:
     With pipeline stages `layout` is that of the first, which the data go to. The
     checkpoints are ranked by `best`; early stopping goes by `watched`. A new
     phase begins where other layers are trained, or images have another size. `config`
-    is that of the run, complete; `settled` says what was filled in, and by what.
+    is that of the run, complete; `recipe` as it was given, and `trained` the weights to
+    begin with, by which it was completed.
     """
 
     config: Config
-    settled: Settled
+    recipe: Config
+    trained: Trained | None
     layout: Layout
     stages: Stages | None
     policy: Policy
@@ -96,8 +99,8 @@ def build_setup(
     Raises:
       UserError: a name is unknown, or data, model, batch and devices do not fit.
     """
-    settled = settle(config, workdir)
-    config = settled.config
+    recipe = config
+    config, trained = settle(recipe, workdir)
     meshes = make_stage_meshes(config.parallel, devices)
     checks.check_batches(config, meshes[0])
     checks.check_clocks(config)
@@ -105,7 +108,7 @@ def build_setup(
     checks.check_sums(config, policy, meshes[0])
     splits = sources.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
-    config = settle_statistics(config, settled.trained, shape[-1])
+    config = settle_statistics(config, trained, shape[-1])
     checks.check_statistics(config, shape[-1])
     check_augmentations(config.data.augment, shape)
     facts = {**train.facts, "class_counts": partial(checks.class_counts, config, train)}
@@ -150,7 +153,8 @@ def build_setup(
         stages = build_stages(model, micro, layouts, config.train.accumulate_steps)
     return Setup(
         config=config,
-        settled=settled,
+        recipe=recipe,
+        trained=trained,
         layout=layouts[0],
         stages=stages,
         policy=policy,

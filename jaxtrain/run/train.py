@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from jaxtrain.checkpoints.saver import check_space
+from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
 from jaxtrain.inference.description import MODEL
@@ -24,7 +24,7 @@ from jaxtrain.records.writer import LoggedRun
 from jaxtrain.run import moved
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
-from jaxtrain.run.extended import describe_changed, describe_jump
+from jaxtrain.run.extended import describe_jump
 from jaxtrain.run.features import with_features
 from jaxtrain.run.loop import Run
 from jaxtrain.run.pretrained import first_weights, plan_start
@@ -73,7 +73,7 @@ def train(
         finished = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished
-        rows = describe_settled(setup.settled, setup.config)
+        rows = describe_settled(setup.recipe, setup.config, setup.trained)
         if start is not None:
             rows |= start.rows
         show_table("jaxtrain", {**describe(setup, workdir), **rows})
@@ -161,7 +161,11 @@ def _attempt(job: Job, *, show_earlier: bool) -> dict[str, Any]:
     if saved is not None:
         taken = step - int(state.bad_steps["total"])
         news += describe_jump(setup, saved["config"], step, taken)
-        news += describe_changed(job.own_parts, saved.get("own_parts", {}), step)
+        news += [
+            f"{file} has changed since step {step} was saved"
+            for file, digest in saved.get("own_parts", {}).items()
+            if job.own_parts.get(file, digest) != digest
+        ]
     rewound = job.rewinds.apply(step, progress)
     logged = LoggedRun(
         workdir=job.workdir,

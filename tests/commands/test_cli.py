@@ -14,7 +14,7 @@ import pytest
 from jaxtrain import cli as cli_lib
 from jaxtrain.cli import COMMANDS, main, options_of
 from jaxtrain.config import Config, get, paths, replace
-from jaxtrain.config.shorthands import SHORTHANDS
+from jaxtrain.config.overrides import SHORTHANDS
 from jaxtrain.data.sources import SOURCES
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxtrain.checkpoints.saver import check_space
+from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.config import (
     AugmentConfig,
     CheckpointConfig,
