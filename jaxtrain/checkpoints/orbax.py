@@ -88,7 +88,6 @@ def load(folder: Path, abstract_state: Any | None) -> Any:
     """Read a state, in each process by itself.
 
     Args:
-      folder: Folder of the checkpoint.
       abstract_state: Tree of `jax.ShapeDtypeStruct` with shardings, onto which the
         arrays are put; None reads NumPy arrays, in nested dicts and lists.
 

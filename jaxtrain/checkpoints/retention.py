@@ -33,7 +33,6 @@ class Retention:
     no more than a small part of the time. At the end the last step is read.
 
     Args:
-      directory: Folder of the steps.
       config: Numbers of steps to keep.
       best: Goal that ranks their evaluations; None keeps none as the best.
       verify: Function that reads a step back, and raises DamagedError if it is not what

@@ -45,7 +45,6 @@ class Checkpoints:
     must call the methods at the same places, but for `listed` and `committed`.
 
     Args:
-      directory: Folder of the steps.
       config: Numbers of steps to keep.
       best: Goal that ranks their evaluations; None keeps none as the best.
       read_only: Whether to leave the save of a live run alone.
@@ -98,7 +97,6 @@ class Checkpoints:
         """Start to save; the arrays are copied before this returns.
 
         Args:
-          step: Number of completed steps.
           state: Nested dicts of arrays.
           info: Values that JSON can hold.
           metrics: Validation metrics, which rank the checkpoints.

@@ -82,7 +82,6 @@ def from_json(text: str, where: str = "config") -> Config:
     """Read back what `to_json` wrote.
 
     Args:
-      text: of a config.
       where: it was read from, for messages.
 
     Raises:
@@ -122,7 +121,6 @@ def check_own(config: Config, *prefixes: str) -> None:
     """Check that the own parts of a config were allowed, before anything is read.
 
     Args:
-      config: Of a run.
       *prefixes: Paths of the fields or sections that will be used; none means all.
 
     Raises:

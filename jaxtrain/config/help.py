@@ -42,10 +42,8 @@ def answer_help(
     """Show the help that is asked for, except everything, which tyro shows.
 
     Args:
-      words: The command line.
       default: The dataclass of a command, with the values of the recipe.
       prog: The command, as a user writes it.
-      description: What it does.
 
     Returns:
       The words, with `--help` in the place of `--help-all`.

@@ -61,7 +61,6 @@ def clear_replaced(config: Config, given: dict[str, str]) -> Config:
     """Unset what an override replaces: `--train.steps` the file's `train.epochs`.
 
     Args:
-      config: Config of the file.
       given: Options of the command line, as `given_values` returns them; `None`
         replaces nothing: it unsets its own field.
     """

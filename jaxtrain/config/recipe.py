@@ -53,7 +53,6 @@ def parse(
     Args:
       kind: a dataclass with the fields `config`, a path or None, and `overrides`, a
         Config.
-      words: the command line.
       prog: what --help shows as the command.
       description: what --help says of it; None: the docstring of `kind`.
 
@@ -82,9 +81,7 @@ def parse_of_run(
 
     Args:
       kind: a dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
-      words: the command line.
       prog: what --help shows as the command.
-      description: what --help says of it.
 
     Raises:
       UserError: the config of the run cannot be read, or a value is wrong.

@@ -65,10 +65,7 @@ def evaluate(
     """Evaluate a model; nothing is written.
 
     Args:
-      model: Model of the run.
-      config: Config of the run.
       data: Config of the images, the run's or others.
-      asked: What is wanted.
       tell: Function that takes lines on what takes long.
 
     Returns:

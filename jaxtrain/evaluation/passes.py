@@ -98,7 +98,6 @@ class Pass:
         """Go over a split.
 
         Args:
-          source: Examples of the split.
           name: Name of the split in messages.
 
         Raises:

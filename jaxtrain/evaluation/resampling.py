@@ -33,7 +33,6 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
     Args:
       root: Root key of the seed.
       index: Numbers of the examples, (B,).
-      num: Number of resamples.
     """
     stream = keys.stream(root, keys.RESAMPLE)
 
@@ -56,9 +55,7 @@ def resampled_sums(
     """Return sums over the examples of a batch in each resample, (resamples, ...).
 
     Args:
-      task: Task that is evaluated.
       outputs: Outputs of the model, (B, ...).
-      target: Targets of the batch.
       mask: Zero marks padding, (B,).
       counts: How often each resample has each example (`weights`).
     """
@@ -94,7 +91,6 @@ def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
     Resamples in which a value is not defined are left out for it; None: in all.
 
     Args:
-      task: Task that is evaluated.
       sums: Sums of the resamples, (resamples, ...), on the host.
       whole: Sums over the split, for their dtypes.
     """

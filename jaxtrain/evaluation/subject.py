@@ -45,8 +45,6 @@ def open_subject(
     """Open a split, and check that the model fits it.
 
     Args:
-      model: Model to evaluate.
-      config: Config of its run.
       data: Config of the images.
       split: Name of the split, or `all`.
       tta: Views whose outputs are averaged.

@@ -30,8 +30,6 @@ def open_folder(
     """Open a folder in timm's form, whose config.json was read already.
 
     Args:
-      folder: Folder with config.json.
-      config: Contents of config.json.
       weights: Names of weight files; the first that exists is read.
 
     Raises:
@@ -73,7 +71,6 @@ def open_file(path: Path, wanted: ModelConfig | None) -> Trained:
     """Open a file of weights, of which its name and those of its arrays tell the model.
 
     Args:
-      path: of the file.
       wanted: a model that it should be of.
 
     Raises:

@@ -70,10 +70,7 @@ def maps(
     May be traced.
 
     Args:
-      model: Model to explain.
       last: Place of the piece whose activations are weighed (`last_piece`).
-      params: Parameters of the model.
-      model_state: State of the model.
       images: Normalised images, (B, H, W, C).
       classes: Class to explain for each image, (B,).
     """

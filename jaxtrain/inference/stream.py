@@ -49,9 +49,7 @@ def load(
 
     Args:
       get: Function that returns an image by its place.
-      num: Number of images.
       about: Model that the images are for.
-      batch_size: Number of images of a batch.
     """
     units = -(-batch_size // UNIT)
     num_batches = -(-num // batch_size)

@@ -87,7 +87,6 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     """Return what the logits are divided by.
 
     Args:
-      workdir: Folder of the run.
       origin: Origin of the model whose logits they are (`TrainedModel.origin`).
 
     Raises:

@@ -90,7 +90,6 @@ def make_bar(
     """Return a bar that fits where the output goes; None where there is no terminal.
 
     Args:
-      console: Console of the output.
       look: Returns what to show; called from another thread too.
     """
     if console.is_jupyter:

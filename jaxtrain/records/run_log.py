@@ -21,11 +21,7 @@ COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
 
 
 class RunLog:
-    """Sends each record of process 0 to the metric writers and the screen.
-
-    Attributes:
-      screen: Screen of the run.
-    """
+    """Sends each record of process 0 to the metric writers and the screen."""
 
     def __init__(self, run: LoggedRun):
         self._epoch, self._metrics = run.epoch, run.workdir / METRICS

@@ -33,9 +33,7 @@ class Screen:
 
     Args:
       step: Completed steps at the start.
-      total_steps: Steps of the whole run.
       epoch: Converts steps to epochs.
-      shown: Metrics to show.
       console: Where to print. Defaults to standard output.
       seconds: Clock, in seconds.
     """

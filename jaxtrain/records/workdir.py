@@ -85,9 +85,6 @@ def open_workdir(
     The caller must hold the lock (see `locked`).
 
     Args:
-      workdir: Folder of the run.
-      config: Config of the run.
-      data: Description of its data.
       fresh: Whether to move an old run aside first.
       resume_step: Step that there must be a run to go back to.
 
@@ -133,8 +130,6 @@ def read_summary(
     """Return the summary if the run is finished.
 
     Args:
-      workdir: Folder of the run.
-      total_steps: Steps of the run.
       patience: `train.early_stop_patience`; with more of it, or None, a run that
         stopped early may go on.
     """

@@ -17,7 +17,6 @@ def look(attempt: Attempt, start: int, metrics: dict[str, jax.Array]) -> None:
     """Report the bad steps of one call; calls are looked at in order.
 
     Args:
-      attempt: Attempt that the call belongs to.
       start: Completed steps before the call.
       metrics: Metrics of the call, (steps,) each.
 

@@ -20,9 +20,7 @@ def describe_jump(
     to the new rate.
 
     Args:
-      setup: Setup of the run as it goes on.
       saved: Config that the checkpoint was saved under, as JSON.
-      step: Step of the checkpoint.
       taken: Number of these steps that the optimizer took.
     """
     length = {name: saved["train"][name] for name in ("epochs", "steps", "examples")}

@@ -106,7 +106,6 @@ def with_features(setup: Setup, programs: Programs, state: TrainState) -> Progra
     """Return the programs and the data of a run that keeps what it can.
 
     Args:
-      setup: Setup of the run.
       programs: Programs that begin with the images.
       state: State with the weights of the frozen layers, which never change.
     """

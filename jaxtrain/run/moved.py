@@ -32,7 +32,6 @@ def follow(job: Job, step: int) -> bool:
     """Let checkpoints be saved where the workdir is now; return whether it was moved.
 
     Args:
-      job: Job of the run.
       step: Step of the last save, which may be on its way to the old place.
 
     Raises:

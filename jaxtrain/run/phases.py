@@ -45,7 +45,6 @@ def build_phases(
     """Return the phases in turn; the state has the same structure in all of them.
 
     Args:
-      config: Config of the run.
       timetable: Timetable with the step from which on all layers are trained.
       model: Abstract model, without values.
       schedule: Schedule of the learning rate; None for an optimizer that searches its

@@ -44,7 +44,6 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     """Compare trained weights with the model of a run.
 
     Args:
-      setup: Setup of the run.
       trained: Weights to begin with. None means those that its config was settled by;
         without these, None is returned.
 
@@ -129,7 +128,6 @@ def first_weights(
     """Return the weights that a run begins with, and what there is to tell of them.
 
     Args:
-      setup: Setup of the run.
       programs: Programs that make new weights.
       start: Trained weights that it begins with; None: those that its config names, if
         it does.

@@ -55,9 +55,7 @@ class Progress:
         Of equal evaluations the last is the best, which has had more training.
 
         Args:
-          step: Number of completed steps.
           epoch: The same in epochs.
-          metrics: Metrics of the evaluation.
           best: Goal that ranks checkpoints.
           watched: Goal of early stopping.
           patience: Evaluations without improvement that stop the run; None never stops
@@ -89,7 +87,6 @@ class Clock:
     """Adds to the seconds that `progress` had when the run was resumed.
 
     Args:
-      progress: of the run.
       compile_seconds: spent so far; they do not count.
       now: the time, in seconds.
     """

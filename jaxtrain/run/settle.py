@@ -36,7 +36,6 @@ def settle(
     """Fill in what a recipe leaves to the weights that it begins with.
 
     Args:
-      config: Config of a run.
       workdir: Folder that may hold the run already, whose values then count.
 
     Returns:
@@ -164,13 +163,7 @@ def settle_statistics(config: Config, trained: Trained | None, channels: int) ->
 def describe_settled(
     recipe: Config, config: Config, trained: Trained | None
 ) -> dict[str, str]:
-    """Return rows of the start table: what weights, and what was taken from them.
-
-    Args:
-      recipe: Config as it was given.
-      config: Config of the run, complete.
-      trained: Weights that it begins with, as `settle` returned.
-    """
+    """Return rows of the start table: what weights, and what was taken from them."""
     model = config.model
     if model.pretrained is None:
         return {}

@@ -91,7 +91,6 @@ def build_setup(
     """Complete a config, load its sources and shape the run; allocate nothing large.
 
     Args:
-      config: Config as it was given.
       schedule: Schedule of the learning rate, in place of that of the config.
       devices: Devices that share the work. None means all.
       workdir: Folder that may hold the run already, whose values then count.

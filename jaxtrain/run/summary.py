@@ -76,10 +76,8 @@ def summarize(
     """Return the contents of summary.json.
 
     Args:
-      attempt: Attempt at its end.
       tested_step: Step of the checkpoint that was tested.
       validation: Its metrics of the validation split; None if it was not evaluated.
-      test: Its metrics of the test split.
       skipped_steps: Number of bad steps of the whole run.
     """
     setup, step, progress = attempt.job.setup, attempt.step, attempt.progress
