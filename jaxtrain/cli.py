@@ -76,13 +76,15 @@ def parse(name: str, words: list[str]) -> Any:
     Raises:
       UserError: the config file is missing or wrong, or a value is.
     """
-    kind, text = options_of(load(name)), _describe(name)
+    command = load(name)
+    kind = options_of(command)
+    prog = "main.py" if name == DEFAULT else f"main.py {name}"
+    text = f"{kind.__doc__}\n\nExample:\n  python {prog} {command.EXAMPLE}"
     if name == DEFAULT:
         text += "\n\nCommands (without one: train), whose options main.py COMMAND "
         text += "--help shows:"
         for other in COMMANDS:
             text += f"\n  {other:<12}{options_of(load(other)).__doc__}"
-    prog = "main.py" if name == DEFAULT else f"main.py {name}"
     fields = inspect.signature(kind).parameters
     if "data" in fields and "workdir" in fields:
         arguments = recipe.parse_of_run(kind, words, prog=prog, description=text)
@@ -109,14 +111,6 @@ def load(name: str) -> Any:
             f"unknown command {name!r}: there is {', '.join(COMMANDS)}{meant}"
         )
     return importlib.import_module(f"jaxtrain.commands.{name.replace('-', '_')}")
-
-
-def _describe(name: str) -> str:
-    """Return what help says of a command: a line, and an example."""
-    command = load(name)
-    call = "main.py" if name == DEFAULT else f"main.py {name}"
-    meaning = options_of(command).__doc__
-    return f"{meaning}\n\nExample:\n  python {call} {command.EXAMPLE}"
 
 
 def options_of(command: Any) -> type:

@@ -4,6 +4,7 @@ A step counts once its commit file is written: an empty or half-deleted folder n
 does. What is put aside is renamed, so that it is neither read nor counted again.
 """
 
+import itertools
 import os
 import shutil
 import time
@@ -85,8 +86,11 @@ def remove_failed(folder: Path) -> None:
 
 def rename(directory: Path, step: int, label: str = DAMAGED) -> None:
     """Rename a step to `LABEL-STEP`."""
-    number, target = 0, directory / f"{label}-{step}"
-    while target.exists():
-        number += 1
-        target = directory / f"{label}-{step}-{number}"
-    (directory / str(step)).rename(target)
+    (directory / str(step)).rename(unused(directory / f"{label}-{step}"))
+
+
+def unused(path: Path, ending: str = "") -> Path:
+    """Return a path that is not there: with an ending, or with a number before it."""
+    numbers = itertools.chain([""], (f"-{i}" for i in itertools.count(1)))
+    paths = (path.with_name(f"{path.name}{number}{ending}") for number in numbers)
+    return next(path for path in paths if not path.exists())

@@ -101,13 +101,12 @@ class Description:
             no model that there can be.
         """
         names = {f.name for f in dataclasses.fields(cls)}
-        if isinstance(values, dict):
-            # Versions without the options of a task wrote none; a row has no spec.
-            values = {"task_options": {}, "output_spec": None, **values}
-        if not isinstance(values, dict) or values.keys() != names:
-            known = values.keys() if isinstance(values, dict) else ()
-            version = values.get("jaxtrain") if isinstance(values, dict) else None
-            differing = ", ".join(sorted(names ^ set(known)))
+        # Versions without the options of a task wrote none; a row has no spec.
+        absent = {"task_options": {}, "output_spec": None}
+        values = {**absent, **values} if isinstance(values, dict) else {}
+        if values.keys() != names:
+            version = values.get("jaxtrain")
+            differing = ", ".join(sorted(names ^ values.keys()))
             raise UserError(
                 f"{where} describes no model of jaxtrain {jaxtrain.__version__} "
                 f"(written by {version or 'something else'}; differs in {differing}): "

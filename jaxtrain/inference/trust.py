@@ -9,7 +9,6 @@ import os
 import py_compile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from jaxtrain import own
 from jaxtrain.config import Config, own_references
@@ -21,22 +20,9 @@ from jaxtrain.inference.description import Description
 from jaxtrain.models.weights import hub
 from jaxtrain.records.workdir import read_own_parts
 
-
-class Named(NamedTuple):
-    """The own parts that a folder names.
-
-    Attributes:
-      parts: Field -> the own part that it names.
-      digests: Recorded SHA-256 of their files, by `own.place_of`.
-      again: How the user records the files as they are now.
-    """
-
-    parts: list[tuple[str, str]]
-    digests: Mapping[str, str]
-    again: str
-
-
-NOTHING = Named([], {}, "")
+# Of a folder: the own parts that it names, by their fields; the recorded SHA-256 of
+# their files, by `own.place_of`; and how the user records the files as they are now.
+Named = tuple[list[tuple[str, str]], Mapping[str, str], str]
 
 
 def trust(path: str | os.PathLike[str]) -> None:
@@ -50,11 +36,12 @@ def trust(path: str | os.PathLike[str]) -> None:
     """
     text = os.fspath(path)
     mistaken.check_is_model(text)
-    named = _named(text)
-    if not named.parts:
+    parts, digests, again = _named(text)
+    if not parts:
         tell(f"--trust: {text} names no parts of your own")
-    for field, name in named.parts:
-        _decide(f"{field} = {name!r}", name, named)
+    for field, name in parts:
+        recorded = digests.get(own.place_of(name))
+        _decide(f"{field} = {name!r}", name, recorded, again)
 
 
 def trust_pretrained(config: Config) -> None:
@@ -80,28 +67,22 @@ def _named(text: str) -> Named:
     if place.name in WEIGHTS:
         place = place.parent
     if not (place / foreign.CONFIG).is_file():
-        return NOTHING
+        return [], {}, ""
     described = foreign.read_config(place / foreign.CONFIG).get(folder.OURS)
     if not isinstance(described, dict):
-        return NOTHING
+        return [], {}, ""
     about = Description.from_dict(described.get("model"), str(place / foreign.CONFIG))
     digests = described.get(folder.OWN_PARTS)
-    return Named(
-        _of_description(about),
-        digests if isinstance(digests, dict) else {},
-        "export the model again",
-    )
+    digests = digests if isinstance(digests, dict) else {}
+    return _of_description(about), digests, "export the model again"
 
 
 def _named_by_run(workdir: Path) -> Named:
     parts = own_references(read_run(workdir))
     if (workdir / description.MODEL).exists():
         parts += _of_description(description.read(workdir))
-    return Named(
-        list(dict.fromkeys(parts)),
-        read_own_parts(workdir),
-        "run its training command again, which records the file as it is now",
-    )
+    again = "run its training command again, which records the file as it is now"
+    return list(dict.fromkeys(parts)), read_own_parts(workdir), again
 
 
 def _of_description(about: Description) -> list[tuple[str, str]]:
@@ -109,10 +90,9 @@ def _of_description(about: Description) -> list[tuple[str, str]]:
     return own_references(about.model, "model.") + task
 
 
-def _decide(shown: str, name: str, named: Named) -> None:
+def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
     """Allow a part, or refuse it with the reason; tell which."""
     place, file = own.place_of(name), own.find_file(name)
-    recorded = named.digests.get(place)
     found = own.digests([name]).get(place)
     reason = None
     if file is None and not place.endswith(".py"):
@@ -120,7 +100,7 @@ def _decide(shown: str, name: str, named: Named) -> None:
     elif found is not None and recorded not in (None, found):
         reason = (
             f"{file} has sha256 {found}, and {recorded} was recorded: restore the "
-            f"file, or {named.again}"
+            f"file, or {again}"
         )
     elif file is not None:
         reason = _renew_bytecode(file)

@@ -12,7 +12,7 @@ from typing import Any, NotRequired, TypedDict
 
 from jaxtrain import atomic_file
 from jaxtrain import config as config_lib
-from jaxtrain.checkpoints.folder import check_name
+from jaxtrain.checkpoints.folder import check_name, unused
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
@@ -241,9 +241,7 @@ def _move_aside(workdir: Path) -> Path:
     its config, a run that a kill left in parts is refused, and not begun anew.
     """
     place, stamp = workdir.absolute(), time.strftime("%Y%m%d-%H%M%S")
-    first = place.with_name(f"{place.name}.old-{stamp}")
-    asides = [first, *(first.with_name(f"{first.name}-{i}") for i in range(1, 100))]
-    aside = next(path for path in asides if not path.exists())
+    aside = unused(place.with_name(f"{place.name}.old-{stamp}"))
     names = sorted(
         (p.name for p in workdir.iterdir() if p.name != LOCK),
         key=lambda name: (name == CHECKPOINTS, name),

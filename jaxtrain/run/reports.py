@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxtrain.processes import peers
 from jaxtrain.records.run_log import Interval
@@ -114,7 +115,7 @@ class Reports:
         self._due = collections.deque[tuple[int, Interval]]()
         self._in_flight = InFlight(attempt.clock.step_seconds)
         # Sum and number of the losses that were told, and those up to `mean_loss`.
-        self._told, self._counted = (0.0, 0), self._interval.losses()
+        self._told, self._counted = np.zeros(2), np.array(self._interval.losses())
 
     def add(self, start: int, metrics: dict[str, Any]) -> None:
         """Take the metrics, (steps,) each, of a call that began after `start` steps."""
@@ -174,7 +175,7 @@ class Reports:
         """
         before, num_before = self._counted
         with self._attempt.clock.paused():
-            self._counted = total, num = _add(self._told, self._interval.losses())
+            self._counted = total, num = np.add(self._told, self._interval.losses())
         return (total - before) / (num - num_before) if num > num_before else None
 
     def rest(self) -> None:
@@ -192,8 +193,4 @@ class Reports:
         self._attempt.log.write(
             "train", step, **interval.summary(), examples_per_second=speed
         )
-        self._told = _add(self._told, interval.losses())
-
-
-def _add(one: tuple[float, int], other: tuple[float, int]) -> tuple[float, int]:
-    return one[0] + other[0], one[1] + other[1]
+        self._told = self._told + interval.losses()

@@ -7,11 +7,13 @@ trained, Chowdhery et al. 2022, arXiv:2204.02311, section 5.1).
 
 import collections
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from jaxtrain.checkpoints.folder import unused
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.errors import BadNumbersError, UserError
 from jaxtrain.json_files.read import read_json
@@ -24,18 +26,19 @@ from jaxtrain.run.timetable import Timetable
 MAX_REWINDS = 3
 
 
+@dataclass(eq=False)
 class LossSpike(Exception):
     """A loss spike came up that the run is to go back for.
 
-    Args:
+    Attributes:
       step: Completed steps before the step of the spike.
       position: Position of its batch in the data.
       details: Numbers of the line that tells of it.
     """
 
-    def __init__(self, step: int, position: int, details: dict[str, Any]):
-        super().__init__(step, position, details)
-        self.step, self.position, self.details = step, position, details
+    step: int
+    position: int
+    details: dict[str, Any]
 
 
 class Rewinds:
@@ -145,8 +148,4 @@ class Rewinds:
 
 def _aside(path: Path, step: int) -> Path:
     """Return an unused name, such as `metrics.rewound-30.jsonl`."""
-    number, target = 0, path.with_stem(f"{path.stem}.rewound-{step}")
-    while target.exists():
-        number += 1
-        target = path.with_stem(f"{path.stem}.rewound-{step}-{number}")
-    return target
+    return unused(path.with_name(f"{path.stem}.rewound-{step}"), path.suffix)
