@@ -445,13 +445,12 @@ def test_module_without_a_file_is_refused():
 # What makes code of a text, or of a file -> the modules that may.
 MAKES_CODE = {
     "import_module": {
-        *("own", "cli", "__init__", "commands.data", "export.needs"),
+        *("own", "cli", "__init__", "commands.data"),
         # Of a constant: where rows that have options are.
         "config.names",
     },
-    "run_path": {"config.recipe"},
-    # What it has just written itself, to check it.
-    "exec_module": {"export.formats.saved"},
+    # And what it has just written itself, to check it.
+    "run_path": {"config.recipe", "export.formats.stablehlo"},
     # The standard input and output of its own processes.
     "loads pickle": {"performance.gpu_compiler"},
 }
