@@ -46,6 +46,11 @@ class Layout:
         """The platform of the devices, which may not be JAX's default: `cpu`, `gpu`."""
         return self.mesh.devices.flat[0].platform
 
+    @property
+    def on_one_cpu(self) -> bool:
+        """Whether a single CPU device computes everything."""
+        return self.mesh.size == 1 and self.platform == "cpu"
+
     def state(self, state: Any) -> Any:
         """Return the shardings of a whole TrainState."""
         fields = {"opt_state", "ema_params"}

@@ -12,6 +12,7 @@ from jaxtrain import keys
 from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Preprocess
+from jaxtrain.models.convolution import use_cpu_gradients
 from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
@@ -60,7 +61,13 @@ def make_train_step(
     num_micro, frozen = update.train.accumulate_steps, update.frozen
     prepares_whole = mixes or num_micro == 1
     copies, remat = layout.copies, update.train.remat
-    options = {"part": part, "frozen": frozen, "copies": copies, "remat": remat}
+    options = {
+        "part": part,
+        "frozen": frozen,
+        "copies": copies,
+        "remat": remat,
+        "on_one_cpu": layout.on_one_cpu,
+    }
 
     def objective(rest: Any, scale: jax.Array) -> Objective:
         """Return the objective of the trained parameters; `rest` are the others."""
@@ -214,17 +221,21 @@ def apply_model(
     frozen: Frozen = NOTHING,
     copies: Copies | None = None,
     remat: Remat = "none",
+    on_one_cpu: bool = False,
 ) -> tuple[Any, Any]:
     """Train a model, or some of its pieces, on `x`: the output and the new state.
 
     `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
-    evaluated, and of what `copies` says the parameters are copies.
+    evaluated, and of what `copies` says the parameters are copies. What is `on_one_cpu`
+    has gradients that are fast there.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train()
     frozen.switch(model)
     if copies is not None:
         use_copies(model, copies.mesh)
+    if on_one_cpu:
+        use_cpu_gradients(model)
     tied = not frozen.layers
     y = model(x, key=key, part=part, remat=remat, tied=tied)
     return y, split_model(model)[2]

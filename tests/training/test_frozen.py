@@ -14,6 +14,7 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig, to_json
 from jaxtrain.errors import UserError
 from jaxtrain.models.layer_paths import find_layers
+from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.phases import build_phases, find_frozen
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.run.timetable import Timetable
@@ -96,6 +97,14 @@ def test_a_tree_is_parted_and_put_together():
         find_frozen(everything, model_of(everything))
 
 
+class ElsewhereLayout(Layout):
+    """Layout of a device that computes each gradient in one operation, as JAX does."""
+
+    @property
+    def on_one_cpu(self) -> bool:
+        return False
+
+
 def step_of(config: Config) -> tuple[Any, Any]:
     """Return the step of a run's first phase, and its abstract arguments."""
     policy = precision.parse(config.precision)
@@ -117,7 +126,8 @@ def step_of(config: Config) -> tuple[Any, Any]:
     (phase,) = build_phases(config, timetable, model, rate)
     create = CreateState(blueprint, config.train, phase.update.tx)
     task = tasks.build(config, SHAPE, {"num_classes": 5})
-    step = make_train_step(task, nnx.graphdef(model), phase.update, as_given, LAYOUT)
+    layout = ElsewhereLayout(LAYOUT.mesh, {})
+    step = make_train_step(task, nnx.graphdef(model), phase.update, as_given, layout)
     batch = {
         "image": jax.ShapeDtypeStruct((1, BATCH, *SHAPE), jnp.float32),
         "target": jax.ShapeDtypeStruct((1, BATCH), jnp.int32),
