@@ -87,6 +87,8 @@ def evaluate(
         with_intervals=True,
     )
     found = whole(source, asked.split)
+    if asked.corruptions:  # Before all that takes long: it may be no error.
+        robustness.error(subject.task.main_goal, found.values)
     result = _describe(subject, data, asked, found)
     if subject.task.one_class_an_image:
         result["calibration"] = calibration.calibration(found.kept["scores"])
@@ -143,7 +145,8 @@ def _check(asked: Asked, subject: Subject) -> None:
         )
     if asked.corruptions:
         check_shape(subject.model.image_shape)
-        if type(subject.task).follow is not Task.follow:
+        moves = type(subject.task).follow is not Task.follow
+        if moves and not subject.task.one_class_an_image:
             raise UserError(
                 "--corruptions: some of them move pixels, which the targets of task = "
                 f"{task!r} would have to follow; leave the option out"

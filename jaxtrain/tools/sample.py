@@ -85,12 +85,13 @@ def predict_some(
     nothing = np.zeros(0, np.int64)
     parts = [(nothing, nothing, nothing, np.zeros(0), np.zeros(0))]
     program = _program(setup, model, found)
-    for index, good, result in _results(source, program, limits):
-        label, probabilities = (np.asarray(x)[: len(good)][good] for x in result)
-        probabilities = probabilities.astype(np.float64)
-        likeliest, rows = probabilities.argmax(axis=1), np.arange(len(index))
-        sure, of_true = probabilities[rows, likeliest], probabilities[rows, label]
-        parts.append((index, label, likeliest, sure, of_true))
+    with contextlib.closing(_results(source, program, limits)) as results:
+        for index, good, result in results:
+            label, probabilities = (np.asarray(x)[: len(good)][good] for x in result)
+            probabilities = probabilities.astype(np.float64)
+            likeliest, rows = probabilities.argmax(axis=1), np.arange(len(index))
+            sure, of_true = probabilities[rows, likeliest], probabilities[rows, label]
+            parts.append((index, label, likeliest, sure, of_true))
     index, label, predicted, confidence, of_true = map(
         np.concatenate, zip(*parts, strict=True)
     )
@@ -125,9 +126,10 @@ def find_worst(
 
     numbers, losses = [np.zeros(0, np.int64)], [np.zeros(0)]
     program = _program(setup, model, found)
-    for some, good, (loss, _) in _results(source, program, limits):
-        numbers.append(some)
-        losses.append(np.asarray(loss, np.float64)[: len(good)][good])
+    with contextlib.closing(_results(source, program, limits)) as results:
+        for some, good, (loss, _) in results:
+            numbers.append(some)
+            losses.append(np.asarray(loss, np.float64)[: len(good)][good])
     index, loss = np.concatenate(numbers), np.concatenate(losses)
     # What is no number is as bad as can be.
     order = np.argsort(-np.nan_to_num(loss, nan=np.inf), kind="stable")[:NUM_WORST]

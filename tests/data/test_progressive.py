@@ -23,7 +23,7 @@ from jaxtrain.data.batch import eval_spec
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import abstract_inputs
-from jaxtrain.run.programs import augmented, make_programs, unaugmented
+from jaxtrain.run.programs import augmented, unaugmented
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tools.find_lr import range_test
 from tests.helpers.pooled import POOLED
@@ -73,17 +73,25 @@ def test_the_model_sees_images_resized_as_pillow_does():
             assert np.abs(one[..., 0] - np.asarray(expected)).max() <= 1.001
 
 
-def test_a_run_has_one_program_a_size(config: Path):
-    programs = make_programs(build_setup(load_config(config)))
-    found = [programs.train_at(step) for step in range(32)]
-    changes = [step for step in range(1, 32) if found[step] is not found[step - 1]]
-    assert changes == [8, 24] and len({id(program) for program in found}) == 3
+@pytest.mark.slow
+def test_one_program_a_size_is_compiled(
+    config: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    with jax.log_compiles():
+        assert main(f"--config {config} --workdir {tmp_path / 'run'}".split()) == 0
+    step = "Finished XLA compilation of jit(train_step)"
+    assert sum(step in message for message in caplog.messages) == 3
 
 
 @pytest.mark.slow
-def test_a_stopped_run_ends_like_an_undisturbed_one(config: Path, tmp_path: Path):
-    """With accumulation, calls of several steps and streams in `test_canvas.py`."""
-    head = f"--config {config} --workdir"
+@pytest.mark.parametrize(
+    "words",
+    ["", "--data.cache stream --train.accumulate-steps 2 --train.steps-per-call 3"],
+)
+def test_a_stopped_run_ends_like_an_undisturbed_one(
+    words: str, config: Path, tmp_path: Path
+):
+    head = f"--config {config} {words} --workdir"
     assert main(f"{head} {tmp_path / 'whole'}".split()) == 0
     for stop in ("--train.stop-after-steps 15", ""):
         assert main(f"{head} {tmp_path / 'parts'} {stop}".split()) == 0

@@ -23,7 +23,8 @@ def each_row(
       rows: Their values; of several names, tuples of values.
 
     Returns:
-      The decorator, whose test raises what all failing rows have raised as one group.
+      The decorator, whose test raises what all failing rows have raised as one group,
+      and is skipped if a row is and none fails.
     """
     single = isinstance(names, str)
     arguments = [names] if isinstance(names, str) else [*names]
@@ -32,18 +33,22 @@ def each_row(
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def test(**fixtures: Any) -> None:
-            failures = []
+            failures, skipped = [], []
             for number, row in enumerate(table):
                 given = dict(zip(arguments, row, strict=True))
                 try:
                     with _of_the_row(number, fixtures) as own:
                         function(**given, **own)
+                except pytest.skip.Exception as error:
+                    skipped.append(error)
                 except (Exception, pytest.fail.Exception) as error:
                     error.add_note(f"row {number}: {given!r}"[:500])
                     failures.append(error)
             if failures:
                 told = f"{len(failures)} of {len(table)} rows fail"
                 raise BaseExceptionGroup(told, failures)
+            if skipped:
+                raise skipped[0]
 
         signature = inspect.signature(function)
         others = [p for p in signature.parameters.values() if p.name not in arguments]

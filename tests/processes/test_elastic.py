@@ -22,7 +22,7 @@ from tests.helpers.waiting import PATIENCE
 # The order in which one run is carried on: processes, devices of each, flags.
 STAGES = [
     (1, 8, "--parallel.preset fsdp"),
-    (1, 4, "--parallel.preset tensor --parallel.data 2 --parallel.model 2"),
+    (1, 8, "--parallel.preset 2d"),
     (2, 1, "--data.cache stream --data.workers 1"),
     (2, 2, "--parallel.preset fsdp"),
     (1, 2, "--parallel.preset spatial --data.cache stream"),

@@ -113,6 +113,7 @@ STOPS = [
     (signal.SIGUSR1, 1, "store.Checkpoints.save"),
     (signal.SIGINT, 1, "evaluations.evaluate"),
     (signal.SIGINT, 0, 1),
+    (signal.SIGTERM, 0, "store.Checkpoints.save"),
 ]
 
 

@@ -39,6 +39,16 @@ def test_choice_is_of_all_arrays_or_none(taken: bool):
     assert same(chosen, new if taken else old)
 
 
+def test_a_parameter_and_its_moments_read_one_copy_of_the_choice():
+    """Else XLA:GPU copies what one kernel overwrites and another reads."""
+    params = tree(*range(20))
+    state = {"params": params, "opt_state": (params, params)}
+    jaxpr = jax.make_jaxpr(choose)(jnp.array(True), state, state).jaxpr
+    (barrier,) = (e for e in jaxpr.eqns if e.primitive.name == "optimization_barrier")
+    # 20 arrays a shape: three kernels of at most 8 parameters each.
+    assert len(barrier.outvars) == 3
+
+
 def test_norm_is_that_of_all_arrays_in_one_vector():
     rng = np.random.default_rng(0)
     shapes = [(3, 4), (4, 3), (5,), (3, 4), (), (5,), (2, 3, 4)]
