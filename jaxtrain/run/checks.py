@@ -22,6 +22,35 @@ from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 
 
+def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:
+    """Check what a config asks of the devices, before any data are opened."""
+    check_batches(config, mesh)
+    check_clocks(config)
+    check_sums(config, policy, mesh)
+
+
+def check_data(config: Config, splits: Splits, task: Task, mesh: Mesh) -> None:
+    """Check the splits, and what a config does with them, for the task."""
+    check_statistics(config, splits.input_shape[-1])
+    check_objective(config, task)
+    check_targets(config.data, splits, task)
+    check_mixing(config, mesh, task)
+
+
+def check_model(
+    config: DataConfig,
+    model: Model,
+    images: jax.ShapeDtypeStruct,
+    task: Task,
+    mesh: Mesh,
+) -> None:
+    """Check that a model fits images (B, H, W, C), the task and the devices."""
+    check_image_shape(images.shape[1:], model, mesh)
+    check_outputs(model, images, task)
+    check_groups(model, mesh)
+    check_training_sizes(config, model, images, mesh)
+
+
 def check_clocks(config: Config) -> None:
     """Refuse periods in minutes where several processes would each count their own."""
     if config.checkpoint.every_minutes is not None and jax.process_count() > 1:

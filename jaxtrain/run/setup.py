@@ -101,21 +101,16 @@ def build_setup(
     recipe = config
     config, trained = settle(recipe, workdir)
     meshes = make_stage_meshes(config.parallel, devices)
-    checks.check_batches(config, meshes[0])
-    checks.check_clocks(config)
     policy = precision.parse(config.precision)
-    checks.check_sums(config, policy, meshes[0])
+    checks.check_devices(config, policy, meshes[0])
     splits = sources.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
     config = settle_statistics(config, trained, shape[-1])
-    checks.check_statistics(config, shape[-1])
     check_augmentations(config.data.augment, shape)
     facts = {**train.facts, "class_counts": partial(checks.class_counts, config, train)}
     task = tasks.build(config, shape, facts)
     method = methods.build(config.train)
-    checks.check_objective(config, task)
-    checks.check_targets(config.data, splits, task)
-    checks.check_mixing(config, meshes[0], task)
+    checks.check_data(config, splits, task, meshes[0])
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None
     )
@@ -128,11 +123,7 @@ def build_setup(
     model = blueprint.abstract()
     phases = build_phases(config, timetable, model, schedule)
     create = CreateState(blueprint, config.train, phases[-1].update.tx)
-    checks.check_image_shape(shape, model, meshes[0])
-    images = blueprint.images(2)
-    checks.check_outputs(model, images, task)
-    checks.check_groups(model, meshes[0])
-    checks.check_training_sizes(config.data, model, images, meshes[0])
+    checks.check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"
     layouts = [
         Layout(
