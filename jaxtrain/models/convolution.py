@@ -167,9 +167,14 @@ def _sum_of_products(a: jax.Array, b: jax.Array) -> jax.Array:
     return lax.dot_general(b, a, (((0,), (0,)), ((), ()))).T
 
 
-def _plain(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
+def _plain(x: jax.Array, kernel: jax.Array, moves: Moves, groups: int = 1) -> jax.Array:
     return lax.conv_general_dilated(
-        x, kernel, moves.strides, moves.padding, dimension_numbers=NHWC
+        x,
+        kernel,
+        moves.strides,
+        moves.padding,
+        dimension_numbers=NHWC,
+        feature_group_count=groups,
     )
 
 
@@ -268,12 +273,13 @@ def _input_grad(
     Rows p, p + stride, ... of the images have met the elements (p + padding) % stride,
     + stride, ... of the kernel alone, and the same holds for columns.
     """
-    if (
-        min(kernel.shape[0] // moves.strides[0], kernel.shape[1] // moves.strides[1])
-        < 1
-    ):
-        # A phase without an element: not worth a case of its own.
-        return _given_up(size, kernel, moves, depthwise, dy)
+    if kernel.shape[0] < moves.strides[0] or kernel.shape[1] < moves.strides[1]:
+        # Some phase has met no element: as JAX writes it.
+        groups = dy.shape[-1] if depthwise else 1
+        shape = (dy.shape[0], *size, kernel.shape[2] * groups)
+        like = jax.ShapeDtypeStruct(shape, dy.dtype)
+        convolve = partial(_plain, kernel=kernel, moves=moves, groups=groups)
+        return jax.linear_transpose(convolve, like)(dy)[0]
     outputs = dy.shape[1:3]
     rows, columns = (
         [_phase(p, stride, pads[0], k, -(-n // stride), n_out) for p in range(stride)]
@@ -315,29 +321,6 @@ def _phase(
     elements = len(range(first, kernel, stride))
     before = elements - 1 - (phase + pad) // stride
     return first, (before, inputs + elements - 1 - outputs - before)
-
-
-def _given_up(
-    size: tuple[int, int],
-    kernel: jax.Array,
-    moves: Moves,
-    depthwise: bool,
-    dy: jax.Array,
-) -> jax.Array:
-    groups = dy.shape[-1] if depthwise else 1
-    shape = (dy.shape[0], *size, kernel.shape[2] * groups)
-
-    def convolve(x: jax.Array) -> jax.Array:
-        return lax.conv_general_dilated(
-            x,
-            kernel,
-            moves.strides,
-            moves.padding,
-            dimension_numbers=NHWC,
-            feature_group_count=groups,
-        )
-
-    return jax.linear_transpose(convolve, jax.ShapeDtypeStruct(shape, dy.dtype))(dy)[0]
 
 
 def _spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
