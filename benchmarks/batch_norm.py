@@ -8,7 +8,6 @@ alive at once besides arguments and results, which no machine's load changes.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from pairs import compare
+from pairs import compare, take_turns, tell
 
 from jaxtrain import models
 from jaxtrain.models.layers import Layers
 from jaxtrain.parallel import devices
-from jaxtrain.run.summary import versions
 from jaxtrain.tasks.losses import cross_entropy
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
@@ -93,17 +91,14 @@ def main() -> None:
         ),
         strict=True,
     )
-    pairs = [[run() for run in runs] for _ in range(PAIRS)]
+    ours, peer = take_turns([*runs], PAIRS)
     result = {
-        "name": "batch_norm",
         "model": args.model,
         "policy": args.policy,
-        **compare([o for o, _ in pairs], [p for _, p in pairs], calls * BATCH_SIZE),
+        **compare(ours, peer, calls * BATCH_SIZE),
         "memory": {"ours": memory[0], "peer": memory[1]},
-        "device": jax.devices()[0].device_kind,
-        "versions": versions(),
     }
-    print(json.dumps(result))
+    tell("batch_norm", result)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ can.
 """
 
 import argparse
-import json
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,13 +23,12 @@ import numpy as np
 import onnx
 import onnxruntime
 from flax import nnx
-from pairs import compare
+from pairs import Seconds, compare, take_turns, tell, timed
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.export.formats.onnx_file import emit
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.parallel import devices
-from jaxtrain.run.summary import versions
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 
@@ -82,15 +79,9 @@ def open_file(path: Path) -> tuple[Any, dict[str, int]]:
     return session, dict(Counter(node.op_type for node in graph.node))
 
 
-def timer(session: Any, images: np.ndarray) -> Callable[[], tuple[float, float]]:
+def timer(session: Any, images: np.ndarray) -> Callable[[], Seconds]:
     """Return what times one call."""
-
-    def run() -> tuple[float, float]:
-        start, cpu_start = time.perf_counter(), time.process_time()
-        session.run(None, {"images": images})
-        return time.perf_counter() - start, time.process_time() - cpu_start
-
-    return run
+    return lambda: timed(lambda: session.run(None, {"images": images}))
 
 
 def main() -> None:
@@ -110,20 +101,17 @@ def main() -> None:
     rng = np.random.default_rng(0)
     images = rng.normal(size=(args.batch, SIZE, SIZE, 3)).astype(np.float32)
     moved = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    runs = timer(our_session, images), timer(peer_session, moved)
+    runs = [timer(our_session, images), timer(peer_session, moved)]
     for run in runs:
         run()
-    pairs = [[run() for run in runs] for _ in range(PAIRS)]
+    ours, peer = take_turns(runs, PAIRS)
     result = {
-        "name": "export",
         "model": args.model,
         "batch": args.batch,
-        **compare([o for o, _ in pairs], [p for _, p in pairs], args.batch),
+        **compare(ours, peer, args.batch),
         "operators": {"ours": our_operators, "peer": peer_operators},
-        "device": "CPU",
-        "versions": {**versions(), "onnxruntime": onnxruntime.__version__},
     }
-    print(json.dumps(result))
+    tell("export", result, libraries={"onnxruntime": onnxruntime.__version__})
 
 
 if __name__ == "__main__":

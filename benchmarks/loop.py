@@ -12,7 +12,6 @@ clock.
 """
 
 import dataclasses
-import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from pairs import compare
+from pairs import compare, tell
 
 from jaxtrain.config import (
     CheckpointConfig,
@@ -37,7 +36,6 @@ from jaxtrain.config import (
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.parallel import devices
 from jaxtrain.processes.hooks import Hooks
-from jaxtrain.run.summary import versions
 from jaxtrain.run.train import train
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
@@ -139,13 +137,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         train(CONFIG, Path(folder) / "run", hooks=turns)
     images = STEPS * CONFIG.data.batch_size
-    result = {
-        "name": "loop",
-        **compare(turns.ours, turns.theirs, images),
-        "device": jax.devices()[0].device_kind,
-        "versions": versions(),
-    }
-    print(json.dumps(result))
+    tell("loop", compare(turns.ours, turns.theirs, images))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,6 @@ cache, and take turns; the median of the pairs' ratios counts, which is that of 
 """
 
 import io
-import json
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,7 +25,7 @@ from unittest import mock
 import numpy as np
 from array_record.python.array_record_data_source import ArrayRecordDataSource
 from array_record.python.array_record_module import ArrayRecordWriter
-from pairs import compare
+from pairs import compare, tell
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
@@ -41,7 +38,6 @@ from jaxtrain.data.packing.shard import RECORD_OPTIONS
 from jaxtrain.data.shard_files import RecordFiles
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
-from jaxtrain.run.summary import versions
 
 NUM, SIDE, BATCH = 2048, 256, 64
 RAW_SHARDS, FILE_SHARDS = 4, 64
@@ -189,14 +185,10 @@ def main() -> None:
             "flips": count_flips(folder),
         }
     result = {
-        "name": "packed",
         **results["raw"],
-        "spread": results["raw"]["ratio_quartiles"],
         "results": results,
-        "device": f"{os.cpu_count()} x {platform.processor() or platform.machine()}",
-        "versions": {**versions(), "array-record": metadata.version("array-record")},
     }
-    print(json.dumps(result))
+    tell("packed", result, libraries={"array-record": metadata.version("array-record")})
 
 
 if __name__ == "__main__":

@@ -1,29 +1,98 @@
-"""Two things run in turn, and what their times say of each other."""
+"""Two things run in turn, what their times say of each other, and how it is told.
 
+Each script prints one JSON object last: `name`, `ratio` (ours over the peer, above 1 is
+better), `ours`, `peer`, `unit`, `spread` (the quartiles of the ratio), `device` and
+`versions`, and what else it has found.
+"""
+
+import json
+import os
+import platform
 import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import jax
+
+from jaxtrain.run.summary import versions
 
 # The seconds of a turn, by the clock and of the CPU.
 Seconds = tuple[float, float]
+CPU_INFO = Path("/proc/cpuinfo")
 
 
-def compare(ours: list[Seconds], peer: list[Seconds], images: int) -> dict[str, Any]:
+def timed(function: Callable[[], Any]) -> Seconds:
+    """Call a function, which waits for its results; return what it took."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    function()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def take_turns(
+    runs: list[Callable[[], Seconds]], num: int
+) -> tuple[list[Seconds], ...]:
+    """Run some functions one after the other, `num` times; return the times of each."""
+    rounds = [[run() for run in runs] for _ in range(num)]
+    return tuple(map(list, zip(*rounds, strict=True)))
+
+
+def compare(
+    ours: list[Seconds], peer: list[Seconds], amount: float, unit: str = "images/s"
+) -> dict[str, Any]:
     """Return our speed over the peer's: of each pair, as that of the machine drifts.
 
     Args:
-      ours: of our turns.
-      peer: of the peer's, each after one of ours.
-      images: of a turn.
+      ours: Seconds of our turns.
+      peer: Seconds of the peer's turns, each after one of ours.
+      amount: Work of a turn, such as a number of images.
+      unit: Unit of the speeds, that amount a second.
     """
     pairs = list(zip(ours, peer, strict=True))
     ratios = sorted(theirs[0] / our[0] for our, theirs in pairs)
-    quarter = len(ratios) // 4
     return {
         "ratio": statistics.median(ratios),
-        "ratio_quartiles": [ratios[quarter], ratios[-1 - quarter]],
+        "spread": quartiles(ratios),
         "ratio_of_cpu_time": statistics.median(p[1] / o[1] for o, p in pairs),
-        "ours": images / statistics.median(wall for wall, _ in ours),
-        "peer": images / statistics.median(wall for wall, _ in peer),
-        "unit": "images/s",
+        "ours": amount / statistics.median(wall for wall, _ in ours),
+        "peer": amount / statistics.median(wall for wall, _ in peer),
+        "unit": unit,
         "pairs": len(pairs),
     }
+
+
+def quartiles(values: list[float]) -> list[float]:
+    """Return the values a quarter of the way from either end."""
+    values, quarter = sorted(values), len(values) // 4
+    return [values[quarter], values[-1 - quarter]]
+
+
+def describe_device() -> str:
+    """Return the number and the name of the devices, or of the cores and processor."""
+    if jax.default_backend() != "cpu":
+        return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    lines = CPU_INFO.read_text().splitlines() if CPU_INFO.exists() else []
+    names = [line.partition(": ")[2] for line in lines if "model name" in line]
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{len(os.sched_getaffinity(0))} x {name}"
+
+
+def tell(
+    name: str,
+    found: dict[str, Any],
+    *,
+    device: str | None = None,
+    libraries: dict[str, str] | None = None,
+) -> None:
+    """Print the result of a script as one line of JSON.
+
+    Args:
+      name: Name of the script.
+      found: Ratio, our number, the peer's, unit and spread, and what else there is.
+      device: Machine that was measured. Defaults to `describe_device()`.
+      libraries: Versions of the libraries that only the peer needs.
+    """
+    device = describe_device() if device is None else device
+    told = {"name": name, **found, "device": device}
+    print(json.dumps({**told, "versions": {**versions(), **(libraries or {})}}))

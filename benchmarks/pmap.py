@@ -14,7 +14,6 @@ cost of what only ours does.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +24,7 @@ import numpy as np
 import optax
 from batch_norm import FlaxLayers
 from flax import nnx
-from pairs import compare
+from pairs import compare, take_turns, tell
 
 from jaxtrain.config import (
     Config,
@@ -41,7 +40,6 @@ from jaxtrain.performance.collectives import summarize
 from jaxtrain.performance.measure import compile_step, create_inputs
 from jaxtrain.performance.program import read_program
 from jaxtrain.run.setup import Setup, build_setup
-from jaxtrain.run.summary import versions
 from jaxtrain.training.state import split_model
 
 SIMULATED_DEVICES = 8
@@ -145,19 +143,17 @@ def main() -> None:
     our_step, our_state, our_program = make_ours(setup)
     step, state, program = make_peer(setup)
     run_ours, run_peer = make_run(our_step, our_state), make_run(step, state)
-    pairs = [(run_ours(), run_peer()) for _ in range(PAIRS)]
+    ours, peer = take_turns([run_ours, run_peer], PAIRS)
     images = STEPS * setup.config.data.batch_size
+    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
     result = {
-        "name": "pmap",
-        **compare([o for o, _ in pairs], [p for _, p in pairs], images),
+        **compare(ours, peer, images),
         "collectives": {
             name: summarize(read_program(p.as_text() or "").collectives)
             for name, p in (("ours", our_program), ("peer", program))
         },
-        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        "versions": versions(),
     }
-    print(json.dumps(result))
+    tell("pmap", result, device=device)
 
 
 if __name__ == "__main__":

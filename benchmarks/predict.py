@@ -14,10 +14,7 @@ that decodes.
 import argparse
 import contextlib
 import json
-import os
-import platform
 import tempfile
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 from input import make_photographs
-from pairs import Seconds, compare
+from pairs import Seconds, compare, tell, timed
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.data import ahead
@@ -39,7 +36,6 @@ from jaxtrain.inference.model import (
     make_model,
 )
 from jaxtrain.inference.pixels import to_pixels
-from jaxtrain.run.summary import versions
 
 SIDE, BATCH, NUM_CLASSES = 224, 64, 1000
 TARGET = 0.8
@@ -118,9 +114,7 @@ def measure(
     seconds: tuple[list[Seconds], list[Seconds]] = [], []
     for _ in range(PAIRS + 1):
         for turn, taken in zip((ours, peer), seconds, strict=True):
-            wall, cpu = time.perf_counter(), time.process_time()
-            turn()
-            taken.append((time.perf_counter() - wall, time.process_time() - cpu))
+            taken.append(timed(turn))
         print(json.dumps([taken[-1] for taken in seconds]), flush=True)
     # The first compiles.
     return compare(seconds[0][1:], seconds[1][1:], num)
@@ -144,15 +138,12 @@ def main() -> None:
             peer = one_after_the_other(model, folder, threads)
             results[name] = measure(ours, peer, num)
     result = {
-        "name": "predict",
         **results["threads"],
         "target": TARGET,
         "one_thread": results["one_thread"],
-        "device": f"{os.cpu_count()} x {platform.processor() or platform.machine()}",
         "backend": jax.default_backend(),
-        "versions": versions(),
     }
-    print(json.dumps(result))
+    tell("predict", result)
 
 
 if __name__ == "__main__":

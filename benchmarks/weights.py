@@ -9,16 +9,14 @@ median of the pairs' ratios counts.
 """
 
 import argparse
-import json
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from pairs import compare
+from pairs import compare, take_turns, tell, timed
 from safetensors.numpy import save_file
 
 from jaxtrain.config import ModelConfig
@@ -27,7 +25,6 @@ from jaxtrain.models.weights.identify import shapes_there
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
 from jaxtrain.run.pretrained import Start, replace_weights
-from jaxtrain.run.summary import versions
 
 PAIRS = 21
 NAME, NUM_CLASSES = "resnet50", 1000
@@ -58,12 +55,6 @@ def make_load(path: Path) -> Callable[[], Any]:
     return load
 
 
-def timed(function: Callable[[], Any]) -> tuple[float, float]:
-    start, cpu_start = time.perf_counter(), time.process_time()
-    function()
-    return time.perf_counter() - start, time.process_time() - cpu_start
-
-
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     devices.start("auto")
@@ -73,19 +64,9 @@ def main() -> None:
         load, megabytes = make_load(path), path.stat().st_size / 1e6
         for function in (load, path.read_bytes):
             function()
-        pairs = [(timed(load), timed(path.read_bytes)) for _ in range(PAIRS)]
-    found = compare([o for o, _ in pairs], [p for _, p in pairs], 1)
-    result = {
-        "name": "weights",
-        **found,
-        "ours": megabytes * found["ours"],
-        "peer": megabytes * found["peer"],
-        "unit": "MB/s",
-        "spread": found["ratio_quartiles"],
-        "device": jax.devices()[0].device_kind,
-        "versions": versions(),
-    }
-    print(json.dumps(result))
+        runs = [lambda: timed(load), lambda: timed(path.read_bytes)]
+        ours, peer = take_turns(runs, PAIRS)
+    tell("weights", compare(ours, peer, megabytes, "MB/s"))
 
 
 if __name__ == "__main__":
