@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def train(
       CheckpointError: a checkpoint could not be saved or read.
       KeyboardInterrupt: it was interrupted; the state is saved.
     """
+    began = time.perf_counter()
     allow_own(config)
     if trust:
         trust_pretrained(config)
@@ -69,6 +71,7 @@ def train(
                 resume_step=resume_step,
                 skip_steps=skip_steps,
                 signals=signals,
+                began=began,
                 write_report=write_report,
             )
     except Interrupted as stopped:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -48,6 +49,7 @@ class TrainArguments:
 
 def run(arguments: TrainArguments, signals: StopSignals) -> None:
     """Start the devices and processes, and train."""
+    began = time.perf_counter()
     _check_rewind(arguments)
     from jaxtrain.checkpoints.folder import newest_step
     from jaxtrain.inference.trust import trust_pretrained
@@ -79,6 +81,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
         skip_steps=arguments.skip_steps,
         hooks=faults,
         signals=signals,
+        began=began,
         write_report=write_report,
     )
 

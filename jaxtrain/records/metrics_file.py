@@ -91,6 +91,17 @@ def keep_until(path: Path, step: int) -> None:
         ) from None
 
 
+def read_last(path: Path, name: str) -> dict[str, Any] | None:
+    """Return the last line that has a number of this name; None: there is none."""
+    with contextlib.suppress(OSError):
+        for text in reversed(read_bytes(path, MAX_TABLE_BYTES).splitlines()):
+            with contextlib.suppress(UserError):
+                line = _plain(parse_line(text, path.name))
+                if isinstance(line.get(name), int | float):
+                    return line
+    return None
+
+
 def read_evaluations(path: Path) -> list[dict[str, Any]]:
     """Return the evaluations of a run so far, without what cannot be read.
 

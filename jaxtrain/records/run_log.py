@@ -1,6 +1,7 @@
 """The records of a run on their way to its metric writers; tables on the screen."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,10 +22,16 @@ COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
 
 
 class RunLog:
-    """Sends each record of process 0 to the metric writers and the screen."""
+    """Sends each record of process 0 to the metric writers and the screen.
 
-    def __init__(self, run: LoggedRun):
+    Args:
+      run: The run that is logged.
+      wall_seconds: Returns the seconds of all attempts so far, for each record.
+    """
+
+    def __init__(self, run: LoggedRun, wall_seconds: Callable[[], float]):
         self._epoch, self._metrics = run.epoch, run.workdir / METRICS
+        self._wall_seconds = wall_seconds
         first = jax.process_index() == 0
         self._writers = writers.build(run) if first else []
         silent = RichConsole(quiet=True, force_terminal=False, force_jupyter=False)
@@ -43,7 +50,8 @@ class RunLog:
 
     def record(self, kind: str, step: int, **values: Any) -> None:
         """Do what `write` does, except on the screen, which has another message."""
-        values = {"epoch": self._epoch(step), **values}
+        wall = round(self._wall_seconds(), 3)
+        values = {"epoch": self._epoch(step), "wall_seconds": wall, **values}
         for writer in self._writers:
             writer.write(kind, step, values)
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 # Of a line of metrics.jsonl: what is no metric.
 PLACE = {"kind", "step", "epoch", "time", "split", "event", "num_examples"}
-PLACE |= {"model_step"}
+PLACE |= {"model_step", "wall_seconds"}
 
 # Counts that are drawn where they are not always 0.
 COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
@@ -43,6 +43,9 @@ class SummaryFile(TypedDict, total=False):
     best: dict[str, Any] | None
     stopped_early: bool
     train_seconds: float
+    wall_seconds: float
+    seconds: dict[str, float]
+    goodput: float | None
     compile_seconds: float
     examples_per_second: float | None
     num_params: int
@@ -152,6 +155,12 @@ class History:
         """The seconds that the run has trained for."""
         source = self.summary if self.finished else self.progress
         return source.get("train_seconds")
+
+    @property
+    def seconds(self) -> dict[str, Any]:
+        """The seconds of each account of the run; older runs have none."""
+        source = self.summary if self.finished else self.progress
+        return _inner(source, "seconds")
 
     @property
     def epochs(self) -> float | None:

@@ -6,8 +6,20 @@ from typing import Any, NamedTuple
 from jaxtrain.config import Config, get, paths
 from jaxtrain.pages.text import share, shown
 from jaxtrain.report.history import History, is_number
+from jaxtrain.run.advice import advise
 
 MAX_EVENTS = 40
+# What the accounts of `run/clock.py` are, in the order of the page.
+ACCOUNTS = {
+    "step": "training steps",
+    "data_wait": "waiting for data",
+    "compile": "compilation",
+    "evaluation": "evaluations",
+    "checkpoint": "checkpoints",
+    "lost": "lost to restarts",
+    "setup": "start",
+    "other": "the rest",
+}
 # The year 9999, in seconds since 1970.
 MAX_TIME = 253_000_000_000
 # Of an event: where and when, and lists of examples.
@@ -50,7 +62,10 @@ def system(history: History) -> dict[str, str]:
 
 
 def times(history: History) -> dict[str, float]:
-    """Return the seconds that each part of the training took; empty if not known."""
+    """Return the seconds that each part of the run took; empty if not known."""
+    known = _seconds(history)
+    if known:
+        return {told: known[name] for name, told in ACCOUNTS.items() if known.get(name)}
     found, total = history.summary, history.train_seconds
     if not is_number(total):
         return {}
@@ -66,6 +81,19 @@ def times(history: History) -> dict[str, float]:
     if is_number(compiling):
         parts["compilation, of the last start"] = compiling
     return parts
+
+
+def advice(history: History) -> list[str]:
+    """Return what bounds the speed of the run, and what to try."""
+    mfu, config = history.summary.get("mfu"), history.config
+    known = mfu if is_number(mfu) else None
+    return advise(_seconds(history), known, config.precision if config else "")
+
+
+def _seconds(history: History) -> dict[str, float]:
+    """Return the seconds of each account; {} where they are not known."""
+    found = history.seconds
+    return found if all(map(is_number, found.values())) else {}
 
 
 def moments(history: History) -> dict[str, str]:

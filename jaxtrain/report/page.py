@@ -38,6 +38,7 @@ def make_page(history: History, examples: Examples) -> bytes:
         moments=origin.moments(history),
         train_seconds=history.train_seconds,
         times=origin.times(history),
+        advice=origin.advice(history),
         system=origin.system(history),
         events=origin.events(history),
         fields=config and origin.fields(config),

@@ -14,9 +14,10 @@ from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records.held_folder import HeldFolder
 from jaxtrain.records.run_log import RunLog
+from jaxtrain.run.clock import Clock
 from jaxtrain.run.pretrained import Start
 from jaxtrain.run.programs import Programs
-from jaxtrain.run.progress import Clock, Progress
+from jaxtrain.run.progress import Progress
 from jaxtrain.run.rewind import Rewinds
 from jaxtrain.run.setup import Setup
 from jaxtrain.training.state import TrainState
@@ -43,6 +44,7 @@ class Job:
     rewinds: Rewinds
     signals: StopSignals
     hooks: Hooks
+    clock: Clock
 
 
 @dataclass(kw_only=True)
@@ -53,7 +55,6 @@ class Attempt:
       step: Number of completed steps; those of `state`.
       state: State after these steps.
       progress: What the host remembers.
-      clock: Clock that counts the seconds of `progress`.
     """
 
     job: Job
@@ -62,7 +63,11 @@ class Attempt:
     step: int
     state: TrainState
     progress: Progress
-    clock: Clock
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the run, which counts the seconds of `progress`."""
+        return self.job.clock
 
     def tell(self, message: str) -> None:
         """Record and print a warning; the run goes on."""

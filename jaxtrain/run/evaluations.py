@@ -75,7 +75,7 @@ def _load_best(attempt: Attempt) -> tuple[int, dict[str, Any] | None]:
     aside, and the best of the others is taken.
     """
     job, loaded = attempt.job, attempt.step
-    with attempt.clock.paused(), attempt.watchdog.saving():
+    with attempt.clock.charging("checkpoint"), attempt.watchdog.saving():
         while (step := _choose(job)) != loaded:
             # The devices do not have to hold two states at a time.
             jax.tree.map(lambda array: array.delete(), attempt.state)
@@ -107,7 +107,7 @@ def _pass_over(attempt: Attempt, dataset: Dataset, split: str) -> Values | None:
         return attempt.job.signals.requested()
 
     doing = f"evaluating on the {split} split"
-    with attempt.clock.paused(), attempt.log.screen.doing(doing):
+    with attempt.clock.charging("evaluation"), attempt.log.screen.doing(doing):
         values = evaluate(
             programs.eval,
             programs.zero_sums,

@@ -1,6 +1,7 @@
 """The loop of a run: steps, metrics, evaluations and checkpoints, one after another."""
 
 import contextlib
+import signal
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -29,7 +30,8 @@ class Run:
 
     def loop(self) -> None:
         """Train until the run ends or is to stop; the state is saved."""
-        with contextlib.closing(self._feed()) as feed:
+        clock = self.attempt.clock
+        with contextlib.closing(self._feed()) as feed, clock.charging("step"):
             self._take_steps(feed)
         self.saves.finish()
         # The others have waited for the last save, too, and reported theirs before.
@@ -53,7 +55,8 @@ class Run:
                 self.saves.save()
             if self._ended():
                 break
-            num_steps, batches = next(feed)
+            with attempt.clock.charging("data_wait"):
+                num_steps, batches = next(feed)
             attempt.tell_unreadable()
             start, on_device = attempt.step, programs.train_set.on_device
             train = programs.train_at(start)
@@ -85,12 +88,14 @@ class Run:
         found = evaluations.test(attempt) if complete else None
         if found is None:
             assert signals.signum is not None
+            event = f"stopped by {signal.Signals(signals.signum).name}"
+            attempt.log.record("event", attempt.step, event=event, saved=True)
             message = f"step {attempt.step} is saved; the same command goes on"
             raise Interrupted(signals.signum, message)
         step, validation, test = found
         self.reports.rest()
         attempt.log.write("eval", attempt.step, split="test", model_step=step, **test)
-        attempt.clock.update()
+        attempt.clock.update(attempt.progress)
         summary = summarize(attempt, step, validation, test, skipped_steps)
         moved.check(self.job)
         if jax.process_index() == 0:

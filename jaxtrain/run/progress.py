@@ -1,8 +1,5 @@
-"""What the host remembers of a run, and its clock."""
+"""What the host remembers of a run."""
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +21,18 @@ class Progress:
     data_offset: int = 0
     # Bad steps and spikes that have a line in metrics.jsonl, or would have.
     bad_steps_told: int = 0
-    # Of the whole run, without compilation; and of its training steps alone.
+    # Of the whole run, without start and compilation; and of its training steps alone.
     train_seconds: float = 0.0
     step_seconds: float = 0.0
+    # By account (see `Clock`); older checkpoints have none.
+    seconds: dict[str, float] = field(default_factory=dict)
     # The metrics of the steps since the last line of metrics.
     interval: dict[str, list[float]] = field(default_factory=dict)
+
+    def seconds_by_account(self) -> dict[str, float]:
+        """Return the seconds of each account; older checkpoints know of two."""
+        rest = self.train_seconds - self.step_seconds
+        return self.seconds or {"step": self.step_seconds, "other": rest}
 
     def data_position(self, step: int) -> int:
         """Return which batch of the data order comes after `step` steps."""
@@ -81,54 +85,3 @@ class Progress:
             return False
         self.best = {"step": step, "epoch": epoch, "metric": name, "value": value}
         return True
-
-
-class Clock:
-    """Adds to the seconds that `progress` had when the run was resumed.
-
-    Args:
-      compile_seconds: spent so far; they do not count.
-      now: the time, in seconds.
-    """
-
-    def __init__(
-        self,
-        progress: Progress,
-        compile_seconds: Callable[[], float],
-        now: Callable[[], float] = time.perf_counter,
-    ):
-        self._progress, self._compile_seconds = progress, compile_seconds
-        self._train, self._step = progress.train_seconds, progress.step_seconds
-        self._now = now
-        self._began = now() - compile_seconds()
-        self._paused = 0.0
-        self._last = 0.0
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Do not count what is inside as training steps."""
-        start = self._elapsed()
-        yield
-        self._paused += self._elapsed() - start
-
-    def speed(self, examples: int, until: float) -> float:
-        """Return examples a second of training steps, from the last `until` to this.
-
-        Args:
-          examples: of these steps.
-          until: when they were done, in `step_seconds`.
-        """
-        seconds, self._last = until - self._last, until
-        return examples / max(seconds, 1e-9)
-
-    def step_seconds(self) -> float:
-        """Return the seconds of training steps so far, in this process."""
-        return self._elapsed() - self._paused
-
-    def update(self) -> None:
-        """Bring the seconds of `progress` up to date."""
-        self._progress.train_seconds = self._train + self._elapsed()
-        self._progress.step_seconds = self._step + self.step_seconds()
-
-    def _elapsed(self) -> float:
-        return self._now() - self._began - self._compile_seconds()

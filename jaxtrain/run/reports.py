@@ -162,7 +162,7 @@ class Reports:
         if calls.done_step is not None:
             attempt.log.screen.done(calls.done_step)
         # Where the device has nothing left to do, telling is no part of training.
-        with contextlib.nullcontext() if calls else attempt.clock.paused():
+        with contextlib.nullcontext() if calls else attempt.clock.charging("other"):
             for call in finished:
                 while self._due and self._due[0][0] <= call.stop:
                     self._report(*self._due.popleft(), call.finished)
@@ -174,7 +174,7 @@ class Reports:
         The steps must be settled. None if no step was taken.
         """
         before, num_before = self._counted
-        with self._attempt.clock.paused():
+        with self._attempt.clock.charging("other"):
             self._counted = total, num = np.add(self._told, self._interval.losses())
         return (total - before) / (num - num_before) if num > num_before else None
 

@@ -62,7 +62,7 @@ class Saves:
         attempt, job, progress = self._attempt, self._job, self._attempt.progress
         followed = moved.follow(job, self._step)
         progress.interval = self._reports.open_interval()
-        attempt.clock.update()
+        attempt.clock.update(progress)
         with self._saving():
             info = {
                 "config": asdict(job.setup.config),
@@ -153,7 +153,7 @@ class Saves:
         """Show that the run saves; that takes no time of training."""
         attempt = self._attempt
         doing = attempt.log.screen.doing("saving")
-        with attempt.clock.paused(), attempt.watchdog.saving(), doing:
+        with attempt.clock.charging("checkpoint"), attempt.watchdog.saving(), doing:
             yield
 
     def _placed(self, error: CheckpointError) -> CheckpointError:

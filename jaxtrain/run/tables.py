@@ -15,12 +15,16 @@ from jaxtrain.errors import counted
 from jaxtrain.parallel import sharding
 from jaxtrain.records.progress_bar import short_duration
 from jaxtrain.records.workdir import REPORT
+from jaxtrain.run import advice
 from jaxtrain.run.features import plan
 from jaxtrain.run.phases import schedule_name
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import formatted
 from jaxtrain.training.state import num_params
+
+# Accounts of less of the time are not named at the end.
+SMALL_SHARE = 0.01
 
 
 def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
@@ -119,8 +123,19 @@ def describe_result(
         **_describe_weights(setup.best.metric, summary),
         "time": f"{short_duration(summary['train_seconds'])}, and "
         f"{short_duration(summary['compile_seconds'])} to compile",
+        **_describe_time(setup.config, summary),
         "workdir": workdir,
     }
+
+
+def _describe_time(config: Config, summary: dict[str, Any]) -> dict[str, str]:
+    """Describe where the seconds went, and what to try if something stands out."""
+    seconds, mfu = summary["seconds"], summary.get("mfu")
+    found = advice.shares(seconds).items()
+    large = [f"{name} {share:.0%}" for name, share in found if share >= SMALL_SHARE]
+    rows = {"seconds": f"{', '.join(large)} of {short_duration(sum(seconds.values()))}"}
+    told = advice.advise(seconds, mfu, config.precision)
+    return rows | ({"bound by": "\n".join(told)} if told else {})
 
 
 def _describe_weights(metric: str, summary: dict[str, Any]) -> dict[str, str]:

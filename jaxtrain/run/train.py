@@ -19,17 +19,19 @@ from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records import data_record, writers
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.held_folder import locked
+from jaxtrain.records.metrics_file import read_last
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.records.writer import LoggedRun
 from jaxtrain.run import moved
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
+from jaxtrain.run.clock import Clock
 from jaxtrain.run.extended import describe_jump
 from jaxtrain.run.features import with_features
 from jaxtrain.run.loop import Run
 from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
-from jaxtrain.run.progress import Clock, Progress
+from jaxtrain.run.progress import Progress
 from jaxtrain.run.rewind import Rewinds
 from jaxtrain.run.settle import check_kept, describe_settled
 from jaxtrain.run.setup import Setup, build_setup
@@ -47,6 +49,7 @@ def train(
     skip_steps: int = 0,
     hooks: Hooks | None = None,
     signals: StopSignals | None = None,
+    began: float | None = None,
     write_report: Callable[[Job], None] | None = None,
 ) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
@@ -56,6 +59,7 @@ def train(
     Args:
       hooks: Called around calls and saves, such as faults on purpose.
       signals: Signals that stop the run in order; None heeds none.
+      began: Time of `time.perf_counter` at which the run began. Defaults to now.
       write_report: Writes the report of a finished run, if `logging.report` is set.
 
     Raises:
@@ -63,6 +67,7 @@ def train(
       StartAgainError: Data workers were lost; the last checkpoint is there.
       Interrupted: A signal came; the state is saved.
     """
+    clock = Clock(began)
     writers.check(config.logging)
     workdir = workdir_lib.follow(workdir)
     if fresh:
@@ -100,6 +105,7 @@ def train(
                 rewinds=rewinds,
                 signals=signals or StopSignals(),
                 hooks=hooks or Hooks(),
+                clock=clock,
             )
             summary = _carry_out(job)
         if "eval" in summary:  # Not if it stopped early, as asked.
@@ -144,14 +150,14 @@ def _carry_out(job: Job) -> dict[str, Any]:
     spiked = False
     while True:
         try:
-            return _attempt(job, show_earlier=not spiked)
+            return _attempt(job, spiked=spiked)
         except LossSpike as spike:
             spiked = True
             # The state of the run before, which `spike` holds on to, is freed with it.
             job.rewinds.before(spike)
 
 
-def _attempt(job: Job, *, show_earlier: bool) -> dict[str, Any]:
+def _attempt(job: Job, *, spiked: bool) -> dict[str, Any]:
     setup = job.setup
     moved.check(job)
     state, progress, saved, begun = restore_or_create(job)
@@ -175,10 +181,11 @@ def _attempt(job: Job, *, show_earlier: bool) -> dict[str, Any]:
         epoch=setup.timetable.epoch,
         task=setup.task,
     )
-    log, programs = RunLog(logged), job.programs
+    _count_earlier(job, step, progress, spiked=spiked)
+    log, programs = RunLog(logged, job.clock.wall_seconds), job.programs
     watchdog = Watchdog(setup.config.train.step_timeout_seconds, programs.compiling)
     with contextlib.closing(log), watchdog:
-        if show_earlier:
+        if not spiked:
             log.show_earlier()
         if rewound is not None:
             log.write("event", step, **rewound)
@@ -192,13 +199,29 @@ def _attempt(job: Job, *, show_earlier: bool) -> dict[str, Any]:
             step=step,
             state=state,
             progress=progress,
-            clock=Clock(progress, programs.compile_seconds),
         )
         for message in news:
             attempt.tell(message)
+        job.clock.switch("other")
         run = Run(attempt)
         run.loop()
         return run.finish()
+
+
+def _count_earlier(job: Job, step: int, progress: Progress, *, spiked: bool) -> None:
+    """Count the seconds before this attempt, and what was lost after its checkpoint.
+
+    Those of processes that have ended are known up to the last line of metrics.
+    """
+    clock, saved = job.clock, progress.seconds_by_account()
+    if spiked:
+        clock.go_back(saved)
+    elif jax.process_index() == 0:
+        last = read_last(job.workdir / workdir_lib.METRICS, "wall_seconds")
+        # At the step of the checkpoint itself, the rest was the wait for it.
+        again = last is not None and last["step"] > step
+        spent = 0.0 if last is None else last["wall_seconds"]
+        clock.go_on(saved, spent, "lost" if again else "checkpoint")
 
 
 def restore_or_create(

@@ -8,6 +8,13 @@ import jax
 
 from jaxtrain.processes import peers
 
+_total_seconds = 0.0
+
+
+def total_seconds() -> float:
+    """Return the seconds of tracing and compiling in this process so far."""
+    return _total_seconds
+
 
 class Compiled:
     """A function jitted and compiled once for each shape of its last argument.
@@ -35,11 +42,14 @@ class Compiled:
 
     def compile(self, *args: Any) -> jax.stages.Compiled:
         """Return the program for these arguments; jax.ShapeDtypeStruct will do."""
+        global _total_seconds
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args[-1]))
         if shapes not in self.programs:
             self.compiling, start = True, time.perf_counter()
             self.programs[shapes] = self.lower(*args).compile()
-            self.seconds += time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            self.seconds += seconds
+            _total_seconds += seconds
             peers.gather(None)
             self.compiling = False
         return self.programs[shapes]

@@ -217,7 +217,6 @@ def test_process_0_counts_what_the_others_report(monkeypatch: pytest.MonkeyPatch
         step=3,
         state=mock.Mock(),
         progress=mock.Mock(),
-        clock=mock.Mock(),
     )
 
     def tell(*reports: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 def read_lines(workdir: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """Read metrics.jsonl without the times, which differ from run to run."""
     lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-    unlike = ("time", "examples_per_second")
+    unlike = {"time", "wall_seconds", "examples_per_second"}
     return [
         {k: v for k, v in line.items() if k not in unlike}
         for line in lines

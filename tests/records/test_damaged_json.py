@@ -256,7 +256,7 @@ def test_a_report_leaves_out_what_is_damaged(times: int, whole: Path, tmp_path: 
 
 
 def log(run: Path, step: int) -> RunLog:
-    return RunLog(logged_run(run, step=step))
+    return RunLog(logged_run(run, step=step), lambda: 1.5)
 
 
 def test_damaged_lines_are_set_aside_once(

@@ -59,12 +59,16 @@ def write(workdir: Path, first: int, steps: range) -> None:
         train=TrainConfig(steps=steps[-1]),
         logging=LoggingConfig(wandb_project="p", tensorboard=False),
     )
-    log = RunLog(run)
+    log = RunLog(run, lambda: 1.5)
     for step in steps:
         log.record("train", step, loss=1 / step)
     log.record("eval", steps[-1], split="validation", loss=0.5)
     log.finish({"step": steps[-1], "eval": {"loss": math.inf}})
     log.close()
+
+
+def scoped(scope: str, values: dict[str, float]) -> dict[str, float]:
+    return {f"{scope}/{name}": value for name, value in values.items()}
 
 
 def test_no_record_is_lost_after_a_rewind(tmp_path: Path, runs: dict[str, FakeRun]):
@@ -75,8 +79,10 @@ def test_no_record_is_lost_after_a_rewind(tmp_path: Path, runs: dict[str, FakeRu
     assert run.axes == {"step": None, "*": "step"}
     assert run.step == len(run.rows) == 10
     assert [row["step"] for row in run.rows] == [2, 4, 6, 8, 8, 6, 8, 10, 12, 12]
-    assert run.rows[0] == {"step": 2, "train/epoch": 0.5, "train/loss": 0.5}
-    assert run.rows[-1] == {"step": 12, "validation/epoch": 3, "validation/loss": 0.5}
+    first = {"epoch": 0.5, "wall_seconds": 1.5, "loss": 0.5}
+    last = {"epoch": 3, "wall_seconds": 1.5, "loss": 0.5}
+    assert run.rows[0] == {"step": 2, **scoped("train", first)}
+    assert run.rows[-1] == {"step": 12, **scoped("validation", last)}
 
 
 def test_the_config_and_the_summary_are_those_of_the_last_command(

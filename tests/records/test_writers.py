@@ -73,18 +73,23 @@ def test_a_row_of_the_table_is_written_to(
     recorder = Recorder()
     row = writers.WriterRow(lambda run: recorder)
     monkeypatch.setitem(writers.WRITERS, "recorder", row)
-    log = RunLog(logged_run(tmp_path))
+    log = RunLog(logged_run(tmp_path), lambda: 1.5)
     log.write("train", 2, loss=1.0, examples_per_second=1.0)
     log.finish({"step": 2})
     log.close()
-    values = {"epoch": 0.5, "loss": 1.0, "examples_per_second": 1.0}
+    values = {
+        "epoch": 0.5,
+        "wall_seconds": 1.5,
+        "loss": 1.0,
+        "examples_per_second": 1.0,
+    }
     assert recorder.calls == [("train", 2, values), "close"]
 
 
 def test_failures_of_a_writer_are_one_warning(
     tmp_path: Path, refer, capsys: pytest.CaptureFixture[str]
 ):
-    log = RunLog(logged_run(tmp_path, logging=refer("Faulty")))
+    log = RunLog(logged_run(tmp_path, logging=refer("Faulty")), lambda: 1.5)
     for step in (1, 2):
         log.write("train", step, loss=1.0, examples_per_second=1.0)
     log.close()

@@ -246,6 +246,7 @@ def test_records_of_another_version_lack_something(tmp_path: Path, part: str):
             "best": best,
             "train_seconds": 2.5,
             "compile_seconds": 1.0,
+            "seconds": {"step": 300.0, "compile": 80.0, "lost": 0.0},
             "examples_per_second": 100.0,
             "device_kind": "cpu",
             "num_devices": 1,
@@ -254,7 +255,10 @@ def test_records_of_another_version_lack_something(tmp_path: Path, part: str):
         },
         "data": {"source": "x", "num_examples": {"train": 3}, "num_classes": 3},
         "model": {"class_names": ["a", "b", "c"], "image_shape": [2, 2, 1]},
-        "checkpoint": {"step": 9, "progress": {"best": best, "train_seconds": 1.5}},
+        "checkpoint": {
+            "step": 9,
+            "progress": {"best": best, "train_seconds": 1.5, "seconds": {"step": 1.5}},
+        },
     }
     lines = [{"kind": "train", "step": 1, "loss": 1.0}]
     for changed in without_each(parts[part]):
@@ -264,6 +268,17 @@ def test_records_of_another_version_lack_something(tmp_path: Path, part: str):
         history = History(workdir=tmp_path, config=Config(), lines=lines, **records)
         assert b"Curves" in make_page(history, Examples())
         assert b"Results" in make_comparison([history, history])
+
+
+def test_the_page_tells_where_the_seconds_went(tmp_path: Path):
+    seconds = {"setup": 30.0, "data_wait": 120.0, "step": 450.0, "lost": 0.0}
+    history = a_run(tmp_path)
+    history.summary.update(seconds=seconds, train_seconds=570.0)
+    page = make_page(history, Examples()).decode()
+    assert "training steps: 7 min 30 s, 75.0%" in page
+    assert "waiting for data: 2 min 0 s, 20.0%" in page and "start: 30.0 s" in page
+    assert "lost to restarts" not in page
+    assert "waiting for data, 20% of the time: raise data.workers" in page
 
 
 def a_run(workdir: Path, num_classes: int = 3, **data: Any) -> History:

@@ -13,8 +13,9 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.processes.signals import Grace
 from jaxtrain.run import train as train_lib
+from jaxtrain.run.clock import Clock
 from jaxtrain.run.programs import Programs
-from jaxtrain.run.progress import Clock, Progress
+from jaxtrain.run.progress import Progress
 from jaxtrain.run.reports import InFlight
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.metrics import Goal
@@ -110,7 +111,8 @@ class FakeArray:
 def test_lines_tell_the_speed_of_the_steps(host_seconds: float, stalled: bool):
     """Lines every 5 steps, an evaluation every 20: whether host or device is slower."""
     device = FakeDevice(seconds=1.0)
-    clock = Clock(Progress(), lambda: 0.0, lambda: device.now)
+    clock = Clock(now=lambda: device.now)
+    clock.switch("step")
     calls = InFlight(clock.step_seconds)
     speeds = []
 
@@ -124,7 +126,7 @@ def test_lines_tell_the_speed_of_the_steps(host_seconds: float, stalled: bool):
     for step in range(100):
         if step % 20 == 0:
             settle(0)
-            with clock.paused():
+            with clock.charging("evaluation"):
                 device.now += 1000.0
         device.now += host_seconds
         calls.add(step, device.call(1))
@@ -232,8 +234,11 @@ def test_the_loop_tells_the_speed_of_the_steps(
         programs.append(CountedProgram(program))
         return dataclasses.replace(made, train=((start, programs[0]),))
 
-    def make_clock(progress: Progress, compile_seconds: Callable[[], float]) -> Clock:
-        return Clock(progress, lambda: 0.0, lambda: programs[0].ticks)
+    def make_clock(began: float | None) -> Clock:
+        def ticks() -> float:
+            return programs[0].ticks if programs else 0.0
+
+        return Clock(compile_seconds=lambda: 0.0, now=ticks)
 
     calls: list[float] = []
     told = property(lambda grace: 0.0, lambda grace, seconds: calls.append(seconds))

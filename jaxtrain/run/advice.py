@@ -1,0 +1,101 @@
+"""What bounds the speed of a run, and what to try: a table over its figures."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# Accounts that took less than this bound nothing that a person would wait for.
+MIN_SECONDS = 10.0
+# Training convolutional networks in bfloat16 reaches 0.3 to 0.5 of a GPU's peak.
+LOW_MFU = 0.2
+# Steps of less than this share of the time are not what bounds a run.
+MANY_STEPS = 0.5
+
+
+class Rule(NamedTuple):
+    """An account stands out if its share is above this; then the text helps."""
+
+    account: str
+    name: str
+    above: float
+    text: str
+
+
+RULES = (
+    Rule(
+        "data_wait",
+        "waiting for data",
+        0.1,
+        "raise data.workers, pack the images (main.py data --pack) or, if they fit, "
+        "set data.cache to device",
+    ),
+    Rule(
+        "compile",
+        "compilation",
+        0.2,
+        "programs are kept for the next run (docs/command-line.md, Compiled programs); "
+        "a longer run pays for them once, and each of data.progressive_sizes has its "
+        "own",
+    ),
+    Rule(
+        "evaluation",
+        "evaluation",
+        0.3,
+        "evaluate less often (train.eval_every_epochs), or raise data.eval_batch_size",
+    ),
+    Rule(
+        "checkpoint",
+        "checkpoints",
+        0.1,
+        "save less often (checkpoint.every_steps, or checkpoint.every_minutes), or to "
+        "a faster disk",
+    ),
+    Rule(
+        "lost",
+        "lost to restarts",
+        0.1,
+        "save more often (checkpoint.every_steps), and see why the run was killed",
+    ),
+    Rule(
+        "setup",
+        "start",
+        0.3,
+        "a longer run pays for it once; a folder of many images opens faster once it "
+        "is packed (main.py data --pack)",
+    ),
+)
+
+
+def shares(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the share of each account in the whole, the largest first."""
+    whole = sum(seconds.values())
+    largest = sorted(seconds, key=lambda name: -seconds[name])
+    return {name: seconds[name] / whole for name in largest} if whole > 0 else {}
+
+
+def advise(
+    seconds: Mapping[str, float], mfu: float | None, precision: str
+) -> list[str]:
+    """Return what stands out and what to try, the largest share first.
+
+    Args:
+      seconds: Seconds of each account (see `clock.ACCOUNTS`).
+      mfu: Model FLOP utilization of the steps; None if it is not known.
+      precision: Precision of the run, as in the config.
+    """
+    found = shares(seconds)
+    rules = [
+        rule
+        for rule in RULES
+        if found.get(rule.account, 0.0) > rule.above
+        and seconds[rule.account] >= MIN_SECONDS
+    ]
+    rules.sort(key=lambda rule: -found[rule.account])
+    told = [f"{r.name}, {found[r.account]:.0%} of the time: {r.text}" for r in rules]
+    slow = mfu is not None and mfu < LOW_MFU
+    if slow and found.get("step", 0.0) > MANY_STEPS:
+        half = "" if "16" in precision else ", precision = bf16"
+        told.append(
+            f"steps at {mfu:.0%} of the device's peak: try a larger data.batch_size"
+            f"{half}, or for a small model train.steps_per_call"
+        )
+    return told

@@ -1,0 +1,114 @@
+"""Each second of a run is charged to one account, over all of its attempts."""
+
+from pathlib import Path
+
+import pytest
+
+from jaxtrain.run.clock import ACCOUNTS, Clock
+from jaxtrain.run.progress import Progress
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import EIGHT_STEPS
+from tests.helpers.runs import read_summary
+
+
+class FakeTime:
+    """Seconds that only a test moves on, and those of them that went to compilation."""
+
+    def __init__(self):
+        self.now = self.compiling = 0.0
+
+    def clock(self, began: float | None = None) -> Clock:
+        return Clock(
+            began, compile_seconds=lambda: self.compiling, now=lambda: self.now
+        )
+
+    def run(self, clock: Clock) -> None:
+        """Spend a power of two on each account, so that sums are exact."""
+        self.now += 1  # setup
+        clock.switch("other")
+        self.now += 2
+        with clock.charging("step"):
+            self.now += 4
+            with clock.charging("data_wait"):
+                self.now += 8
+            self.now, self.compiling = self.now + 16, self.compiling + 16
+            with clock.charging("evaluation"):
+                self.now, self.compiling = self.now + 64, self.compiling + 32
+            with pytest.raises(OSError), clock.charging("checkpoint"):
+                self.now += 64
+                raise OSError
+
+
+def test_the_accounts_add_up_to_the_whole():
+    time = FakeTime()
+    time.now = 128.0
+    clock, progress = time.clock(began=0.0), Progress()
+    time.run(clock)
+    expected = {"setup": 129, "compile": 48, "data_wait": 8, "step": 4}
+    expected |= {"evaluation": 32, "checkpoint": 64, "lost": 0, "other": 2}
+    assert list(clock.seconds()) == list(ACCOUNTS)
+    assert clock.seconds() == expected
+    assert sum(clock.seconds().values()) == time.now == clock.wall_seconds()
+    clock.update(progress)
+    assert progress.seconds == expected and progress.step_seconds == 12
+    assert progress.train_seconds == 8 + 4 + 32 + 64 + 2
+
+
+def test_what_came_after_the_checkpoint_is_lost():
+    first, time, saved = FakeTime(), FakeTime(), Progress()
+    clock = first.clock()
+    first.run(clock)
+    clock.update(saved)
+    first.now += 1000.0  # A kill; the last line was written 700 s after the save.
+    clock = time.clock()
+    time.now += 50.0
+    at_save = sum(saved.seconds.values())
+    clock.go_on(saved.seconds_by_account(), at_save + 700)
+    time.run(clock)
+    found = clock.seconds()
+    assert sum(found.values()) == at_save + 700 + time.now
+    assert found["lost"] == 700 and found["setup"] == 1 + 50 + 1
+    assert found["step"] == 2 * saved.seconds["step"]
+    # A loss spike leads this process back to the same checkpoint.
+    clock.go_back(saved.seconds)
+    lost = sum(found.values()) - at_save
+    assert clock.seconds() == {**saved.seconds, "lost": lost}
+    assert clock.wall_seconds() == at_save + 700 + time.now
+
+
+def test_an_older_checkpoint_has_seconds_in_all():
+    time, clock = FakeTime(), FakeTime().clock()
+    old = Progress(train_seconds=10.0, step_seconds=7.0)
+    clock.go_on(old.seconds_by_account(), 0.0)
+    assert clock.seconds()["step"] == 7 and clock.wall_seconds() == 10
+    clock = time.clock()
+    clock.go_on({"step": 1.0, "of another version": 2.0}, 0.0)
+    assert clock.seconds()["other"] == 2 and clock.wall_seconds() == 3
+
+
+def test_a_killed_run_tells_what_was_lost(cli: Cli, write_config):
+    """The evaluation of step 6 comes after the checkpoint of step 4, or of none."""
+    config, run = write_config(EIGHT_STEPS), cli.directory / "run"
+    words = ["--config", config, "--workdir", run, "--checkpoint.every-steps", 4]
+    killed = cli.start(*words, JAXTRAIN_FAULT="kill@step:8")
+    killed.communicate()
+    assert killed.returncode == -9
+    result = cli(*words)
+    assert result.code == 0, result.stderr
+    assert_adds_up(run, lost=True)
+    stopped = cli.directory / "stopped"
+    words = ["--config", config, "--workdir", stopped]
+    assert cli(*words, "--train.stop-after-steps", 5).code == 0
+    assert cli(*words).code == 0
+    assert_adds_up(stopped, lost=False)
+
+
+def assert_adds_up(run: Path, *, lost: bool) -> None:
+    found = read_summary(run)
+    seconds = found["seconds"]
+    assert list(seconds) == list(ACCOUNTS) and min(seconds.values()) >= 0
+    assert (seconds["lost"] > 0) is lost
+    assert sum(seconds.values()) == pytest.approx(found["wall_seconds"], rel=1e-12)
+    assert found["goodput"] == seconds["step"] / found["wall_seconds"]
+    for account in ("setup", "compile", "step", "evaluation", "checkpoint"):
+        assert seconds[account] > 0, account
