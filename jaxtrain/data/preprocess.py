@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain import keys
+from jaxtrain import keys, scopes
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import augment, windows
 from jaxtrain.data.augment.apply import Follow, make_keys, stay
@@ -48,6 +48,7 @@ def make_preprocess(
       fit: How they get this size.
     """
 
+    @scopes.part(scopes.PREPROCESS)
     def preprocess(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
         index = batch["index"]
         batch = {**batch, **jax.tree.map(lambda array: array[index], data)}

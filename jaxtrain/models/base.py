@@ -8,10 +8,12 @@ from typing import Any, ClassVar, Self
 import jax
 from flax import nnx
 
+from jaxtrain import scopes
 from jaxtrain.config.train import Remat
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import apply_beside
 from jaxtrain.models.layers import Layers
+from jaxtrain.models.named import name_layers
 from jaxtrain.models.remat import Part, join
 
 
@@ -89,6 +91,7 @@ class Model(nnx.Module):
                     f"{name!r}, which is the name of {other}: give it a name of its own"
                 )
             setattr(self, name, layer)
+            name_layers(name, layer)
         self.pieces = (*self.pieces, Piece(tuple(layers), apply))
 
     def __call__(
@@ -137,4 +140,6 @@ def _apply(
     if key is not None:
         rngs = nnx.Rngs(dropout=jax.random.fold_in(key, index))
     own = [layers[name] for name in piece.names]
-    return apply_beside(lambda x: piece.apply(*own, x, rngs), x)
+    # Of what is between its layers, such as a ReLU, a pool or a sum.
+    with scopes.layer("+".join(piece.names or [f"piece{index}"]) + "/rest"):
+        return apply_beside(lambda x: piece.apply(*own, x, rngs), x)

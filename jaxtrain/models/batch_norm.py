@@ -10,13 +10,14 @@ import numpy as np
 from flax import nnx
 
 from jaxtrain.dtypes import wide, widen
+from jaxtrain.models.named import NamedLayer, in_own_scope
 
 
 class GroupStat(nnx.BatchStat):
     """A running statistic, (channels,) or of each group (groups, channels)."""
 
 
-class BatchNorm(nnx.BatchNorm):
+class BatchNorm(NamedLayer, nnx.BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) over groups of examples (arXiv:1705.08741).
 
     In training each of `groups` consecutive parts of the batch is normalised by its own
@@ -51,6 +52,7 @@ class BatchNorm(nnx.BatchNorm):
         self.mean = GroupStat(mean, momentum=momentum, **metadata)
         self.var = GroupStat(var, momentum=momentum, **metadata)
 
+    @in_own_scope
     def __call__(self, x: jax.Array, *, relu: bool = False) -> jax.Array:  # pyright: ignore
         """Normalise (batch, ..., channels).
 

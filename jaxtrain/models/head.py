@@ -7,6 +7,7 @@ from flax.typing import Initializer
 
 from jaxtrain.dtypes import wide
 from jaxtrain.models.layers import Layers, Linear
+from jaxtrain.models.named import in_own_scope
 
 
 class Head(nnx.Module):
@@ -41,6 +42,7 @@ class Head(nnx.Module):
         return self.linear.with_own_copy(_wide_sums, x).astype(self.dtype)
 
 
+@in_own_scope
 def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
     assert layer.bias is not None
     x, kernel = x.astype(layer.dtype), layer.kernel[...].astype(layer.dtype)

@@ -11,6 +11,7 @@ from flax.typing import Initializer
 from jaxtrain.dtypes import wide
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.copied import Copied
+from jaxtrain.models.named import NamedLayer, in_own_scope
 from jaxtrain.models.pools import Padding, pair, sides
 
 # Initial weights. Keeps the variance of the activations: the default of Flax.
@@ -166,23 +167,25 @@ class Layers:
         }
 
 
-class Conv(Copied, nnx.Conv):
+class Conv(NamedLayer, Copied, nnx.Conv):
     """Flax's convolution."""
 
+    @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Convolve (batch, rows, columns, channels)."""
         return self.with_own_copy(nnx.Conv.__call__, x)
 
 
-class Linear(Copied, nnx.Linear):
+class Linear(NamedLayer, Copied, nnx.Linear):
     """Flax's dense layer."""
 
+    @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Map (batch, ..., features)."""
         return self.with_own_copy(nnx.Linear.__call__, x)
 
 
-class LayerNorm(nnx.LayerNorm):
+class LayerNorm(NamedLayer, nnx.LayerNorm):
     """Flax's layer norm, computed in at least float32 and rounded once."""
 
     def __init__(self, channels: int, *, dtype: Any, **options: Any):
@@ -192,6 +195,7 @@ class LayerNorm(nnx.LayerNorm):
         )
         self.output_dtype = dtype
 
+    @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Normalise (..., channels); the result has the layer's dtype."""
         return super().__call__(x).astype(self.output_dtype)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout as MemoryLayout
 from jax.experimental.layout import with_layout_constraint
 
+from jaxtrain import scopes
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.sharding import Layout
 
@@ -21,6 +22,7 @@ def global_norm(tree: Any, layout: Layout) -> jax.Array:
     return jnp.sqrt(squares(tree, layout))
 
 
+@scopes.part(scopes.OPTIMIZER)
 def squares(tree: Any, layout: Layout) -> jax.Array:
     """Return the sum of squares, whose root is the norm, in at least float32.
 
@@ -39,6 +41,7 @@ def squares(tree: Any, layout: Layout) -> jax.Array:
     return sum(totals, jnp.float32(0))
 
 
+@scopes.part(scopes.OPTIMIZER)
 def in_rows(grads: Any, layout: Layout) -> Any:
     """Return gradients laid out in memory as the parameters are, row by row.
 

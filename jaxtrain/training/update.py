@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxtrain import keys
+from jaxtrain import keys, scopes
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.dtypes import wide
@@ -38,6 +38,7 @@ def zero_grads(params: Any) -> Any:
     return jax.tree.map(lambda p: jnp.zeros(p.shape, wide(p.dtype)), params)
 
 
+@scopes.part(scopes.OPTIMIZER)
 def mean_grads(total: Any, num_micro: int, state: TrainState) -> Any:
     """Return the mean of summed, scaled gradients.
 
@@ -112,6 +113,7 @@ class Update:
         ]
         return params, others
 
+    @scopes.part(scopes.OPTIMIZER)
     def apply(
         self,
         state: TrainState,

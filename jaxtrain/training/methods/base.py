@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from jaxtrain import scopes
 from jaxtrain.data.batch import Batch
 from jaxtrain.training.update import Metrics
 
@@ -40,6 +41,7 @@ class Objective:
     scale: jax.Array
     normalization: Normalization
 
+    @scopes.part(scopes.LOSS)
     def __call__(
         self, params: Any, model_state: Any, batch: Batch, key: jax.Array
     ) -> tuple[jax.Array, tuple[Any, Metrics]]:

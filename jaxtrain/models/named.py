@@ -1,0 +1,41 @@
+"""Layers whose instructions carry their paths in a compiled program."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from flax import nnx
+
+from jaxtrain import scopes
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+class NamedLayer(nnx.Module):
+    """A layer that may know its place in a model.
+
+    Attributes:
+      layer_path: Path in the model, such as `stage1_block1/conv1`; None outside of one.
+    """
+
+    layer_path: str | None = None
+
+
+def name_layers(name: str, layer: nnx.Module) -> None:
+    """Give a layer of a model, and those within it, their paths."""
+    for path, inner in nnx.iter_modules(layer):
+        if isinstance(inner, NamedLayer):
+            inner.layer_path = "/".join([name, *map(str, path)])
+
+
+def in_own_scope(call: Call) -> Call:
+    """Make a method of a `NamedLayer` put the layer's path on what it computes."""
+
+    @functools.wraps(call)
+    def named(self: Any, *args: Any, **options: Any) -> Any:
+        if self.layer_path is None:
+            return call(self, *args, **options)
+        with scopes.layer(self.layer_path):
+            return call(self, *args, **options)
+
+    return named  # type: ignore[return-value]
