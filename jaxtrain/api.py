@@ -11,6 +11,8 @@ from jaxtrain.config import Config, allow_own
 from jaxtrain.errors import Interrupted
 from jaxtrain.inference.trust import trust_pretrained
 from jaxtrain.parallel import devices
+from jaxtrain.performance.profiler import with_profiler
+from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run import train as run
@@ -56,7 +58,8 @@ def train(
     allow_own(config)
     if trust:
         trust_pretrained(config)
-    devices.start("auto", flags=config.parallel.xla_flags)
+    steps = config.train.profile_steps
+    devices.start("auto", flags=config.parallel.xla_flags, profiles=steps is not None)
     folder = Path(workdir)
     try:
         with StopSignals() as signals:
@@ -70,6 +73,7 @@ def train(
                 fresh=fresh,
                 resume_step=resume_step,
                 skip_steps=skip_steps,
+                hooks=with_profiler(Hooks(), steps),
                 signals=signals,
                 began=began,
                 write_report=write_report,

@@ -30,6 +30,8 @@ class TrainArguments:
     resume_step: int | None = None
     # With --resume-step: leave out the data of so many steps from there on.
     skip_steps: int = 0
+    # Profile ten steps, once ten are done: where their time goes, layer by layer.
+    profile: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     # HOST:PORT of process 0, where several processes meet; None: SLURM, Open MPI and
@@ -51,9 +53,11 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     """Start the devices and processes, and train."""
     began = time.perf_counter()
     _check_rewind(arguments)
+    _check_profile(arguments)
     from jaxtrain.checkpoints.folder import newest_step
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.parallel import devices
+    from jaxtrain.performance.profiler import with_profiler
     from jaxtrain.processes import distributed, hooks
     from jaxtrain.records.workdir import CHECKPOINTS, follow
     from jaxtrain.run.train import train
@@ -70,7 +74,13 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     connect = functools.partial(
         distributed.start, processes, arguments.init_timeout, parallel
     )
-    devices.start(arguments.platform, flags=parallel.xla_flags, connect=connect)
+    steps = arguments.overrides.train.profile_steps
+    devices.start(
+        arguments.platform,
+        flags=parallel.xla_flags,
+        profiles=arguments.profile or steps is not None,
+        connect=connect,
+    )
     if arguments.trust:
         trust_pretrained(arguments.overrides)
     train(
@@ -79,11 +89,27 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
         fresh=arguments.fresh,
         resume_step=arguments.resume_step,
         skip_steps=arguments.skip_steps,
-        hooks=faults,
+        hooks=with_profiler(faults, steps, at_start=arguments.profile),
         signals=signals,
         began=began,
         write_report=write_report,
     )
+
+
+def _check_profile(arguments: TrainArguments) -> None:
+    """Raise UserError if --profile does not fit the config."""
+    train, parallel = arguments.overrides.train, arguments.overrides.parallel
+    if arguments.profile and train.profile_steps is not None:
+        raise UserError(
+            f"--profile with train.profile_steps = {train.profile_steps}, which says "
+            "what to profile: leave one of them out"
+        )
+    if arguments.profile and parallel.pipeline_stages > 1:
+        raise UserError(
+            f"--profile with parallel.pipeline_stages = {parallel.pipeline_stages}: "
+            "a trace does not tell the programs of the stages apart; profile with "
+            "parallel.pipeline_stages 1"
+        )
 
 
 def _check_rewind(arguments: TrainArguments) -> None:

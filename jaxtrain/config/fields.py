@@ -44,6 +44,7 @@ MAY_CHANGE_ON_RESUME = (
     "train.early_stop_metric",
     "train.metrics",
     "train.step_timeout_seconds",
+    "train.profile_steps",
 )
 # What says where the data lie: it may change, too, if they are the same data.
 WHERE_DATA_LIE = ("data.source", "data.include", "data.allow_outside")

@@ -59,6 +59,13 @@ COMBINATIONS = (
         "leave it out, or give train.freeze, train.freeze_epochs and "
         "optimizer.layer_decay in place of train.fine_tune",
     ),
+    Incompatible(
+        option("train", "profile_steps"),
+        STAGES,
+        "the programs of the stages have instructions of the same names, which a trace "
+        "does not tell apart",
+        "profile with parallel.pipeline_stages 1",
+    ),
     Needs(
         option("train", "spike_window", "on_spike"),
         option("train", "spike_sigma"),
@@ -93,6 +100,9 @@ class TrainConfig(ClassificationOptions):
     # Seconds without a finished step, or batch of an evaluation, after which the run
     # ends with exit code 75 (start again); None: it waits for ever.
     step_timeout_seconds: float | None = None
+    # Profile the steps after the first number up to the second: a trace, and a table of
+    # the time of each layer; None: no step. (With steps_per_call, whole calls.)
+    profile_steps: tuple[int, int] | None = None
     # Standard deviations above the mean of the last losses that make a loss a spike;
     # None: spikes are not looked for.
     spike_sigma: float | None = None
@@ -138,6 +148,9 @@ class TrainConfig(ClassificationOptions):
         self._positive("freeze_epochs")
         self._positive("spike_sigma")
         self._check("spike_window", self.spike_window >= 10, "10 or more")
+        steps = self.profile_steps
+        growing = steps is None or 0 <= steps[0] < steps[1]
+        self._check("profile_steps", growing, "two rising numbers, the first 0 or more")
         check(self, COMBINATIONS, "train")
         if self.epochs is self.steps is self.examples is None:
             raise UserError("give the run's length: epochs, steps or examples")

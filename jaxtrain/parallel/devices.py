@@ -21,6 +21,9 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 # Values of XLA_FLAGS that this process has set -> what the user had set before.
 _flags_before: dict[str, str] = {}
 
+# A program in command buffers, which GPUs run as one, hides its kernels from profilers.
+WITHOUT_COMMAND_BUFFERS = {"xla_gpu_enable_command_buffer": ""}
+
 # Flags of the GPU compiler, by the name of the set; jaxlib refuses to start with one
 # that it does not know.
 FLAG_SETS: dict[str, dict[str, str]] = {
@@ -45,6 +48,7 @@ def start(
     platform: Platform,
     *,
     flags: str = "default",
+    profiles: bool = False,
     connect: Callable[[], None] = lambda: None,
 ) -> None:
     """Choose the platform, set XLA up and start JAX's backend.
@@ -55,6 +59,7 @@ def start(
     Args:
       platform: Platform to run on.
       flags: Named set of XLA flags, for GPUs.
+      profiles: Whether steps are profiled, and so GPUs run kernel by kernel.
       connect: Called before the backend starts, to connect it with other processes.
 
     Raises:
@@ -64,7 +69,7 @@ def start(
     if platform != "auto":
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
     started = xla_bridge.backends_are_initialized()
-    set_xla_flags(flags, _expected(), os.environ, started=started)
+    set_xla_flags(flags, _expected(), os.environ, started=started, profiles=profiles)
     _enable_compilation_cache()
     if _expected() == "cpu":
         _keep_freed_memory()
@@ -156,7 +161,12 @@ def _enable_compilation_cache() -> None:
 
 
 def set_xla_flags(
-    preset: str, platform: str, environ: MutableMapping[str, str], *, started: bool
+    preset: str,
+    platform: str,
+    environ: MutableMapping[str, str],
+    *,
+    started: bool,
+    profiles: bool = False,
 ) -> None:
     """Set XLA_FLAGS for a run, in place of those of a run before in this process.
 
@@ -165,36 +175,44 @@ def set_xla_flags(
       platform: Platform that JAX is going to run on.
       environ: Environment to change.
       started: Whether JAX has started its backend, which reads XLA_FLAGS once.
+      profiles: Whether steps are profiled.
 
     Raises:
       UserError: The backend has started with other flags.
     """
     current = environ.get("XLA_FLAGS", "").strip()
     own = _flags_before.get(current, current)
-    value = xla_flags(preset, platform, {"XLA_FLAGS": own})
+    value = xla_flags(preset, platform, {"XLA_FLAGS": own}, profiles=profiles)
     if value == current:
         return
     if started:
+        profiling = "train.profile_steps with " if profiles else ""
         raise UserError(
-            f"parallel.xla_flags = {preset!r} needs XLA_FLAGS = {value!r}, but JAX has "
-            f"started in this process with {current!r}, and reads them only then: "
+            f"{profiling}parallel.xla_flags = {preset!r} needs XLA_FLAGS = {value!r}, "
+            f"but JAX has started in this process with {current!r}, and reads them "
+            "only then: "
             "start a new process (in a notebook: restart the kernel), or give "
-            "parallel.xla_flags as in the run before"
+            "parallel.xla_flags and train.profile_steps as in the run before"
         )
     environ["XLA_FLAGS"] = value
     _flags_before[value] = own
 
 
-def xla_flags(preset: str, platform: str, environ: Mapping[str, str]) -> str:
+def xla_flags(
+    preset: str, platform: str, environ: Mapping[str, str], *, profiles: bool = False
+) -> str:
     """Return the value of XLA_FLAGS with a set of flags added.
 
     Args:
       preset: Name of a set of `FLAG_SETS`.
       platform: Platform that JAX is going to run on; only `gpu` gets any flags.
       environ: Environment, in which flags that the user set win.
+      profiles: Whether steps are profiled.
     """
     own = environ.get("XLA_FLAGS", "")
     taken = {word.lstrip("-").split("=")[0] for word in own.split()}
-    flags = FLAG_SETS[preset] if platform == "gpu" else {}
+    flags = dict(FLAG_SETS[preset]) if platform == "gpu" else {}
+    if profiles and platform == "gpu":
+        flags |= WITHOUT_COMMAND_BUFFERS
     added = [f"--{name}={value}" for name, value in flags.items() if name not in taken]
     return " ".join([*added, own]).strip()

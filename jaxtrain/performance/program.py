@@ -6,7 +6,7 @@ lines stand in the order in which a GPU starts them. Nothing is run for it.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -188,8 +188,8 @@ class HloProgram:
                 return _gemm_flops(line, operands)
         if line.operation in ("fusion", "async-start"):
             called = self.computations.get(line.attribute("calls"), {})
-            return sum(_dot_flops(x, called) for x in called.values())
-        return _dot_flops(line, lines)
+            return sum(_product_flops(x, called) for x in called.values())
+        return _product_flops(line, lines)
 
 
 def read_program(text: str) -> HloProgram:
@@ -243,11 +243,27 @@ def _gemm_flops(line: Instruction, operands: list[str]) -> int:
     return 2 * math.prod(_dims(line.type)) * depth
 
 
-def _dot_flops(line: Instruction, others: Mapping[str, Instruction]) -> int:
+def _product_flops(line: Instruction, others: Mapping[str, Instruction]) -> int:
+    """Return the FLOPs of a matrix product or a convolution; 0 for anything else."""
+    types = [others[name].type for name in line.operands if name in others]
+    if line.operation == "convolution" and len(types) == 2:
+        return _plain_conv_flops(line, _dims(types[1]))
     if line.operation != "dot":
         return 0
-    left = others.get(line.operands[0])
     dims = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", line.text)
-    shape = _dims(left.type) if left else []
+    shape = _dims(types[0]) if types else []
     depth = math.prod(shape[n] for n in numbers(dims[1])) if dims else 1
     return 2 * math.prod(_dims(line.type)) * depth
+
+
+def _plain_conv_flops(line: Instruction, kernel: Sequence[int]) -> int:
+    """Return the FLOPs of a convolution that no library has taken.
+
+    Products with the zeros between the elements of a dilated input are left out, those
+    with its padding are counted.
+    """
+    labels = re.search(r"dim_labels=\w+_(\w+)->", line.text)
+    channels = kernel[labels[1].index("o")] if labels else 1
+    dilation = re.search(r"lhs_dilate=([\dx]+)", line.text)
+    zeros = math.prod(map(int, dilation[1].split("x"))) if dilation else 1
+    return 2 * math.prod(_dims(line.type)) * math.prod(kernel) // channels // zeros

@@ -9,6 +9,7 @@ the loss of that step is NaN, and of the other steps of its call. worker_kill: a
 worker is killed before that step. enospc: that save of process 0 finds a full disk.
 """
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -18,6 +19,7 @@ import re
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +43,14 @@ class Hooks:
 
     The steps that are done are counted from 0, over all of the run.
     """
+
+    def during(self, attempt: Any) -> AbstractContextManager[Any]:
+        """Return what is entered before the first call, and left after the last.
+
+        Args:
+          attempt: `jaxtrain.run.attempt.Attempt` that takes the steps.
+        """
+        return contextlib.nullcontext()
 
     def before_call(
         self, step: int, num_steps: int, data: Any, batches: Any

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console as RichConsole
+from rich.table import Table
 
 from jaxtrain.console import Console, printable
 from jaxtrain.errors import counted
@@ -69,6 +70,11 @@ class Screen:
             self._metrics = self._describe_steps(values)
             if self._bar is None:
                 self._line(step, f"{self._metrics}  {self._left()}")
+
+    def show(self, table: Table, told: str) -> None:
+        """Show a table that stays, and a line below it."""
+        self._console.print(table)
+        self._print(told)
 
     def earlier(self, read: Callable[[], Sequence[dict[str, Any]]]) -> None:
         """Show the last evaluations of before again, where there is a bar."""

@@ -17,6 +17,7 @@ from jaxtrain.inference.description import MODEL
 from jaxtrain.json_files.read import read_json
 from jaxtrain.pages.charts import Point
 from jaxtrain.records.metrics_file import parse_line
+from jaxtrain.records.profile import PROFILE, StepProfile, read_profile
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG, DATA, METRICS, SUMMARY
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_text
 from jaxtrain.tasks import says_something
@@ -88,6 +89,7 @@ class History:
       data: What data.json holds.
       model: What model.json holds.
       checkpoint: What was saved with the newest checkpoint, and its step.
+      profile: Where the time of some steps went, if they were profiled.
       missing: What could not be read, and why.
     """
 
@@ -98,6 +100,7 @@ class History:
     data: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     checkpoint: dict[str, Any] = field(default_factory=dict)
+    profile: StepProfile | None = None
     missing: Sequence[str] = ()
 
     @property
@@ -263,6 +266,7 @@ def read_history(workdir: Path) -> History:
         data=read_fields(DATA, DataFile),
         model=read_fields(MODEL, ModelFile),
         checkpoint=checkpoint,
+        profile=attempt(workdir / PROFILE, lambda: read_profile(workdir), None),
         missing=missing,
     )
 

@@ -39,6 +39,7 @@ def make_page(history: History, examples: Examples) -> bytes:
         train_seconds=history.train_seconds,
         times=origin.times(history),
         advice=origin.advice(history),
+        profile=history.profile,
         system=origin.system(history),
         events=origin.events(history),
         fields=config and origin.fields(config),

@@ -60,6 +60,16 @@ def check_clocks(config: Config) -> None:
         )
 
 
+def check_profile_steps(config: Config, timetable: Timetable) -> None:
+    """Refuse to profile steps that no start of the run has."""
+    steps, total = config.train.profile_steps, timetable.total_steps
+    if steps is not None and steps[1] > total:
+        raise UserError(
+            f"train.profile_steps = {steps}: the run has {counted(total, 'step')}; "
+            "profile earlier ones, or make it longer"
+        )
+
+
 def check_batches(config: Config, mesh: Mesh) -> None:
     """Check that the devices can share the batches, and the groups of batch norm."""
     if config.data.batch_size % config.data.repeats:

@@ -30,8 +30,12 @@ class Run:
 
     def loop(self) -> None:
         """Train until the run ends or is to stop; the state is saved."""
-        clock = self.attempt.clock
-        with contextlib.closing(self._feed()) as feed, clock.charging("step"):
+        clock, during = self.attempt.clock, self.job.hooks.during(self.attempt)
+        with (
+            during,
+            contextlib.closing(self._feed()) as feed,
+            clock.charging("step"),
+        ):
             self._take_steps(feed)
         self.saves.finish()
         # The others have waited for the last save, too, and reported theirs before.

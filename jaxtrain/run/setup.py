@@ -114,6 +114,7 @@ def build_setup(
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None
     )
+    checks.check_profile_steps(config, timetable)
     if schedule is None:
         checks.check_unfreezing(config, timetable)
         schedule = build_schedule(config, timetable)

@@ -135,6 +135,7 @@ def _shortened(config: Config, num_steps: int) -> Config:
             examples=None,
             steps=num_steps,
             stop_after_steps=None,
+            profile_steps=None,
             steps_per_call=1,
             # At rising rates a loss above those before is what is looked for: a skipped
             # spike would hide it, and end the test.

@@ -174,6 +174,17 @@ def test_flags_of_the_user_win():
     assert sum("latency_hiding" in flag for flag in flags) == 1
     assert "--xla_gpu_enable_pipelined_all_reduce=true" in flags
     assert len(flags) == len(FLAG_SETS["overlap"]) + 1
+    environ = {"XLA_FLAGS": "--xla_gpu_enable_command_buffer=FUSION"}
+    own = xla_flags("default", "gpu", environ, profiles=True)
+    assert own == environ["XLA_FLAGS"]
+
+
+def test_gpus_run_kernel_by_kernel_where_steps_are_profiled():
+    assert (
+        xla_flags("default", "gpu", {}, profiles=True)
+        == "--xla_gpu_enable_command_buffer="
+    )
+    assert xla_flags("default", "cpu", {}, profiles=True) == ""
 
 
 @each_row(
@@ -215,7 +226,7 @@ def test_a_process_that_has_started_refuses_other_flags(
 def test_xla_knows_the_flags():
     """It aborts at one that it does not know, whatever the platform."""
     command = [sys.executable, "-c", "import jax; jax.devices()"]
-    flags = xla_flags("overlap", "gpu", {})
+    flags = xla_flags("overlap", "gpu", {}, profiles=True)
     for value, known in ((flags, True), (f"{flags} --xla_gpu_no_such=1", False)):
         env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": value}
         result = subprocess.run(command, env=env, capture_output=True, check=False)

@@ -1,0 +1,261 @@
+"""The time of each layer, from a trace and the text of the compiled programs."""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from jaxtrain import scopes
+from jaxtrain.performance.collectives import KINDS
+from jaxtrain.performance.device_trace import DeviceOp, Span, divide_time
+from jaxtrain.performance.program import HloProgram, Instruction, read_program
+from jaxtrain.records.profile import LayerTime, StepProfile
+
+Direction = Literal["forward", "backward"] | None
+
+OTHER, OTHER_PROGRAMS, COLLECTIVES = "other", "other programs", "collectives"
+# What only runs others, which have times of their own.
+_CONTROL = {"while", "conditional", "call"}
+_PRODUCTS = {"convolution", "dot"}
+# What passes on its operand.
+_UNCHANGED = {"bitcast", "copy", "copy-done", "copy-start", "parameter", "transpose"}
+
+
+class LayerPass(NamedTuple):
+    """A layer, or another part of a step, and the pass: a row of the table."""
+
+    layer: str
+    direction: Direction
+
+
+class Work(NamedTuple):
+    """What instructions compute, and read and write."""
+
+    flops: float = 0.0
+    bytes: float = 0.0
+
+    def __add__(self, other: "Work") -> "Work":  # type: ignore[override]
+        return Work(self.flops + other.flops, self.bytes + other.bytes)
+
+
+class StepProgram:
+    """A compiled program of the train step: which row each instruction belongs to.
+
+    Attributes:
+      module: Name of the program, as a trace has it.
+    """
+
+    def __init__(self, text: str):
+        self.module = text.partition(",")[0].removeprefix("HloModule ").strip()
+        self._program: HloProgram = read_program(text)
+        self._instructions: dict[str, Instruction] = {
+            name: line
+            for lines in self._program.computations.values()
+            for name, line in lines.items()
+        }
+        self._users: defaultdict[str, list[Instruction]] = defaultdict(list)
+        for line in self._instructions.values():
+            for name in line.operands:
+                self._users[name].append(line)
+
+    def num_known(self, seen: Iterable[str]) -> int:
+        """Return how many of these instructions it has."""
+        return len(self._instructions.keys() & seen)
+
+    def runs_others(self, name: str) -> bool:
+        """Whether an instruction runs others, such as a loop."""
+        line = self._instructions.get(name)
+        return line is not None and line.operation in _CONTROL
+
+    def row(self, name: str) -> LayerPass:
+        """Return the row of an instruction."""
+        line = self._instructions.get(name)
+        if line is None:
+            return LayerPass(OTHER, None)
+        if line.operation.removesuffix("-start").removesuffix("-done") in KINDS:
+            return LayerPass(COLLECTIVES, None)
+        place = self._place(line)
+        if place is None:
+            return LayerPass(OTHER, None)
+        if not place.is_layer and place.name != scopes.LOSS:
+            return LayerPass(place.name, None)
+        return LayerPass(place.name, "backward" if place.backward else "forward")
+
+    def work(self, seen: Counter[str]) -> dict[LayerPass, Work]:
+        """Return what the instructions of each row did.
+
+        Args:
+          seen: How often the trace has each instruction: once for each time that it
+            ran, but for a few of a GPU, which start several kernels.
+        """
+        kernels = [k for k in self._program.kernels if seen[k.instruction.name]]
+        runs = [seen[k.instruction.name] / k.runs for k in kernels]
+        num_runs = statistics.median(runs) if runs else 0
+        found: defaultdict[LayerPass, Work] = defaultdict(Work)
+        for kernel in kernels:
+            row, times = self.row(kernel.instruction.name), num_runs * kernel.runs
+            found[row] += Work(kernel.flops * times, kernel.bytes * times)
+        return found
+
+    def _place(self, line: Instruction) -> scopes.Place | None:
+        """Return where an instruction belongs to.
+
+        What the compiler adds without a name belongs to what takes its result, as the
+        transpose behind a convolution that was turned, or else to what it is made of.
+        """
+        place = self._own_place(line)
+        if place or _op_name(line):
+            return place
+        return self._place_of_users(line) or self._place_of_source(line)
+
+    def _own_place(self, line: Instruction) -> scopes.Place | None:
+        """Return the place by its names: of a fusion, that of its product, or root."""
+        inner = list(self._called(line).values())
+        products = [x for x in inner if x.operation in _PRODUCTS]
+        places = (_named(x) for x in (*products, line, *reversed(inner)))
+        return next(filter(None, places), None)
+
+    def _place_of_users(self, line: Instruction) -> scopes.Place | None:
+        """Return the place of the first with a name that takes its result."""
+        waiting, known = [line], {line.name}
+        for taken in waiting:
+            for user in self._users.get(taken.name, ()):
+                if user.operation == "fusion":
+                    user = self._parameter(user, user.operands.index(taken.name))
+                if place := _named(user):
+                    return place
+                if user.operation in _UNCHANGED and user.name not in known:
+                    known.add(user.name)
+                    waiting.append(user)
+        return None
+
+    def _place_of_source(self, line: Instruction) -> scopes.Place | None:
+        while line.operands and not _op_name(line):
+            source = self._instructions.get(line.operands[0])
+            if source is None:
+                break
+            line = source
+            if place := self._own_place(line):
+                return place
+        return None
+
+    def _called(self, line: Instruction) -> Mapping[str, Instruction]:
+        """Return the computation of a fusion; {} for anything else."""
+        return self._program.computations.get(line.attribute("calls"), {})
+
+    def _parameter(self, fusion: Instruction, number: int) -> Instruction:
+        """Return what stands for an operand of a fusion within it."""
+        end = f" parameter({number})"
+        inner = self._called(fusion).values()
+        return next((x for x in inner if end in x.text), fusion)
+
+
+def _named(line: Instruction) -> scopes.Place | None:
+    return scopes.place_of(_op_name(line))
+
+
+def _op_name(line: Instruction) -> str:
+    _, _, rest = line.text.partition('op_name="')
+    return rest.partition('"')[0]
+
+
+def tabulate(
+    ops: Sequence[DeviceOp],
+    texts: Iterable[str],
+    *,
+    steps: tuple[int, int],
+    device_kind: str,
+    trace: str,
+) -> StepProfile:
+    """Return the table of what the devices ran in some steps.
+
+    Args:
+      ops: Instructions that ran.
+      texts: Optimized HLO of the programs of the train step.
+      steps: Number of steps done before them and after them.
+      device_kind: Name of the device in JAX.
+      trace: Folder of the trace, from the workdir.
+
+    Raises:
+      ValueError: Nothing ran.
+    """
+    if not ops:
+        raise ValueError("the trace has no instruction of a device")
+    programs = [StepProgram(text) for text in texts]
+    times: defaultdict[LayerPass, float] = defaultdict(float)
+    work: defaultdict[LayerPass, Work] = defaultdict(Work)
+    rows: dict[tuple[str, str], tuple[LayerPass, int]] = {}
+    for name, found in _by(ops, lambda op: op.program).items():
+        seen = Counter(op.instruction for op in found)
+        program = _program(name, seen, programs)
+        for instruction in seen:
+            rows[name, instruction] = _row_and_rank(instruction, program)
+        for row, done in (program.work(seen) if program else {}).items():
+            work[row] += done
+    devices = _by(ops, lambda op: op.device)
+    for found in devices.values():
+        spans = [span for op in found for span in _spans(op, rows)]
+        for row, time in divide_time(spans).items():
+            times[row] += time
+    whole = sum(times.values())
+    clock = max(op.done for op in ops) - min(op.start for op in ops)
+    num, num_steps = len(devices), steps[1] - steps[0]
+    return StepProfile(
+        steps=steps,
+        device_kind=device_kind,
+        num_devices=num,
+        milliseconds=1e-6 * clock / num_steps,
+        idle_share=1 - whole / (num * clock),
+        trace=trace,
+        layers=tuple(
+            LayerTime(
+                layer=row.layer,
+                direction=row.direction,
+                milliseconds=1e-6 * time / (num * num_steps),
+                share=time / whole,
+                flops=1e9 * work[row].flops / time or None,
+                bytes=1e9 * work[row].bytes / time or None,
+            )
+            for row, time in sorted(times.items(), key=lambda x: x[1], reverse=True)
+        ),
+    )
+
+
+def _by(
+    ops: Sequence[DeviceOp], key: Callable[[DeviceOp], str]
+) -> dict[str, list[DeviceOp]]:
+    found = defaultdict(list)
+    for op in ops:
+        found[key(op)].append(op)
+    return found
+
+
+def _spans(
+    op: DeviceOp, rows: dict[tuple[str, str], tuple[LayerPass, int]]
+) -> Iterator[Span]:
+    """Yield the time that a thread or a stream gave it, and what others added to it."""
+    row, rank = rows[op.program, op.instruction]
+    yield Span(op.start, op.end, rank, row)
+    if op.done > op.end:
+        # It may have waited for a thread that did something else.
+        yield Span(op.end, op.done, rank + 1, row)
+
+
+def _program(
+    name: str, seen: Counter[str], programs: Sequence[StepProgram]
+) -> StepProgram | None:
+    """Return the program of the step that a name in the trace is of; None: another.
+
+    Those of calls of several steps and of one may have one name.
+    """
+    fitting = [p for p in programs if p.module == name.partition(" ")[0]]
+    return max(fitting, key=lambda p: p.num_known(seen), default=None)
+
+
+def _row_and_rank(
+    instruction: str, program: StepProgram | None
+) -> tuple[LayerPass, int]:
+    """Return the row of an instruction; one that runs others comes behind them."""
+    if program is None:
+        return LayerPass(OTHER_PROGRAMS if instruction else OTHER, None), 0
+    return program.row(instruction), 2 if program.runs_others(instruction) else 0

@@ -1,0 +1,54 @@
+"""The table of a profile on the screen."""
+
+from rich.table import Table
+
+from jaxtrain.errors import counted
+from jaxtrain.records.profile import LayerTime, StepProfile
+
+# Rows that are printed; the file has all.
+MAX_ROWS = 20
+
+
+def profile_table(profile: StepProfile) -> Table:
+    """Return the table of the slowest layers."""
+    first, last = profile.steps
+    table = Table(
+        title=f"Steps {first + 1} to {last}: {profile.milliseconds:.3g} ms each, "
+        f"{profile.idle_share:.1%} idle ({profile.device_kind})",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
+    table.add_column("layer", no_wrap=True)
+    table.add_column("pass", no_wrap=True)
+    for name in ("ms", "share", "GFLOP/s", "GB/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for layer in profile.layers[:MAX_ROWS]:
+        table.add_row(*_cells(layer))
+    return table
+
+
+def _cells(layer: LayerTime) -> tuple[str, ...]:
+    return (
+        layer.layer,
+        layer.direction or "",
+        f"{layer.milliseconds:.3f}",
+        f"{layer.share:.1%}",
+        "" if layer.flops is None else f"{layer.flops / 1e9:,.0f}",
+        "" if layer.bytes is None else f"{layer.bytes / 1e9:,.1f}",
+    )
+
+
+def describe_files(profile: StepProfile, path: str) -> str:
+    """Say where the rest of a profile is.
+
+    Args:
+      profile: Profile of some steps.
+      path: File that has all rows.
+    """
+    hidden = profile.layers[MAX_ROWS:]
+    told = f"{path} has all rows"
+    if hidden:
+        share = sum(layer.share for layer in hidden)
+        told = f"{counted(len(hidden), 'more row')}, {share:.1%} together: {path}"
+    return f"{told}; the trace: {profile.trace}"
