@@ -33,7 +33,7 @@ from jaxtrain.processes.signals import StopSignals
 
 # Each is a module of `jaxtrain/commands/`, which is imported when it is asked for.
 COMMANDS = (
-    *("train", "new", "data", "models", "find-lr", "scale", "plan"),
+    *("train", "new", "data", "models", "find-lr", "find-batch", "scale", "plan"),
     *("evaluate", "predict", "export", "report", "serve", "checkpoint"),
 )
 DEFAULT = "train"

@@ -32,6 +32,10 @@ PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 ROOT = Path(__file__).parents[2]
 
 
+class KilledError(UserError):
+    """The process of `call` was killed, perhaps for want of memory."""
+
+
 def find() -> Path:
     """Return the Python of the environment: this one, if it has the compiler.
 
@@ -156,8 +160,9 @@ def call(
 
     Raises:
       subprocess.TimeoutExpired: the process was ended.
-      UserError: as the function did; the environment is missing or of another version;
-        or the process was killed.
+      KilledError: the process was killed.
+      UserError: as the function did; or the environment is missing or of another
+        version.
     """
     python = find() if target.gpu is not None else Path(sys.executable)
     asked = pickle.dumps((own.decided(), function, arguments))
@@ -203,8 +208,9 @@ def answer() -> None:
 
 def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
     """Raise what a process that did not answer came to; codes below 0 are signals."""
-    if code == -signal.SIGKILL:
-        raise UserError(
+    # XLA's allocations end a process by themselves where C++ has no memory.
+    if code == -signal.SIGKILL or "std::bad_alloc" in stderr:
+        raise KilledError(
             f"the process for {target} was killed, perhaps for want of memory: try a "
             "smaller model or batch"
         )

@@ -145,13 +145,18 @@ def enough_memory(config: Config) -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        if not is_out_of_memory(error):
             raise
         raise UserError(
             f"data.batch_size = {config.data.batch_size} needs more memory than "
             f"{counted(jax.device_count(), 'device')} can hold: use a smaller one, "
             "or more devices"
         ) from None
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether JAX, or Python, raised an error as memory was used up."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def time_step(program: jax.stages.Compiled, state: TrainState, *inputs: Any) -> float:
@@ -171,12 +176,9 @@ def time_step(program: jax.stages.Compiled, state: TrainState, *inputs: Any) -> 
 
 
 def run_steps(config: Config) -> dict[str, float]:
-    """Run a few steps on noise; return what they took of a device.
+    """Compile the step of a config, and measure it (see `measure_steps`).
 
     To be called in a process of its own, which has allocated nothing yet.
-
-    Returns:
-      `peak_bytes`, `step_seconds`, and `planned_bytes` of the same program.
 
     Raises:
       UserError: The config, the data and the devices do not fit, or the devices have
@@ -185,31 +187,43 @@ def run_steps(config: Config) -> dict[str, float]:
     devices.start("auto", flags=config.parallel.xla_flags)
     with enough_memory(config):
         setup = build_setup(config)
-        program = compile_step(setup)
-        state, *inputs = create_inputs(setup)
-        # The first call allocates what later ones keep, such as threads.
+        return measure_steps(setup, compile_step(setup))
+
+
+def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float]:
+    """Run a few steps on noise; return what they took of a device.
+
+    Args:
+      setup: Setup of a run, in a process that has allocated nothing yet.
+      program: Step that `compile_step` made of it.
+
+    Returns:
+      `peak_bytes`, `step_seconds`, and `planned_bytes` of the same program.
+    """
+    state, *inputs = create_inputs(setup)
+    # The first call allocates what later ones keep, such as threads.
+    state, metrics = program(state, *inputs)
+    jax.block_until_ready((state, metrics))
+    held, grown = bytes_per_device((state, inputs[1:])), 0
+    for _ in range(WATCHED_STEPS):
+        # What has been freed goes back first: the C library may not fill its holes.
+        ctypes.CDLL(None).malloc_trim(0)
+        # From now on the largest size of this process counts anew (proc(5)).
+        CLEAR.write_text("5")
+        before = _status("VmRSS")
         state, metrics = program(state, *inputs)
         jax.block_until_ready((state, metrics))
-        held, grown = bytes_per_device((state, inputs[1:])), 0
-        for _ in range(WATCHED_STEPS):
-            # What has been freed goes back first: the C library may not fill its holes.
-            ctypes.CDLL(None).malloc_trim(0)
-            # From now on the largest size of this process counts anew (proc(5)).
-            CLEAR.write_text("5")
-            before = _status("VmRSS")
-            state, metrics = program(state, *inputs)
-            jax.block_until_ready((state, metrics))
-            grown = max(grown, _status("VmHWM") - before)
-        # What a device held between the steps, and what the process grew by in one.
-        peak = held + grown / jax.device_count()
-        if jax.default_backend() != "cpu":
-            stats = [device.memory_stats() for device in jax.local_devices()]
-            peak = max(counts["peak_bytes_in_use"] for counts in stats)
-        return {
-            "peak_bytes": peak,
-            "planned_bytes": peak_bytes(program),
-            "step_seconds": time_step(program, state, *inputs),
-        }
+        grown = max(grown, _status("VmHWM") - before)
+    # What a device held between the steps, and what the process grew by in one.
+    peak = held + grown / jax.device_count()
+    if jax.default_backend() != "cpu":
+        stats = [device.memory_stats() for device in jax.local_devices()]
+        peak = max(counts["peak_bytes_in_use"] for counts in stats)
+    return {
+        "peak_bytes": peak,
+        "planned_bytes": peak_bytes(program),
+        "step_seconds": time_step(program, state, *inputs),
+    }
 
 
 def _status(name: str) -> int:

@@ -115,6 +115,16 @@ class Plan:
         return usable_bytes(self.gpu)
 
     @property
+    def peak_bytes(self) -> int:
+        return self.facts.peak_bytes
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of state and kept data, which do not grow with the batch."""
+        facts = self.facts
+        return facts.state_bytes + (facts.input_bytes if facts.cached else 0)
+
+    @property
     def fits(self) -> bool:
         return self.facts.peak_bytes <= self.usable_bytes
 
@@ -172,10 +182,17 @@ class Plan:
         }
 
 
-def make_planner(config: Config, target: Target) -> tuple[Planner, Config]:
+def make_planner(
+    config: Config, target: Target, memory: int | None = None
+) -> tuple[Planner, Config]:
     """Look at the data of a config; return what plans it, and the config settled.
 
     Data that are not prepared are replaced by generated images of the same shape.
+
+    Args:
+      config: Config of the run.
+      target: Target to compile for.
+      memory: Bytes that JAX works with on a GPU; None: what it takes of the target's.
 
     Raises:
       UserError: the data are not there, or do not fit the config.
@@ -185,7 +202,7 @@ def make_planner(config: Config, target: Target) -> tuple[Planner, Config]:
     splits = sources.load(config.data, config.seed)
     if target.gpu is not None:
         # As a run on such a GPU decides it.
-        memory = usable_bytes(target.gpu)
+        memory = usable_bytes(target.gpu) if memory is None else memory
         cached = loader.should_cache(config.data, splits, memory)
         where = "device" if cached else "stream"
         config = config_lib.replace(config, "data.cache", where)

@@ -80,12 +80,12 @@ def _describe_run(plan: Plan) -> dict[str, str]:
         "examples, stands for it",
         "batch": f"{facts.batch_size:,} a step, "
         f"{facts.batch_size / facts.num_devices:g} a device",
-        "memory a device": f"{_binary(facts.peak_bytes)} of "
-        f"{_binary(plan.usable_bytes)} that JAX uses: "
+        "memory a device": f"{binary(facts.peak_bytes)} of "
+        f"{binary(plan.usable_bytes)} that JAX uses: "
         f"{'fits' if plan.fits else 'DOES NOT FIT'}",
-        "  state": _binary(facts.state_bytes),
-        "  input": _binary(facts.input_bytes),
-        "  activations": f"{_binary(rest)} (without the workspace of convolutions)",
+        "  state": binary(facts.state_bytes),
+        "  input": binary(facts.input_bytes),
+        "  activations": f"{binary(rest)} (without the workspace of convolutions)",
     }
 
 
@@ -161,7 +161,7 @@ def _describe_host(plan: Plan) -> dict[str, str]:
     return rows
 
 
-def _binary(num_bytes: float) -> str:
+def binary(num_bytes: float) -> str:
     """Return bytes of memory, in the units of drivers."""
     if num_bytes < 2**30:
         return f"{num_bytes / 2**20:,.1f} MiB"

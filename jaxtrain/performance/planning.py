@@ -1,25 +1,20 @@
 """What `main.py plan` does: one plan, the largest batch, or plans side by side."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config, Preset
 from jaxtrain.console import tell
-from jaxtrain.errors import UserError, counted
+from jaxtrain.errors import UserError
 from jaxtrain.parallel.devices import nvidia_gpus
-from jaxtrain.parallel.mesh import BATCH_AXES, axis_sizes
-from jaxtrain.performance import gpu_compiler, plan_table
+from jaxtrain.performance import batch_search, gpu_compiler, plan_table
+from jaxtrain.performance.batch_search import with_batch
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.performance.plan import Plan, Planner, make_planner
 from jaxtrain.performance.targets import HERE, Target, target_of
 from jaxtrain.records.workdir import make_folder, write_json
-
-# The largest batch is found to one part in so many.
-RESOLUTION = 64
 
 
 def carry_out(
@@ -139,21 +134,6 @@ def memory_changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any
     return {f"{name} {value}": (name, value) for name, value in found}
 
 
-def with_batch(config: Config, size: int) -> Config:
-    """Return a config with another batch, and evaluations of as many examples.
-
-    A call is one step, the program that is compiled: the epochs of a large batch may
-    have no more.
-
-    Raises:
-      UserError: no batch has so many.
-    """
-    if size < 1:
-        raise UserError(f"--batch {size}: expected a number above 0, or max")
-    data = replace(config.data, batch_size=size, eval_batch_size=None)
-    return replace(config, data=data, train=replace(config.train, steps_per_call=1))
-
-
 def largest_batch(planner: Planner, config: Config) -> Plan:
     """Return the plan of the largest batch that fits, to about one part in 64.
 
@@ -164,75 +144,19 @@ def largest_batch(planner: Planner, config: Config) -> Plan:
     num_devices = planner.target.num_devices
     if num_devices is None:
         num_devices = planner.plan(config).facts.num_devices
-    unit, num_examples = batch_unit(config, num_devices), len(planner.splits.train)
-    largest = num_examples // unit
-    if largest == 0:
-        raise UserError(
-            f"--batch max: a batch for {counted(num_devices, 'device')} has a "
-            f"multiple of {unit} examples, and the training split has "
-            f"{num_examples}: use fewer devices, or a "
-            "smaller parallel.batch_norm or train.accumulate_steps"
-        )
 
-    def attempt(num_units: int) -> Plan | None:
-        plan = planner.plan(with_batch(config, num_units * unit))
+    def attempt(config: Config) -> Plan | None:
+        plan = planner.plan(config)
         return plan if plan.fits else None
 
-    start = max(1, config.data.batch_size // unit)
-    found = search(attempt, min(start, largest), largest)
+    most = len(planner.splits.train)
+    found = batch_search.largest_batch(
+        attempt, config, num_devices=num_devices, most=most, option="--batch max"
+    )
     if found is None:
+        unit = batch_search.batch_unit(config, num_devices)
         raise UserError(
             f"not even data.batch_size = {unit} fits on {planner.target}: use smaller "
             "images or a smaller model, or more devices with --parallel.preset fsdp"
         )
     return found
-
-
-def search(
-    attempt: Callable[[int], Plan | None], start: int, largest: int
-) -> Plan | None:
-    """Return the result of the largest number that has one, to a part in 64.
-
-    Memory grows about evenly with the batch: the next number is where it would be used
-    up, then the middle of what is left open.
-
-    Args:
-      attempt: returns a plan where one fits.
-      start: the first number to try.
-      largest: there is; both are above 0.
-    """
-    fits, too_large, size = 0, largest + 1, start
-    best: Plan | None = None
-    while too_large - fits > max(1, fits // RESOLUTION):
-        plan = attempt(size)
-        if plan is None:
-            too_large = size
-        else:
-            fits, best = size, plan
-        size = (fits + too_large) // 2
-        if best is not None and too_large > largest:
-            size = min(largest, _estimate(best, fits))
-    return best
-
-
-def _estimate(plan: Plan, size: int) -> int:
-    """Return the size that would fit if all but state and kept data grew with it."""
-    facts = plan.facts
-    fixed = facts.state_bytes + (facts.input_bytes if facts.cached else 0)
-    growing = max(1, facts.peak_bytes - fixed)
-    step = max(1, size // RESOLUTION)
-    return max(size + step, size * (plan.usable_bytes - fixed) // growing)
-
-
-def batch_unit(config: Config, num_devices: int) -> int:
-    """Return what a batch must be a multiple of (see `run.checks`).
-
-    Raises:
-      UserError: the mesh of the config does not fit the devices.
-    """
-    sizes = axis_sizes(config.parallel, num_devices)
-    shards = math.prod(sizes[axis] for axis in BATCH_AXES)
-    group = config.parallel.batch_norm
-    micro = shards * (1 if group == "global" else group)
-    mixed = config.data.repeats * (2 if config.data.augment.mixes else 1)
-    return math.lcm(micro * config.train.accumulate_steps, mixed * shards)

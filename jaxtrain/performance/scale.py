@@ -11,10 +11,10 @@ from jaxtrain.config import Config
 from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError, counted, nearest
 from jaxtrain.performance import gpu_compiler
+from jaxtrain.performance.batch_search import with_batch
 from jaxtrain.performance.facts import Facts
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.performance.plan import make_planner
-from jaxtrain.performance.planning import with_batch
 from jaxtrain.performance.targets import CPU, GPUS, HERE, Target
 
 SIMULATED = (

@@ -29,11 +29,11 @@ from jaxtrain.config import (
 )
 from jaxtrain.errors import UserError
 from jaxtrain.performance import gpu_compiler, planning
+from jaxtrain.performance.batch_search import RESOLUTION, batch_unit, search
 from jaxtrain.performance.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.facts import compile_facts
 from jaxtrain.performance.plan import Plan, make_planner, usable_bytes
-from jaxtrain.performance.planning import RESOLUTION, batch_unit, search
 from jaxtrain.performance.targets import GPUS, Target, parse_target, target_of
 from tests.helpers.fake_plans import facts, use_fake_compiler
 from tests.helpers.needs import need_gpu_compiler
@@ -167,8 +167,8 @@ def test_the_largest_batch_fits_and_a_larger_one_does_not(
     def attempt(size: int) -> Any:
         assert 1 <= size <= largest and size not in tried and len(tried) < 80
         tried.append(size)
-        about = facts(state_bytes=state, peak_bytes=peak(size))
-        plan = SimpleNamespace(facts=about, usable_bytes=usable, size=size)
+        sizes = {"fixed_bytes": state, "peak_bytes": peak(size), "usable_bytes": usable}
+        plan = SimpleNamespace(size=size, **sizes)
         return plan if peak(size) <= usable else None
 
     best: Any = search(attempt, min(start, largest), largest)

@@ -1,0 +1,216 @@
+"""Which batches to try: the largest that fits, the fastest micro-batch that does.
+
+What an attempt is, a plan or steps that are run, is the caller's.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError, counted
+from jaxtrain.parallel.mesh import BATCH_AXES, axis_sizes
+
+# The largest batch is found to one part in so many.
+RESOLUTION = 64
+# A smaller micro-batch must be faster by this factor: less is noise.
+GAIN = 1.02
+
+
+class Fitting(Protocol):
+    """A batch that fits, with bytes of a device."""
+
+    @property
+    def peak_bytes(self) -> int: ...
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of what does not grow with the batch."""
+        ...
+
+    @property
+    def usable_bytes(self) -> int: ...
+
+    @property
+    def images_per_second(self) -> float | None: ...
+
+
+F = TypeVar("F", bound=Fitting)
+
+
+def largest_batch(
+    attempt: Callable[[Config], F | None],
+    config: Config,
+    *,
+    num_devices: int,
+    most: int,
+    option: str,
+    limit: str = "the training split has",
+) -> F | None:
+    """Return the attempt with the largest batch that fits, to about one part in 64.
+
+    Args:
+      attempt: Function that returns what it made of a config, or None: it does not fit.
+      config: Config with the batch to begin with.
+      num_devices: Number of devices that share a batch.
+      most: Largest batch to try, such as the length of the training split.
+      option: Option that asked for it, for the message.
+      limit: What `most` is, for the message.
+
+    Raises:
+      UserError: `most` is less than the smallest batch that the devices can share.
+    """
+    unit = batch_unit(config, num_devices)
+    if most < unit:
+        raise UserError(
+            f"{option}: a batch for {counted(num_devices, 'device')} has a multiple of "
+            f"{unit} examples, and {limit} {most}: use fewer devices, or a smaller "
+            "parallel.batch_norm or train.accumulate_steps"
+        )
+    start = max(1, config.data.batch_size // unit)
+    return search(
+        lambda num_units: attempt(with_batch(config, num_units * unit)),
+        min(start, most // unit),
+        most // unit,
+    )
+
+
+def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | None:
+    """Return the result of the largest number that has one, to a part in 64.
+
+    Memory grows about evenly with the batch: the next number is where it would be used
+    up, then the middle of what is left open.
+
+    Args:
+      attempt: Function that returns a result where a number fits.
+      start: First number to try.
+      largest: Largest number there is; both are above 0.
+    """
+    fits, too_large, size = 0, largest + 1, start
+    best: F | None = None
+    while too_large - fits > max(1, fits // RESOLUTION):
+        found = attempt(size)
+        if found is None:
+            too_large = size
+        else:
+            fits, best = size, found
+        size = (fits + too_large) // 2
+        if best is not None and too_large > largest:
+            size = min(largest, _estimate(best, fits))
+    return best
+
+
+def _estimate(found: Fitting, size: int) -> int:
+    """Return the size that would fit if all but the fixed bytes grew with it."""
+    growing = max(1, found.peak_bytes - found.fixed_bytes)
+    step = max(1, size // RESOLUTION)
+    left = found.usable_bytes - found.fixed_bytes
+    return max(size + step, size * left // growing)
+
+
+def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | None:
+    """Return the fastest result among numbers of micro-batches.
+
+    The smallest number that fits comes first, as the largest micro-batch is mostly the
+    fastest; larger numbers follow while they are faster.
+
+    Args:
+      attempt: Function that returns a result where a number fits. If one does, so do
+        all larger ones.
+      counts: Numbers to choose from, at least one, in rising order.
+    """
+    tried: dict[int, F | None] = {}
+
+    def at(index: int) -> F | None:
+        if index not in tried:
+            tried[index] = attempt(counts[index])
+        return tried[index]
+
+    last, too_small, fits = len(counts) - 1, -1, 0
+    while at(fits) is None:
+        if fits == last:
+            return None
+        too_small, fits = fits, min(2 * fits + 1, last)
+    while fits - too_small > 1:
+        middle = (fits + too_small) // 2
+        if at(middle) is None:
+            too_small = middle
+        else:
+            fits = middle
+    best = at(fits)
+    for index in range(fits + 1, last + 1):
+        found = at(index)
+        if not is_faster(found, best):
+            break
+        best = found
+    return best
+
+
+def is_faster(found: Fitting | None, than: Fitting | None) -> bool:
+    """Whether both fit, and one is faster than the other by more than noise."""
+    if found is None or than is None:
+        return False
+    return (found.images_per_second or 0) > GAIN * (than.images_per_second or 0)
+
+
+def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
+    """Return the numbers of micro-batches that a config's batch can be computed in.
+
+    Raises:
+      UserError: there is none, as the devices cannot share the batch at all.
+    """
+    size, found = config.data.batch_size, list[int]()
+    for count in (n for n in range(1, size + 1) if size % n == 0):
+        try:
+            changed = with_micro_batches(config, count)
+        except UserError:
+            continue  # The groups of batch norm do not divide such micro-batches.
+        if size % batch_unit(changed, num_devices) == 0:
+            found.append(count)
+    if not found:
+        unit = batch_unit(with_micro_batches(config, 1), num_devices)
+        raise UserError(
+            f"data.batch_size = {size}: {counted(num_devices, 'device')} can share a "
+            f"multiple of {unit} examples"
+        )
+    return found
+
+
+def with_batch(config: Config, size: int) -> Config:
+    """Return a config with another batch, and evaluations of as many examples.
+
+    A call is one step, the program that is compiled: the epochs of a large batch may
+    have no more.
+
+    Raises:
+      UserError: no batch has so many.
+    """
+    if size < 1:
+        raise UserError(f"--batch {size}: expected a number above 0, or max")
+    data = replace(config.data, batch_size=size, eval_batch_size=None)
+    return replace(config, data=data, train=replace(config.train, steps_per_call=1))
+
+
+def with_micro_batches(config: Config, count: int) -> Config:
+    """Return a config whose batch is computed in so many micro-batches.
+
+    Raises:
+      UserError: the groups of batch norm do not divide a micro-batch.
+    """
+    train = replace(config.train, accumulate_steps=count, steps_per_call=1)
+    return replace(config, train=train)
+
+
+def batch_unit(config: Config, num_devices: int) -> int:
+    """Return what a batch must be a multiple of (see `run.checks`).
+
+    Raises:
+      UserError: the mesh of the config does not fit the devices.
+    """
+    sizes = axis_sizes(config.parallel, num_devices)
+    shards = math.prod(sizes[axis] for axis in BATCH_AXES)
+    group = config.parallel.batch_norm
+    micro = shards * (1 if group == "global" else group)
+    mixed = config.data.repeats * (2 if config.data.augment.mixes else 1)
+    return math.lcm(micro * config.train.accumulate_steps, mixed * shards)
