@@ -84,10 +84,10 @@ def prepare(config: Config) -> tuple[Callable[[], tuple[float, float]], Any]:
 
 def measure(config: Config, pairs: int) -> dict[str, Any]:
     ours, (our_compile, our_bytes, our_change) = prepare(config)
-    used = step_lib.use_cpu_gradients
-    step_lib.use_cpu_gradients = lambda model: None
+    used = step_lib.use_cpu_convolutions
+    step_lib.use_cpu_convolutions = lambda model, mesh: None
     peer, (peer_compile, peer_bytes, peer_change) = prepare(config)
-    step_lib.use_cpu_gradients = used
+    step_lib.use_cpu_convolutions = used
     turns = [(ours(), peer()) for _ in range(pairs)]
     our_turns, peer_turns = map(list, zip(*turns, strict=True))
     found = compare(our_turns, peer_turns, config.data.batch_size)

@@ -58,8 +58,13 @@ def train(
     allow_own(config)
     if trust:
         trust_pretrained(config)
-    steps = config.train.profile_steps
-    devices.start("auto", flags=config.parallel.xla_flags, profiles=steps is not None)
+    parallel, steps = config.parallel, config.train.profile_steps
+    devices.start(
+        "auto",
+        flags=parallel.xla_flags,
+        cpus=parallel.cpu_devices,
+        profiles=steps is not None,
+    )
     folder = Path(workdir)
     try:
         with StopSignals() as signals:

@@ -21,6 +21,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAXTRAIN_RUN_TOKEN"] = secrets.token_hex(32)
 os.environ.setdefault("XDG_CACHE_HOME", tempfile.gettempdir() + "/jaxtrain-tests")
 os.environ.setdefault("XLA_FLAGS", quick.FLAGS)
+# A command that starts JAX in this process must not decide it for all tests.
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
 # In memory, where there is room: removing a checkpoint from a disk takes a second.
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

@@ -59,7 +59,10 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     if arguments.trust:
         trust_pretrained(arguments.overrides)
     out = arguments.out or Path("runs") / arguments.config.stem
-    devices.start(arguments.platform, flags=arguments.overrides.parallel.xla_flags)
+    parallel = arguments.overrides.parallel
+    devices.start(
+        arguments.platform, flags=parallel.xla_flags, cpus=parallel.cpu_devices
+    )
     # Opened first: where they cannot be written is told before the test takes its time.
     with (
         whole("--out", out / VALUES) as values_file,

@@ -79,6 +79,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
         arguments.platform,
         flags=parallel.xla_flags,
         profiles=arguments.profile or steps is not None,
+        cpus=parallel.cpu_devices,
         connect=connect,
     )
     if arguments.trust:

@@ -22,6 +22,7 @@ MAY_CHANGE_ON_RESUME = (
     "checkpoint",
     "parallel.preset",
     *(f"parallel.{axis}" for axis in MESH_AXES),
+    "parallel.cpu_devices",
     "parallel.pipeline_stages",
     "parallel.xla_flags",
     "parallel.heartbeat_seconds",

@@ -60,6 +60,9 @@ class ParallelConfig(Section):
     spatial: int | None = None
     # Devices that share the columns of an image.
     spatial_width: int | None = None
+    # CPU devices that share a batch; auto: one a core, of which each has enough to do.
+    # Without GPUs.
+    cpu_devices: int | Literal["auto"] = "auto"
     # Stages that hold the layers in turn, each on its part of the devices; the
     # micro-batches that pass through them are train.accumulate_steps.
     pipeline_stages: int = 1
@@ -86,6 +89,11 @@ class ParallelConfig(Section):
                 f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: one axis "
                 "may take the rest of the devices"
             )
+        self._check(
+            "cpu_devices",
+            self.cpu_devices == "auto" or self.cpu_devices > 0,
+            "auto or a number of devices above 0",
+        )
         self._positive("pipeline_stages")
         self._seconds("heartbeat_seconds", "shutdown_seconds")
         self._check(

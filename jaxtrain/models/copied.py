@@ -41,6 +41,7 @@ class Copied(nnx.Module):
             in_specs=(over_batch, over_batch),
             out_specs=over_batch,
             axis_names=set(BATCH_AXES),
+            check_vma=False,
         )(copies, x)
 
 

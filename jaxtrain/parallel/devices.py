@@ -12,6 +12,7 @@ import pynvml
 from jax._src import xla_bridge
 
 from jaxtrain.errors import UserError, counted
+from jaxtrain.parallel import cpu_devices
 
 Platform = Literal["auto", "cpu", "gpu", "tpu"]
 
@@ -49,6 +50,7 @@ def start(
     *,
     flags: str = "default",
     profiles: bool = False,
+    cpus: int | Literal["auto"] | None = None,
     connect: Callable[[], None] = lambda: None,
 ) -> None:
     """Choose the platform, set XLA up and start JAX's backend.
@@ -60,6 +62,7 @@ def start(
       platform: Platform to run on.
       flags: Named set of XLA flags, for GPUs.
       profiles: Whether steps are profiled, and so GPUs run kernel by kernel.
+      cpus: CPU devices to make (see `cpu_devices.offer`). None leaves it to JAX.
       connect: Called before the backend starts, to connect it with other processes.
 
     Raises:
@@ -74,6 +77,8 @@ def start(
     if _expected() == "cpu":
         _keep_freed_memory()
     connect()
+    if cpus is not None and _expected() == "cpu":
+        cpu_devices.offer(cpus)
     try:
         backend = jax.default_backend()
     # JAX asserts where the platform is known and no device of it is found.

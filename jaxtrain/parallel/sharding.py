@@ -47,9 +47,10 @@ class Layout:
         return self.mesh.devices.flat[0].platform
 
     @property
-    def on_one_cpu(self) -> bool:
-        """Whether a single CPU device computes everything."""
-        return self.mesh.size == 1 and self.platform == "cpu"
+    def cpus(self) -> Mesh | None:
+        """The mesh, if it is of CPU devices that share the batch and nothing else."""
+        whole = self.mesh.size == num_batch_shards(self.mesh)
+        return self.mesh if whole and self.platform == "cpu" else None
 
     def state(self, state: Any) -> Any:
         """Return the shardings of a whole TrainState."""

@@ -3,6 +3,7 @@
 The one place where a whole config is opened: what lies below takes its own section.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.dtypes import wide
+from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError
 from jaxtrain.inference.trained import Trained
 from jaxtrain.models.base import Model
@@ -26,7 +28,7 @@ from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.models.layers import split_dims
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import cpu_devices, sharding
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
@@ -77,6 +79,11 @@ class Setup:
         return self.layout.mesh
 
     @property
+    def num_devices(self) -> int:
+        """The devices of the run, of all pipeline stages."""
+        return self.mesh.size * (1 if self.stages is None else len(self.stages.stages))
+
+    @property
     def state_shardings(self) -> Any:
         return jax.tree.map(lambda x: x.sharding, self.abstract_state)
 
@@ -100,11 +107,12 @@ def build_setup(
     """
     recipe = config
     config, trained = settle(recipe, workdir)
-    meshes = make_stage_meshes(config.parallel, devices)
+    meshes = _meshes(config, devices, 0)
     policy = precision.parse(config.precision)
     checks.check_devices(config, policy, meshes[0])
     splits = sources.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
+    meshes = _meshes(config, devices, config.data.batch_size * math.prod(shape[:2]))
     config = settle_statistics(config, trained, shape[-1])
     check_augmentations(config.data.augment, shape)
     facts = {**train.facts, "class_counts": partial(checks.class_counts, config, train)}
@@ -162,6 +170,18 @@ def build_setup(
         create=create,
         abstract_state=_place(abstract, layouts[0], stages, config),
     )
+
+
+def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[Mesh]:
+    """Return the mesh of each pipeline stage, for batches of so many pixels."""
+    if devices is None:
+        sizes = [
+            config.micro_batch_size // (2 * config.data.repeats),
+            eval_batch_size(config.data),
+            config.norm_groups if config.norm_groups > 1 else 0,
+        ]
+        devices = cpu_devices.choose(config.parallel, sizes, pixels)
+    return make_stage_meshes(config.parallel, devices)
 
 
 def make_blueprint(

@@ -109,7 +109,7 @@ def summarize(
         "examples_per_second": examples / progress.step_seconds,
         "num_params": num_params(setup.abstract_state.params),
         "device_kind": jax.devices()[0].device_kind,
-        "num_devices": jax.device_count(),
+        "num_devices": setup.num_devices,
         "num_processes": jax.process_count(),
         "precision": setup.config.precision,
         "class_names": describe_data(setup)["class_names"],

@@ -49,7 +49,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         "optimizer": f"{config.optimizer.name}, {schedule_name(config)}",
         **_describe_frozen(setup),
         "precision": f"{config.precision}: {setup.policy.describe()}",
-        "devices": f"{jax.device_count()} x {device.device_kind}, "
+        "devices": f"{setup.num_devices} x {device.device_kind}, "
         f"{counted(jax.process_count(), 'process', 'processes')}",
         **_describe_mesh(setup),
         **_describe_stages(setup),

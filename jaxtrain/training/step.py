@@ -7,12 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 
 from jaxtrain import keys
 from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Preprocess
-from jaxtrain.models.convolution import use_cpu_gradients
+from jaxtrain.models.convolution import use_cpu_convolutions
 from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
@@ -66,7 +67,7 @@ def make_train_step(
         "frozen": frozen,
         "copies": copies,
         "remat": remat,
-        "on_one_cpu": layout.on_one_cpu,
+        "cpus": layout.cpus,
     }
 
     def objective(rest: Any, scale: jax.Array) -> Objective:
@@ -176,7 +177,8 @@ def make_eval_step(
         batch = prepare_plain(preprocess, data, batches)
         params = layout.whole_params(params)
         batch = {**batch, "image": layout.images(batch["image"])}
-        outputs = predict(graphdef, params, model_state, batch["image"])
+        images = batch["image"]
+        outputs = predict(graphdef, params, model_state, images, cpus=layout.cpus)
         return add_batch(task, sums, outputs, task.target(batch), batch["mask"])
 
     return eval_step
@@ -221,21 +223,21 @@ def apply_model(
     frozen: Frozen = NOTHING,
     copies: Copies | None = None,
     remat: Remat = "none",
-    on_one_cpu: bool = False,
+    cpus: Mesh | None = None,
 ) -> tuple[Any, Any]:
     """Train a model, or some of its pieces, on `x`: the output and the new state.
 
     `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
-    evaluated, and of what `copies` says the parameters are copies. What is `on_one_cpu`
-    has gradients that are fast there.
+    evaluated, and of what `copies` says the parameters are copies. On a
+    mesh of `cpus` that share the batch alone its convolutions are fast there.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train()
     frozen.switch(model)
     if copies is not None:
         use_copies(model, copies.mesh)
-    if on_one_cpu:
-        use_cpu_gradients(model)
+    if cpus is not None:
+        use_cpu_convolutions(model, cpus)
     tied = not frozen.layers
     y = model(x, key=key, part=part, remat=remat, tied=tied)
     return y, split_model(model)[2]
@@ -247,8 +249,14 @@ def predict(
     model_state: Any,
     x: Any,
     part: slice = slice(None),
+    cpus: Mesh | None = None,
 ) -> Any:
-    """Apply a model, or some of its pieces, as it is evaluated."""
+    """Apply a model, or some of its pieces, as it is evaluated.
+
+    On a mesh of `cpus` that share the batch alone its convolutions are fast there.
+    """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.eval()
+    if cpus is not None:
+        use_cpu_convolutions(model, cpus)
     return model(x, part=part)

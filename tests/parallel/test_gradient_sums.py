@@ -7,6 +7,7 @@ bfloat16, and what it joins differs from a GPU's.
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -38,6 +39,7 @@ from jaxtrain.training import precision
 from jaxtrain.training.compiled import Compiled
 from tests.helpers.axes import difference
 from tests.helpers.command import float64, with_devices
+from tests.helpers.elsewhere import ElsewhereLayout
 from tests.helpers.rows import each_row
 from tests.helpers.shallow import SHORT
 
@@ -104,7 +106,11 @@ def look(case: Case) -> Sent:
 
 
 def collectives(setup: Setup) -> list[tuple[str, str, int]]:
-    """Return kind, dtype and elements of each, before XLA places its own."""
+    """Return kind, dtype and elements of each, before XLA places its own.
+
+    As on GPUs: CPUs sum the gradients of convolutions of each device by themselves.
+    """
+    setup = replace(setup, layout=ElsewhereLayout(**vars(setup.layout)))
     *_, (_, train) = make_programs(setup).train
     assert isinstance(train, Compiled)
     key = jax.eval_shape(lambda: keys.root_key(0))

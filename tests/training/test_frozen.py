@@ -14,13 +14,13 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig, to_json
 from jaxtrain.errors import UserError
 from jaxtrain.models.layer_paths import find_layers
-from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.phases import build_phases, find_frozen
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.training import precision
 from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
+from tests.helpers.elsewhere import ElsewhereLayout
 from tests.helpers.layered import EPOCH, by_path, layered, take_steps
 from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
@@ -95,14 +95,6 @@ def test_a_tree_is_parted_and_put_together():
     everything = resnet({"freeze": ("*",)})
     with pytest.raises(UserError, match="leaves nothing to train"):
         find_frozen(everything, model_of(everything))
-
-
-class ElsewhereLayout(Layout):
-    """Layout of a device that computes each gradient in one operation, as JAX does."""
-
-    @property
-    def on_one_cpu(self) -> bool:
-        return False
 
 
 def step_of(config: Config) -> tuple[Any, Any]:

@@ -85,7 +85,7 @@ def make_programs(
                 frozen=frozen,
                 copies=layout.copies,
                 remat=update.train.remat,
-                on_one_cpu=layout.on_one_cpu,
+                cpus=layout.cpus,
             )
             if not is_last:
                 return layout.images(y), (new, {})
