@@ -1,17 +1,19 @@
-"""Our step of ResNet-50 against that of a plain Flax trainer, as a GPU's compiler sees.
+"""Our step against that of a plain Flax trainer, as a GPU's compiler sees.
 
     make gpu-compiler
-    python benchmarks/gpu_program.py [--target h100] [--batch 128]
+    python benchmarks/gpu_program.py [--target h100] [--batch 128] [--model resnet50]
 
 Both are compiled for the same GPU in one process; nothing is run, no GPU is needed.
-Peer: `plain_flax.py`: the same model of `nnx.BatchNorm`, momentum and weight decay; no
-norms, no guard, no metrics. `ratio` is the peer's bytes of HBM over ours. Beside it,
-for 8 GPUs, what our collectives send, and the part that computation may hide.
+Peer: `plain_flax.py` and `plain_nets.py`: the same model of Flax's own layers, momentum
+and weight decay; no norms, no guard, no metrics. `ratio` is the peer's bytes of HBM
+over ours. Beside it, of ResNet-50 on 8 GPUs, what our collectives send, and the part
+that computation may hide.
 """
 
 import argparse
 import json
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +36,28 @@ from jaxtrain.performance.measure import peak_bytes
 from jaxtrain.performance.program import read_program
 from jaxtrain.performance.targets import Target, parse_target
 from jaxtrain.run.summary import versions
+from jaxtrain.training.state import num_params
+
+# Model -> module and class of the peer.
+PEERS = {
+    "resnet50": ("plain_flax", "ResNet50"),
+    "convnext_tiny": ("plain_nets", "ConvNeXtTiny"),
+    "efficientnet_b0": ("plain_nets", "EfficientNetB0"),
+    "mobilenet_v3_large": ("plain_nets", "MobileNetV3Large"),
+}
 
 
-def config_of(batch_size: int, **parallel: Any) -> Config:
+def config_of(batch_size: int, name: str = "resnet50", **parallel: Any) -> Config:
+    """Return a config without what the peers leave out: dropout, stochastic depth."""
+    plain: dict[str, Any] = (
+        {} if name == "resnet50" else {"dropout": 0.0, "drop_path": 0.0}
+    )
     return Config(
         precision="bf16",
         data=DataConfig(
             source="synthetic:224x224x3/1000", batch_size=batch_size, cache="stream"
         ),
-        model=ModelConfig(name="resnet50"),
+        model=ModelConfig(name=name, **plain),
         optimizer=OptimizerConfig(
             name="sgd", learning_rate=0.1, momentum=0.9, weight_decay=1e-4
         ),
@@ -51,7 +66,7 @@ def config_of(batch_size: int, **parallel: Any) -> Config:
     )
 
 
-def compile_peer(target: Target, batch_size: int) -> dict[str, int]:
+def compile_peer(target: Target, batch_size: int, name: str) -> dict[str, int]:
     """Compile the plain trainer; to be called where the target's compiler is."""
     from plain_flax import make_step
 
@@ -61,7 +76,8 @@ def compile_peer(target: Target, batch_size: int) -> dict[str, int]:
     def place(x: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here)
 
-    step, state = make_step(jnp.bfloat16)
+    module, kind = PEERS[name]
+    step, state = make_step(jnp.bfloat16, getattr(import_module(module), kind))
     images = jax.ShapeDtypeStruct((batch_size, 224, 224, 3), np.uint8)
     labels = jax.ShapeDtypeStruct((batch_size,), np.int32)
     arguments = jax.tree.map(place, (state, images, labels))
@@ -72,6 +88,7 @@ def compile_peer(target: Target, batch_size: int) -> dict[str, int]:
         "num_kernels": program.num_kernels,
         "peak_bytes": peak_bytes(compiled),
         "flops": program.flops,
+        "num_params": num_params(state[0]),
     }
 
 
@@ -79,7 +96,7 @@ def counts(facts: Facts | str) -> dict[str, Any]:
     assert isinstance(facts, Facts), facts
     return {
         name: getattr(facts, name)
-        for name in ("hbm_bytes", "num_kernels", "peak_bytes", "flops")
+        for name in ("hbm_bytes", "num_kernels", "peak_bytes", "flops", "num_params")
     }
 
 
@@ -88,29 +105,43 @@ def collectives(facts: Facts | str) -> dict[str, Any]:
     return {"num_params": facts.num_params, **facts.collectives}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--target", default="h100")
-    parser.add_argument("--batch", type=int, default=128)
-    arguments = parser.parse_args()
-    one = parse_target(arguments.target)
-    eight = parse_target(f"{arguments.target}x8")
-    plain = config_of(arguments.batch)
-    alone = [plain, config_lib.replace(plain, "train.remat", "full")]
-    ours, full = map(counts, gpu_compiler.call(one, compile_facts, alone, one))
-    # The other process imports this file by its name.
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
-    import gpu_program
-
-    peer = gpu_compiler.call(one, gpu_program.compile_peer, one, arguments.batch)
+def compile_collectives(name: str) -> dict[str, Any]:
+    """Return what ResNet-50 sends between eight GPUs, by the way it is spread."""
+    eight = parse_target(f"{name}x8")
     spread = {"batch_norm": 64, "xla_flags": "overlap"}
-    names = {
+    ways = {
         "data_parallel": {},
         "data_parallel, bfloat16": {"reduce_dtype": "bfloat16"},
         "fsdp": {"preset": "fsdp"},
     }
-    configs = [config_of(512, **spread, **options) for options in names.values()]
+    configs = [config_of(512, **spread, **options) for options in ways.values()]
     found = gpu_compiler.call(eight, compile_facts, configs, eight)
+    return dict(zip(ways, map(collectives, found), strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--target", default="h100")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--model", default="resnet50", choices=PEERS)
+    arguments = parser.parse_args()
+    one = parse_target(arguments.target)
+    plain = config_of(arguments.batch, arguments.model)
+    with_remat = config_lib.replace(plain, "train.remat", "full")
+    is_resnet = arguments.model == "resnet50"
+    alone = [plain, with_remat] if is_resnet else [plain]
+    ours, *full = map(counts, gpu_compiler.call(one, compile_facts, alone, one))
+    # The other process imports this file by its name.
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    import gpu_program
+
+    peer = gpu_compiler.call(
+        one, gpu_program.compile_peer, one, arguments.batch, arguments.model
+    )
+    assert peer["num_params"] == ours["num_params"], "they are not the same net"
+    found = {"ours": ours, "peer": peer}
+    found |= dict(zip(["ours, remat full"], full, strict=False))
+    sent = compile_collectives(arguments.target) if is_resnet else {}
     print(
         json.dumps(
             {
@@ -120,8 +151,9 @@ def main() -> None:
                 "peer": peer["hbm_bytes"] / arguments.batch / 1e6,
                 "unit": "MB of HBM an image",
                 "spread": 0,
-                "counts": {"ours": ours, "ours, remat full": full, "peer": peer},
-                "collectives": dict(zip(names, map(collectives, found), strict=True)),
+                "model": arguments.model,
+                "counts": found,
+                "collectives": sent,
                 "device": f"{one.gpu.device_kind}, compiled for" if one.gpu else "",
                 "versions": versions(),
             }

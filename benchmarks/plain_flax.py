@@ -62,10 +62,15 @@ class ResNet50(nnx.Module):
         return self.head(x.mean((1, 2))).astype(jnp.float32)
 
 
-def make_step(dtype: Any) -> tuple[Any, Any]:
-    """Return `(state, images, labels) -> (state, loss)`, and the abstract state."""
+def make_step(dtype: Any, net: Any = ResNet50) -> tuple[Any, Any]:
+    """Return `(state, images, labels) -> (state, loss)`, and the abstract state.
+
+    Args:
+      dtype: Dtype that the net computes in.
+      net: Class of the net, made of `dtype` and `rngs`.
+    """
     tx = optax.chain(optax.add_decayed_weights(1e-4), optax.sgd(0.1, 0.9))
-    abstract = nnx.eval_shape(lambda: ResNet50(dtype, nnx.Rngs(0)))
+    abstract = nnx.eval_shape(lambda: net(dtype, nnx.Rngs(0)))
     graphdef, params, rest = nnx.split(abstract, nnx.Param, ...)
     state = (params, rest, jax.eval_shape(tx.init, params))
 
