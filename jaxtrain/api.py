@@ -11,7 +11,6 @@ from jaxtrain.config import Config, allow_own
 from jaxtrain.errors import Interrupted
 from jaxtrain.inference.trust import trust_pretrained
 from jaxtrain.parallel import devices
-from jaxtrain.performance.profiler import with_profiler
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
@@ -78,7 +77,7 @@ def train(
                 fresh=fresh,
                 resume_step=resume_step,
                 skip_steps=skip_steps,
-                hooks=with_profiler(Hooks(), steps),
+                hooks=_hooks(steps),
                 signals=signals,
                 began=began,
                 write_report=write_report,
@@ -87,3 +86,11 @@ def train(
         if stopped.signum != signal.SIGINT:
             raise
         raise KeyboardInterrupt(str(stopped)) from None
+
+
+def _hooks(profile_steps: tuple[int, int] | None) -> Hooks:
+    if profile_steps is None:
+        return Hooks()
+    from jaxtrain.performance.profiler import Profiler  # Few runs need it.
+
+    return Profiler(Hooks(), profile_steps)

@@ -57,7 +57,6 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     from jaxtrain.checkpoints.folder import newest_step
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.parallel import devices
-    from jaxtrain.performance.profiler import with_profiler
     from jaxtrain.processes import distributed, hooks
     from jaxtrain.records.workdir import CHECKPOINTS, follow
     from jaxtrain.run.train import train
@@ -74,11 +73,16 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     connect = functools.partial(
         distributed.start, processes, arguments.init_timeout, parallel
     )
-    steps = arguments.overrides.train.profile_steps
+    steps, hooks_of_run = arguments.overrides.train.profile_steps, faults
+    profiles = arguments.profile or steps is not None
+    if profiles:
+        from jaxtrain.performance.profiler import Profiler
+
+        hooks_of_run = Profiler(faults, steps)
     devices.start(
         arguments.platform,
         flags=parallel.xla_flags,
-        profiles=arguments.profile or steps is not None,
+        profiles=profiles,
         cpus=parallel.cpu_devices,
         connect=connect,
     )
@@ -90,7 +94,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
         fresh=arguments.fresh,
         resume_step=arguments.resume_step,
         skip_steps=arguments.skip_steps,
-        hooks=with_profiler(faults, steps, at_start=arguments.profile),
+        hooks=hooks_of_run,
         signals=signals,
         began=began,
         write_report=write_report,

@@ -49,15 +49,15 @@ class Span(NamedTuple):
 
 
 def read_trace(folder: Path) -> list[DeviceOp]:
-    """Return what the devices ran, of the only trace in a folder.
+    """Return what the devices ran, of the newest trace in a folder.
 
     Raises:
-      OSError: There is no trace, or there are several.
+      OSError: There is no trace.
     """
-    paths = sorted(folder.glob("*.xplane.pb"))
-    if len(paths) != 1:
-        raise FileNotFoundError(f"{len(paths)} traces in {folder}, expected one")
-    return device_ops(ProfileData.from_file(str(paths[0])))
+    paths = sorted(folder.glob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
+    if not paths:
+        raise FileNotFoundError(f"no trace in {folder}")
+    return device_ops(ProfileData.from_file(str(paths[-1])))
 
 
 def device_ops(data: Any) -> list[DeviceOp]:

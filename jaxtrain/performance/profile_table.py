@@ -13,7 +13,7 @@ def profile_table(profile: StepProfile) -> Table:
     """Return the table of the slowest layers."""
     first, last = profile.steps
     table = Table(
-        title=f"Steps {first + 1} to {last}: {profile.milliseconds:.3g} ms each, "
+        title=f"Steps {first + 1} to {last}: {profile.milliseconds:,.1f} ms each, "
         f"{profile.idle_share:.1%} idle ({profile.device_kind})",
         title_justify="left",
         box=None,

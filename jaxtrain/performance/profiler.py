@@ -25,19 +25,6 @@ NUM_STEPS = WARM_UP = 10
 ERRORS = (OSError, RuntimeError, ValueError)
 
 
-def with_profiler(
-    hooks: Hooks, steps: tuple[int, int] | None, *, at_start: bool = False
-) -> Hooks:
-    """Return hooks that also profile, if that is asked for.
-
-    Args:
-      hooks: Hooks that are called as before.
-      steps: `train.profile_steps`; None profiles no step.
-      at_start: Whether to profile the first steps of a process, once it is warm.
-    """
-    return Profiler(hooks, steps) if steps is not None or at_start else hooks
-
-
 class Profiler(Hooks):
     """Traces some steps of an attempt, once, and tells where their time went."""
 
@@ -155,7 +142,8 @@ class Profiler(Hooks):
     def _stop(self) -> None:
         """End a trace that an error of the run has cut off."""
         if self._window is not None and self._began is not None:
-            self._window = None
+            # After a loss spike the run may take these steps again.
+            self._window, self._done = None, False
             with contextlib.suppress(*ERRORS):
                 jax.profiler.stop_trace()
 
