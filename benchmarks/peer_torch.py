@@ -190,7 +190,7 @@ def mean(values: list[float]) -> float:
 def run(args: argparse.Namespace) -> None:
     if args.devices:
         jax.config.update("jax_num_cpu_devices", args.devices)
-    devices.start("auto")
+    devices.start("auto", cpus="auto")
     if jax.default_backend() == "cpu" and "tf32" in args.policies:
         raise UserError("--policies tf32: a CPU has none; give fp32 or bf16")
     allow(case.model.name for case in CASES.values())
