@@ -11,6 +11,7 @@ a machine with other users the CPU time of both is less noisy than the time by t
 clock.
 """
 
+import argparse
 import dataclasses
 import tempfile
 import time
@@ -25,6 +26,7 @@ import optax
 from flax import nnx
 from pairs import compare, tell
 
+from jaxtrain import config as config_lib
 from jaxtrain.config import (
     CheckpointConfig,
     Config,
@@ -42,6 +44,7 @@ from jaxtrain.training.state import split_model
 
 # Steps of a turn, pairs of turns, and turns before the first that counts.
 STEPS, PAIRS, WARM_UP = 25, 80, 2
+TINY_WIDTH, TINY_SOURCE = 0.125, "synthetic:28x28x1/10/256"
 CONFIG = Config(
     data=DataConfig(
         source="synthetic:28x28x1/10", batch_size=128, validation_fraction=0.0
@@ -91,10 +94,10 @@ def since(start: tuple[float, float]) -> tuple[float, float]:
     return wall - start[0], cpu - start[1]
 
 
-def make_bare():
+def make_bare(config: Config) -> Callable[[], None]:
     """Return a function that does a turn of bare steps."""
     blueprint = Blueprint(
-        config=CONFIG.model,
+        config=config.model,
         image_shape=(28, 28, 1),
         num_outputs=10,
         policy=precision.parse("fp32"),
@@ -102,7 +105,7 @@ def make_bare():
     model = blueprint.build(nnx.Rngs(params=0))
     graphdef, params, model_state = split_model(model)
     tx = optax.sgd(0.01, momentum=0.9)
-    size = CONFIG.data.batch_size
+    size = config.data.batch_size
     images = jnp.asarray(np.random.default_rng(0).normal(size=(size, 28, 28, 1)), "f4")
     labels = jnp.arange(size) % 10
 
@@ -132,11 +135,18 @@ def make_bare():
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tiny", action="store_true", help="only try the script")
+    config = CONFIG
+    if parser.parse_args().tiny:
+        config = config_lib.replace(config, "model.width", TINY_WIDTH)
+        config = config_lib.replace(config, "data.source", TINY_SOURCE)
+        config = config_lib.replace(config, "train.steps", STEPS * (WARM_UP + 2))
     devices.start("auto")  # As the command line does; it serves the peer as well.
-    turns = Turns(peer=make_bare())
+    turns = Turns(peer=make_bare(config))
     with tempfile.TemporaryDirectory() as folder:
-        train(CONFIG, Path(folder) / "run", hooks=turns)
-    images = STEPS * CONFIG.data.batch_size
+        train(config, Path(folder) / "run", hooks=turns)
+    images = STEPS * config.data.batch_size
     tell("loop", compare(turns.ours, turns.theirs, images))
 
 

@@ -9,8 +9,9 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,29 @@ def compare(
     }
 
 
+def relate(
+    ours: list[float], peer: list[float], unit: str, *, more_is_better: bool = False
+) -> dict[str, Any]:
+    """Return the ratio of two quantities, of each pair, above 1 where ours is better.
+
+    Args:
+      ours: Our values, one a turn.
+      peer: Values of what ours are held to, one a turn.
+      unit: Unit of both.
+      more_is_better: Whether the larger value is the better one.
+    """
+    pairs = zip(ours, peer, strict=True)
+    ratios = [a / b if more_is_better else b / a for a, b in pairs]
+    return {
+        "ratio": statistics.median(ratios),
+        "spread": quartiles(ratios),
+        "ours": statistics.median(ours),
+        "peer": statistics.median(peer),
+        "unit": unit,
+        "pairs": len(ratios),
+    }
+
+
 def quartiles(values: list[float]) -> list[float]:
     """Return the values a quarter of the way from either end."""
     values, quarter = sorted(values), len(values) // 4
@@ -96,3 +120,20 @@ def tell(
     device = describe_device() if device is None else device
     told = {"name": name, **found, "device": device}
     print(json.dumps({**told, "versions": {**versions(), **(libraries or {})}}))
+
+
+def tell_each(name: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    """Print each row as it comes, and last the first one again, with all of them.
+
+    What was found stays if a later row fails.
+
+    Args:
+      name: Name of the script.
+      rows: Labels and what was found; at least one.
+    """
+    results: dict[str, dict[str, Any]] = {}
+    for label, found in rows:
+        results[label] = found
+        tell(f"{name}: {label}", found)
+        sys.stdout.flush()
+    tell(name, {**next(iter(results.values())), "results": results})

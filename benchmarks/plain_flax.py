@@ -1,5 +1,6 @@
 """A plain Flax trainer of ResNet-50, as its examples write it: what ours is held to."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,8 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-BLOCKS, CHANNELS = (3, 4, 6, 3), (64, 128, 256, 512)
+# Blocks and channels of each stage.
+STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 
 
 class Bottleneck(nnx.Module):
@@ -37,19 +39,25 @@ class Bottleneck(nnx.Module):
 
 
 class ResNet50(nnx.Module):
-    """Logits, float32, of images (batch, 224, 224, 3)."""
+    """Logits, float32, of images (batch, 224, 224, 3).
 
-    def __init__(self, dtype: Any, rngs: nnx.Rngs):
-        self.stem = nnx.Conv(
-            3, 64, (7, 7), strides=2, padding=3, use_bias=False, dtype=dtype, rngs=rngs
-        )
-        self.norm = nnx.BatchNorm(64, momentum=0.9, dtype=dtype, rngs=rngs)
-        blocks, inputs = [], 64
-        for stage, (number, channels) in enumerate(zip(BLOCKS, CHANNELS, strict=True)):
+    Args:
+      stages: Blocks and channels of each; the stem has the channels of the first.
+    """
+
+    def __init__(
+        self, dtype: Any, rngs: nnx.Rngs, stages: Sequence[tuple[int, int]] = STAGES
+    ):
+        inputs = stages[0][1]
+        conv = partial(nnx.Conv, use_bias=False, dtype=dtype, rngs=rngs)
+        self.stem = conv(3, inputs, (7, 7), strides=2, padding=3)
+        self.norm = nnx.BatchNorm(inputs, momentum=0.9, dtype=dtype, rngs=rngs)
+        blocks = []
+        for stage, (number, width) in enumerate(stages):
             for index in range(number):
                 stride = 2 if stage and index == 0 else 1
-                blocks.append(Bottleneck(inputs, channels, stride, dtype, rngs))
-                inputs = 4 * channels
+                blocks.append(Bottleneck(inputs, width, stride, dtype, rngs))
+                inputs = 4 * width
         self.blocks = nnx.List(blocks)
         self.head = nnx.Linear(inputs, 1000, dtype=dtype, rngs=rngs)
 

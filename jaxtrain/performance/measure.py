@@ -9,7 +9,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,29 +201,43 @@ def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float
       `peak_bytes`, `step_seconds`, and `planned_bytes` of the same program.
     """
     state, *inputs = create_inputs(setup)
+    box = [state]
+
+    def step() -> None:
+        box[0], metrics = program(box[0], *inputs)
+        jax.block_until_ready((box[0], metrics))
+
+    peak = watched_bytes(step, bytes_per_device((state, inputs[1:])))
+    return {
+        "peak_bytes": peak,
+        "planned_bytes": peak_bytes(program),
+        "step_seconds": time_step(program, box[0], *inputs),
+    }
+
+
+def watched_bytes(step: Callable[[], None], held: int) -> float:
+    """Run a few steps; return the bytes that they need of each device.
+
+    Args:
+      step: Function that takes a step and waits for it.
+      held: Bytes that a device holds between the steps.
+    """
     # The first call allocates what later ones keep, such as threads.
-    state, metrics = program(state, *inputs)
-    jax.block_until_ready((state, metrics))
-    held, grown = bytes_per_device((state, inputs[1:])), 0
+    step()
+    grown = 0
     for _ in range(WATCHED_STEPS):
         # What has been freed goes back first: the C library may not fill its holes.
         ctypes.CDLL(None).malloc_trim(0)
         # From now on the largest size of this process counts anew (proc(5)).
         CLEAR.write_text("5")
         before = _status("VmRSS")
-        state, metrics = program(state, *inputs)
-        jax.block_until_ready((state, metrics))
+        step()
         grown = max(grown, _status("VmHWM") - before)
-    # What a device held between the steps, and what the process grew by in one.
-    peak = held + grown / jax.device_count()
     if jax.default_backend() != "cpu":
         stats = [device.memory_stats() for device in jax.local_devices()]
-        peak = max(counts["peak_bytes_in_use"] for counts in stats)
-    return {
-        "peak_bytes": peak,
-        "planned_bytes": peak_bytes(program),
-        "step_seconds": time_step(program, state, *inputs),
-    }
+        return max(counts["peak_bytes_in_use"] for counts in stats)
+    # What a device held between the steps, and what the process grew by in one.
+    return held + grown / jax.device_count()
 
 
 def _status(name: str) -> int:
