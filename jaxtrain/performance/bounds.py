@@ -6,8 +6,8 @@ Williams et al. 2009 (https://doi.org/10.1145/1498765.1498785), one roof a kerne
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jaxtrain.parallel.gpus import Gpu
 from jaxtrain.performance.facts import Facts
-from jaxtrain.performance.targets import Gpu
 
 # From the start of a kernel to that of the next that depends on it, in a CUDA graph.
 # Assumed: with launches one by one from the host it is longer.

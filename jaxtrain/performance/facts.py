@@ -181,9 +181,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
         checkpoint_bytes=num_bytes(setup.abstract_state),
         # XLA's own count is of CPUs alone.
         flops=int(costs.get("flops", 0)) if device.platform == "cpu" else counted.flops,
-        products=policy.products
-        if policy.products == "tensorfloat32"
-        else jnp.dtype(policy.compute_dtype).name,
+        products=policy.product_dtype,
         kernels=[(*key, runs) for key, runs in launches.items()],
         exchanges=counted.collectives,
         minimum_bytes=_minimum_bytes(setup),

@@ -19,9 +19,10 @@ from jaxtrain.data.batch import train_spec
 from jaxtrain.data.sources import Splits
 from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError
+from jaxtrain.parallel.gpus import GPUS, Gpu, gpu_name
 from jaxtrain.performance.bounds import Bound, bound
 from jaxtrain.performance.facts import Facts, facts_of
-from jaxtrain.performance.targets import GPUS, Gpu, Target, target_of
+from jaxtrain.performance.targets import Target
 from jaxtrain.run import checks
 from jaxtrain.run.settle import settle
 from jaxtrain.run.timetable import Timetable, make_timetable
@@ -97,7 +98,7 @@ class Plan:
     @property
     def gpu(self) -> Gpu | None:
         """What is known of the devices; None: nothing."""
-        known = target_of(self.facts.device_kind)
+        known = gpu_name(self.facts.device_kind)
         return self.planner.target.gpu or (GPUS[known] if known else None)
 
     @cached_property

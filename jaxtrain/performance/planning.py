@@ -9,11 +9,12 @@ from jaxtrain.config import Config, Preset
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.devices import nvidia_gpus
+from jaxtrain.parallel.gpus import gpu_name
 from jaxtrain.performance import batch_search, gpu_compiler, plan_table
 from jaxtrain.performance.batch_search import with_batch
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.performance.plan import Plan, Planner, make_planner
-from jaxtrain.performance.targets import HERE, Target, target_of
+from jaxtrain.performance.targets import HERE, Target
 from jaxtrain.records.workdir import make_folder, write_json
 
 
@@ -74,7 +75,7 @@ def carry_out(
 def _check_is_here(target: Target) -> None:
     """Raise UserError if this machine does not have what a plan is for."""
     gpus = nvidia_gpus()
-    here = list(map(target_of, gpus))
+    here = list(map(gpu_name, gpus))
     if target.gpu is not None and here != [target.name] * (target.num_devices or 0):
         raise UserError(
             f"--check: this machine has {', '.join(gpus) or 'no NVIDIA GPU'}, and the "

@@ -10,12 +10,13 @@ from matplotlib.figure import Figure
 from jaxtrain.config import Config
 from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError, counted, nearest
+from jaxtrain.parallel.gpus import GPUS
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.batch_search import with_batch
 from jaxtrain.performance.facts import Facts
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.performance.plan import make_planner
-from jaxtrain.performance.targets import CPU, GPUS, HERE, Target
+from jaxtrain.performance.targets import CPU, HERE, Target
 
 SIMULATED = (
     "devices simulated on the CPU: times mean nothing, and its compiler's memory and "

@@ -22,6 +22,14 @@ from jaxtrain.tasks.metrics import formatted
 
 # Without a bar, a line tells how far the run is after this time without another one.
 QUIET_SECONDS = 60.0
+# What is shown of a GPU, and the share of the time from which waiting for data is.
+MACHINE = {
+    "mfu": "MFU {:.0%}",
+    "gpu_utilization": "GPU {:.0%}",
+    "gpu_power_watts": "{:.0f} W",
+    "gpu_temperature": "{:.0f} C",
+}
+LONG_WAIT = 0.05
 BEGINNING = "compiling, first step"
 # Evaluations of before that are shown again when a run goes on.
 NUM_EARLIER = 10
@@ -129,6 +137,10 @@ class Screen:
     def _describe_steps(self, values: Values) -> str:
         shown = [f"{n} {text}" for n, text in formatted(values, self._shown).items()]
         shown.append(f"{values['examples_per_second']:.0f} images/s")
+        known = [name for name in MACHINE if name in values]
+        shown += [MACHINE[name].format(values[name]) for name in known]
+        if values.get("data_wait", 0.0) >= LONG_WAIT:
+            shown.append(f"data wait {values['data_wait']:.0%}")
         if values.get("skipped_steps"):
             shown.append(f"{values['skipped_steps']} skipped")
         return "  ".join(shown)

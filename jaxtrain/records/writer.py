@@ -9,6 +9,19 @@ from jaxtrain.config import Config
 from jaxtrain.console import tell
 from jaxtrain.tasks.base import Task, Values
 
+# Figures of the machine in lines of kind train (see `run/telemetry.py`).
+SYSTEM = (
+    "mfu",
+    "data_wait",
+    "gpu_utilization",
+    "gpu_memory_bytes",
+    "gpu_peak_bytes",
+    "gpu_power_watts",
+    "gpu_temperature",
+    "host_cpu_cores",
+    "host_memory_bytes",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedRun:
@@ -83,10 +96,13 @@ class Appended:
 
 
 def scalars_by_split(kind: str, values: Values) -> dict[str, float]:
-    """Return the numbers of a record, named by their split, such as `test/loss`."""
+    """Return the numbers of a record, named by their split, such as `test/loss`.
+
+    Those of the machine are named `system/host_cpu_cores`.
+    """
     scope = values.get("split", kind)
     return {
-        f"{scope}/{name}": value
+        f"{'system' if name in SYSTEM else scope}/{name}": value
         for name, value in values.items()
         if isinstance(value, int | float)
     }

@@ -8,9 +8,22 @@ from markupsafe import Markup
 from jaxtrain import tasks
 from jaxtrain.errors import counted
 from jaxtrain.pages.charts import Series, line_chart
+from jaxtrain.records.writer import SYSTEM
 from jaxtrain.report.history import Curves, History
 
-TITLES = {"examples_per_second": "images per second", "grad_norm": "gradient norm"}
+TITLES = {
+    "examples_per_second": "images per second",
+    "grad_norm": "gradient norm",
+    "mfu": "model FLOP utilization",
+    "data_wait": "share of time waiting for data",
+    "gpu_utilization": "GPU utilization",
+    "gpu_memory_bytes": "GPU memory, bytes",
+    "gpu_peak_bytes": "GPU memory of arrays at most, bytes",
+    "gpu_power_watts": "GPU power, watts",
+    "gpu_temperature": "GPU temperature, degrees Celsius",
+    "host_cpu_cores": "busy CPU cores",
+    "host_memory_bytes": "host memory, bytes",
+}
 # These come first, in this order; the others, such as a user's own, by name.
 FIRST = ("loss", *tasks.FIRST, "learning_rate", "grad_norm", "examples_per_second")
 COLOURS = {"train": 0, "validation": 1, "test": 2}
@@ -90,7 +103,8 @@ def _notes(history: History, found: Curves) -> list[str]:
 def ordered(names: Iterable[str]) -> list[str]:
     """Return names of metrics in the order of the page."""
     names = set(names)
-    return [n for n in FIRST if n in names] + sorted(names - set(FIRST))
+    metrics = sorted(names - {*FIRST, *SYSTEM})
+    return [n for n in (*FIRST, *metrics, *SYSTEM) if n in names]
 
 
 def title(name: str) -> str:

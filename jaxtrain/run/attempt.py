@@ -1,6 +1,6 @@
 """What a run carries on its way, from one start, or loss spike, to the next."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
@@ -21,6 +21,9 @@ from jaxtrain.run.progress import Progress
 from jaxtrain.run.rewind import Rewinds
 from jaxtrain.run.setup import Setup
 from jaxtrain.training.state import TrainState
+
+# Figures of a process and its devices, by name.
+Telemetry = dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,7 @@ class Attempt:
       step: Number of completed steps; those of `state`.
       state: State after these steps.
       progress: What the host remembers.
+      telemetry: In process 0, what each of the others told of itself last.
     """
 
     job: Job
@@ -63,6 +67,7 @@ class Attempt:
     step: int
     state: TrainState
     progress: Progress
+    telemetry: dict[int, Telemetry] = field(default_factory=dict)
 
     @property
     def clock(self) -> Clock:
@@ -85,8 +90,13 @@ class Attempt:
           UserError: There are too many.
         """
         found = {one.defects.split: one for one in self.job.programs.datasets()}
-        for split, images in peers.reports():
-            found[split].defects.add([Unreadable(*image) for image in images])
+        for kind, *values in peers.reports():
+            if kind == "telemetry":
+                process, sample = values
+                self.telemetry[process] = sample
+            else:
+                split, images = values
+                found[split].defects.add([Unreadable(*image) for image in images])
         for split, dataset in found.items():
             new = dataset.defects.take_new()
             if jax.process_index() == 0:
@@ -96,4 +106,4 @@ class Attempt:
                     self.log.write("event", self.step, **event)
             elif new and not dataset.on_device:  # There all have read all.
                 images = [(bad.index, bad.name, bad.reason) for bad in new]
-                peers.report((split, images))
+                peers.report(("unreadable", split, images))

@@ -15,6 +15,7 @@ from jaxtrain.processes import peers
 from jaxtrain.records.run_log import Interval
 from jaxtrain.run import bad_numbers
 from jaxtrain.run.attempt import Attempt
+from jaxtrain.run.telemetry import MachineSampler
 from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT, calls_ahead
 
 
@@ -113,6 +114,7 @@ class Reports:
         self._interval = Interval(attempt.progress.interval)
         # Full intervals whose line is still to be written, and their last steps.
         self._due = collections.deque[tuple[int, Interval]]()
+        self._machine = MachineSampler(attempt)
         self._in_flight = InFlight(attempt.clock.step_seconds)
         # Sum and number of the losses that were told, and those up to `mean_loss`.
         self._told, self._counted = np.zeros(2), np.array(self._interval.losses())
@@ -191,6 +193,10 @@ class Reports:
         examples = interval.num_new * self._timetable.batch_size
         speed = self._attempt.clock.speed(examples, finished)
         self._attempt.log.write(
-            "train", step, **interval.summary(), examples_per_second=speed
+            "train",
+            step,
+            **interval.summary(),
+            examples_per_second=speed,
+            **self._machine.sample(step - 1, speed),
         )
         self._told = self._told + interval.losses()

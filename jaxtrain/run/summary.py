@@ -12,6 +12,7 @@ from jaxtrain.models.blueprint import plain_spec
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.setup import Setup
+from jaxtrain.run.telemetry import flop_utilization
 from jaxtrain.tasks.base import Values
 from jaxtrain.training.state import num_params
 
@@ -89,7 +90,8 @@ def summarize(
         return {"step": step, "epoch": epoch(step), "validation": validation}
 
     evaluated = progress.evaluated_step == step
-    examples = step * setup.timetable.batch_size
+    speed = step * setup.timetable.batch_size / progress.step_seconds
+    mfu = flop_utilization(attempt.job, step - 1, speed)
     return {
         "step": step,
         "epoch": epoch(step),
@@ -106,7 +108,8 @@ def summarize(
         "seconds": progress.seconds,
         "goodput": progress.seconds["step"] / sum(progress.seconds.values()),
         "compile_seconds": attempt.job.programs.compile_seconds(),
-        "examples_per_second": examples / progress.step_seconds,
+        "examples_per_second": speed,
+        **({} if mfu is None else {"mfu": mfu}),
         "num_params": num_params(setup.abstract_state.params),
         "device_kind": jax.devices()[0].device_kind,
         "num_devices": setup.num_devices,

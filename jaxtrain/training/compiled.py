@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from jaxtrain.processes import peers
+from jaxtrain.training.flops import count_flops
 
 _total_seconds = 0.0
 
@@ -28,6 +29,7 @@ class Compiled:
       seconds: Seconds that tracing and compiling took in all.
       compiling: Whether it is being compiled now, here or in another process.
       programs: Compiled programs, by the shapes of the last argument.
+      flops: FLOPs of each (see `count_flops`), by the same.
     """
 
     def __init__(self, function: Callable[..., Any], **jit_options: Any):
@@ -36,6 +38,7 @@ class Compiled:
         self.seconds = 0.0
         self.compiling = False
         self.programs: dict[Any, jax.stages.Compiled] = {}
+        self.flops: dict[Any, int] = {}
 
     def __call__(self, *args: Any) -> Any:
         return self.compile(*args)(*args)
@@ -46,7 +49,9 @@ class Compiled:
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args[-1]))
         if shapes not in self.programs:
             self.compiling, start = True, time.perf_counter()
-            self.programs[shapes] = self.lower(*args).compile()
+            traced = self._trace(*args)
+            self.flops[shapes] = count_flops(traced.jaxpr.jaxpr)
+            self.programs[shapes] = self._lower(traced).compile()
             seconds = time.perf_counter() - start
             self.seconds += seconds
             _total_seconds += seconds
@@ -56,8 +61,24 @@ class Compiled:
 
     def lower(self, *args: Any) -> jax.stages.Lowered:
         """Return the program before XLA compiles it, in StableHLO."""
+        return self._lower(self._trace(*args))
+
+    def flops_a_step(self) -> float | None:
+        """Return the FLOPs of a step, the first axis of the last argument being steps.
+
+        None: nothing was compiled yet.
+        """
+        for shapes, flops in self.flops.items():
+            return flops / shapes[0][0]
+        return None
+
+    def _trace(self, *args: Any) -> Any:
         with jax.default_matmul_precision(self._products):
-            return self._jitted.lower(*args)
+            return self._jitted.trace(*args)
+
+    def _lower(self, traced: Any) -> jax.stages.Lowered:
+        with jax.default_matmul_precision(self._products):
+            return traced.lower()
 
 
 class Several:
@@ -68,6 +89,9 @@ class Several:
 
     def __call__(self, *args: Any) -> Any:
         return self._function(*args)
+
+    def flops_a_step(self) -> None:
+        """Return None: what runs in stages is not counted."""
 
     @property
     def seconds(self) -> float:

@@ -44,6 +44,13 @@ class Policy(jmp.Policy):
 
     products: Literal["float32", "tensorfloat32", "default"]
 
+    @property
+    def product_dtype(self) -> str:
+        """Name of the dtype in which matrix products and convolutions are computed."""
+        if self.products == "tensorfloat32":
+            return self.products
+        return jnp.dtype(self.compute_dtype).name
+
     def describe(self) -> str:
         """Say in words what parameters, products and logits are."""
         params, compute, output = (jnp.dtype(d).name for d in _dtypes(self))

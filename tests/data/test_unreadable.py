@@ -225,12 +225,13 @@ def test_process_0_counts_what_the_others_report(monkeypatch: pytest.MonkeyPatch
 
     train.add([Unreadable(4, "mine", "it is empty")])
     both = [[4, "mine", "it is empty"], [5, "another's", "it is empty"]]
-    tell(["train", both], ["test", both])
-    tell(["train", both])
+    sample = {"host_cpu_cores": 1.5}
+    tell(["unreadable", "train", both], ["telemetry", 1, sample])
+    tell(["unreadable", "test", both], ["unreadable", "train", both])
     expected = [(split, name) for split in ("train", "test") for _, name, _ in both]
-    assert named == expected
+    assert named == expected and attempt.telemetry == {1: sample}
     with pytest.raises(UserError, match="3 of the 99 images of the train split"):
-        tell(["train", [[6, "a third", "it is empty"]]])
+        tell(["unreadable", "train", [[6, "a third", "it is empty"]]])
 
 
 @pytest.fixture

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from jaxtrain.records.writer import SYSTEM
+
 
 def read_lines(workdir: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """Read metrics.jsonl without the times, which differ from run to run."""
     lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-    unlike = {"time", "wall_seconds", "examples_per_second"}
+    unlike = {"time", "wall_seconds", "examples_per_second", *SYSTEM}
     return [
         {k: v for k, v in line.items() if k not in unlike}
         for line in lines

@@ -20,6 +20,7 @@ from jaxtrain.config import (
     ParallelConfig,
 )
 from jaxtrain.errors import UserError
+from jaxtrain.parallel.gpus import GPUS
 from jaxtrain.performance import batch_trial, gpu_compiler
 from jaxtrain.performance.batch_search import (
     GAIN,
@@ -29,7 +30,6 @@ from jaxtrain.performance.batch_search import (
     with_micro_batches,
 )
 from jaxtrain.performance.memory import available_bytes, parse_bytes
-from jaxtrain.performance.targets import GPUS
 from tests.helpers.fake_plans import use_fake_compiler
 from tests.helpers.needs import need_gpu_compiler
 from tests.helpers.processes import Cli

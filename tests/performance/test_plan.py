@@ -28,13 +28,14 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.errors import UserError
+from jaxtrain.parallel.gpus import GPUS, gpu_name
 from jaxtrain.performance import gpu_compiler, planning
 from jaxtrain.performance.batch_search import RESOLUTION, batch_unit, search
 from jaxtrain.performance.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.facts import compile_facts
 from jaxtrain.performance.plan import Plan, make_planner, usable_bytes
-from jaxtrain.performance.targets import GPUS, Target, parse_target, target_of
+from jaxtrain.performance.targets import Target, parse_target
 from tests.helpers.fake_plans import facts, use_fake_compiler
 from tests.helpers.needs import need_gpu_compiler
 from tests.helpers.processes import Cli
@@ -102,11 +103,11 @@ def test_targets_that_there_are_not(text: str, nodes: int, told: str):
 
 def test_gpus_are_known_by_what_cuda_calls_them():
     for name, gpu in GPUS.items():
-        assert target_of(gpu.device_kind) == name
-    assert target_of("NVIDIA RTX PRO 6000 Blackwell Server Edition") == "rtx6000pro"
-    assert target_of("NVIDIA A100-SXM4-40GB") == "a100-40"
+        assert gpu_name(gpu.device_kind) == name
+    assert gpu_name("NVIDIA RTX PRO 6000 Blackwell Server Edition") == "rtx6000pro"
+    assert gpu_name("NVIDIA A100-SXM4-40GB") == "a100-40"
     others = ["NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA L40S", "cpu"]
-    assert [target_of(kind) for kind in others] == [None] * 4
+    assert [gpu_name(kind) for kind in others] == [None] * 4
 
 
 def test_a_kernel_is_bound_by_what_takes_it_longest():

@@ -1,0 +1,74 @@
+"""The FLOPs of a function, counted in its jaxpr: convolutions and matrix products.
+
+XLA's own count leaves out what it hands to a library, such as cuDNN's convolutions.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+
+
+def count_flops(jaxpr: Jaxpr) -> int:
+    """Count a product and its sum as two, in all devices together.
+
+    Padding counts as if it were part of the image. Loops count as often as they run,
+    `while` loops once; of branches the longest counts.
+    """
+    return sum(_flops(equation) for equation in jaxpr.eqns)
+
+
+def _flops(equation: JaxprEqn) -> int:
+    name, params = equation.primitive.name, equation.params
+    if name in PRODUCTS:
+        return PRODUCTS[name](equation)
+    inner = [count_flops(jaxpr) for jaxpr in _inner(params)]
+    if name == "cond":
+        return max(inner)
+    return sum(inner) * _times(name, params)
+
+
+def _inner(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
+    for value in params.values():
+        for one in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(one, ClosedJaxpr):
+                yield one.jaxpr
+            elif isinstance(one, Jaxpr):
+                yield one
+
+
+def _times(name: str, params: Mapping[str, Any]) -> int:
+    """Return how often what is inside is computed."""
+    if name == "scan":
+        return params["length"]
+    if name == "shard_map":
+        sizes = params["mesh"].shape
+        # Its name differs between versions of JAX; without one, all axes are manual.
+        named = (v for key, v in params.items() if key.endswith("manual_axes"))
+        return math.prod(sizes[axis] for axis in next(named, sizes))
+    return 1
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return variable.aval.shape
+
+
+def _dot_flops(equation: JaxprEqn) -> int:
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    left, result = _shape(equation.invars[0]), _shape(equation.outvars[0])
+    return 2 * math.prod(result) * math.prod(left[dim] for dim in contracted)
+
+
+def _conv_flops(equation: JaxprEqn) -> int:
+    """Return 2 x outputs x products of one; none with the zeros of a dilated image."""
+    params, kernel = equation.params, _shape(equation.invars[1])
+    channels = kernel[params["dimension_numbers"].rhs_spec[0]]
+    products = math.prod(_shape(equation.outvars[0])) * math.prod(kernel) // channels
+    return 2 * products // math.prod(params["lhs_dilation"])
+
+
+PRODUCTS: dict[str, Callable[[JaxprEqn], int]] = {
+    "dot_general": _dot_flops,
+    "conv_general_dilated": _conv_flops,
+}
