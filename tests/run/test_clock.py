@@ -89,7 +89,9 @@ def test_an_older_checkpoint_has_seconds_in_all():
 def test_a_killed_run_tells_what_was_lost(cli: Cli, write_config):
     """The evaluation of step 6 comes after the checkpoint of step 4, or of none."""
     config, run = write_config(EIGHT_STEPS), cli.directory / "run"
-    words = ["--config", config, "--workdir", run, "--checkpoint.every-steps", 4]
+    # Else a new best evaluation would be saved, too, and nothing lost.
+    saves = ["--checkpoint.every-steps", 4, "--checkpoint.keep-best", 0]
+    words = ["--config", config, "--workdir", run, *saves]
     killed = cli.start(*words, JAXTRAIN_FAULT="kill@step:8")
     killed.communicate()
     assert killed.returncode == -9
