@@ -30,10 +30,11 @@ from pairs import Seconds, relate, take_turns, tell_each, timed
 
 from jaxtrain.config import Config
 from jaxtrain.parallel import devices
+from jaxtrain.parallel.gpus import GPUS, Gpu, gpu_name
 from jaxtrain.performance.bounds import bound
 from jaxtrain.performance.facts import Facts, compile_facts
 from jaxtrain.performance.measure import compile_step, create_inputs
-from jaxtrain.performance.targets import GPUS, HERE, Gpu, Target, target_of
+from jaxtrain.performance.targets import HERE, Target
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.precision import Policy
 
@@ -158,7 +159,7 @@ def measure(config: Config, sizes: Sizes) -> Iterator[tuple[str, dict[str, Any]]
     reached = [1e-12 * facts.flops / seconds for seconds in steps]
     yield "roofline", relate(steps, least, "s a step") | counts
     yield "flops", relate(reached, tera, unit, more_is_better=True) | counts
-    known = target_of(facts.device_kind)
+    known = gpu_name(facts.device_kind)
     if known is not None:
         gpu = GPUS[known]
         sheet = 1e-12 * gpu.peaks.get(facts.products, gpu.peaks["float32"])
