@@ -217,7 +217,8 @@ def _dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
     size, (num, *image) = kernel.shape[:2], x.shape
     rows, columns = moves.outputs(image[:2], size)
     many = x.dtype == jnp.bfloat16 and min(kernel.shape[2:]) >= MANY_CHANNELS
-    if not many and rows * columns >= size[0] * size[1]:
+    small = 0 < rows * columns < size[0] * size[1]
+    if not (many or small):
         return _by_columns(x, kernel, moves)
     at_once = math.gcd(max(1, PATCHES_AT_ONCE // (rows * columns)), num)
     matrix = kernel.reshape(-1, kernel.shape[-1])
