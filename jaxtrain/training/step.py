@@ -177,8 +177,7 @@ def make_eval_step(
         batch = prepare_plain(preprocess, data, batches)
         params = layout.whole_params(params)
         batch = {**batch, "image": layout.images(batch["image"])}
-        images = batch["image"]
-        outputs = predict(graphdef, params, model_state, images, cpus=layout.cpus)
+        outputs = predict(graphdef, params, model_state, batch["image"])
         return add_batch(task, sums, outputs, task.target(batch), batch["mask"])
 
     return eval_step
@@ -249,14 +248,8 @@ def predict(
     model_state: Any,
     x: Any,
     part: slice = slice(None),
-    cpus: Mesh | None = None,
 ) -> Any:
-    """Apply a model, or some of its pieces, as it is evaluated.
-
-    On a mesh of `cpus` that share the batch alone its convolutions are fast there.
-    """
+    """Apply a model, or some of its pieces, as it is evaluated."""
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.eval()
-    if cpus is not None:
-        use_cpu_convolutions(model, cpus)
     return model(x, part=part)

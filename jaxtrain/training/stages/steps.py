@@ -198,9 +198,7 @@ def make_eval_step(task: Task, stages: Stages, preprocess: Preprocess) -> Severa
 
     def predict_pieces(stage: Stage, params: Any, model_state: Any, x: Any) -> Any:
         params = stage.layout.whole_params(params)
-        y = predict(
-            stage.graphdef, params, model_state, x, stage.part, stage.layout.cpus
-        )
+        y = predict(stage.graphdef, params, model_state, x, stage.part)
         return stage.layout.images(y)
 
     def add(sums: Sums, outputs: Any, target: Any) -> tuple[Sums, dict[str, Any]]:
