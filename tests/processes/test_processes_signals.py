@@ -142,7 +142,12 @@ def test_whichever_gets_which_signal_both_stop_at_the_same_step(cli: Cli, start_
         assert read_lines(run, kind) == read_lines(whole, kind)
     for name in ("eval", "best"):
         assert read_summary(run)[name] == read_summary(whole)[name]
-    assert [line["step"] for line in read_lines(run, "event")] == saved
+    events = [
+        (line["step"], line["event"].split()[0]) for line in read_lines(run, "event")
+    ]
+    assert [step for step, event in events if event == "resumed"] == saved
+    assert [step for step, event in events if event == "stopped"] == saved
+    assert len(events) == 2 * len(saved)
 
 
 @pytest.mark.slow
