@@ -80,7 +80,6 @@ def _on_each(
 
     What XLA would split by itself is a scan over images: it would gather them all.
     """
-
     batch = P(mesh.axis_names)
     return jax.shard_map(
         lambda x, kernel: conv_general_dilated(x, kernel, *args, **options),

@@ -175,8 +175,11 @@ def build_setup(
 def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[Mesh]:
     """Return the mesh of each pipeline stage, for batches of so many pixels."""
     if devices is None:
+        micro = config.micro_batch_size
+        # Each device has whole pairs, for examples that are mixed.
         sizes = [
-            config.micro_batch_size // (2 * config.data.repeats),
+            micro,
+            micro // (2 * config.data.repeats),
             eval_batch_size(config.data),
             config.norm_groups if config.norm_groups > 1 else 0,
         ]
