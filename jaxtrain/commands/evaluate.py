@@ -13,6 +13,7 @@ from jaxtrain import own
 from jaxtrain.config import Config, DataConfig, check_own
 from jaxtrain.errors import IncompleteError, UserError
 from jaxtrain.inference.temperature import TEMPERATURE
+from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -69,14 +70,15 @@ class EvaluateArguments:
 def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     """Evaluate, write the result, and print what a person wants to see of it."""
     attack = _attack(arguments)
-    from jaxtrain import load_model
-    from jaxtrain.config.recipe import is_run, read_run
-    from jaxtrain.evaluation.evaluate import Asked, evaluate
-    from jaxtrain.evaluation.subject import config_of
-    from jaxtrain.inference.mistaken import check_is_model
-    from jaxtrain.inference.trust import trust
-    from jaxtrain.parallel import devices
-    from jaxtrain.records.run_log import show_table
+    with collector.held_back():
+        from jaxtrain import load_model
+        from jaxtrain.config.recipe import is_run, read_run
+        from jaxtrain.evaluation.evaluate import Asked, evaluate
+        from jaxtrain.evaluation.subject import config_of
+        from jaxtrain.inference.mistaken import check_is_model
+        from jaxtrain.inference.trust import trust
+        from jaxtrain.parallel import devices
+        from jaxtrain.records.run_log import show_table
 
     workdir, data = arguments.workdir, arguments.data
     check_is_model(str(workdir))

@@ -11,6 +11,7 @@ import tyro
 
 from jaxtrain.console import Console, printable, progress
 from jaxtrain.errors import IncompleteError, UserError
+from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -65,11 +66,12 @@ class PredictArguments:
 def run(arguments: PredictArguments, signals: StopSignals) -> None:
     """Predict all images; as many as the screen shows if that is all that is asked."""
     _check(arguments)
-    from jaxtrain.inference import predict, temperature
-    from jaxtrain.inference.found import find
-    from jaxtrain.inference.load import load_model
-    from jaxtrain.inference.trust import trust
-    from jaxtrain.parallel import devices
+    with collector.held_back():
+        from jaxtrain.inference import predict, temperature
+        from jaxtrain.inference.found import find
+        from jaxtrain.inference.load import load_model
+        from jaxtrain.inference.trust import trust
+        from jaxtrain.parallel import devices
 
     found = find(arguments.images)
     if arguments.trust:

@@ -11,6 +11,7 @@ import tyro
 
 from jaxtrain.config import MAX_COUNT, Config
 from jaxtrain.errors import UserError
+from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py --optimizer.learning-rate 0.05"
@@ -54,13 +55,14 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     began = time.perf_counter()
     _check_rewind(arguments)
     _check_profile(arguments)
-    from jaxtrain.checkpoints.folder import newest_step
-    from jaxtrain.inference.trust import trust_pretrained
-    from jaxtrain.parallel import devices
-    from jaxtrain.processes import distributed, hooks
-    from jaxtrain.records.workdir import CHECKPOINTS, follow
-    from jaxtrain.run.train import train
-    from jaxtrain.tools.end_report import write_report
+    with collector.held_back():
+        from jaxtrain.checkpoints.folder import newest_step
+        from jaxtrain.inference.trust import trust_pretrained
+        from jaxtrain.parallel import devices
+        from jaxtrain.processes import distributed, hooks
+        from jaxtrain.records.workdir import CHECKPOINTS, follow
+        from jaxtrain.run.train import train
+        from jaxtrain.tools.end_report import write_report
 
     workdir = follow(arguments.workdir or Path("runs") / arguments.config.stem)
     grace_seconds = arguments.overrides.checkpoint.grace_seconds

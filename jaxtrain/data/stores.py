@@ -1,8 +1,10 @@
 """What a store is, and the stores that read no files: digits and synthetic images."""
 
+import importlib.util
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
@@ -124,12 +126,15 @@ class SyntheticStore:
 
 def open_digits(name: str, config: DataConfig) -> Opened:
     """Open scikit-learn's 1,797 grey 8x8 digits: 1,437 to train, 360 to test."""
-    from sklearn.datasets import load_digits
-
-    pixels, label = load_digits(return_X_y=True)
-    pixels = np.rint(np.asarray(pixels) * (255 / 16)).astype(np.uint8)
+    # Its file, as `load_digits` reads it: to import scikit-learn takes a second of CPU
+    # time, as long as all else that a run imports.
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None and package.origin is not None
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    rows = np.loadtxt(file, delimiter=",")
+    pixels = np.rint(rows[:, :-1] * (255 / 16)).astype(np.uint8)
     pixels = pixels.reshape(-1, 8, 8, 1)
-    label = np.asarray(label, np.int32)
+    label = rows[:, -1].astype(np.int32)
     store = ArrayStore(pixels, label, {"num_classes": 10})
     train, test = stratified_split(label, 360 / len(label), seed=0)
     return store, {"train": [train], "test": [test]}

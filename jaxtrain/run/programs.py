@@ -86,7 +86,8 @@ def make_programs(setup: Setup) -> Programs:
         else:
             four = _staged(setup, augmenting, plain)
     weights, begin, train, evaluate = four
-    stored, root = eval_spec(setup.splits.train).batch(1), keys.root_key(0)
+    stored = eval_spec(setup.splits.train).batch(1)
+    root = jax.eval_shape(lambda: keys.root_key(0))
     batch = jax.eval_shape(plain, {}, stored, root, np.int32(0))
     return Programs(
         weights=weights,
