@@ -314,6 +314,22 @@ def test_activations(name: str, dtype: Any):
     np.testing.assert_allclose(np.asarray(y, np.float64), expected, rtol, atol)
 
 
+@each_row("name", ["gelu", "gelu_tanh"])
+def test_the_gradient_of_gelu_stores_its_input_alone(name: str):
+    gelu = getattr(activations, name)
+    x = jnp.linspace(-4, 4, 101, dtype=jnp.bfloat16)
+    _, vjp = jax.vjp(gelu, x)
+    (stored,) = jax.tree.leaves(vjp)
+    np.testing.assert_array_equal(stored, x)
+    one = jnp.ones_like(x)
+    step, formula = 1e-4, FORMULAS[name]
+    slopes = [(formula(float(v) + step) - formula(float(v) - step)) / 2 for v in x]
+    # Backwards and forwards; bfloat16 is rounded once, by half of the last of its bits.
+    for dx in (vjp(one)[0], jax.jvp(gelu, (x,), (one,))[1]):
+        found, wanted = np.asarray(dx, np.float64), np.array(slopes) / step
+        np.testing.assert_allclose(found, wanted, 2**-8, 1e-4)
+
+
 @pytest.mark.parametrize("policy", [FP32, BF16])
 def test_layer_norm(policy: jmp.Policy):
     layer = make(policy).layer_norm(16, epsilon=1e-3)
