@@ -2,17 +2,21 @@
 
     make gpu-compiler
     python benchmarks/gpu_program.py [--target h100] [--batch 128] [--model resnet50]
+        [--kinds]
 
 Both are compiled for the same GPU in one process; nothing is run, no GPU is needed.
 Peer: `plain_flax.py` and `plain_nets.py`: the same model of Flax's own layers, momentum
 and weight decay; no norms, no guard, no metrics. `ratio` is the peer's bytes of HBM
 over ours. Beside it, of ResNet-50 on 8 GPUs, what our collectives send, and the part
-that computation may hide.
+that computation may hide. With --kinds there is no peer: our kernels, and their bytes,
+by what they are for.
 """
 
 import argparse
 import json
 import os
+import re
+from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,9 +36,10 @@ from jaxtrain.config import (
 )
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts, compile_facts
-from jaxtrain.performance.measure import peak_bytes
-from jaxtrain.performance.program import read_program
+from jaxtrain.performance.measure import compile_step, peak_bytes
+from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.performance.targets import Target, parse_target
+from jaxtrain.run.setup import build_setup
 from jaxtrain.run.summary import versions
 from jaxtrain.training.state import num_params
 
@@ -92,6 +97,34 @@ def compile_peer(target: Target, batch_size: int, name: str) -> dict[str, int]:
     }
 
 
+def compile_kinds(target: Target, config: Config) -> dict[str, tuple[int, int]]:
+    """Return kernels and bytes of our step by kind; called as `compile_peer` is."""
+    stand_ins = gpu_compiler.start(target, config.parallel.xla_flags)
+    compiled = compile_step(build_setup(config, devices=stand_ins))
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for kernel in read_program(compiled.as_text() or "").kernels:
+        of_kind = found[kind_of(kernel.instruction)]
+        of_kind[0] += kernel.runs
+        of_kind[1] += kernel.runs * kernel.bytes
+    return {kind: (num, size) for kind, (num, size) in found.items()}
+
+
+def kind_of(line: Instruction) -> str:
+    """Say what a kernel is for, by its name in the model and what it is made of."""
+    source = re.search(r'op_name="([^"]*)"', line.text)
+    name = source[1] if source else ""
+    part = re.search(r"part:(\w+)", name)
+    where = part[1] if part else "other"
+    if where == "loss":
+        where = "backward" if "transpose(jvp" in name else "forward"
+    if line.operation == "custom-call" or "gemm" in line.name:
+        return f"{where}: products"
+    for what in ("transpose", "reduce"):
+        if what in line.name:
+            return f"{where}: {what}"
+    return f"{where}: element by element"
+
+
 def counts(facts: Facts | str) -> dict[str, Any]:
     assert isinstance(facts, Facts), facts
     return {
@@ -124,17 +157,22 @@ def main() -> None:
     parser.add_argument("--target", default="h100")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--model", default="resnet50", choices=PEERS)
+    parser.add_argument("--kinds", action="store_true")
     arguments = parser.parse_args()
     one = parse_target(arguments.target)
     plain = config_of(arguments.batch, arguments.model)
-    with_remat = config_lib.replace(plain, "train.remat", "full")
-    is_resnet = arguments.model == "resnet50"
-    alone = [plain, with_remat] if is_resnet else [plain]
-    ours, *full = map(counts, gpu_compiler.call(one, compile_facts, alone, one))
     # The other process imports this file by its name.
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     import gpu_program
 
+    if arguments.kinds:
+        kinds = gpu_compiler.call(one, gpu_program.compile_kinds, one, plain)
+        print(json.dumps({"name": "gpu_program kinds", **kinds}, indent=1))
+        return
+    with_remat = config_lib.replace(plain, "train.remat", "full")
+    is_resnet = arguments.model == "resnet50"
+    alone = [plain, with_remat] if is_resnet else [plain]
+    ours, *full = map(counts, gpu_compiler.call(one, compile_facts, alone, one))
     peer = gpu_compiler.call(
         one, gpu_program.compile_peer, one, arguments.batch, arguments.model
     )
