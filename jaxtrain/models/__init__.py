@@ -30,6 +30,7 @@ from jaxtrain.models.residual import (
 from jaxtrain.models.resnet import ResNet, ResNetD
 from jaxtrain.models.small import CNN4, ConvNet, LeNet
 from jaxtrain.models.vgg import VGG
+from jaxtrain.models.whitened_cnn import WhitenedCNN
 
 _REGNET_Y_8GF = {"depth": 17, "w_0": 192, "w_a": 76.82, "w_m": 2.19, "group_width": 56}
 
@@ -95,6 +96,10 @@ MODELS: dict[str, type[Model]] = {
     "convnext_small": ConvNeXt.variant(depths=(3, 3, 27, 3), base_drop_path=0.4),
     "convnext_base": ConvNeXt.variant(
         channels=(128, 256, 512, 1024), depths=(3, 3, 27, 3), base_drop_path=0.5
+    ),
+    "whitened_cnn": WhitenedCNN,
+    "whitened_cnn_small": WhitenedCNN.variant(
+        min_size=8, patch_stride=2, channels=(32, 64)
     ),
 }
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
+import numpy as np
 from flax import nnx
 
 from jaxtrain import scopes
@@ -15,6 +16,8 @@ from jaxtrain.models.auxiliary import apply_beside
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.named import name_layers
 from jaxtrain.models.remat import Part, join
+
+KernelFromImages = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,9 @@ class Model(nnx.Module):
     stride: int = 1
     # Least rows of that layer, and columns, on each device, where devices share images.
     min_share: ClassVar[int] = 1
+    # Layers whose kernels a new run computes from training images before the first
+    # step: name -> (normalised images [N, H, W, C], shape of the kernel) -> kernel.
+    kernels_from_images: ClassVar[Mapping[str, KernelFromImages]] = {}
 
     pieces: tuple[Piece, ...] = ()
 

@@ -46,13 +46,12 @@ class Blueprint:
         """Return the shape and dtype of images as the model sees them."""
         return jax.ShapeDtypeStruct((num, *self.image_shape), self.policy.compute_dtype)
 
-    def build(self, rngs: nnx.Rngs) -> Model:
-        """Build the model; its weights come from the stream `params` of `rngs`.
+    @property
+    def model_class(self) -> type[Model]:
+        """The class that the config names.
 
         Raises:
-          UserError: the name is not known, an option has no effect on the model, the
-            model does not take images of this shape, or the user's own transform
-            returns no model that can be cut into pieces.
+          UserError: the name is not known, or not that of a model.
         """
         name = self.config.name
         model = find_row(MODELS, "model.name", name)
@@ -61,6 +60,17 @@ class Blueprint:
                 f"model.name = {name!r} is {model!r}, expected a subclass of "
                 "jaxtrain.models.base.Model; see docs/extending.md"
             )
+        return model
+
+    def build(self, rngs: nnx.Rngs) -> Model:
+        """Build the model; its weights come from the stream `params` of `rngs`.
+
+        Raises:
+          UserError: the name is not known, an option has no effect on the model, the
+            model does not take images of this shape, or the user's own transform
+            returns no model that can be cut into pieces.
+        """
+        name, model = self.config.name, self.model_class
         options = _options(self.config, model)
         _check_image_shape(self.image_shape, name, model.min_size)
         layers = Layers(policy=self.policy, rngs=rngs, norm_groups=self.norm_groups)

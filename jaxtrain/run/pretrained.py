@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.config import ModelConfig
@@ -13,6 +12,8 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.channels import convert
+from jaxtrain.run.fitted import fit_kernels
+from jaxtrain.run.placed import put_like
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.settle import open_weights
 from jaxtrain.run.setup import Setup
@@ -138,7 +139,7 @@ def first_weights(
     """
     weights = programs.weights(keys.root_key(setup.config.seed))
     if setup.config.model.pretrained is None:
-        return weights, None
+        return fit_kernels(setup, programs, weights), None
     if start is None:
         start = plan_start(setup, open_weights(setup.config.model))
         assert start is not None
@@ -164,25 +165,9 @@ def replace_weights(weights: tuple[Any, Any], start: Start) -> tuple[Any, Any]:
             array = start.trained.take(stored, here)
             if here in start.converted:
                 array = convert(array, x.shape[2])
-            x = _put(array, x)
+            x = put_like(array, x)
         found.append(x)
     return tree.unflatten(found)
-
-
-def _put(trained: np.ndarray, own: Any) -> jax.Array:
-    """Place an array as another one is: each device gets its part of it.
-
-    Statistics of each group of batch norm begin with those of all.
-    """
-    array = np.broadcast_to(trained, own.shape)
-
-    def part(index: Any) -> np.ndarray:
-        found = array[index].astype(own.dtype, copy=False)
-        # Arrays of a CPU may lie where NumPy's do, and these in a file, which others
-        # may change. What is transposed is copied in any case, by JAX in half the time.
-        return found.copy() if found.flags.c_contiguous else found
-
-    return jax.make_array_from_callback(own.shape, own.sharding, part)
 
 
 def _with_more_features(blueprint: Blueprint) -> Blueprint:

@@ -105,4 +105,6 @@ PUBLISHED: dict[str, Published] = {
     "regnet_y_8gf": _imagenet(_v1(80.032), _v2(82.828)),
     # Of other widths than torchvision's.
     "regnet_y_8gf_paper": _imagenet(_paper(79.9, "2003.13678")),
+    "whitened_cnn": Published((32, 32, 3), 10),
+    "whitened_cnn_small": Published((28, 28, 1), 10),
 }

@@ -27,7 +27,9 @@ FACTS = {
     "digits": ((8, 8, 1), 10, 1293, 40_266),
     "mnist": ((28, 28, 1), 10, 54_000, 61_706),
     "fashion_mnist": ((28, 28, 1), 10, 54_000, 25_322),
+    "fashion_mnist_fast": ((28, 28, 1), 10, 60_000, 72_986),
     "cifar10": ((32, 32, 3), 10, 45_000, 79_818),
+    "cifar10_fast": ((32, 32, 3), 10, 50_000, 1_993_114),
     "cifar10_resnet18": ((32, 32, 3), 10, 45_000, 11_173_962),
     "cifar10_wide_resnet28_10": ((32, 32, 3), 10, 45_000, 36_479_194),
     "folder": ((28, 28, 1), 10, 54_000, 69_066),
@@ -55,7 +57,9 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
     "digits": (2400, {0: 0, 40: 2e-3, 1220: 1e-3, 2399: 0}),
     "mnist": (6315, {0: 0, 421: 2e-3, 3368: 1e-3, 6314: 0}),
     "fashion_mnist": (2526, {0: 0, 421: 0.02, 2525: 0}),
+    "fashion_mnist_fast": (1500, {0: 0, 150: 0.12, 825: 0.06, 1499: 0.12 / 1350}),
     "cifar10": (14_060, {0: 0.01, 7030: 0.01, 14_059: 0.01}),
+    "cifar10_fast": (200, {0: 0, 40: 0.05, 120: 0.025, 199: 0.05 / 160}),
     "cifar10_resnet18": (70_200, {0: 0, 1755: 0.1, 35_977: 0.05, 70_199: 0}),
     # 351 steps an epoch; a fifth at epochs 60, 120 and 160.
     "cifar10_wide_resnet28_10": (
@@ -193,6 +197,15 @@ def test_recipe_builds_abstractly(path: Path):
 
 # What the sources that a recipe names say, where it follows them.
 SOURCED = {
+    # airbench94_muon.py of KellerJordan/cifar10-airbench.
+    "cifar10_fast": {
+        "data.augment.alternating_flip": True,
+        "data.augment.crop_padding": 2,
+        "data.batch_size": 2000,
+        "optimizer.momentum": 0.6,
+        "train.epochs": 8,
+        "train.label_smoothing": 0.2,
+    },
     # DeVries & Taylor 2017, section 4.1; 8 is for CIFAR-100.
     "cifar10_resnet18": {
         "data.augment.cutout_size": 16,

@@ -36,7 +36,10 @@ QUICK = ["lenet", "resnet18", "vgg11", "convnext"]
 FAMILIES = {
     **{
         name: ModelConfig(name=name)
-        for name in ("lenet", "convnet", "cnn4", "resnet18", "vgg11", "vgg11_bn")
+        for name in (
+            *("lenet", "convnet", "cnn4", "resnet18", "vgg11", "vgg11_bn"),
+            "whitened_cnn",
+        )
     },
     **{name: ModelConfig(name=name) for name in ("mobilenet_v2", "efficientnet_b0")},
     **SHORT,

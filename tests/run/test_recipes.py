@@ -27,12 +27,17 @@ def test_digits(cli: Cli, tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
-def test_fashion_mnist(cli: Cli, tmp_path: Path, fashion_mnist_dir: str):
+@pytest.mark.parametrize(
+    ("name", "accuracy"), [("fashion_mnist", 0.918), ("fashion_mnist_fast", 0.927)]
+)
+def test_fashion_mnist(
+    name: str, accuracy: float, cli: Cli, tmp_path: Path, fashion_mnist_dir: str
+):
     """All 10,000 test images, read through TFDS where TensorFlow is not installed."""
     assert importlib.util.find_spec("tensorflow") is None
     process = cli.start(
         "--config",
-        ROOT / "configs" / "fashion_mnist.py",
+        ROOT / "configs" / f"{name}.py",
         "--workdir",
         tmp_path / "run",
         "--data.data-dir",
@@ -42,9 +47,8 @@ def test_fashion_mnist(cli: Cli, tmp_path: Path, fashion_mnist_dir: str):
     assert process.returncode == 0, stderr
     summary = read_summary(tmp_path / "run")
     assert summary["eval"]["num_examples"] == 10_000
-    # 0.918 where it was measured, less 1.5 standard errors of 10,000 images: other
-    # CPUs round otherwise.
-    assert summary["eval"]["accuracy"] >= 0.914
+    # As measured, less 1.5 standard errors of 10,000 images: CPUs round in other ways.
+    assert summary["eval"]["accuracy"] >= accuracy - 0.004
 
 
 @pytest.mark.slow

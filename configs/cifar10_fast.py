@@ -1,0 +1,50 @@
+"""CIFAR-10, 32x32 colour, 10 classes: the network and tricks of the speed runs.
+
+    python main.py data --prepare tfds:cifar10
+    python main.py --config configs/cifar10_fast.py
+    python main.py evaluate --workdir runs/cifar10_fast --tta flip
+
+Hardware: planned for one H100, not yet run; time and accuracy are unmeasured.
+Data: 50,000 images (Krizhevsky 2009), all of them trained on.
+Recipe: after airbench94 (Jordan 2024, arXiv:2404.00498: 94 % in 3.29 s on an A100) and
+its version with Muon (github.com/KellerJordan/cifar10-airbench: 2.59 s), which descend
+from hlb-CIFAR10 (github.com/tysam-code/hlb-CIFAR10: 6.3 s): a frozen, whitened first
+convolution, others that begin as identities, alternating flips and shifts by up to 2
+pixels, Muon, label smoothing 0.2, 8 epochs of batches of 2,000, the mirror image at the
+test. Our own: ReLU for GELU, a last layer on all pixels, Muon on it, too, and at
+optax's scale, averaged weights for Lookahead, the mean colour around shifted images.
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        precision="bf16",
+        data=DataConfig(
+            source="tfds:cifar10",
+            batch_size=2000,
+            eval_batch_size=2000,
+            validation_fraction=0.0,
+            augment=AugmentConfig(alternating_flip=True, crop_padding=2),
+        ),
+        model=ModelConfig(name="whitened_cnn"),
+        optimizer=OptimizerConfig(
+            name="muon",
+            learning_rate=0.05,
+            momentum=0.6,
+            weight_decay=0.01,
+            schedule="linear",
+            warmup_fraction=0.2,
+        ),
+        train=TrainConfig(
+            epochs=8, label_smoothing=0.2, ema_decay=0.95, freeze=("whiten",)
+        ),
+    )

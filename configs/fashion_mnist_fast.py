@@ -1,0 +1,48 @@
+"""Fashion-MNIST, 28x28 grey, 10 classes: to 93 % with the speed runs' tricks.
+
+    python main.py data --prepare tfds:fashion_mnist
+    python main.py --config configs/fashion_mnist_fast.py
+    python main.py evaluate --workdir runs/fashion_mnist_fast --tta flip
+
+Hardware: 2 CPU cores. Measured: 1 min 22 s, compilation included; test accuracy 0.927
+on all 10,000 test images, of the averaged weights, and 0.930 with the mirror image.
+Data: 60,000 images (Xiao et al. 2017, arXiv:1708.07747), all of them trained on.
+Recipe: our own, after airbench94 (Jordan 2024, arXiv:2404.00498: 94 % of CIFAR-10 in
+3.29 s on an A100), its version with Muon (github.com/KellerJordan/cifar10-airbench:
+2.59 s) and hlb-CIFAR10 (github.com/tysam-code/hlb-CIFAR10: 6.3 s), from which they
+descend: a frozen, whitened first convolution, others that begin as identities,
+alternating flips, Muon, label smoothing, averaged weights, two views at the test.
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        data=DataConfig(
+            source="tfds:fashion_mnist",
+            batch_size=240,
+            eval_batch_size=500,
+            validation_fraction=0.0,
+            augment=AugmentConfig(alternating_flip=True),
+        ),
+        model=ModelConfig(name="whitened_cnn_small"),
+        optimizer=OptimizerConfig(
+            name="muon",
+            learning_rate=0.12,
+            momentum=0.7,
+            weight_decay=0.01,
+            schedule="linear",
+            warmup_fraction=0.1,
+        ),
+        train=TrainConfig(
+            epochs=6, label_smoothing=0.1, ema_decay=0.98, freeze=("whiten",)
+        ),
+    )

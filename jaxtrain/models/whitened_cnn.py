@@ -1,0 +1,134 @@
+"""Small networks of the public speed runs, behind a whitened first convolution."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from flax.typing import Initializer
+
+from jaxtrain.models.base import Model
+from jaxtrain.models.batch_norm import BatchNorm
+from jaxtrain.models.head import Head
+from jaxtrain.models.layers import Layers, lecun_normal, scale_channels
+from jaxtrain.models.pools import flatten, max_pool
+from jaxtrain.models.whitening import whitening_kernel
+
+
+class WhitenedCNN(Model):
+    """A whitened convolution, then groups of two convolutions with a pool.
+
+    After the network of airbench94 (Jordan 2024, arXiv:2404.00498), which descends from
+    hlb-CIFAR10. The first convolution has the kernel of `whitening_kernel` and is meant
+    to stay frozen; its outputs and their negatives pass a ReLU (there a GELU), and the
+    other convolutions begin as identities where they can.
+
+    Attributes:
+      patch: Rows and columns of the patches that are whitened.
+      patch_stride: Pixels from patch to patch.
+      channels: Channels of each group.
+    """
+
+    min_size = 9
+    stride = 8
+    patch = 2
+    patch_stride = 1
+    channels: tuple[int, ...] = (64, 256, 256)
+    kernels_from_images: ClassVar = {"whiten": whitening_kernel}
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        width: float = 1.0,
+        dropout: float = 0.0,
+    ):
+        rows, columns, channels = image_shape
+        components = self.patch**2 * channels
+        whiten = layers.conv(
+            channels,
+            components,
+            self.patch,
+            stride=self.patch_stride,
+            padding=0,
+            bias=False,
+            init=nnx.initializers.orthogonal(),
+        )
+        self.add_piece(_both_signs, whiten=whiten)
+        channels = 2 * components
+        rows, columns = (
+            (n - self.patch) // self.patch_stride + 1 for n in (rows, columns)
+        )
+        for index, base in enumerate(self.channels, 1):
+            wider = scale_channels(base, width)
+            self._add_group(f"group{index}", channels, wider, layers)
+            channels, rows, columns = wider, rows // 2, columns // 2
+        head = Head(rows * columns * channels, num_outputs, dropout, layers=layers)
+        self.add_piece(_head, head=head)
+
+    def _add_group(
+        self, name: str, in_channels: int, channels: int, layers: Layers
+    ) -> None:
+        init = identity_like(lecun_normal)
+        self.add_piece(
+            _pool_block,
+            **{
+                f"{name}_conv1": layers.conv(
+                    in_channels, channels, 3, bias=False, init=init, split="out"
+                ),
+                # A run has a few hundred steps: statistics of the last few.
+                f"{name}_norm1": layers.batch_norm(channels, momentum=0.6, split=True),
+            },
+        )
+        self.add_piece(
+            _block,
+            **{
+                f"{name}_conv2": layers.conv(
+                    channels, channels, 3, bias=False, init=init, split="in"
+                ),
+                f"{name}_norm2": layers.batch_norm(channels, momentum=0.6),
+            },
+        )
+
+
+def identity_like(init: Initializer) -> Initializer:
+    """Return an initializer of kernels whose first outputs equal the inputs.
+
+    Where a convolution has fewer outputs than inputs, these are the first inputs.
+
+    Args:
+      init: Initializer of the other outputs' kernels.
+    """
+
+    def create(key: jax.Array, shape: tuple[int, ...], *args: Any) -> jax.Array:
+        rows, columns, inputs, outputs = shape
+        kernel = init(key, shape, *args)
+        centre = jnp.zeros(shape, kernel.dtype)
+        centre = centre.at[rows // 2, columns // 2].set(jnp.eye(inputs, outputs))
+        return jnp.where(jnp.arange(outputs) < inputs, centre, kernel)
+
+    return create
+
+
+def _both_signs(conv: nnx.Conv, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    x = conv(x)
+    return nnx.relu(jnp.concatenate([x, -x], axis=-1))
+
+
+def _pool_block(
+    conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
+) -> jax.Array:
+    # The pool first: the norm then has a quarter of the pixels.
+    return norm(max_pool(conv(x)), relu=True)
+
+
+def _block(
+    conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
+) -> jax.Array:
+    return norm(conv(x), relu=True)
+
+
+def _head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    return head(flatten(x), rngs)

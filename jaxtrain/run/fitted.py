@@ -1,0 +1,56 @@
+"""First kernels that a model computes from training images."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain import keys
+from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.processes import peers
+from jaxtrain.run.placed import put_like
+from jaxtrain.run.programs import Programs, unaugmented
+from jaxtrain.run.setup import Setup
+
+# Pixels of the images that are read: those of 5,000 of 32x32, as in airbench94.
+MAX_PIXELS = 5000 * 32 * 32
+
+
+def fit_kernels(
+    setup: Setup, programs: Programs, weights: tuple[Any, Any]
+) -> tuple[Any, Any]:
+    """Return the first weights with the kernels of `Model.kernels_from_images`.
+
+    Args:
+      setup: Setup of the run.
+      programs: Programs of the run, with its training split and its normalisation.
+      weights: Parameters and other state, on the devices.
+    """
+    fits = setup.create.blueprint.model_class.kernels_from_images
+    if not fits:
+        return weights
+    params, images = dict(weights[0]), _read_images(setup, programs)
+    for layer, fit in fits.items():
+        first = params[layer]["kernel"]
+        # Another CPU may round another way: all processes take that of the first.
+        kernel = peers.gather(fit(images, first.shape).tolist())[0]
+        params[layer] = {**params[layer], "kernel": put_like(np.array(kernel), first)}
+    return params, weights[1]
+
+
+def _read_images(setup: Setup, programs: Programs) -> np.ndarray:
+    """Return normalised training images, evenly spaced, [N, H, W, C]."""
+    source = programs.train_set.source
+    height, width, _ = setup.splits.input_shape
+    num = min(len(source), max(1, MAX_PIXELS // (height * width)))
+    indices = np.arange(num) * len(source) // num
+    batch = {**_read(source, indices), "index": indices}
+    prepare = unaugmented(setup, programs.mean, programs.std, np.float32)
+    prepared = prepare({}, batch, keys.root_key(setup.config.seed), jax.numpy.int32(0))
+    return np.asarray(prepared["image"])
+
+
+def _read(source: Source, indices: np.ndarray) -> dict[str, Any]:
+    unreadable: list[Unreadable] = []
+    batch = source.read(indices, unreadable=unreadable)
+    return source.fill_in(batch, indices, unreadable) if unreadable else batch
