@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.errors import UserError
 from jaxtrain.processes import peers
 from jaxtrain.run.placed import put_like
 from jaxtrain.run.programs import Programs, unaugmented
@@ -25,13 +26,22 @@ def fit_kernels(
       setup: Setup of the run.
       programs: Programs of the run, with its training split and its normalisation.
       weights: Parameters and other state, on the devices.
+
+    Raises:
+      UserError: `model.transform` has taken such a kernel away.
     """
     fits = setup.create.blueprint.model_class.kernels_from_images
     if not fits:
         return weights
     params, images = dict(weights[0]), _read_images(setup, programs)
     for layer, fit in fits.items():
-        first = params[layer]["kernel"]
+        first = params.get(layer, {}).get("kernel")
+        if first is None:
+            raise UserError(
+                f"model.transform: the model has no {layer}/kernel any more, which "
+                f"{setup.config.model.name} computes from training images; leave that "
+                "layer as it is"
+            )
         # Another CPU may round another way: all processes take that of the first.
         kernel = peers.gather(fit(images, first.shape).tolist())[0]
         params[layer] = {**params[layer], "kernel": put_like(np.array(kernel), first)}

@@ -175,12 +175,12 @@ def build_setup(
 def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[Mesh]:
     """Return the mesh of each pipeline stage, for batches of so many pixels."""
     if devices is None:
-        micro = config.micro_batch_size
-        # Each device has whole pairs, for examples that are mixed.
+        micro, data = config.micro_batch_size, config.data
         sizes = [
             micro,
-            micro // (2 * config.data.repeats),
-            eval_batch_size(config.data),
+            # Examples that are mixed are pairs on one device.
+            micro // (data.repeats * (2 if data.augment.mixes else 1)),
+            eval_batch_size(data),
             config.norm_groups if config.norm_groups > 1 else 0,
         ]
         devices = cpu_devices.choose(config.parallel, sizes, pixels)

@@ -88,3 +88,36 @@ def test_a_run_begins_with_the_kernel_of_its_images_and_keeps_it(tmp_path: Path)
     expected = whitening_kernel((images - mean) / std, (2, 2, 1, 4))
     found = load_model(tmp_path / "run").params["whiten"]["kernel"]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+WRAPPING = """
+from flax import nnx
+
+class Wrapped(nnx.Module):
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __call__(self, x):
+        return self.inner(x)
+
+def wrapped(model):
+    model.whiten = Wrapped(model.whiten)
+    return model
+"""
+
+
+def test_a_transform_that_takes_the_kernel_away_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "wrapping.py").write_text(WRAPPING)
+    config = recipe(
+        data=DATA,
+        model='ModelConfig(name="whitened_cnn_small", width=0.125)',
+        train="TrainConfig(steps=3)",
+    )
+    path = write_recipe(tmp_path / "recipe.py", config)
+    words = ["--config", str(path), "--workdir", str(tmp_path / "run")]
+    code = main([*words, "--model.transform", f"{tmp_path / 'wrapping.py'}:wrapped"])
+    assert code == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "model.transform: the model has no whiten/kernel any more" in told
