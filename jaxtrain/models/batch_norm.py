@@ -6,11 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from jaxtrain.dtypes import wide, widen
+from jaxtrain.models.activations import Activation
 from jaxtrain.models.named import NamedLayer, in_own_scope
+from jaxtrain.models.two_sums import two_sums
 
 
 class GroupStat(nnx.BatchStat):
@@ -53,22 +54,30 @@ class BatchNorm(NamedLayer, nnx.BatchNorm):
         self.var = GroupStat(var, momentum=momentum, **metadata)
 
     @in_own_scope
-    def __call__(self, x: jax.Array, *, relu: bool = False) -> jax.Array:  # pyright: ignore
+    def __call__(  # pyright: ignore
+        self,
+        x: jax.Array,
+        *,
+        relu: bool = False,
+        activation: Activation | None = None,
+    ) -> jax.Array:
         """Normalise (batch, ..., channels).
 
         Args:
           x: what to normalise.
-          relu: whether to make what is below 0 in the result 0.
+          relu: whether the activation is ReLU.
+          activation: Function of the result before it is rounded; None where none is.
 
         Returns:
           An array of the layer's dtype.
         """
         assert self.scale is not None and self.bias is not None
         scale, bias = self.scale[...], self.bias[...]
+        activation = nnx.relu if relu else activation
         if self.use_running_average:
             mean, var = (s[...].reshape(-1, len(scale)) for s in (self.mean, self.var))
             y = _apply(x, mean.mean(0), self._inverse_std(var.mean(0)), scale, bias)
-            return (nnx.relu(y) if relu else y).astype(self.dtype)
+            return (activation(y) if activation else y).astype(self.dtype)
         groups = 1 if self.mean.ndim == 1 else len(self.mean)
         grouped = x.reshape(groups, -1, *x.shape[1:])
         mean, var = statistics(jax.lax.stop_gradient(grouped))
@@ -78,7 +87,8 @@ class BatchNorm(NamedLayer, nnx.BatchNorm):
             # `running[...] = moved` asks each tracer where it comes from, a search
             # through all equations so far: a quarter of the time to trace a ResNet-50.
             running.set_value(moved)
-        y: Any = normalize(relu, grouped, mean, self._inverse_std(var), scale, bias)
+        arrays = grouped, mean, self._inverse_std(var), scale, bias
+        y: Any = normalize(activation, *arrays)
         return y.reshape(x.shape).astype(self.dtype)
 
     def _inverse_std(self, var: jax.Array) -> jax.Array:
@@ -122,7 +132,7 @@ def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     x = widen(x)
 
     def one_pass(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        total, of_squares = _sums(x, jnp.square(x), dims)
+        total, of_squares = two_sums(x, jnp.square(x), dims)
         count = x.size / total.size
         mean = total / count
         return mean, of_squares / count - jnp.square(mean)
@@ -140,7 +150,7 @@ def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def normalize(
-    relu: bool,
+    activation: Activation | None,
     x: jax.Array,
     mean: jax.Array,
     inverse_std: jax.Array,
@@ -155,7 +165,7 @@ def normalize(
     pass over what the forward pass has stored already (`benchmarks/batch_norm.py`).
 
     Args:
-      relu: Whether a ReLU follows.
+      activation: Function that follows; None where none does.
       x: Input, (groups, examples, ..., channels).
       mean: Means, (groups, 1, ..., 1, channels).
       inverse_std: 1 / standard deviation, shaped as the mean.
@@ -163,7 +173,7 @@ def normalize(
       bias: Bias of each channel, (channels,).
     """
     y = _apply(x, mean, inverse_std, scale, bias)
-    return nnx.relu(y) if relu else y
+    return activation(y) if activation else y
 
 
 def _apply(
@@ -172,15 +182,15 @@ def _apply(
     return (widen(x) - mean) * (inverse_std * scale) + bias
 
 
-def _forward(relu: bool, *arrays: jax.Array) -> tuple[jax.Array, Any]:
-    return normalize(relu, *arrays), arrays
+def _forward(activation: Any, *arrays: jax.Array) -> tuple[jax.Array, Any]:
+    return normalize(activation, *arrays), arrays
 
 
-def _backward(relu: bool, residuals: Any, dy: jax.Array) -> tuple[Any, ...]:
+def _backward(activation: Any, residuals: Any, dy: jax.Array) -> tuple[Any, ...]:
     x, mean, inverse_std, scale, _ = residuals
     wide_x = widen(x)
-    dy, for_sum, for_product = _through_relu(residuals, dy) if relu else (dy, dy, dy)
-    sum_dy, product = _sums(for_sum, for_product * wide_x, _within_group(x))
+    dy, for_sum, for_product = _through(activation, residuals, dy)
+    sum_dy, product = two_sums(for_sum, for_product * wide_x, _within_group(x))
     # Of dy times the normalised x. That the mean is taken off the sum, and not off each
     # x, has an error linear in mean / deviation; XLA:CPU would store each x - mean.
     along = inverse_std * (product - mean * sum_dy)
@@ -197,42 +207,28 @@ def _backward(relu: bool, residuals: Any, dy: jax.Array) -> tuple[Any, ...]:
 normalize.defvjp(_forward, _backward)
 
 
-def _through_relu(arrays: Any, dy: jax.Array) -> tuple[jax.Array, ...]:
-    """Return `dy` where the result was above 0, and 0 elsewhere: three times.
+def _through(activation: Any, arrays: Any, dy: jax.Array) -> tuple[jax.Array, ...]:
+    """Return the gradient in front of the activation: for `dx`, and for both sums.
 
-    Each is read once, and told otherwise. What is told once and read thrice a GPU's
-    compiler computes once, too, and stores: a pass over the batch more.
+    What is told once and read by several kernels a GPU's compiler computes once, too,
+    and stores: a pass over the batch more. So it is told in three ways, or behind a
+    barrier.
     """
+    if activation is None:
+        return dy, dy, dy
+    if activation is not nnx.relu:
+        x, *rest = arrays
+        for_sums, for_dx = (
+            jax.vjp(activation, _apply(x, *rest))[1](dy)[0]
+            for x in (x, jax.lax.optimization_barrier(x))
+        )
+        return for_dx, for_sums, for_sums
     y = _apply(*arrays)
     return (
         jnp.where(jnp.maximum(y, 0) != 0, dy, 0),
         jnp.where(y <= 0, 0, dy),
         jnp.where(y > 0, dy, 0),
     )
-
-
-def _sums(
-    a: jax.Array, b: jax.Array, dims: tuple[int, ...]
-) -> tuple[jax.Array, jax.Array]:
-    """Sum up two arrays of one shape over the same dims, which are kept.
-
-    A GPU sums up in two stages. Of one reduction they are two kernels, of two three, as
-    only the first stages are joined. On CPU one reduction is 5 to 10 times slower.
-    """
-
-    def together(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-        zero = np.zeros((), a.dtype)
-
-        def add(one: Any, other: Any) -> Any:
-            return one[0] + other[0], one[1] + other[1]
-
-        sums = jax.lax.reduce((a, b), (zero, zero), add, dims)
-        return jnp.expand_dims(sums[0], dims), jnp.expand_dims(sums[1], dims)
-
-    def apart(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return a.sum(dims, keepdims=True), b.sum(dims, keepdims=True)
-
-    return jax.lax.platform_dependent(a, b, cuda=together, rocm=together, default=apart)
 
 
 def _within_group(x: jax.Array) -> tuple[int, ...]:

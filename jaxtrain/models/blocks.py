@@ -5,7 +5,7 @@ from typing import Any
 import jax
 from flax import nnx
 
-from jaxtrain.models.activations import Activation
+from jaxtrain.models.activations import Activation, silu
 from jaxtrain.models.layers import Layers, Split
 
 
@@ -32,8 +32,8 @@ class ConvNorm(nnx.Module):
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
         x = self.conv(x)
-        if self.activation is nnx.relu:
-            return self.norm(x, relu=True)
+        if self.activation in (nnx.relu, silu):
+            return self.norm(x, activation=self.activation)
         x = self.norm(x)
         return x if self.activation is None else self.activation(x)
 

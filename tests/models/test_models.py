@@ -17,6 +17,7 @@ from flax import nnx
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, batch_norm, layers, pools
+from jaxtrain.models.activations import Activation, hard_swish, silu
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.models.head import Head
@@ -384,10 +385,10 @@ def test_batch_norm_of_groups_is_that_of_each_group() -> None:
     )
 
 
-@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("activation", [None, nnx.relu, silu, hard_swish])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_gradients_of_batch_norm_are_those_of_its_formula(
-    groups: int, relu: bool
+    groups: int, activation: Activation | None
 ) -> None:
     """The formula's are JAX's own, in float64; float32 differs by its rounding."""
     rng = np.random.default_rng(0)
@@ -402,13 +403,14 @@ def test_gradients_of_batch_norm_are_those_of_its_formula(
             for part in jnp.split(x, groups)
         ]
         y = jnp.concatenate(normal) * scale + bias
-        return (weights * jnp.tanh(jnp.maximum(y, 0) if relu else y)).sum()
+        return (weights * jnp.tanh(activation(y) if activation else y)).sum()
 
     def ours(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
         made = layers.Layers(policy=FP32, rngs=nnx.Rngs(0), norm_groups=groups)
         norm = made.batch_norm(5)
         nnx.update(norm, {"scale": scale, "bias": bias})
-        return (weights.astype(np.float32) * jnp.tanh(norm(x, relu=relu))).sum()
+        y = norm(x, activation=activation)
+        return (weights.astype(np.float32) * jnp.tanh(y)).sum()
 
     with jax.enable_x64(True):
         expected = jax.jit(jax.grad(formula, (0, 1, 2)))(x, scale, bias)
@@ -418,11 +420,12 @@ def test_gradients_of_batch_norm_are_those_of_its_formula(
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_batch_norm_and_relu_in_evaluation() -> None:
+def test_batch_norm_and_an_activation_in_evaluation() -> None:
     norm = layers.Layers(policy=FP32, rngs=nnx.Rngs(0)).batch_norm(3)
     norm.eval()
     x = jnp.asarray(random_images(2, 4, 4, 3)) - 0.5
     np.testing.assert_array_equal(norm(x, relu=True), nnx.relu(norm(x)))
+    np.testing.assert_array_equal(norm(x, activation=silu), silu(norm(x)))
 
 
 def test_statistics_as_a_gpu_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
