@@ -48,6 +48,13 @@ CASES = {
         (GREY, 1024),
         ("head/linear", 7),
     ),
+    "whitened_cnn_small": Case(
+        ModelConfig(name="whitened_cnn_small"),
+        ("whitened_cnn", {"channels": [32, 64]}),
+        (GREY, 240),
+        (GREY, 2000),
+        ("head/linear", 3),
+    ),
     "resnet18": Case(
         ModelConfig(name="resnet18", stem="cifar"),
         resnet("cifar", [2, 2, 2, 2], False),

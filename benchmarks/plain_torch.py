@@ -49,6 +49,35 @@ class ConvNet(nn.Module):
         return self.head(x.flatten(1))
 
 
+class WhitenedCNN(nn.Module):
+    """The network of the fast recipes: patches of 2x2, then groups with a pool."""
+
+    def __init__(self, image_shape: list[int], num_classes: int, channels: list[int]):
+        super().__init__()
+        rows, columns, inputs = image_shape
+        components = 4 * inputs
+        self.whiten = nn.Conv2d(inputs, components, 2, 2, bias=False)
+        rows, columns, inputs = rows // 2, columns // 2, 2 * components
+        self.num = len(channels)
+        for number, outputs in enumerate(channels, start=1):
+            for index, before in enumerate((inputs, outputs), start=1):
+                name = f"group{number}_"
+                self.add_module(f"{name}conv{index}", conv(before, outputs, 3))
+                self.add_module(f"{name}norm{index}", nn.BatchNorm2d(outputs))
+            rows, columns, inputs = rows // 2, columns // 2, outputs
+        self.head = nn.Linear(rows * columns * inputs, num_classes)
+
+    def forward(self, x: Any) -> Any:
+        x = self.whiten(x)
+        x = F.relu(torch.cat([x, -x], 1))
+        for number in range(1, self.num + 1):
+            for index in (1, 2):
+                x = getattr(self, f"group{number}_conv{index}")(x)
+                x = F.max_pool2d(x, 2) if index == 1 else x
+                x = F.relu(getattr(self, f"group{number}_norm{index}")(x))
+        return self.head(x.flatten(1))
+
+
 class Block(nn.Module):
     """A residual block: convolutions of these sizes, channels and strides."""
 
@@ -156,6 +185,7 @@ def conv(
 MODELS = {
     "lenet": LeNet,
     "convnet": ConvNet,
+    "whitened_cnn": WhitenedCNN,
     "resnet": ResNet,
     "inverted_residuals": InvertedResiduals,
 }
