@@ -77,6 +77,9 @@ class BatchNorm(NamedLayer, nnx.BatchNorm):
         if self.use_running_average:
             mean, var = (s[...].reshape(-1, len(scale)) for s in (self.mean, self.var))
             y = _apply(x, mean.mean(0), self._inverse_std(var.mean(0)), scale, bias)
+            if activation is nnx.relu:
+                # The same numbers, and one kernel with a convolution before on GPUs.
+                return nnx.relu(y.astype(self.dtype))
             return (activation(y) if activation else y).astype(self.dtype)
         groups = 1 if self.mean.ndim == 1 else len(self.mean)
         grouped = x.reshape(groups, -1, *x.shape[1:])

@@ -15,6 +15,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Preprocess
 from jaxtrain.models.convolution import use_cpu_convolutions
 from jaxtrain.models.copied import use_copies
+from jaxtrain.models.folding import fold_norms
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
@@ -249,7 +250,14 @@ def predict(
     x: Any,
     part: slice = slice(None),
 ) -> Any:
-    """Apply a model, or some of its pieces, as it is evaluated."""
-    model = nnx.merge(graphdef, params, model_state, copy=True)
-    model.eval()
-    return model(x, part=part)
+    """Apply a model, or some of its pieces, as it is evaluated.
+
+    Norms are folded into convolutions (see `jaxtrain.models.folding`).
+    """
+
+    def function(weights: Any, x: Any) -> Any:
+        model = nnx.merge(graphdef, *weights, copy=True)
+        model.eval()
+        return model(x, part=part)
+
+    return fold_norms(function, (params, model_state), x)

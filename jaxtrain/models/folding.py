@@ -1,0 +1,235 @@
+"""Fold the norms of an evaluation into the kernels of the convolutions before them.
+
+A batch norm in evaluation multiplies each channel by a number and adds another, neither
+of which depends on the images. Behind a convolution the factor goes into the kernel,
+and the addend becomes the bias: one pass less over the activations, and on GPUs one
+kernel of cuDNN, together with a ReLU and the sum of a residual block.
+
+This works on what JAX has traced of a function, and asks nothing of a model. What is
+not recognised stays as it is: a norm in front of a convolution, a convolution whose
+result something else reads, too, a factor that depends on the images.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+from jaxtrain.dtypes import wide
+
+
+@dataclass(frozen=True, eq=False)
+class _Weight:
+    """An array that does not depend on the images.
+
+    Attributes:
+      array: The array.
+      unrounded: The array in the dtype that it had before it was cast to this one.
+    """
+
+    array: Any
+    unrounded: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """An equation of a jaxpr."""
+
+    jaxpr: Any
+    eqn: Any
+
+    @property
+    def name(self) -> str:
+        """Name of the primitive."""
+        return self.eqn.primitive.name
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Apply it to inputs of all kinds, in the scopes that it was traced in."""
+        arrays = {
+            atom: _array(x)
+            for atom, x in zip(self.eqn.invars, inputs, strict=True)
+            if isinstance(atom, core.Var)
+        }
+        alone = self.jaxpr.replace(
+            constvars=(),
+            invars=list(arrays),
+            outvars=self.eqn.outvars,
+            eqns=[self.eqn],
+            effects=self.eqn.effects,
+        )
+        return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*arrays.values())
+
+
+@dataclass(frozen=True, eq=False)
+class _Convolved:
+    """A result `scale * conv(x, kernel) + shift` that is not computed yet.
+
+    Attributes:
+      convolve: Function of the kernel.
+      kernel: Kernel of the convolution.
+      dims: Dims of the output channels in the kernel and in the result.
+      as_written: Function that computes the result in the operations that were traced.
+      like: Shape and dtype of the result.
+      scale: Factor of each channel; None where nothing was multiplied.
+      shift: Addend of each channel.
+    """
+
+    convolve: Callable[[Any], jax.Array]
+    kernel: _Weight
+    dims: tuple[int, int]
+    as_written: Callable[[], jax.Array]
+    like: Any
+    scale: Any = None
+    shift: Any = 0.0
+
+    def compute(self) -> jax.Array:
+        """Compute the result; a kernel that is scaled is rounded once."""
+        if self.scale is None:
+            return self.as_written()
+        kernel, (dim_in_kernel, dim) = self.kernel, self.dims
+        scaled = kernel.unrounded * _along(self.scale, dim_in_kernel, self.like.ndim)
+        y = self.convolve(scaled.astype(kernel.array.dtype))
+        y = y + _along(self.shift, dim, y.ndim).astype(y.dtype)
+        return y.astype(self.like.dtype)
+
+    def then(self, step: _Step, inputs: Sequence[Any]) -> "_Convolved | None":
+        """Return what a step makes of the result; None: a thing of another kind."""
+        (like,), name = (v.aval for v in step.eqn.outvars), step.name
+        is_float = jnp.issubdtype(like.dtype, jnp.floating)
+        if not is_float or like.shape != self.like.shape:
+            return None
+
+        def as_written() -> jax.Array:
+            return step.run([self.as_written() if x is self else x for x in inputs])[0]
+
+        same = replace(self, as_written=as_written, like=like)
+        if name == "convert_element_type":
+            return same
+        if name not in ("add", "sub", "mul", "div"):
+            return None
+        first = inputs[0] is self
+        by = _of_channels(inputs[1 if first else 0], self.dims[1], like.shape)
+        if by is None or (name == "div" and not first):
+            return None
+        scale, shift = self.scale, self.shift
+        if name in ("mul", "div"):
+            factor = by if name == "mul" else 1 / by
+            scale = factor if scale is None else scale * factor
+            return replace(same, scale=scale, shift=shift * factor)
+        if name == "add":
+            return replace(same, shift=shift + by)
+        if first:
+            return replace(same, shift=shift - by)
+        scale = None if scale is None else -scale
+        return replace(same, scale=scale, shift=by - shift)
+
+
+def fold_norms(function: Callable[..., Any], weights: Any, x: Any) -> Any:
+    """Return `function(weights, x)`, with norms folded into convolutions.
+
+    Args:
+      function: Function to be traced, of pytrees and to one.
+      weights: Arrays that do not depend on the images.
+      x: Images, or what a part of a model has made of them.
+    """
+    traced, shapes = jax.make_jaxpr(function, return_shape=True)(weights, x)
+    inputs = [_Weight(w, w) for w in jax.tree.leaves(weights)] + jax.tree.leaves(x)
+    outputs = _evaluate(traced, inputs)
+    return jax.tree.unflatten(jax.tree.structure(shapes), map(_array, outputs))
+
+
+def _evaluate(traced: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Return what a jaxpr makes of its inputs, which may be of all three kinds."""
+    jaxpr = traced.jaxpr
+    atoms = [*(v for eqn in jaxpr.eqns for v in eqn.invars), *jaxpr.outvars]
+    uses = Counter(v for v in atoms if isinstance(v, core.Var))
+    values: dict[Any, Any] = {}
+
+    def read(atom: Any) -> Any:
+        if isinstance(atom, core.Literal):
+            return _Weight(atom.val, atom.val)
+        return values[atom]
+
+    def write(variable: Any, value: Any) -> None:
+        # What several equations read is computed, and once.
+        several = isinstance(value, _Convolved) and uses[variable] != 1
+        values[variable] = value.compute() if several else value
+
+    for variable, constant in zip(jaxpr.constvars, traced.consts, strict=True):
+        write(variable, _Weight(constant, constant))
+    for variable, value in zip(jaxpr.invars, inputs, strict=True):
+        write(variable, value)
+    for eqn in jaxpr.eqns:
+        outputs = _apply(_Step(jaxpr, eqn), [read(atom) for atom in eqn.invars])
+        for variable, value in zip(eqn.outvars, outputs, strict=True):
+            write(variable, value)
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _apply(step: _Step, inputs: list[Any]) -> list[Any]:
+    """Return what a step makes of inputs of all kinds."""
+    if step.name == "jit":
+        return _evaluate(step.eqn.params["jaxpr"], inputs)
+    if all(isinstance(x, _Weight) for x in inputs):
+        return _of_weights(step, inputs)
+    if step.name == "conv_general_dilated" and isinstance(inputs[1], _Weight):
+        return [_convolution(step, _array(inputs[0]), inputs[1])]
+    waiting = [x for x in inputs if isinstance(x, _Convolved)]
+    if len(waiting) == len(step.eqn.outvars) == 1:
+        folded = waiting[0].then(step, inputs)
+        if folded is not None:
+            return [folded]
+    return step.run(inputs)
+
+
+def _of_weights(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
+    results = [_Weight(y, y) for y in step.run(inputs)]
+    if step.name == "convert_element_type":
+        return [_Weight(results[0].array, inputs[0].unrounded)]
+    return results
+
+
+def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
+    (like,), numbers = (v.aval for v in step.eqn.outvars), step.eqn.params["dimension_numbers"]
+
+    def convolve(kernel: Any) -> jax.Array:
+        return step.run([x, kernel])[0]
+
+    if not jnp.issubdtype(like.dtype, jnp.floating):
+        return convolve(kernel.array)
+    return _Convolved(
+        convolve=convolve,
+        kernel=kernel,
+        dims=(numbers.rhs_spec[0], numbers.out_spec[1]),
+        as_written=partial(convolve, kernel.array),
+        like=like,
+    )
+
+
+def _of_channels(x: Any, dim: int, shape: Sequence[int]) -> Any:
+    """Return the numbers of channels (channels,), at least float32; None: no such."""
+    if not isinstance(x, _Weight):
+        return None
+    array = jnp.asarray(x.array)
+    others = [n for d, n in enumerate(array.shape) if d != dim]
+    if array.ndim not in (0, len(shape)) or any(n != 1 for n in others):
+        return None
+    return array.reshape(-1).astype(wide(array.dtype))
+
+
+def _along(numbers: Any, dim: int, ndim: int) -> jax.Array:
+    """Return numbers of channels as an array with these in one of its dims."""
+    return jnp.reshape(numbers, [-1 if d == dim else 1 for d in range(ndim)])
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, _Convolved):
+        return value.compute()
+    return value.array if isinstance(value, _Weight) else value
+
+
