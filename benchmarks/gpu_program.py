@@ -2,14 +2,15 @@
 
     make gpu-compiler
     python benchmarks/gpu_program.py [--target h100] [--batch 128] [--model resnet50]
-        [--kinds]
+        [--kinds | --evaluation]
 
 Both are compiled for the same GPU in one process; nothing is run, no GPU is needed.
 Peer: `plain_flax.py` and `plain_nets.py`: the same model of Flax's own layers, momentum
 and weight decay; no norms, no guard, no metrics. `ratio` is the peer's bytes of HBM
 over ours. Beside it, of ResNet-50 on 8 GPUs, what our collectives send, and the part
 that computation may hide. With --kinds there is no peer: our kernels, and their bytes,
-by what they are for.
+by what they are for. With --evaluation the program is that of a run's evaluation, and
+the peer the same model as it is written, its norms not folded into its convolutions.
 """
 
 import argparse
@@ -36,11 +37,12 @@ from jaxtrain.config import (
 )
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts, compile_facts
-from jaxtrain.performance.measure import compile_step, peak_bytes
+from jaxtrain.performance.measure import compile_evaluation, compile_step, peak_bytes
 from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.performance.targets import Target, parse_target
 from jaxtrain.run.setup import build_setup
 from jaxtrain.run.summary import versions
+from jaxtrain.training import step
 from jaxtrain.training.state import num_params
 
 # Model -> module and class of the peer.
@@ -82,19 +84,12 @@ def compile_peer(target: Target, batch_size: int, name: str) -> dict[str, int]:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here)
 
     module, kind = PEERS[name]
-    step, state = make_step(jnp.bfloat16, getattr(import_module(module), kind))
+    plain_step, state = make_step(jnp.bfloat16, getattr(import_module(module), kind))
     images = jax.ShapeDtypeStruct((batch_size, 224, 224, 3), np.uint8)
     labels = jax.ShapeDtypeStruct((batch_size,), np.int32)
     arguments = jax.tree.map(place, (state, images, labels))
-    compiled = jax.jit(step, donate_argnums=0).lower(*arguments).compile()
-    program = read_program(compiled.as_text() or "")
-    return {
-        "hbm_bytes": program.hbm_bytes,
-        "num_kernels": program.num_kernels,
-        "peak_bytes": peak_bytes(compiled),
-        "flops": program.flops,
-        "num_params": num_params(state[0]),
-    }
+    compiled = jax.jit(plain_step, donate_argnums=0).lower(*arguments).compile()
+    return {**summary(compiled), "num_params": num_params(state[0])}
 
 
 def compile_kinds(target: Target, config: Config) -> dict[str, tuple[int, int]]:
@@ -107,6 +102,26 @@ def compile_kinds(target: Target, config: Config) -> dict[str, tuple[int, int]]:
         of_kind[0] += kernel.runs
         of_kind[1] += kernel.runs * kernel.bytes
     return {kind: (num, size) for kind, (num, size) in found.items()}
+
+
+def compile_evaluations(target: Target, config: Config) -> list[dict[str, int]]:
+    """Return what an evaluation takes, folded and as written; called as the others."""
+    stand_ins = gpu_compiler.start(target, config.parallel.xla_flags)
+    setup = build_setup(config, devices=stand_ins)
+    ours = compile_evaluation(setup)
+    # The peer: nothing is folded.
+    step.fold_norms = lambda function, weights, x: function(weights, x)
+    return [summary(ours), summary(compile_evaluation(setup))]
+
+
+def summary(compiled: jax.stages.Compiled) -> dict[str, int]:
+    program = read_program(compiled.as_text() or "")
+    return {
+        "hbm_bytes": program.hbm_bytes,
+        "num_kernels": program.num_kernels,
+        "peak_bytes": peak_bytes(compiled),
+        "flops": program.flops,
+    }
 
 
 def kind_of(line: Instruction) -> str:
@@ -152,12 +167,40 @@ def compile_collectives(name: str) -> dict[str, Any]:
     return dict(zip(ways, map(collectives, found), strict=True))
 
 
+def report(
+    arguments: argparse.Namespace, target: Target, found: dict[str, Any], **more: Any
+) -> None:
+    """Print the counts of ours and the peer, with their ratio."""
+    ours, peer = (found[name]["hbm_bytes"] for name in ("ours", "peer"))
+    print(
+        json.dumps(
+            {
+                "name": "gpu_program" + " evaluation" * arguments.evaluation,
+                "ratio": peer / ours,
+                "ours": ours / arguments.batch / 1e6,
+                "peer": peer / arguments.batch / 1e6,
+                "unit": "MB of HBM an image",
+                "spread": 0,
+                "model": arguments.model,
+                "counts": found,
+                **more,
+                "device": f"{target.gpu.device_kind}, compiled for"
+                if target.gpu
+                else "",
+                "versions": versions(),
+            }
+        )
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", default="h100")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--model", default="resnet50", choices=PEERS)
-    parser.add_argument("--kinds", action="store_true")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--kinds", action="store_true")
+    what.add_argument("--evaluation", action="store_true")
     arguments = parser.parse_args()
     one = parse_target(arguments.target)
     plain = config_of(arguments.batch, arguments.model)
@@ -168,6 +211,10 @@ def main() -> None:
     if arguments.kinds:
         kinds = gpu_compiler.call(one, gpu_program.compile_kinds, one, plain)
         print(json.dumps({"name": "gpu_program kinds", **kinds}, indent=1))
+        return
+    if arguments.evaluation:
+        ours, peer = gpu_compiler.call(one, gpu_program.compile_evaluations, one, plain)
+        report(arguments, one, {"ours": ours, "peer": peer})
         return
     with_remat = config_lib.replace(plain, "train.remat", "full")
     is_resnet = arguments.model == "resnet50"
@@ -180,23 +227,7 @@ def main() -> None:
     found = {"ours": ours, "peer": peer}
     found |= dict(zip(["ours, remat full"], full, strict=False))
     sent = compile_collectives(arguments.target) if is_resnet else {}
-    print(
-        json.dumps(
-            {
-                "name": "gpu_program",
-                "ratio": peer["hbm_bytes"] / ours["hbm_bytes"],
-                "ours": ours["hbm_bytes"] / arguments.batch / 1e6,
-                "peer": peer["hbm_bytes"] / arguments.batch / 1e6,
-                "unit": "MB of HBM an image",
-                "spread": 0,
-                "model": arguments.model,
-                "counts": found,
-                "collectives": sent,
-                "device": f"{one.gpu.device_kind}, compiled for" if one.gpu else "",
-                "versions": versions(),
-            }
-        )
-    )
+    report(arguments, one, found, collectives=sent)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ class _Convolved:
             return replace(same, shift=shift + by)
         if first:
             return replace(same, shift=shift - by)
-        scale = None if scale is None else -scale
+        scale = -1.0 if scale is None else -scale
         return replace(same, scale=scale, shift=by - shift)
 
 
@@ -195,7 +195,10 @@ def _of_weights(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
 
 
 def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
-    (like,), numbers = (v.aval for v in step.eqn.outvars), step.eqn.params["dimension_numbers"]
+    (like,), numbers = (
+        (v.aval for v in step.eqn.outvars),
+        step.eqn.params["dimension_numbers"],
+    )
 
     def convolve(kernel: Any) -> jax.Array:
         return step.run([x, kernel])[0]
@@ -231,5 +234,3 @@ def _array(value: Any) -> Any:
     if isinstance(value, _Convolved):
         return value.compute()
     return value.array if isinstance(value, _Weight) else value
-
-

@@ -20,10 +20,11 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import Config
 from jaxtrain.data import loader
-from jaxtrain.data.batch import train_spec
+from jaxtrain.data.batch import eval_spec, train_spec
+from jaxtrain.engine import passes
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel import devices, sharding
-from jaxtrain.run.programs import make_programs
+from jaxtrain.run.programs import Programs, make_programs
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState
@@ -66,19 +67,43 @@ def lower_step(setup: Setup) -> jax.stages.Lowered:
             f"parallel.pipeline_stages = {len(setup.stages.stages)}: a pipelined step "
             "is many programs, of which none can be measured alone; leave it out"
         )
-    # With streamed data `make_programs` loads none.
-    changed: dict[str, Any] = {"cache": "stream"}
-    if setup.config.data.mean is None:
-        some = (0.5,) * setup.splits.train.image_shape[-1]
-        changed |= {"mean": some, "std": some}
-    config = replace(setup.config, data=replace(setup.config.data, **changed))
-    programs = make_programs(replace(setup, config=config))
+    programs = _programs(setup)
     everywhere = sharding.replicated(setup.mesh)
     key = jax.eval_shape(lambda: keys.root_key(0))
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
     *_, (_, train) = programs.train
     assert isinstance(train, Compiled)
     return train.lower(setup.abstract_state, key, *abstract_inputs(setup))
+
+
+def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
+    """Compile what a run of `setup` evaluates a batch with, of streamed data.
+
+    Returns:
+      The program of `(params, model_state, sums, {}, batches) -> (sums, kept)`.
+    """
+    assert setup.stages is None, "a pipeline evaluates with many programs"
+    programs, state = _programs(setup), setup.abstract_state
+    mesh, size = setup.mesh, passes.eval_batch_size(setup.config.data)
+    everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
+    sums = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere),
+        programs.zero_sums,
+    )
+    batches = eval_spec(setup.splits.train).batch(1, size, sharding=rows)
+    assert isinstance(programs.eval, Compiled)
+    weights = state.params, state.model_state
+    return programs.eval.lower(*weights, sums, {}, batches).compile()
+
+
+def _programs(setup: Setup) -> Programs:
+    """Return the programs of a run on streamed data, which load none."""
+    changed: dict[str, Any] = {"cache": "stream"}
+    if setup.config.data.mean is None:
+        some = (0.5,) * setup.splits.train.image_shape[-1]
+        changed |= {"mean": some, "std": some}
+    config = replace(setup.config, data=replace(setup.config.data, **changed))
+    return make_programs(replace(setup, config=config))
 
 
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:

@@ -5,7 +5,11 @@ from typing import NamedTuple
 
 from jaxtrain.config import Config
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.measure import bytes_per_device, compile_step
+from jaxtrain.performance.measure import (
+    bytes_per_device,
+    compile_evaluation,
+    compile_step,
+)
 from jaxtrain.performance.targets import Target
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.state import num_params
@@ -40,3 +44,12 @@ def compile_steps(configs: Sequence[Config], target: Target) -> list[Step]:
             )
         )
     return found
+
+
+def compile_evaluations(configs: Sequence[Config], target: Target) -> list[str]:
+    """Return the optimized HLO of what each run evaluates a batch with."""
+    stand_ins = gpu_compiler.start(target)
+    return [
+        compile_evaluation(build_setup(config, devices=stand_ins)).as_text() or ""
+        for config in configs
+    ]

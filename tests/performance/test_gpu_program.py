@@ -17,7 +17,7 @@ from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.performance.targets import parse_target
-from tests.helpers.gpu_programs import Step, compile_steps
+from tests.helpers.gpu_programs import Step, compile_evaluations, compile_steps
 from tests.helpers.needs import need_gpu_compiler
 
 pytestmark = pytest.mark.gpu_compiler
@@ -109,6 +109,23 @@ def test_nothing_goes_to_the_host_or_comes_from_it(
         assert not [name for name in targets if "callback" in name.lower()]
         # The memory of the host, in XLA's layouts.
         assert "S(5)" not in step.text
+
+
+def test_evaluation_has_one_kernel_for_a_convolution_its_norm_sum_and_relu():
+    need_gpu_compiler()
+    target = parse_target("h100")
+    (text,) = gpu_compiler.call(target, compile_evaluations, [recipe()], target)
+    calls = [
+        kernel.instruction.text
+        for kernel in read_program(text).kernels
+        if "__cudnn$conv" in kernel.instruction.text
+    ]
+    assert len(calls) == 20
+    fused = [call for call in calls if "__cudnn$convBiasActivationForward" in call]
+    assert len(fused) == 20
+    # All but the three projections of shortcuts.
+    assert sum('"activation_mode":"kRelu"' in call for call in fused) == 17
+    assert sum('"side_input_scale":1' in call for call in fused) == 8
 
 
 def large(step: Step) -> list[Collective]:
