@@ -29,7 +29,7 @@ class _Weight:
 
     Attributes:
       array: The array.
-      unrounded: The array in the dtype that it had before it was cast to this one.
+      unrounded: The array before a cast that made it, which rounds once.
     """
 
     array: Any
@@ -190,7 +190,7 @@ def _apply(step: _Step, inputs: list[Any]) -> list[Any]:
 def _of_weights(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
     results = [_Weight(y, y) for y in step.run(inputs)]
     if step.name == "convert_element_type":
-        return [_Weight(results[0].array, inputs[0].unrounded)]
+        return [_Weight(results[0].array, inputs[0].array)]
     return results
 
 
@@ -203,7 +203,9 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
     def convolve(kernel: Any) -> jax.Array:
         return step.run([x, kernel])[0]
 
-    if not jnp.issubdtype(like.dtype, jnp.floating):
+    # What is narrower was quantised on purpose.
+    is_float = all(jnp.issubdtype(x.dtype, jnp.floating) for x in (like, kernel.array))
+    if not is_float or jnp.finfo(kernel.array.dtype).bits < 16:
         return convolve(kernel.array)
     return _Convolved(
         convolve=convolve,

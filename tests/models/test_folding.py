@@ -55,6 +55,9 @@ FOLDED: dict[str, Callable[[Weights, jax.Array], Any]] = {
         w, conv(w, (y := norm(w, conv(w, x)))[..., :IN] + y[..., -IN:])
     ),
     "channels in the second dim": planes,
+    "a kernel that is rounded": lambda w, x: norm(
+        w, conv({"kernel": w["kernel"].astype("bfloat16").astype(x.dtype)}, x)
+    ),
     "groups": lambda w, x: norm(
         w,
         conv({**w, "kernel": w["kernel"][:, :, :1]}, x[..., :2], feature_group_count=2),
@@ -71,6 +74,14 @@ KEPT: dict[str, Callable[[Weights, jax.Array], Any]] = {
     "a bias alone": lambda w, x: conv(w, x) + w["bias"],
     "a kernel of the images": lambda w, x: norm(
         w, conv({**w, "kernel": w["kernel"] * x.mean()}, x)
+    ),
+    "a kernel of eight bits": lambda w, x: norm(
+        w,
+        conv(
+            {"kernel": w["kernel"].astype("float8_e4m3fn")},
+            x.astype("float8_e4m3fn"),
+            preferred_element_type=jnp.float32,
+        ),
     ),
     "with a derivative of its own": lambda w, x: own_derivative(w, x),
 }
@@ -154,7 +165,7 @@ def evaluated(graphdef: Any, params: Any, model_state: Any, x: jax.Array) -> jax
 
 # Models, and how many of their norms come behind a convolution. Of a DenseNet's these
 # are the second norms of layers, and the first of all.
-SMALL = (ModelConfig(name="convnet", width=0.125), 6)
+SMALL = (ModelConfig(name="convnet", width=0.125), 2)
 LARGE = [
     (ModelConfig(name="resnet18", width=0.125), 20),
     (ModelConfig(name="mobilenet_v2"), 52),
