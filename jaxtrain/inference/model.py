@@ -17,6 +17,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference import stream
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.pixels import as_sequence
+from jaxtrain.models.folding import fold_norms
 from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
@@ -138,19 +139,23 @@ class TrainedModel:
         Raises:
           UserError: the last layer is no `Head`.
         """
-        model = nnx.merge(self.graphdef, params, model_state, copy=True)
-        model.eval()
-        # In the order of the pieces: auxiliary heads come before.
-        layers = [getattr(model, n) for piece in model.pieces for n in piece.names]
-        heads = [x for _, x in nnx.iter_graph(layers) if isinstance(x, Head)]
-        if not heads:
-            raise UserError(
-                f"model.name = {self.description.model.name!r} has no "
-                "jaxtrain.models.head.Head, whose inputs would be the features"
-            )
-        heads[-1].bare = True
+
+        def bare(weights: Any, images: jax.Array) -> Any:
+            model = nnx.merge(self.graphdef, *weights, copy=True)
+            model.eval()
+            # In the order of the pieces: auxiliary heads come before.
+            layers = [getattr(model, n) for piece in model.pieces for n in piece.names]
+            heads = [x for _, x in nnx.iter_graph(layers) if isinstance(x, Head)]
+            if not heads:
+                raise UserError(
+                    f"model.name = {self.description.model.name!r} has no "
+                    "jaxtrain.models.head.Head, whose inputs would be the features"
+                )
+            heads[-1].bare = True
+            return model(images)
+
         with jax.default_matmul_precision(self.policy.products):
-            return widen(model(images))
+            return widen(fold_norms(bare, (params, model_state), images))
 
     def run(self, pixels: np.ndarray, output: Output) -> Any:
         """Start to compute an output of a batch; the result comes while others go on.
