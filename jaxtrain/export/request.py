@@ -88,7 +88,9 @@ class Request:
         model = self._computing
         if self.preprocessing:
             images = model.prepare(images)
-        logits = model.forward(*weights, images.astype(model.policy.compute_dtype))
+        logits = model.portable_forward(
+            *weights, images.astype(model.policy.compute_dtype)
+        )
         return model.task.probabilities(logits) if self.output != "logits" else logits
 
     def function(self, *, round_kernels: bool = False) -> Callable[..., jax.Array]:

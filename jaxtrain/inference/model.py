@@ -17,7 +17,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference import stream
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.pixels import as_sequence
-from jaxtrain.models.folding import fold_norms
+from jaxtrain.models import folding
 from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
@@ -128,8 +128,16 @@ class TrainedModel:
 
     def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
         """Return the logits of normalised images, float32. May be traced."""
+        return self._forward(params, model_state, images, self.mesh)
+
+    def portable_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
+        """Return what `forward` does, by a program that is the same on any device."""
+        return self._forward(params, model_state, images, None)
+
+    def _forward(self, params: Any, model_state: Any, images: Any, mesh: Any) -> Any:
+        apply = functools.partial(step.predict, self.graphdef, mesh=mesh)
         with jax.default_matmul_precision(self.policy.products):
-            return widen(step.predict(self.graphdef, params, model_state, images))
+            return widen(apply(params, model_state, images))
 
     def features_of(
         self, params: Any, model_state: Any, images: jax.Array
@@ -155,7 +163,10 @@ class TrainedModel:
             return model(images)
 
         with jax.default_matmul_precision(self.policy.products):
-            return widen(fold_norms(bare, (params, model_state), images))
+            weights = params, model_state
+            if folding.pays(self.mesh):
+                return widen(folding.fold_norms(bare, weights, images))
+            return widen(bare(weights, images))
 
     def run(self, pixels: np.ndarray, output: Output) -> Any:
         """Start to compute an output of a batch; the result comes while others go on.

@@ -13,9 +13,9 @@ from jaxtrain import keys
 from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Preprocess
+from jaxtrain.models import folding
 from jaxtrain.models.convolution import use_cpu_convolutions
 from jaxtrain.models.copied import use_copies
-from jaxtrain.models.folding import fold_norms
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
@@ -178,7 +178,8 @@ def make_eval_step(
         batch = prepare_plain(preprocess, data, batches)
         params = layout.whole_params(params)
         batch = {**batch, "image": layout.images(batch["image"])}
-        outputs = predict(graphdef, params, model_state, batch["image"])
+        images, mesh = batch["image"], layout.mesh
+        outputs = predict(graphdef, params, model_state, images, mesh=mesh)
         return add_batch(task, sums, outputs, task.target(batch), batch["mask"])
 
     return eval_step
@@ -249,10 +250,12 @@ def predict(
     model_state: Any,
     x: Any,
     part: slice = slice(None),
+    mesh: Mesh | None = None,
 ) -> Any:
     """Apply a model, or some of its pieces, as it is evaluated.
 
-    Norms are folded into convolutions (see `jaxtrain.models.folding`).
+    On a mesh where that pays norms are folded into convolutions (see
+    `jaxtrain.models.folding`); None leaves them as they are.
     """
 
     def function(weights: Any, x: Any) -> Any:
@@ -260,4 +263,7 @@ def predict(
         model.eval()
         return model(x, part=part)
 
-    return fold_norms(function, (params, model_state), x)
+    weights = params, model_state
+    if mesh is not None and folding.pays(mesh):
+        return folding.fold_norms(function, weights, x)
+    return function(weights, x)

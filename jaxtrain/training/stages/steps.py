@@ -197,8 +197,8 @@ def make_eval_step(task: Task, stages: Stages, preprocess: Preprocess) -> Severa
         return batch["image"], (task.target(batch), batch["mask"])
 
     def predict_pieces(stage: Stage, params: Any, model_state: Any, x: Any) -> Any:
-        params = stage.layout.whole_params(params)
-        y = predict(stage.graphdef, params, model_state, x, stage.part)
+        params, mesh = stage.layout.whole_params(params), stage.layout.mesh
+        y = predict(stage.graphdef, params, model_state, x, stage.part, mesh)
         return stage.layout.images(y)
 
     def add(sums: Sums, outputs: Any, target: Any) -> tuple[Sums, dict[str, Any]]:
