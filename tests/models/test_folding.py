@@ -198,7 +198,7 @@ def test_models_put_out_the_same(config: ModelConfig, num: int):
 
         def ours(params: Any, model_state: Any, x: jax.Array) -> jax.Array:
             weights = params, model_state
-            return fold_norms(lambda w, x: theirs(*w, x), weights, x)
+            return fold_norms(lambda w, x: theirs(w[0], w[1], x), weights, x)
 
         assert factors(theirs, *weights, x) - factors(ours, *weights, x) == num
         compare(jax.jit(ours)(*weights, x), jax.jit(theirs)(*weights, x), 1e-12)
