@@ -1,6 +1,6 @@
 """How fast `predict` and `evaluate` are, against decoding and computing in turn.
 
-    python benchmarks/predict.py [--images N]
+    python benchmarks/predict.py [--images N] [--only evaluate]
 
 The photographs are those of `input.py`, JPEGs of 500x375 pixels and 70 KB, as files;
 the model is a ResNet-18 of a quarter of the width, at 224 pixels. Ours is what the
@@ -8,23 +8,26 @@ command does, from the names of the files to predictions.csv. The peer decodes a
 first, by as many threads, and then calls the bare jitted model batch by batch: no
 padding, no rows, nothing written. Both run in turn, by the clock, and the median of the
 pairs' ratios counts. `one_thread` is the same against one thread that decodes, and
-`evaluate` is what that command does with the folder, against the first peer: metrics,
-intervals and what is compiled anew are in its time.
+`evaluate` is what that command does with the folder, against the first peer, once its
+programs are in the cache: it traces, lowers and reads them, computes metrics and draws
+intervals, and the peer has its program in memory. `first_evaluate` is the same with
+nothing compiled before, for either of them.
 """
 
 import argparse
 import contextlib
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from input import make_photographs
-from pairs import Seconds, compare, tell, timed
+from pairs import Seconds, compare, tell_each, timed
 
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data import ahead
@@ -39,6 +42,7 @@ from jaxtrain.inference.model import (
     make_model,
 )
 from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.parallel import devices
 
 SIDE, BATCH, NUM_CLASSES = 224, 64, 2
 PAIRS = 5
@@ -121,24 +125,57 @@ def one_after_the_other(
 
 
 def measure(
-    ours: Callable[[], None], peer: Callable[[], None], num: int
+    ours: Callable[[], None],
+    peer: Callable[[], None],
+    num: int,
+    prepare: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Run both in turn, and compare."""
+    """Run both in turn, and compare; `prepare` is called before each, untimed."""
     seconds: tuple[list[Seconds], list[Seconds]] = [], []
     for _ in range(PAIRS + 1):
         for turn, taken in zip((ours, peer), seconds, strict=True):
+            prepare()
             taken.append(timed(turn))
         print(json.dumps([taken[-1] for taken in seconds]), flush=True)
     # The first compiles.
     return compare(seconds[0][1:], seconds[1][1:], num)
 
 
+class Case(NamedTuple):
+    """What is timed, the threads of its peer, and whether programs stay compiled."""
+
+    command: Callable[[TrainedModel, Path], Callable[[], None]]
+    threads: int = ahead.READ_THREADS
+    cached: bool = True
+
+
+CASES = {
+    "predict": Case(command),
+    "one_thread": Case(command, threads=1),
+    "evaluate": Case(evaluation),
+    "first_evaluate": Case(evaluation, cached=False),
+}
+
+
+def forget(cache: Path) -> None:
+    """Remove all compiled programs, in memory and on disk."""
+    jax.clear_caches()
+    for path in cache.iterdir():
+        path.unlink()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=2000)
-    num = parser.parse_args().images
+    parser.add_argument("--only", nargs="+", choices=CASES, default=[*CASES])
+    arguments = parser.parse_args()
+    num = arguments.images
     with tempfile.TemporaryDirectory() as root:
-        folder = Path(root)
+        folder, cache = Path(root), Path(root, "cache")
+        cache.mkdir()
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache)
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+        devices.start("auto")  # As commands do.
         for i in range(NUM_CLASSES):
             (folder / "photos" / str(i)).mkdir(parents=True)
         photographs = make_photographs()
@@ -147,21 +184,14 @@ def main() -> None:
             label = str(i % NUM_CLASSES)
             (folder / "photos" / label / f"{i:05d}.jpg").write_bytes(data)
         model = make()
-        results = {}
-        for name, make_turn, threads in (
-            ("threads", command, ahead.READ_THREADS),
-            ("one_thread", command, 1),
-            ("evaluate", evaluation, ahead.READ_THREADS),
-        ):
-            peer = one_after_the_other(model, folder, threads)
-            results[name] = measure(make_turn(model, folder), peer, num)
-    result = {
-        **results["threads"],
-        "one_thread": results["one_thread"],
-        "evaluate": results["evaluate"],
-        "backend": jax.default_backend(),
-    }
-    tell("predict", result)
+
+        def row(name: str) -> dict[str, Any]:
+            case = CASES[name]
+            peer = one_after_the_other(model, folder, case.threads)
+            prepare = (lambda: None) if case.cached else lambda: forget(cache)
+            return measure(case.command(model, folder), peer, num, prepare)
+
+        tell_each("predict", ((name, row(name)) for name in arguments.only))
 
 
 if __name__ == "__main__":

@@ -84,25 +84,49 @@ class ImageFile:
         Raises:
           UnreadableError: the file is damaged.
         """
+        if not self._is_plain_jpeg(channels):
+            picture = self.picture(channels)
+            return np.asarray(picture).reshape(picture.height, picture.width, channels)
         try:
-            if self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4:
-                pixels = self._decode_jpeg(channels, least, scratch)
-            else:
-                pixels = self._decode_any(channels)
+            pixels = self._decode_jpeg(channels, least, scratch)
+        except Exception as error:
+            raise UnreadableError(_reason(error)) from error
+        if self.orientation == 1:
+            return pixels
+        upright = np.asarray(self._upright(to_picture(pixels)))
+        return upright.reshape(*upright.shape[:2], channels)
+
+    def picture(self, channels: int) -> Image.Image:
+        """Return the same pixels as a picture of Pillow's.
+
+        What Pillow itself decodes is not copied into an array and back.
+
+        Raises:
+          UnreadableError: the file is damaged.
+        """
+        if self._is_plain_jpeg(channels):
+            return to_picture(self.decode(channels))
+        try:
+            picture = self._decode_any(channels)
         # Damaged files make Pillow raise all kinds of errors.
         except Exception as error:
             raise UnreadableError(_reason(error)) from error
         # A HEIF may have other pixels than its header says.
-        height, width = self._as_stored(pixels.shape[:2])
+        height, width = self._as_stored((picture.height, picture.width))
         if self.format != "JPEG" and (height, width) != (self.height, self.width):
             raise UnreadableError(
                 f"it has {width}x{height} pixels, and says {self.width}x{self.height}"
             )
+        return self._upright(picture)
+
+    def _is_plain_jpeg(self, channels: int) -> bool:
+        """Whether a faster decoder than Pillow takes it."""
+        return self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4
+
+    def _upright(self, picture: Image.Image) -> Image.Image:
         if self.orientation == 1:
-            return pixels
-        picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
-        upright = np.asarray(picture.transpose(UPRIGHT[self.orientation]))
-        return upright.reshape(*upright.shape[:2], channels)
+            return picture
+        return picture.transpose(UPRIGHT[self.orientation])
 
     def _as_stored(self, size: Sequence[Any]) -> tuple[Any, Any]:
         """Return a height and width of the upright image as stored, or back."""
@@ -136,13 +160,15 @@ class ImageFile:
             # Pillow skips them, as browsers do; some cameras write them.
             if HARMLESS not in str(error):
                 raise
-            return self._decode_any(channels)
+            pixels = np.asarray(self._decode_any(channels))
+            return pixels.reshape(*pixels.shape[:2], channels)
 
-    def _decode_any(self, channels: int) -> np.ndarray:
+    def _decode_any(self, channels: int) -> Image.Image:
         known = formats.candidates(self.data)
         with Image.open(io.BytesIO(self.data), formats=known) as image:
-            pixels = np.asarray(convert(image, channels))
-        return pixels.reshape(*pixels.shape[:2], channels)
+            picture = convert(image, channels)
+            picture.load()
+        return picture
 
 
 def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
@@ -189,6 +215,11 @@ def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
     elif orientation >= FIRST_TURNED:
         height, width = width, height
     return ImageFile(data, kind, height, width, mode, orientation)
+
+
+def to_picture(pixels: np.ndarray) -> Image.Image:
+    """Return uint8 (H, W, C) of 1, 3 or 4 channels as a picture of Pillow's."""
+    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
 def convert(image: Image.Image, channels: int) -> Image.Image:

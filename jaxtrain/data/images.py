@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from jaxtrain.data import files
 from jaxtrain.data.files import ImageFile
 from jaxtrain.errors import UserError
 
@@ -234,6 +235,7 @@ def resize(
     """
     height, width = (size, size) if isinstance(size, int) else size
     channels = image.shape[-1]
-    picture = Image.fromarray(image[..., 0] if channels == 1 else image)
-    resized = picture.resize((width, height), FILTERS[interpolation], box)
+    resized = files.to_picture(image).resize(
+        (width, height), FILTERS[interpolation], box
+    )
     return np.asarray(resized).reshape(height, width, channels)

@@ -83,7 +83,7 @@ def evaluate(
     whole = Pass(
         subject=subject,
         view=asked.view,
-        keep=_keep(subject, fitted),
+        keep=_keep(subject, fitted, with_ordinary=other is not None),
         with_intervals=True,
     )
     found = whole(source, asked.split)
@@ -189,18 +189,24 @@ def _describe(
     }
 
 
-def _keep(subject: Subject, fitted: dict[str, Any] | None) -> Keep:
-    """Return what keeps the scores of each example, where there are classes."""
+def _keep(
+    subject: Subject, fitted: dict[str, Any] | None, *, with_ordinary: bool
+) -> Keep:
+    """Return what keeps the scores of each example, where there are classes.
+
+    What no part of the result is made of would be traced and compiled all the same.
+    """
 
     def keep(outputs: jax.Array, target: Any) -> dict[str, Any]:
         if not subject.task.one_class_an_image:
             return {}
-        divided_by = 1.0 if fitted is None else fitted["temperature"]
-        return {
-            "scores": calibration.scores(outputs, target),
-            "divided": calibration.scores(outputs, target, divided_by),
-            "ordinary": outliers.ordinary(outputs),
-        }
+        found: dict[str, Any] = {"scores": calibration.scores(outputs, target)}
+        if fitted is not None:
+            divided_by = fitted["temperature"]
+            found["divided"] = calibration.scores(outputs, target, divided_by)
+        if with_ordinary:
+            found["ordinary"] = outliers.ordinary(outputs)
+        return found
 
     return keep
 

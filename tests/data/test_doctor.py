@@ -1,5 +1,6 @@
 """The check of a data set: every planted defect is found, and nothing else."""
 
+import dataclasses
 import html
 import io
 import itertools
@@ -20,8 +21,8 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.data import ahead
 from jaxtrain.data.doctor import near, scan
 from jaxtrain.data.doctor.check import check
-from jaxtrain.data.doctor.look import look_at
-from jaxtrain.data.files import StoredFile
+from jaxtrain.data.doctor.look import hash_pixels, look_at
+from jaxtrain.data.files import ImageFile, StoredFile
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.sources import load, statistics
 from jaxtrain.data.stores import ArrayStore
@@ -295,14 +296,33 @@ SOURCE = Source(DOT, np.zeros(1, np.int64), (32, 32, 3), max_pixels=2**26)
 
 def test_pixels_are_hashed_whatever_the_file():
     picture = Image.fromarray(texture(1))
-    looks = [
-        look_at(StoredFile("x", save(picture, format)), SOURCE)
-        for format in ("PNG", "BMP", "TIFF")
-    ]
-    assert len({look.pixel_hash for look in looks}) == 1
-    turned = look_at(texture(1).transpose(1, 0, 2), SOURCE)
-    assert turned.pixel_hash != looks[0].pixel_hash
-    assert look_at(texture(1), SOURCE).pixel_hash == looks[0].pixel_hash
+    files = [StoredFile("x", save(picture, f)) for f in ("PNG", "BMP", "TIFF")]
+    turned = texture(1).transpose(1, 0, 2)
+    for number in (hash_pixels, lambda one, source: look_at(one, source).signature):
+        numbers = {number(one, SOURCE) for one in [*files, texture(1)]}
+        assert len(numbers) == 1 and number(turned, SOURCE) not in numbers
+
+
+def test_images_of_one_signature_are_told_apart_by_their_pixels():
+    base = np.random.default_rng(0).integers(100, 102, (96, 96, 3), np.uint8)
+    # Neighbours that change places leave the histogram and the small picture.
+    swapped, place = base.copy(), int(np.argmax(np.diff(base[0, :, 0].astype(int)) > 0))
+    swapped[0, place : place + 2, 0] = 101, 100
+    pictures = [base, *(texture(i, 96) for i in range(5)), swapped, base]
+    files = [StoredFile(f"{i}.png", encode(one)) for i, one in enumerate(pictures)]
+    first, *_, other, _ = (look_at(file, SOURCE).signature for file in files)
+    assert first == other and not np.array_equal(base, swapped)
+    store = mock.Mock(facts={}, image_shape=(None, None, 3))
+    store.read = lambda rows: ([files[row] for row in rows], np.zeros(len(rows)))
+    source = dataclasses.replace(SOURCE, store=store)
+    decode = ImageFile.picture
+    with mock.patch.object(
+        ImageFile, "picture", autospec=True, side_effect=decode
+    ) as decoded:
+        seen = scan.scan(source, {"train": np.arange(len(files))}, "pictures")
+    assert [rows.tolist() for rows in near.equal_ones(seen.pixel_hash)] == [[0, 7]]
+    # Those of one signature once more, all others once.
+    assert decoded.call_count == len(files) + 3
 
 
 def test_no_more_than_a_few_chunks_are_read_ahead():

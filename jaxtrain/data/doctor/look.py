@@ -29,7 +29,8 @@ class Look(NamedTuple):
       remarks: Any of `extension`, `rotated`, `animated`, `alpha`.
       height: Upright, in pixels.
       width: Upright, in pixels.
-      pixel_hash: Hash of the size and the decoded pixels.
+      signature: Hash of the size, the histogram and `small`: the same pixels have the
+        same, and those with the same are nearly always the same (see `hash_pixels`).
       moments: Mean and mean square of each channel in 0..1, (2, channels).
       small: Image in grey, uint8 (SMALL, SMALL).
       unreadable: Why it cannot be read; all else is empty then.
@@ -40,7 +41,7 @@ class Look(NamedTuple):
     remarks: Sequence[str] = ()
     height: int = 0
     width: int = 0
-    pixel_hash: int = 0
+    signature: int = 0
     moments: np.ndarray = np.zeros((2, 1))
     small: np.ndarray = np.zeros((SMALL, SMALL), np.uint8)
     unreadable: str = ""
@@ -52,40 +53,62 @@ def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
     if isinstance(stored, np.ndarray):
         channels = stored.shape[-1]
         mode = files.MODES.get(channels, f"{channels} channels")
-        return _describe(images.to_channels(stored, wanted), mode)
+        return _of_pixels(images.to_channels(stored, wanted), mode)
     try:
         file = source.open(stored)
-        pixels = file.decode(wanted)
+        picture = file.picture(wanted)
     except UnreadableError as error:
         return Look(unreadable=str(error))
-    return _describe(pixels, file.mode, file.format, _remarks(stored.name, file))
+    return _of_picture(picture, file.mode, file.format, _remarks(stored.name, file))
+
+
+def hash_pixels(stored: StoredFile | np.ndarray, source: Source) -> int:
+    """Return 64 bits of the size and the decoded pixels of an image.
+
+    Two of a million images share them by chance once in 4e7 sets.
+
+    Raises:
+      UnreadableError: the file is damaged.
+    """
+    wanted = source.image_shape[-1]
+    if isinstance(stored, np.ndarray):
+        pixels = images.to_channels(stored, wanted)
+    else:
+        pixels = source.open(stored).decode(wanted)
+    return _hash(pixels.tobytes(), pixels.shape)
+
+
+def _of_pixels(pixels: np.ndarray, mode: str) -> Look:
+    if pixels.shape[-1] in files.MODES:
+        return _of_picture(files.to_picture(pixels), mode)
+    grey = Image.fromarray(pixels.mean(axis=-1).astype(np.uint8))
+    return _describe(images.histogram(pixels), grey, mode)
+
+
+def _of_picture(
+    picture: Image.Image, mode: str, format: str = "", remarks: Sequence[str] = ()
+) -> Look:
+    # Seven times as fast as NumPy's mean and standard deviation.
+    counts = np.array(picture.histogram(), np.int64).reshape(-1, 256)
+    return _describe(counts, picture.convert("L"), mode, format, remarks)
 
 
 def _describe(
-    pixels: np.ndarray, mode: str, format: str = "", remarks: Sequence[str] = ()
+    counts: np.ndarray,
+    grey: Image.Image,
+    mode: str,
+    format: str = "",
+    remarks: Sequence[str] = (),
 ) -> Look:
-    height, width, channels = pixels.shape
-    if channels in files.MODES:
-        picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
-        # Seven times as fast as NumPy's mean and standard deviation.
-        counts = np.array(picture.histogram(), np.int64).reshape(channels, 256)
-        grey = picture.convert("L")
-    else:
-        counts = images.histogram(pixels)
-        grey = Image.fromarray(pixels.mean(axis=-1).astype(np.uint8))
+    """Describe an image by the counts of its values, (channels, 256), and in grey."""
+    width, height = grey.size
     # Large ones are halved first, in a third of the time; what differs is a rounding.
-    small = grey.resize((SMALL, SMALL), Image.Resampling.BILINEAR, reducing_gap=3.0)
-    moments = (counts @ _VALUES).T / (height * width)
-    return Look(
-        mode,
-        format,
-        remarks,
-        height,
-        width,
-        _hash(pixels),
-        moments,
-        np.asarray(small),
+    small = np.asarray(
+        grey.resize((SMALL, SMALL), Image.Resampling.BILINEAR, reducing_gap=3.0)
     )
+    moments = (counts @ _VALUES).T / (height * width)
+    signature = _hash(counts.tobytes() + small.tobytes(), (height, width))
+    return Look(mode, format, remarks, height, width, signature, moments, small)
 
 
 def _remarks(name: str, file: ImageFile) -> list[str]:
@@ -110,8 +133,7 @@ def _remarks(name: str, file: ImageFile) -> list[str]:
     return found
 
 
-def _hash(pixels: np.ndarray) -> int:
-    """Return 64 bits: two of a million images share them by chance once in 4e7 sets."""
-    digest = hashlib.sha256(np.ascontiguousarray(pixels).data)
-    digest.update(str(pixels.shape).encode())
+def _hash(data: bytes, shape: tuple[int, ...]) -> int:
+    digest = hashlib.sha256(data)
+    digest.update(str(shape).encode())
     return int.from_bytes(digest.digest()[:8], "little")

@@ -1,6 +1,7 @@
 """A pass over all examples of a run, by threads; what is kept is small."""
 
 import collections
+import contextlib
 import functools
 import itertools
 import os
@@ -13,9 +14,14 @@ import numpy as np
 
 from jaxtrain.console import progress
 from jaxtrain.data import ahead
-from jaxtrain.data.doctor.look import Look, look_at
-from jaxtrain.data.doctor.near import PRINT, fingerprints, perceptual_hashes
-from jaxtrain.data.files import StoredFile
+from jaxtrain.data.doctor.look import Look, hash_pixels, look_at
+from jaxtrain.data.doctor.near import (
+    PRINT,
+    equal_ones,
+    fingerprints,
+    perceptual_hashes,
+)
+from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.image_source import Source
 
 # The splits of a run, in order.
@@ -38,7 +44,7 @@ class Scan:
       remarks: What is unusual of the file -> rows.
       formats: Format of the files -> how many.
       size: Height and width in pixels, (N, 2).
-      pixel_hash: Hash of the decoded pixels, (N,).
+      pixel_hash: Equal where the decoded pixels are, (N,).
       contrast: Largest standard deviation of a channel, of pixels in 0..255, (N,).
       perceptual: 64 bits, of which similar images share most, (N,).
       prints: Image in grey, small, uint8 (N, PRINT, PRINT).
@@ -85,7 +91,7 @@ class Scan:
                 self.unreadable[row] = look.unreadable
                 continue
             self.size[row] = look.height, look.width
-            self.pixel_hash[row] = look.pixel_hash
+            self.pixel_hash[row] = look.signature
             self.contrast[row] = 255 * _deviation(look.moments).max()
             if self.split[row] == SPLITS.index("train"):
                 self._moments = self._moments + look.moments
@@ -217,7 +223,22 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
         for chunk in ahead.by_threads(read, starts, threads, IN_FLIGHT * threads):
             found.add(*chunk)
             advance(len(chunk[0]))
+        _tell_apart(found, train)
     return found
+
+
+def _tell_apart(found: Scan, train: Source) -> None:
+    """Hash the pixels of those images that have the signature of another.
+
+    They are decoded once more; to hash those of all would take longer.
+    """
+    rows = np.flatnonzero(found.readable)
+    for places in equal_ones(found.pixel_hash[rows]):
+        for row in rows[places]:
+            (image,), _ = train.store.read(found.index[row : row + 1])
+            # The file may be another one by now.
+            with contextlib.suppress(UnreadableError):
+                found.pixel_hash[row] = hash_pixels(image, train)
 
 
 def _deviation(moments: np.ndarray) -> np.ndarray:
