@@ -1,5 +1,6 @@
 """`main.py plan`."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -8,6 +9,7 @@ import tyro
 
 from jaxtrain.config import Config, Preset
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/imagenet_resnet50.py --target h100x8"
@@ -43,24 +45,29 @@ class PlanArguments:
 
 def run(arguments: PlanArguments, signals: StopSignals) -> None:
     """Plan, show it, and write `plan.json`."""
-    from jaxtrain.inference.trust import trust_pretrained
-    from jaxtrain.performance import planning
-    from jaxtrain.performance.targets import parse_target
+    with contextlib.ExitStack() as compiler:
+        with collector.held_back():
+            from jaxtrain.performance import gpu_compiler
+            from jaxtrain.performance.targets import parse_target
 
-    target = parse_target(arguments.target, arguments.nodes)
-    if arguments.price is not None and arguments.price < 0:
-        raise UserError(f"--price {arguments.price}: expected 0 or more")
-    if arguments.trust:
-        trust_pretrained(arguments.overrides)
-    planning.carry_out(
-        arguments.overrides,
-        target,
-        batch=arguments.batch,
-        presets=parse_presets(arguments.compare),
-        price=arguments.price,
-        check=arguments.check,
-        path=(arguments.out or Path("runs") / arguments.config.stem) / RESULT,
-    )
+            target = parse_target(arguments.target, arguments.nodes)
+            compiler.enter_context(gpu_compiler.ready(target))
+            from jaxtrain.inference.trust import trust_pretrained
+            from jaxtrain.performance import planning
+
+        if arguments.price is not None and arguments.price < 0:
+            raise UserError(f"--price {arguments.price}: expected 0 or more")
+        if arguments.trust:
+            trust_pretrained(arguments.overrides)
+        planning.carry_out(
+            arguments.overrides,
+            target,
+            batch=arguments.batch,
+            presets=parse_presets(arguments.compare),
+            price=arguments.price,
+            check=arguments.check,
+            path=(arguments.out or Path("runs") / arguments.config.stem) / RESULT,
+        )
 
 
 def parse_presets(text: str | None) -> list[Preset]:

@@ -12,7 +12,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +30,18 @@ VARIABLE = "JAXTRAIN_GPU_COMPILER"
 FIX = f"`make gpu-compiler` makes {FOLDER}; ${VARIABLE} names another place of it"
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 ROOT = Path(__file__).parents[2]
+
+
+# What a process of `call` does: it imports, and waits for what it shall carry out.
+# -P: no module of the current folder stands for one of a library.
+PROGRAM = """
+from jaxtrain.processes.collector import held_back
+with held_back():
+    from jaxtrain.performance import facts, gpu_compiler
+gpu_compiler.answer()
+"""
+# Of `ready`: the target and environment of the process, and itself.
+_ready: list[tuple[Target, dict[str, str], subprocess.Popen[bytes]]] = []
 
 
 class KilledError(UserError):
@@ -144,6 +156,30 @@ def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
     return devices(target)
 
 
+@contextlib.contextmanager
+def ready(target: Target) -> Iterator[None]:
+    """Have a process for the first `call` import what it needs meanwhile.
+
+    It is for a GPU that is not here, and ended if it was not called.
+    """
+    with contextlib.suppress(UserError):  # `call` says what is missing.
+        if target.gpu is not None:
+            env = environment(target)
+            _ready.append((target, env, _start(find(), env)))
+    try:
+        yield
+    finally:
+        while _ready:
+            process = _ready.pop()[-1]
+            process.kill()
+            process.communicate()
+
+
+def _start(python: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    pipe, words = subprocess.PIPE, [str(python), "-P", "-c", PROGRAM]
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+
+
 def call(
     target: Target,
     function: Callable[..., Any],
@@ -166,20 +202,24 @@ def call(
     """
     python = find() if target.gpu is not None else Path(sys.executable)
     asked = pickle.dumps((own.decided(), function, arguments))
-    result = subprocess.run(
-        # -P: no module of the current folder stands for one of a library.
-        [str(python), "-P", "-c", f"from {__name__} import answer; answer()"],
-        input=pickle.dumps((jax.__version__, asked)),
-        capture_output=True,
-        env=environment(target),
-        check=False,
-        timeout=timeout,
-    )
-    stderr = result.stderr.decode(errors="replace")
+    env = environment(target)
+    if _ready and _ready[0][:2] == (target, env):
+        process = _ready.pop()[-1]
+    else:
+        process = _start(python, env)
+    with process:
+        try:
+            stdout, stderr_bytes = process.communicate(
+                pickle.dumps((jax.__version__, asked)), timeout
+            )
+        except BaseException:  # Also where a signal ends the command.
+            process.kill()
+            raise
+    stderr = stderr_bytes.decode(errors="replace")
     try:
-        kind, value = pickle.loads(result.stdout)
+        kind, value = pickle.loads(stdout)
     except (pickle.UnpicklingError, EOFError, ValueError):
-        _fail(python, target, result.returncode, stderr)
+        _fail(python, target, process.returncode, stderr)
     if kind == "error":
         raise UserError(value)
     return value

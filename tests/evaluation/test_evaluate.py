@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from jaxtrain.config import Config, DataConfig, ModelConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import images, sources
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import subject
+from jaxtrain.evaluation import calibration, outliers, subject
 from jaxtrain.evaluation.predictions import predict_splits
 from jaxtrain.inference import temperature
 from jaxtrain.inference.description import Description
@@ -248,7 +249,13 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
     (folder / "photos" / "8").rename(folder / "photos" / "eight")
     (folder / "photos" / "nine").mkdir()
     shutil.copy(next((folder / "photos" / "eight").iterdir()), folder / "photos/nine")
-    renamed = found(folder, "--data.source folder:photos --split all")
+    with (
+        mock.patch.object(calibration, "scores", wraps=calibration.scores) as scores,
+        mock.patch.object(outliers, "ordinary", wraps=outliers.ordinary) as ordinary,
+    ):
+        renamed = found(folder, "--data.source folder:photos --split all")
+    # One program is traced, and has what is asked for alone.
+    assert (scores.call_count, ordinary.call_count) == (1, 0)
     # The digits have no names: nothing tells them from those of the folder.
     assert renamed["metrics"]["num_examples"] > 30
 

@@ -1,5 +1,6 @@
 """Facts of a step that nobody compiled."""
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
@@ -60,5 +61,6 @@ def use_fake_compiler(
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.setattr(gpu_compiler, "find", lambda: Path(sys.executable))
+    monkeypatch.setattr(gpu_compiler, "ready", contextlib.nullcontext)
     monkeypatch.setattr(gpu_compiler, "call", call)
     return compiled

@@ -6,6 +6,8 @@ import math
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,8 +37,10 @@ from jaxtrain.performance.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.facts import compile_facts
 from jaxtrain.performance.plan import Plan, make_planner, usable_bytes
+from jaxtrain.performance.program import read_program
 from jaxtrain.performance.targets import Target, parse_target
 from tests.helpers.fake_plans import facts, use_fake_compiler
+from tests.helpers.gpu_programs import compile_steps
 from tests.helpers.needs import need_gpu_compiler
 from tests.helpers.processes import Cli
 from tests.helpers.rows import each_row
@@ -417,6 +421,27 @@ def test_a_process_that_dies_is_told():
 
 
 @pytest.mark.slow
+def test_a_process_that_is_ready_takes_the_first_call_and_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(gpu_compiler, "find", lambda: Path(sys.executable))
+    target, started, popen = parse_target("h100"), [], subprocess.Popen
+
+    def start(*words: Any, **options: Any) -> Any:
+        started.append(popen(*words, **options))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with gpu_compiler.ready(target):
+        assert len(started) == 1
+        assert gpu_compiler.call(target, len, "abc") == 3 and len(started) == 1
+        assert gpu_compiler.call(target, len, "ab") == 2 and len(started) == 2
+    with gpu_compiler.ready(target):
+        assert len(started) == 3 and started[-1].poll() is None
+    assert started[-1].returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
 def test_a_process_with_another_jax_is_refused(monkeypatch: pytest.MonkeyPatch):
     version = jax.__version__
     monkeypatch.setattr(jax, "__version__", "9.9.9")
@@ -459,6 +484,21 @@ def test_a_plan_with_the_gpu_compiler(cli: Cli, write_config: Any, tmp_path: Pat
     assert 0 < plan["num_kernels"] < 200 and plan["flops"] > 0
     assert plan["state_bytes"] < plan["peak_bytes"] < plan["hbm_bytes"]
     assert plan["bound_by"] == "launches"
+
+
+@pytest.mark.slow
+@pytest.mark.gpu_compiler
+def test_code_that_never_runs_is_all_that_is_left_unoptimized():
+    """Figures are those of the program that a run compiles."""
+    need_gpu_compiler()
+    target, config = parse_target("h100"), make_planner(CONFIG, parse_target("h100"))[1]
+    (step,) = gpu_compiler.call(target, compile_steps, [config], target)
+    (planned,) = gpu_compiler.call(target, compile_facts, [config], target)
+    program = read_program(step.text)
+    assert planned.num_kernels == program.num_kernels
+    assert planned.hbm_bytes == program.hbm_bytes
+    assert planned.flops == program.flops
+    assert planned.peak_bytes == step.peak_bytes
 
 
 @pytest.mark.slow
