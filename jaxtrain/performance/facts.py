@@ -41,13 +41,6 @@ from jaxtrain.trees import num_bytes
 # What of JAX's variables does not change a program.
 _NO_MATTER = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
 
-# Options of the GPU's compiler for a program that never runs. What is counted is
-# settled before XLA makes code of it, and that code need not be fast.
-CODE_UNUSED: dict[str, Any] = {
-    "xla_backend_optimization_level": 0,
-    "xla_gpu_disable_gpuasm_optimizations": True,
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -154,13 +147,12 @@ def compile_facts(configs: Sequence[Config], target: Target) -> list[Facts | str
     """
     (flags,) = {config.parallel.xla_flags for config in configs}
     stand_ins = gpu_compiler.start(target, flags)
-    options = None if stand_ins is None else CODE_UNUSED
     found: list[Facts | str] = []
     for config in configs:
         try:
             setup = build_setup(config, devices=stand_ins)
             with enough_memory(config):
-                found.append(_facts(setup, compile_step(setup, options)))
+                found.append(_facts(setup, compile_step(setup)))
         except UserError as error:
             found.append(str(error))
     return found

@@ -38,13 +38,8 @@ WATCHED_STEPS = 3
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-def compile_step(
-    setup: Setup, options: dict[str, Any] | None = None
-) -> jax.stages.Compiled:
+def compile_step(setup: Setup) -> jax.stages.Compiled:
     """Compile the step that a run of `setup` takes (see `lower_step`).
-
-    Args:
-      options: Further options of the compiler, by the names of XLA's flags.
 
     Returns:
       The program of `(state, root_key, data, batches) -> (state, metrics)`, for the
@@ -53,7 +48,7 @@ def compile_step(
     Raises:
       UserError: the setup has pipeline stages.
     """
-    return lower_step(setup).compile(options)
+    return lower_step(setup).compile()
 
 
 def lower_step(setup: Setup) -> jax.stages.Lowered:

@@ -9,7 +9,6 @@ from jaxtrain.performance.measure import (
     bytes_per_device,
     compile_evaluation,
     compile_step,
-    peak_bytes,
 )
 from jaxtrain.performance.targets import Target
 from jaxtrain.run.setup import build_setup
@@ -25,7 +24,6 @@ class Step(NamedTuple):
     text: str
     state_bytes: int
     donated_bytes: int
-    peak_bytes: int
     num_params: int
 
 
@@ -42,7 +40,6 @@ def compile_steps(configs: Sequence[Config], target: Target) -> list[Step]:
                 program.as_text() or "",
                 bytes_per_device(setup.abstract_state),
                 plan.alias_size_in_bytes,
-                peak_bytes(program),
                 num_params(setup.abstract_state.params),
             )
         )

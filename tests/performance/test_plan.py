@@ -37,10 +37,8 @@ from jaxtrain.performance.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.facts import compile_facts
 from jaxtrain.performance.plan import Plan, make_planner, usable_bytes
-from jaxtrain.performance.program import read_program
 from jaxtrain.performance.targets import Target, parse_target
 from tests.helpers.fake_plans import facts, use_fake_compiler
-from tests.helpers.gpu_programs import compile_steps
 from tests.helpers.needs import need_gpu_compiler
 from tests.helpers.processes import Cli
 from tests.helpers.rows import each_row
@@ -484,21 +482,6 @@ def test_a_plan_with_the_gpu_compiler(cli: Cli, write_config: Any, tmp_path: Pat
     assert 0 < plan["num_kernels"] < 200 and plan["flops"] > 0
     assert plan["state_bytes"] < plan["peak_bytes"] < plan["hbm_bytes"]
     assert plan["bound_by"] == "launches"
-
-
-@pytest.mark.slow
-@pytest.mark.gpu_compiler
-def test_code_that_never_runs_is_all_that_is_left_unoptimized():
-    """Figures are those of the program that a run compiles."""
-    need_gpu_compiler()
-    target, config = parse_target("h100"), make_planner(CONFIG, parse_target("h100"))[1]
-    (step,) = gpu_compiler.call(target, compile_steps, [config], target)
-    (planned,) = gpu_compiler.call(target, compile_facts, [config], target)
-    program = read_program(step.text)
-    assert planned.num_kernels == program.num_kernels
-    assert planned.hbm_bytes == program.hbm_bytes
-    assert planned.flops == program.flops
-    assert planned.peak_bytes == step.peak_bytes
 
 
 @pytest.mark.slow
