@@ -29,9 +29,9 @@ NHWC = ("NHWC", "HWIO", "NHWC")
 FEW_FEATURES, FEW_PIXELS = 16, 31
 # Output channels that have fast kernels, and columns that may make up as many.
 ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
-# Channels from which a bfloat16 product of patches is faster than a convolution, which
+# Channels from which bfloat16 products of patches are faster than convolutions, which
 # XLA:CPU computes in float32.
-MANY_CHANNELS = 256
+MANY_CHANNELS = 64
 # Rows of patches in one product, and output pixels in one pass over some images: what
 # they read stays in the second-level cache.
 PATCHES_AT_ONCE, PIXELS_AT_ONCE = 256, 512
@@ -215,17 +215,31 @@ def _dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
     """
     size, (num, *image) = kernel.shape[:2], x.shape
     rows, columns = moves.outputs(image[:2], size)
-    many = x.dtype == jnp.bfloat16 and min(kernel.shape[2:]) >= MANY_CHANNELS
+    many = _pays_as_patches(x.dtype, kernel.shape)
     small = 0 < rows * columns < size[0] * size[1]
     if not (many or small):
         return _by_columns(x, kernel, moves)
     at_once = math.gcd(max(1, PATCHES_AT_ONCE // (rows * columns)), num)
     matrix = kernel.reshape(-1, kernel.shape[-1])
     y = lax.map(
-        lambda x: _product(_patches(x, size, moves), matrix),
-        x.reshape(num // at_once, at_once, *image),
+        lambda x: _as_bits(_product(_from_bits(_patches(x, size, moves)), matrix)),
+        _as_bits(x).reshape(num // at_once, at_once, *image),
     )
-    return y.reshape(num, rows, columns, -1)
+    return _from_bits(y).reshape(num, rows, columns, -1)
+
+
+def _pays_as_patches(dtype: Any, kernel: Sequence[int]) -> bool:
+    """Whether products of patches are faster than what XLA:CPU does in float32."""
+    return dtype == jnp.bfloat16 and min(kernel[2:]) >= MANY_CHANNELS
+
+
+def _as_bits(x: jax.Array) -> jax.Array:
+    """View bfloat16 as integers, which XLA:CPU copies without a detour to float32."""
+    return lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
+
+
+def _from_bits(x: jax.Array) -> jax.Array:
+    return lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x
 
 
 def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
@@ -399,6 +413,8 @@ def _kernel_grad(
 ) -> jax.Array:
     """Return the gradient of a kernel, summed over a few images at a time."""
     num, pixels = len(x), dy.shape[1] * dy.shape[2]
+    if num > 1 and _pays_as_patches(x.dtype, kernel):
+        return _from_patches(x, dy, kernel, moves)
     if kernel[3] <= FEW_FEATURES or pixels <= FEW_PIXELS:
         kernel_like = jax.ShapeDtypeStruct(tuple(kernel), x.dtype)
         convolve = partial(_plain, moves=moves)
@@ -415,6 +431,30 @@ def _kernel_grad(
     return lax.scan(lambda total, pair: (total + function(*pair), None), start, parts)[
         0
     ]
+
+
+def _from_patches(
+    x: jax.Array, dy: jax.Array, kernel: Sequence[int], moves: Moves
+) -> jax.Array:
+    """Sum the products of bfloat16 gradients and patches, of a few images at a time.
+
+    XLA:CPU has no bfloat16 product whose left side it transposes: `dy` is transposed
+    before the loop. XLA would move that into a loop of one pass, so there are two.
+    """
+    num, (_, rows, columns, features) = len(x), dy.shape
+    most = max(1, PATCHES_AT_ONCE // (rows * columns))
+    at_once = 1 if num % 2 else math.gcd(most, num // 2)
+    turned = _as_bits(dy).reshape(num // at_once, -1, features).swapaxes(1, 2)
+
+    def add(total: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        images, grads = pair
+        patches = _from_bits(_patches(images, kernel[:2], moves))
+        found = lax.dot(_from_bits(grads), patches, preferred_element_type=jnp.float32)
+        return total + found, None
+
+    images = _as_bits(x).reshape(num // at_once, at_once, *x.shape[1:])
+    start = jnp.zeros((features, math.prod(kernel[:3])), jnp.float32)
+    return lax.scan(add, start, (images, turned))[0].T.reshape(kernel)
 
 
 def _from_rows(
