@@ -1,79 +1,54 @@
 """A digest of every array of a state, by which damage to a checkpoint is found."""
 
-import functools
-import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.trees import by_path
 
-_BITS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint32}
 # Knuth's multiplicative hash: 2**32 over the golden ratio.
-_GOLDEN = 2654435769
+_GOLDEN = np.uint32(2654435769)
+# Elements summed at a time: what is computed of them stays in a core's cache.
+_BLOCK = 2**17
 
 
-def scan(state: Any) -> tuple[dict[str, int], list[str]]:
-    """Return a 32-bit digest of each array, and the paths of those not finite.
+def digests(state: Any) -> dict[str, int]:
+    """Return a 32-bit digest of each NumPy array of a state, by path.
 
     A digest is the sum of all elements' bits, each times an odd number made from its
-    place, modulo 2**32: a sum of integers, so that it is the same however the array is
-    split over devices and in whatever order it is added up. As the factors are odd, no
-    change of a single element goes unnoticed, and one of several only by a chance of
-    2**-32.
+    place, modulo 2**32. As the factors are odd, no change of a single element goes
+    unnoticed, and one of several only by a chance of 2**-32.
+    """
+    return {path: _digest(x) for path, x in by_path(state).items()}
+
+
+def not_finite(state: Any) -> list[str]:
+    """Return the paths of the NumPy arrays that are not finite, sorted.
 
     A scalar may be infinite: a bound that is still open, as in the state of a line
     search.
     """
-    # Each pipeline stage has devices of its own, and a program runs on one set of them.
-    groups: dict[Any, dict[str, jax.Array]] = {}
-    for path, leaf in by_path(state).items():
-        groups.setdefault(frozenset(leaf.devices()), {})[path] = leaf
-    found = {}
-    for group in jax.device_get([_scan(leaves) for leaves in groups.values()]):
-        found |= group
-    sums = {path: int(value) for path, (value, _) in found.items()}
-    return sums, sorted(path for path, (_, finite) in found.items() if not finite)
+    return sorted(path for path, x in by_path(state).items() if not _finite(x))
 
 
-def digests_on_host(state: Any) -> dict[str, int]:
-    """Return the same digests, of NumPy arrays and without a device."""
-    return {path: _sum_on_host(leaf) for path, leaf in by_path(state).items()}
+def _finite(x: np.ndarray) -> bool:
+    return bool(~np.isnan(x) if x.ndim == 0 else np.isfinite(x).all())
 
 
-@jax.jit
-def _scan(leaves: dict[str, jax.Array]) -> dict[str, tuple[jax.Array, jax.Array]]:
-    def finite(x: jax.Array) -> jax.Array:
-        return ~jnp.isnan(x) if x.ndim == 0 else jnp.all(jnp.isfinite(x))
-
-    return {path: (_sum(leaf), finite(leaf)) for path, leaf in leaves.items()}
-
-
-def _sum(x: jax.Array) -> jax.Array:
-    if x.dtype == jnp.bool_:
-        x = x.astype(jnp.uint8)
-    # Of 8 bytes each is two elements: the lower half, and the upper.
-    bits = jax.lax.bitcast_convert_type(x, _BITS[x.dtype.itemsize]).astype(jnp.uint32)
-    strides = [math.prod(bits.shape[i + 1 :]) for i in range(bits.ndim)]
-    places = (
-        jax.lax.broadcasted_iota(jnp.uint32, bits.shape, dim) * jnp.uint32(stride)
-        for dim, stride in enumerate(strides)
-    )
-    place = functools.reduce(jnp.add, places, jnp.uint32(0))
-    return jnp.sum(bits * _odd(place), dtype=jnp.uint32)
+def _digest(x: np.ndarray) -> int:
+    # A scalar has one place, and no view of another size. Of 8 bytes each is two
+    # elements: the lower half, and the upper.
+    flat = np.atleast_1d(x).reshape(-1).view(f"<u{min(x.dtype.itemsize, 4)}")
+    places = np.arange(_BLOCK, dtype=np.uint32)
+    total = 0
+    for start in range(0, flat.size, _BLOCK):
+        bits = flat[start : start + _BLOCK].astype(np.uint32)
+        factors = _odd(places[: bits.size] + np.uint32(start % 2**32))
+        total += int(np.sum(bits * factors, dtype=np.uint32))
+    return total % 2**32
 
 
-def _sum_on_host(x: np.ndarray) -> int:
-    # A scalar has one place, and no view of another size.
-    flat = np.atleast_1d(x).reshape(-1)
-    bits = flat.view(f"<u{min(x.dtype.itemsize, 4)}").astype(np.uint32)
-    place = np.arange(bits.size, dtype=np.uint32)
-    return int(np.sum(bits * _odd(place), dtype=np.uint32))
-
-
-def _odd(place: Any) -> Any:
-    """Return the factors of elements from their uint32 places, of JAX or of NumPy."""
-    mixed = (place + np.uint32(1)) * np.uint32(_GOLDEN)
+def _odd(places: np.ndarray) -> np.ndarray:
+    """Return the factors of elements from their uint32 places."""
+    mixed = (places + np.uint32(1)) * _GOLDEN
     return (mixed ^ (mixed >> np.uint32(15))) | np.uint32(1)

@@ -14,8 +14,7 @@ import logging
 import os
 import re
 import sys
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +39,16 @@ logging.getLogger("absl").setLevel(logging.CRITICAL)
 logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
-def start_save(folder: Path, state: Any, info: dict[str, Any]) -> Callable[[], None]:
-    """Start to write a state; its arrays are copied before this returns.
+def write(folder: Path, state: Any, info: dict[str, Any]) -> None:
+    """Write a state, and commit it.
 
     Args:
       folder: Folder of the checkpoint, which must not be there.
-      state: Nested dicts and named tuples of arrays.
+      state: Nested dicts and named tuples of NumPy arrays.
       info: Values that JSON can hold, which `read_info` reads back.
 
-    Returns:
-      Function that waits until all is committed. It raises what went wrong.
-
     Raises:
-      Exception: Orbax's own, if it could not start.
+      Exception: Orbax's own, if it could not be written.
     """
     _silence_abandoned_work()
     processes = _alone()
@@ -63,50 +59,30 @@ def start_save(folder: Path, state: Any, info: dict[str, Any]) -> Callable[[], N
     together: dict[str, Any] = {
         "multiprocessing_options": processes,
         "atomicity_options": atomicity,
-        "async_options": background,
     }
     composite = ocp.CompositeCheckpointHandler(
-        composite_options=ocp.CompositeOptions(**together), state=_handler(processes)
+        composite_options=ocp.CompositeOptions(async_options=background, **together),
+        state=_handler(processes),
     )
-    # One for each save: one that has failed is not used again.
-    checkpointer = ocp.AsyncCheckpointer(composite, **together)
     arguments = ocp.args.Composite(state=ocp.args.PyTreeSave(state))
-    try:
+    # One for each save: one that has failed is not used again.
+    with contextlib.closing(ocp.Checkpointer(composite, **together)) as checkpointer:
         checkpointer.save(folder.absolute(), args=arguments, custom_metadata=info)
-    except BaseException:
-        checkpointer.close()
-        raise
-
-    def finish() -> None:
-        with contextlib.closing(checkpointer):
-            checkpointer.wait_until_finished()
-
-    return finish
 
 
-def load(folder: Path, abstract_state: Any | None) -> Any:
+def load(folder: Path) -> Any:
     """Read a state, in each process by itself.
 
-    Args:
-      abstract_state: Tree of `jax.ShapeDtypeStruct` with shardings, onto which the
-        arrays are put; None reads NumPy arrays, in nested dicts and lists.
+    Returns:
+      NumPy arrays, in nested dicts and lists.
 
     Raises:
       Exception: Orbax's own, if the state cannot be read.
     """
     _silence_abandoned_work()
     check_folder(folder)
-    path, handler = epath.Path(folder.absolute() / _STATE), _handler(_alone())
-    if abstract_state is None:
-        found = handler.metadata(path).tree
-        kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), found)
-    else:
-        kinds = ocp.checkpoint_utils.construct_restore_args(abstract_state)
-    arguments = ocp.args.PyTreeRestore(abstract_state, restore_args=kinds)
-    with warnings.catch_warnings():
-        # Resuming on other devices than those that saved is what we are for.
-        warnings.filterwarnings("ignore", message=".*[Ss]harding.*")
-        return handler.restore(path, args=arguments)
+    path = epath.Path(folder.absolute() / _STATE)
+    return _handler(_alone()).restore(path, args=ocp.args.PyTreeRestore())
 
 
 def read_info(folder: Path) -> dict[str, Any]:
@@ -130,11 +106,25 @@ def replace_info(folder: Path, info: dict[str, Any]) -> None:
 
 
 def _handler(processes: options.MultiprocessingOptions) -> ocp.PyTreeCheckpointHandler:
-    """Return what writes and reads trees of arrays."""
+    """Return what writes and reads trees of NumPy arrays."""
+    # Nobody writes to the arrays meanwhile: Orbax need not copy them once more.
+    arrays = ocp.type_handlers.NumpyHandler(deepcopy_host_arrays=False)
     # The faster format for the small states of CNNs (docs/decisions.md).
     return ocp.PyTreeCheckpointHandler(
-        use_ocdbt=False, use_zarr3=True, multiprocessing_options=processes
+        use_ocdbt=False,
+        use_zarr3=True,
+        type_handler_registry=ocp.type_handlers.create_type_handler_registry(
+            (np.ndarray, arrays), (jax.Array, _WrittenFromDevices())
+        ),
+        multiprocessing_options=processes,
     )
+
+
+class _WrittenFromDevices(ocp.type_handlers.NumpyHandler):
+    """Reads what earlier versions had Orbax write from the devices, likewise."""
+
+    def typestr(self) -> str:
+        return "jax.Array"
 
 
 def _alone() -> options.MultiprocessingOptions:

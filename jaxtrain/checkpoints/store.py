@@ -1,4 +1,4 @@
-"""Checkpoints, behind Orbax: asynchronous, verified against the state they go into.
+"""Checkpoints, behind Orbax: written beside the training, verified when they are read.
 
 A checkpoint of step N holds the state after N steps and a manifest, JSON with the
 config, the versions and the progress of the run; the position in the data is the step
@@ -6,7 +6,6 @@ itself.
 """
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -14,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxtrain.checkpoints import manifest
-from jaxtrain.checkpoints.digest import digests_on_host, scan
+from jaxtrain.checkpoints import manifest, snapshot
+from jaxtrain.checkpoints.digest import digests, not_finite
 from jaxtrain.checkpoints.folder import (
     DAMAGED,
     REWOUND,
@@ -28,12 +25,13 @@ from jaxtrain.checkpoints.folder import (
     remove_uncommitted,
     rename,
 )
-from jaxtrain.checkpoints.orbax import load, reading, root_cause, start_save
+from jaxtrain.checkpoints.orbax import load, reading, root_cause, write
 from jaxtrain.checkpoints.retention import Retention
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
 from jaxtrain.processes import peers
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.trees import by_path, path_name
 
 _log = logging.getLogger(__name__)
 
@@ -67,9 +65,10 @@ class Checkpoints:
         if self._writes:
             remove_uncommitted(directory)
         self._retention = Retention(directory, config, best, self.verify)
-        # Completes one save at a time, beside the training.
+        # Completes one save at a time, beside the training. It takes no device and no
+        # other process, so that nothing depends on when it comes to what.
         self._background = ThreadPoolExecutor(max_workers=1)
-        self._pending: tuple[int, Future[None]] | None = None
+        self._pending: Future[None] | None = None
 
     def steps(self) -> list[int]:
         """List the committed steps, rising, once the last save is."""
@@ -82,7 +81,9 @@ class Checkpoints:
 
     def newest(self) -> str:
         """Name the newest checkpoint, for a message."""
-        steps = self.steps()
+        return self._newest(self.steps())
+
+    def _newest(self, steps: list[int]) -> str:
         return str(self.directory / str(steps[-1])) if steps else "none yet"
 
     def save(
@@ -94,7 +95,7 @@ class Checkpoints:
         *,
         before_write: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start to save; the arrays are copied before this returns.
+        """Copy the arrays, and leave the rest of the save to the background.
 
         Args:
           state: Nested dicts of arrays.
@@ -103,43 +104,47 @@ class Checkpoints:
           before_write: Called by the process that writes, once it has the state.
 
         Raises:
-          BadNumbersError: the state is not finite.
-          CheckpointError: this save could not start, or the one before it failed.
+          BadNumbersError, CheckpointError: The save before this one failed.
         """
         self.wait()
-        sums, bad = scan(state)
+        copied = snapshot.take(state)
+        if jax.process_index() != 0:
+            return
+        before_write()
+        self._pending = self._background.submit(
+            self._complete, step, copied, info, metrics
+        )
+
+    def _complete(
+        self,
+        step: int,
+        state: dict[str, Any],
+        info: dict[str, Any],
+        metrics: dict[str, Any] | None,
+    ) -> None:
+        """Write a state, commit it, and remove what it replaces."""
+        self._check_finite(step, state)
+        folder = self.directory / str(step)
+        try:
+            write(folder, state, manifest.make(state, digests(state), info, metrics))
+            state.clear()  # Reading it back takes as much memory again.
+            self._retention.committed(step)
+        except Exception as error:
+            remove_failed(folder)
+            reason = root_cause(error)
+            raise CheckpointError(f"could not save step {step}: {reason}") from error
+
+    def _check_finite(self, step: int, state: dict[str, Any]) -> None:
+        bad = not_finite(state)
         if bad:
             more = f" and {len(bad) - 1} more arrays" if len(bad) > 1 else ""
             raise BadNumbersError(
                 f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
-                f"saved, and the last good checkpoint is {self.newest()}"
+                f"saved, and the last good checkpoint is {self._newest(self.listed())}"
             )
-        if jax.process_count() > 1:
-            state = jax.tree.map(_on_first_host, state)
-        if jax.process_index() != 0:
-            return
-        before_write()
-        try:
-            finish = start_save(
-                self.directory / str(step),
-                state,
-                manifest.make(state, sums, info, metrics),
-            )
-        except Exception as error:
-            raise self._failed(step, error) from error
-        self._pending = step, self._background.submit(self._complete, step, finish)
-
-    def _complete(self, step: int, finish: Callable[[], None]) -> None:
-        finish()
-        self._retention.committed(step)
-
-    def _failed(self, step: int, error: Exception) -> CheckpointError:
-        """Remove what a failed save left; return what to raise."""
-        remove_failed(self.directory / str(step))
-        return CheckpointError(f"could not save step {step}: {root_cause(error)}")
 
     def wait(self) -> None:
-        """Wait until the last save is committed; raise CheckpointError if it failed."""
+        """Wait until the last save is committed; raise what `committed` does."""
         self.committed(timeout=None)
 
     def finish(self) -> None:
@@ -155,18 +160,13 @@ class Checkpoints:
           timeout: seconds to wait for it; None: until it is done.
 
         Raises:
-          CheckpointError: it failed; what it left is removed.
+          BadNumbersError: Its state is not finite; nothing was written.
+          CheckpointError: It failed; what it left is removed.
         """
-        if self._pending is None:
+        if self._pending is None or not wait([self._pending], timeout).done:
             return False
-        step, completed = self._pending
-        if not wait([completed], timeout).done:
-            return False
-        self._pending = None
-        try:
-            completed.result()
-        except Exception as error:
-            raise self._failed(step, error) from error
+        completed, self._pending = self._pending, None
+        completed.result()
         return True
 
     def restore(
@@ -181,14 +181,11 @@ class Checkpoints:
           UserError: the checkpoint's arrays have other paths, shapes or dtypes.
           DamagedError: it cannot be read, by all processes, or is not what was saved.
         """
-        with _agreed():  # Before the digests, which all compute together.
+        with _agreed():
             info = self.info(step)
             manifest.check_match(step, info["arrays"], abstract_state)
-            state = self._load(step, abstract_state)
-        sums, _ = scan(state)
-        with _agreed():
-            manifest.check_digests(step, info["arrays"], state, sums)
-        return state, info
+            state = self._load(step, info)
+        return _put(state, abstract_state), info
 
     def restore_newest(
         self, abstract_state: dict[str, Any]
@@ -236,17 +233,17 @@ class Checkpoints:
           DamagedError: it cannot be read, or is not what was saved.
         """
         info = self.info(step)
-        state = self._load(step, None)
-        manifest.check_digests(step, info["arrays"], state, digests_on_host(state))
-        return state, info
+        return self._load(step, info), info
 
     def info(self, step: int) -> dict[str, Any]:
         """Return the JSON saved with a step, as `manifest.read` does."""
         return manifest.read(self.directory, step)
 
-    def _load(self, step: int, abstract_state: Any) -> Any:
+    def _load(self, step: int, info: dict[str, Any]) -> Any:
         with reading(step):
-            return load(self.directory / str(step), abstract_state)
+            state = load(self.directory / str(step))
+        manifest.check_digests(step, info["arrays"], state, digests(state))
+        return state
 
     def put_aside(self, step: int, label: str = DAMAGED) -> None:
         """Rename a step to `LABEL-STEP`; all processes must call it."""
@@ -290,18 +287,12 @@ def _agreed() -> Iterator[None]:
             raise DamagedError(told)
 
 
-def _on_first_host(x: jax.Array) -> np.ndarray | None:
-    """Bring an array that processes share to the first, which writes all checkpoints.
+def _put(state: Any, abstract_state: Any) -> Any:
+    """Put NumPy arrays onto devices, as an abstract state of the same paths says."""
+    arrays = by_path(state)
 
-    One array at a time, so that no device holds two whole ones. The others get None.
-    """
-    if not x.is_fully_replicated:
-        assert isinstance(x.sharding, NamedSharding)
-        x = _replicate(NamedSharding(x.sharding.mesh, PartitionSpec()))(x)
-    # A copy: the next step may write over the array.
-    return np.array(x.addressable_data(0)) if jax.process_index() == 0 else None
+    def put(path: Any, wanted: Any) -> jax.Array:
+        x = arrays[path_name(path)]
+        return jax.make_array_from_callback(x.shape, wanted.sharding, x.__getitem__)
 
-
-@functools.cache
-def _replicate(sharding: NamedSharding) -> Any:
-    return jax.jit(lambda x: x, out_shardings=sharding)
+    return jax.tree_util.tree_map_with_path(put, abstract_state)

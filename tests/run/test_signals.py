@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 
 from jaxtrain.checkpoints import store
+from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.errors import Interrupted
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.run import evaluations
+from jaxtrain.run.saves import Saves
 from jaxtrain.training.compiled import Compiled
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -69,6 +72,33 @@ def test_signal_in_the_midst_of(
         assert read_lines(tmp_path, kind) == read_lines(undisturbed / "run", kind)
     ours, theirs = read_summary(tmp_path), read_summary(undisturbed / "run")
     assert ours["eval"] == theirs["eval"] and ours["best"] == theirs["best"]
+
+
+def test_signal_while_a_save_is_under_way(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It is written only once the run has come to its end: both saves are whole."""
+    words = ["--config", str(undisturbed / "recipe.py"), "--workdir", str(tmp_path)]
+    ending, (write, finish) = threading.Event(), (store.write, Saves.finish)
+
+    def signal_and_write(*args: Any) -> None:
+        if not ending.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert ending.wait(PATIENCE)
+        write(*args)
+
+    def end(self: Saves) -> None:
+        ending.set()
+        finish(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write", signal_and_write)
+        patch.setattr(Saves, "finish", end)
+        assert main(words) == 143
+    last = read_lines(tmp_path, "train")[-1]["step"]
+    assert set(committed_steps(tmp_path / "checkpoints")) == {3, last}
+    assert main(words) == 0
+    assert read_lines(tmp_path, "train") == read_lines(undisturbed / "run", "train")
 
 
 def test_signal_in_the_midst_of_reading_a_checkpoint(
