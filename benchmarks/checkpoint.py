@@ -5,8 +5,8 @@
 Each round takes steps, copies the state to new memory of the host, saves it while steps
 go on, restores it, and reads the bytes of its files. Rows:
 
-- `stall`: seconds until `save` returns, digests and the check for finite values
-  included, against those of the copy. The state is ready before both.
+- `stall`: seconds until `save` returns and training goes on, against those of the
+  copy. The state is ready before both.
 - `steps`: seconds of a step while the save is under way, against those of one alone.
 - `restore`: seconds of the way back onto the devices, digests compared, against those
   of reading the bytes, which the page cache holds.

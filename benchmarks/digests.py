@@ -1,11 +1,12 @@
-"""What checking checkpoints costs: seconds of the digests, over those of an interval.
+"""What checking checkpoints costs: CPU seconds of a save's, over those of an interval.
 
     python benchmarks/digests.py
 
 Measured at the default interval, an epoch, on the smallest data set there is and on
-CIFAR-10's shapes. A restart computes the digests once more, to compare them. Reading a
-save back, beside the training, has its own limit (`READING_SHARE` in
-`jaxtrain/checkpoints/retention.py`); here is what one reading takes.
+CIFAR-10's shapes: digests and the search for values that are not finite, both beside
+the training. A restart computes the digests once more, to compare them. Reading a save
+back has its own limit (`READING_SHARE` in `jaxtrain/checkpoints/retention.py`); here is
+what one reading takes.
 """
 
 import contextlib
@@ -19,7 +20,8 @@ from typing import Any
 import jax
 
 from jaxtrain import config as config_lib
-from jaxtrain.checkpoints.digest import scan
+from jaxtrain.checkpoints import snapshot
+from jaxtrain.checkpoints.digest import digests, not_finite
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
@@ -37,19 +39,18 @@ def measure(config: Config) -> dict[str, Any]:
     setup = build_setup(config)
     program = compile_step(setup)
     state, key, data, batches = create_inputs(setup)
-    start = time.perf_counter()
-    scan(as_dict(state))
-    compiling = time.perf_counter() - start
-    steps, digests = [], []
+    steps, checks = [], []
     for _ in range(REPEATS):
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(STEPS):
             state, _metrics = program(state, key, data, batches)
         jax.block_until_ready(state)
-        middle = time.perf_counter()
-        scan(as_dict(state))
-        digests.append(time.perf_counter() - middle)
-        steps.append((middle - start) / STEPS)
+        steps.append((time.process_time() - start) / STEPS)
+        copied = snapshot.take(as_dict(state))
+        start = time.process_time()
+        not_finite(copied)
+        digests(copied)
+        checks.append(time.process_time() - start)
     with tempfile.TemporaryDirectory() as folder:
         saved = Checkpoints(Path(folder), config.checkpoint)
         with contextlib.closing(saved):
@@ -60,11 +61,10 @@ def measure(config: Config) -> dict[str, Any]:
             reading = time.perf_counter() - start
     interval = setup.timetable.save_every_steps
     assert interval is not None
-    seconds, step = statistics.median(digests), statistics.median(steps)
+    seconds, step = statistics.median(checks), statistics.median(steps)
     return {
         "part_of_training_time": seconds / (interval * step),
         "seconds": seconds,
-        "seconds_to_compile": compiling,
         "seconds_to_read_back": reading,
         "step_seconds": step,
         "steps_of_interval": interval,
