@@ -29,6 +29,7 @@ from jaxtrain.checkpoints.orbax import load, reading, root_cause, write
 from jaxtrain.checkpoints.retention import Retention
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
+from jaxtrain.parallel.placed import put_like
 from jaxtrain.processes import peers
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trees import by_path, path_name
@@ -290,9 +291,6 @@ def _agreed() -> Iterator[None]:
 def _put(state: Any, abstract_state: Any) -> Any:
     """Put NumPy arrays onto devices, as an abstract state of the same paths says."""
     arrays = by_path(state)
-
-    def put(path: Any, wanted: Any) -> jax.Array:
-        x = arrays[path_name(path)]
-        return jax.make_array_from_callback(x.shape, wanted.sharding, x.__getitem__)
-
-    return jax.tree_util.tree_map_with_path(put, abstract_state)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, wanted: put_like(arrays[path_name(path)], wanted), abstract_state
+    )

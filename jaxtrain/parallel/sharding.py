@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 import jax
+from jax.experimental.layout import Format
+from jax.experimental.layout import Layout as MemoryLayout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -18,6 +20,11 @@ from jaxtrain.trees import by_path, path_name
 
 # Smaller arrays, such as biases, are not worth a collective of their own.
 MIN_SHARDED_SIZE = 2**12
+
+# The dims of kernels (rows, columns, in, out) as they lie in memory, by the platform of
+# the devices; row by row elsewhere. cuDNN takes and makes them with the output channels
+# first: from any other order XLA transposes each weight and each gradient.
+KERNEL_ORDERS = dict.fromkeys(("gpu", "cuda", "rocm"), (3, 0, 1, 2))
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class Layout:
         arXiv:1910.02054), and not only optimizer state and averages (stage 1).
       copies: Weights that each device trains with a copy of its own; None: no weights.
       grouped: Paths of statistics whose first dim is split as the batch is.
+      kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
     """
 
     mesh: Mesh
@@ -40,6 +48,7 @@ class Layout:
     shard_params: bool = True
     copies: Copies | None = None
     grouped: frozenset[str] = frozenset()
+    kernel_order: tuple[int, ...] | None = None
 
     @property
     def platform(self) -> str:
@@ -58,6 +67,19 @@ class Layout:
         if self.shard_params:
             fields.add("params")
         return self._shardings(state, lambda path: path.split("/")[0] in fields)
+
+    def formats(self, state: Any) -> Any:
+        """Return the shardings of a whole TrainState, with the order in memory."""
+        return jax.tree.map(
+            lambda x, sharding: Format(self._in_memory(x), sharding),
+            state,
+            self.state(state),
+        )
+
+    def flat(self, x: jax.Array) -> jax.Array:
+        """Return the elements of an array, inside jit, in their order in memory."""
+        order = self._in_memory(x)
+        return (x.transpose(order.major_to_minor) if order else x).reshape(-1)
 
     def whole_params(self, params: Any) -> Any:
         """Gather, inside jit, what the `fsdp` axis shares, to compute with it."""
@@ -140,6 +162,10 @@ class Layout:
         others = {n: x for n, x in flat.items() if n not in copied}
         done = {**of_copied(self.copies, copied), **of_others(others)}
         return treedef.unflatten(done[name] for name in flat)
+
+    def _in_memory(self, x: Any) -> MemoryLayout | None:
+        is_kernel = x.ndim == 4 and self.kernel_order is not None
+        return MemoryLayout(self.kernel_order) if is_kernel else None
 
     def _specs(self, arrays: Arrays, *, shared: bool) -> dict[str, P]:
         return {n: self._spec(n, x.shape, shared=shared) for n, x in arrays.items()}

@@ -177,7 +177,7 @@ def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
     The values change no time, and need no other program to be compiled.
     """
     state, data, batches = jax.tree.map(
-        lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding),
+        lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format),
         (setup.abstract_state, *abstract_inputs(setup)),
     )
     return time_step(program, state, jax.random.key(0), data, batches)

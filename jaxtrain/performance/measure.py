@@ -152,7 +152,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
         return put(abstract, noise)
 
     def put(x: jax.ShapeDtypeStruct, value: np.ndarray) -> jax.Array:
-        return jax.device_put(np.broadcast_to(value, x.shape), x.sharding)
+        return jax.device_put(np.broadcast_to(value, x.shape), x.format)
 
     data, batches = (
         {name: fill(name, x) for name, x in inputs.items()}
@@ -160,7 +160,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     )
     everywhere = sharding.replicated(setup.mesh)
     key = jax.device_put(keys.root_key(setup.config.seed), everywhere)
-    state = jax.jit(setup.create, out_shardings=setup.state_shardings)(key)
+    state = jax.jit(setup.create, out_shardings=setup.state_formats)(key)
     return state, key, data, batches
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.data.image_source import Source, Unreadable
 from jaxtrain.errors import UserError
+from jaxtrain.parallel.placed import put_like
 from jaxtrain.processes import peers
-from jaxtrain.run.placed import put_like
 from jaxtrain.run.programs import Programs, unaugmented
 from jaxtrain.run.setup import Setup
 

@@ -12,8 +12,8 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.channels import convert
+from jaxtrain.parallel.placed import put_like
 from jaxtrain.run.fitted import fit_kernels
-from jaxtrain.run.placed import put_like
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.settle import open_weights
 from jaxtrain.run.setup import Setup

@@ -140,7 +140,7 @@ def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
     remat, platform = setup.config.train.remat, setup.layout.platform
     return Compiled(
         step,
-        out_shardings=(setup.state_shardings, sharding.replicated(setup.mesh)),
+        out_shardings=(setup.state_formats, sharding.replicated(setup.mesh)),
         donate_argnums=0,
         compiler_options=compiler_options(remat, platform),
     )
@@ -152,7 +152,7 @@ def _whole(
     plain: Preprocess,
     normalization: Normalization,
 ) -> Four:
-    states, create, config = setup.state_shardings, setup.create, setup.config
+    states, create, config = setup.state_formats, setup.create, setup.config
     weights = (states.params, states.model_state)
     train = tuple(
         compiled_step(

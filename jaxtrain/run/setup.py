@@ -84,8 +84,9 @@ class Setup:
         return self.mesh.size * (1 if self.stages is None else len(self.stages.stages))
 
     @property
-    def state_shardings(self) -> Any:
-        return jax.tree.map(lambda x: x.sharding, self.abstract_state)
+    def state_formats(self) -> Any:
+        """Shardings of the state, and the order in memory."""
+        return jax.tree.map(lambda x: x.format, self.abstract_state)
 
 
 def build_setup(
@@ -141,6 +142,8 @@ def build_setup(
             shard_params,
             _copies(config, policy, model, mesh),
             grouped(model),
+            # Programs of stages hand each other gradients, row by row.
+            _kernel_order(mesh) if len(meshes) == 1 else None,
         )
         for mesh in meshes
     ]
@@ -219,14 +222,18 @@ def _copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies 
     return Copies(mesh, copied_paths(model), gathered, summed)
 
 
+def _kernel_order(mesh: Mesh) -> tuple[int, ...] | None:
+    return sharding.KERNEL_ORDERS.get(mesh.devices.flat[0].platform)
+
+
 def _place(
     abstract: TrainState, layout: Layout, stages: Stages | None, config: Config
 ) -> TrainState:
-    """Return the abstract state with its shardings."""
+    """Return the abstract state with its shardings, and its order in memory."""
     if stages is None:
-        shardings = layout.state(abstract)
+        formats, shardings = layout.formats(abstract), layout.state(abstract)
     else:
-        shardings = stages.merge(stages.shardings(abstract))
+        formats = shardings = stages.merge(stages.shardings(abstract))
     model = layout.mesh.shape["model"]
     if model > 1 and not sharding.splits_channels(shardings):
         raise UserError(
@@ -234,7 +241,7 @@ def _place(
             f"{config.model.name}"
         )
     return jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+        lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),
         abstract,
-        shardings,
+        formats,
     )

@@ -5,12 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.layout import Layout as MemoryLayout
-from jax.experimental.layout import with_layout_constraint
 
 from jaxtrain import scopes
 from jaxtrain.dtypes import widen
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.sharding import MIN_SHARDED_SIZE, Layout
 
 # XLA:GPU merges kernels until they read and write 96 arrays. Of a parameter, Adam with
 # averaged weights reads and writes 9.
@@ -26,50 +24,32 @@ def global_norm(tree: Any, layout: Layout) -> jax.Array:
 def squares(tree: Any, layout: Layout) -> jax.Array:
     """Return the sum of squares, whose root is the norm, in at least float32.
 
-    Arrays of one shape are added up before they are summed, in one kernel for all.
+    Arrays of one size are added up before they are summed, in one kernel for all, and
+    so are small ones, with zeros behind them.
 
     Args:
       tree: Parameters, or gradients.
-      layout: Layout of the run: arrays that the devices split in different ways stay
-        apart.
+      layout: Layout of the run: arrays that the devices split are added up only if
+        they have one shape, and are split alike.
     """
     alike: dict[Any, list[jax.Array]] = {}
     specs = jax.tree.leaves(layout.specs_of_grads(tree))
     for x, spec in zip(jax.tree.leaves(widen(tree)), specs, strict=True):
-        alike.setdefault((x.shape, x.dtype, spec), []).append(jnp.square(x))
-    totals = [jnp.sum(sum(group[1:], group[0])) for group in alike.values()]
+        if any(spec):
+            key = x.shape, x.dtype, spec
+        else:
+            x = layout.flat(x)
+            key = max(x.size, MIN_SHARDED_SIZE), x.dtype
+        alike.setdefault(key, []).append(jnp.square(x))
+    totals = [jnp.sum(_add_up(group)) for group in alike.values()]
     return sum(totals, jnp.float32(0))
 
 
-@scopes.part(scopes.OPTIMIZER)
-def in_rows(grads: Any, layout: Layout) -> Any:
-    """Return gradients laid out in memory as the parameters are, row by row.
-
-    cuDNN has those of kernels with the output channels first. XLA would take that
-    layout for the whole update, and transpose parameters and optimizer state there and
-    back. The barrier keeps it to one transpose, of the gradient, whose result the norm
-    and the update then read.
-
-    Args:
-      grads: Gradients of trained parameters, as `Layout.shared_grads` leaves them.
-      layout: Layout of the run: XLA takes a constraint on the memory for one on the
-        sharding, too, and so each device has it on its own share.
-    """
-
-    def in_memory(grads: Any) -> Any:
-        rows = jax.tree.map(lambda x: MemoryLayout(tuple(range(x.ndim))), grads)
-        return with_layout_constraint(grads, rows)
-
-    specs = layout.specs_of_grads(grads)
-    constrain = jax.shard_map(
-        in_memory, mesh=layout.mesh, in_specs=(specs,), out_specs=specs
-    )
-    arrays, treedef = jax.tree.flatten(constrain(grads))
-    kernels = [i for i, x in enumerate(arrays) if x.ndim > 1]
-    held = jax.lax.optimization_barrier([arrays[i] for i in kernels])
-    for i, x in zip(kernels, held, strict=True):
-        arrays[i] = x
-    return jax.tree.unflatten(treedef, arrays)
+def _add_up(arrays: list[jax.Array]) -> jax.Array:
+    """Add up arrays of one shape, or vectors, with zeros behind the shorter ones."""
+    size = max(x.size for x in arrays)
+    same = [x if x.size == size else jnp.pad(x, (0, size - x.size)) for x in arrays]
+    return sum(same[1:], same[0])
 
 
 def choose(taken: jax.Array, new: Any, old: Any) -> Any:

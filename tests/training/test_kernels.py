@@ -1,5 +1,6 @@
 """A step is taken whole or not at all, whichever part of it is not finite."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -10,7 +11,7 @@ import optax
 import pytest
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
-from jaxtrain.training.kernels import choose, global_norm, in_rows, squares
+from jaxtrain.training.kernels import choose, global_norm, squares
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import Update
@@ -49,15 +50,17 @@ def test_a_parameter_and_its_moments_read_one_copy_of_the_choice():
     assert len(barrier.outvars) == 3
 
 
-def test_norm_is_that_of_all_arrays_in_one_vector():
+@pytest.mark.parametrize("kernel_order", [None, (3, 0, 1, 2)])
+def test_norm_is_that_of_all_arrays_in_one_vector(kernel_order: Any):
     rng = np.random.default_rng(0)
-    shapes = [(3, 4), (4, 3), (5,), (3, 4), (), (5,), (2, 3, 4)]
+    shapes = [(3, 4), (4, 3), (5,), (3, 4), (), (5,), (2, 3, 4), (1, 1, 3, 4)]
     arrays = [rng.normal(size=shape) for shape in shapes]
     dtypes = ["float32", "bfloat16"] * 4
     values = [jnp.asarray(x, t) for x, t in zip(arrays, dtypes, strict=False)]
     flat = np.concatenate([np.asarray(x, np.float64).ravel() for x in values])
-    total = squares(dict(enumerate(values)), LAYOUT)
-    # 55 terms in float32.
+    layout = dataclasses.replace(LAYOUT, kernel_order=kernel_order)
+    total = squares(dict(enumerate(values)), layout)
+    # 83 terms in float32.
     np.testing.assert_allclose(total, np.sum(flat**2), rtol=1e-6)
     assert total.dtype == jnp.float32
     assert squares({}, LAYOUT) == 0
@@ -71,11 +74,6 @@ def test_norm_is_not_finite_where_one_value_or_its_square_is_not(
     values = [1.0, 1.0, 1.0]
     values[place] = bad
     assert not np.isfinite(squares(tree(*values), LAYOUT))
-
-
-def test_gradients_in_rows_are_the_same():
-    grads = tree(1.0, -2.0)
-    assert same(jax.jit(lambda g: in_rows(g, LAYOUT))(grads), grads)
 
 
 @each_row(

@@ -1,0 +1,83 @@
+"""Kernels lie in memory as cuDNN takes them, here in programs of the CPU."""
+
+from pathlib import Path
+
+import pytest
+
+from jaxtrain.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+from jaxtrain.parallel.sharding import KERNEL_ORDERS
+from jaxtrain.run.setup import build_setup
+from jaxtrain.trees import by_path
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import assert_same_run, read_summary
+
+ORDER = (3, 0, 1, 2)
+CHANGES = {
+    "data": 'DataConfig(source="digits", batch_size=64)',
+    "train": "TrainConfig(steps=7, ema_decay=0.9, eval_every_steps=3)",
+}
+
+
+@pytest.fixture
+def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KERNEL_ORDERS, "cpu", ORDER)
+
+
+def test_kernels_alone_are_laid_out(as_on_gpus: None):
+    setup = build_setup(
+        Config(
+            data=DataConfig(source="digits", batch_size=64),
+            model=ModelConfig(name="convnet"),
+            optimizer=OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9),
+            train=TrainConfig(steps=1, ema_decay=0.9),
+        )
+    )
+    found = {path: x.format.layout for path, x in by_path(setup.abstract_state).items()}
+    kernels = {path for path, layout in found.items() if layout is not None}
+    shapes = {path: x.ndim for path, x in by_path(setup.abstract_state).items()}
+    assert kernels == {path for path, ndim in shapes.items() if ndim == 4}
+    # Parameters, moments and averages of at least one convolution.
+    assert {path.split("/")[0] for path in kernels} == {
+        *("params", "opt_state", "ema_params"),
+    }
+    assert {found[path].major_to_minor for path in kernels} == {ORDER}
+
+
+def test_a_run_saves_and_resumes_the_same(cli: Cli, as_on_gpus: None):
+    config = write_recipe(cli.directory / "recipe.py", recipe(**CHANGES))
+    for folder, stops in [("whole", []), ("parts", ["--train.stop-after-steps", 4])]:
+        words = ["--config", config, "--workdir", cli.directory / folder]
+        result = cli(*words, *stops)
+        assert result.code == 0, result.stderr
+        if stops:
+            rest = cli(*words)
+            assert rest.code == 0, rest.stderr
+    assert_same_run(cli.directory / "whole", cli.directory / "parts", 7)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_another_order_is_resumed(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+):
+    """As from a GPU on a CPU: the values are those of the arrays, not of the memory."""
+    config = write_recipe(cli.directory / "recipe.py", recipe(**CHANGES))
+    ends: list[Path] = []
+    for folder, first, then in [("rows", None, None), ("mixed", ORDER, None)]:
+        words = ["--config", config, "--workdir", cli.directory / folder]
+        for order, stops in [(first, ["--train.stop-after-steps", 4]), (then, [])]:
+            with monkeypatch.context() as patch:
+                if order:
+                    patch.setitem(KERNEL_ORDERS, "cpu", order)
+                result = cli(*words, *stops)
+            assert result.code == 0, result.stderr
+        ends.append(cli.directory / folder)
+    losses = [read_summary(end)["eval"]["loss"] for end in ends]
+    # The order of sums may differ, by rounding alone.
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
