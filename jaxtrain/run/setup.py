@@ -142,8 +142,7 @@ def build_setup(
             shard_params,
             _copies(config, policy, model, mesh),
             grouped(model),
-            # Programs of stages hand each other gradients, row by row.
-            _kernel_order(mesh) if len(meshes) == 1 else None,
+            _kernel_order(meshes),
         )
         for mesh in meshes
     ]
@@ -222,8 +221,15 @@ def _copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies 
     return Copies(mesh, copied_paths(model), gathered, summed)
 
 
-def _kernel_order(mesh: Mesh) -> tuple[int, ...] | None:
-    return sharding.KERNEL_ORDERS.get(mesh.devices.flat[0].platform)
+def _kernel_order(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
+    """Return the order of kernels in memory; None: row by row.
+
+    So they stay on several devices, whose sums of gradients XLA lays out row by row: a
+    ResNet-50 on eight GPUs would move 2 % more bytes (docs/decisions.md).
+    """
+    if sum(mesh.size for mesh in meshes) > 1:
+        return None
+    return sharding.KERNEL_ORDERS.get(meshes[0].devices.flat[0].platform)
 
 
 def _place(

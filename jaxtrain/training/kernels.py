@@ -5,6 +5,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Layout as MemoryLayout
+from jax.experimental.layout import with_layout_constraint
 
 from jaxtrain import scopes
 from jaxtrain.dtypes import widen
@@ -50,6 +52,42 @@ def _add_up(arrays: list[jax.Array]) -> jax.Array:
     size = max(x.size for x in arrays)
     same = [x if x.size == size else jnp.pad(x, (0, size - x.size)) for x in arrays]
     return sum(same[1:], same[0])
+
+
+@scopes.part(scopes.OPTIMIZER)
+def in_rows(grads: Any, layout: Layout) -> Any:
+    """Return gradients laid out in memory as the parameters are, row by row.
+
+    On one device parameters lie as cuDNN gives them (`Layout.kernel_order`), and they
+    stay as they are. Elsewhere cuDNN has those of kernels with the output channels
+    first. XLA would take that
+    layout for the whole update, and transpose parameters and optimizer state there and
+    back. The barrier keeps it to one transpose, of the gradient, whose result the norm
+    and the update then read.
+
+    Args:
+      grads: Gradients of trained parameters, as `Layout.shared_grads` leaves them.
+      layout: Layout of the run: XLA takes a constraint on the memory for one on the
+        sharding, too, and so each device has it on its own share.
+    """
+
+    if layout.kernel_order is not None:
+        return grads
+
+    def in_memory(grads: Any) -> Any:
+        rows = jax.tree.map(lambda x: MemoryLayout(tuple(range(x.ndim))), grads)
+        return with_layout_constraint(grads, rows)
+
+    specs = layout.specs_of_grads(grads)
+    constrain = jax.shard_map(
+        in_memory, mesh=layout.mesh, in_specs=(specs,), out_specs=specs
+    )
+    arrays, treedef = jax.tree.flatten(constrain(grads))
+    kernels = [i for i, x in enumerate(arrays) if x.ndim > 1]
+    held = jax.lax.optimization_barrier([arrays[i] for i in kernels])
+    for i, x in zip(kernels, held, strict=True):
+        arrays[i] = x
+    return jax.tree.unflatten(treedef, arrays)
 
 
 def choose(taken: jax.Array, new: Any, old: Any) -> Any:

@@ -20,7 +20,7 @@ from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
-from jaxtrain.training.kernels import global_norm
+from jaxtrain.training.kernels import global_norm, in_rows
 from jaxtrain.training.methods.base import UNCHANGED, Method, Normalization, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.scan import repeat
@@ -102,7 +102,8 @@ def make_train_step(
         carry = state.model_state, zero_grads(params)
         (model_state, total), metrics = repeat_micro(micro_step, carry)
         total = layout.summed_grads(total)
-        return mean_grads(total, num_micro, state), model_state, metrics
+        grads = in_rows(mean_grads(total, num_micro, state), layout)
+        return grads, model_state, metrics
 
     def loss_at(state: TrainState, repeat_micro: RepeatMicro, params: Any) -> jax.Array:
         """Return the loss of the step at other parameters, for a line search."""

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
-from jaxtrain.training.kernels import choose, global_norm, squares
+from jaxtrain.training.kernels import choose, global_norm, in_rows, squares
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import Update
@@ -74,6 +74,11 @@ def test_norm_is_not_finite_where_one_value_or_its_square_is_not(
     values = [1.0, 1.0, 1.0]
     values[place] = bad
     assert not np.isfinite(squares(tree(*values), LAYOUT))
+
+
+def test_gradients_in_rows_are_the_same():
+    grads = tree(1.0, -2.0)
+    assert same(jax.jit(lambda g: in_rows(g, LAYOUT))(grads), grads)
 
 
 @each_row(
