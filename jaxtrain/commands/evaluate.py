@@ -36,8 +36,9 @@ class EvaluateArguments:
     # The images: a split as the run had it, or all of the set.
     split: Literal["test", "validation", "train", "all"] = "test"
     # Average the probabilities of several views of an image: the mirror image (flip),
-    # four corners and the centre (five_crop), or these and their mirror images.
-    tta: Literal["flip", "five_crop", "ten_crop"] | None = None
+    # four corners and the centre (five_crop), or these and their mirror images; or of
+    # the image alone (plain); None: as the run's train.tta.
+    tta: Literal["plain", "flip", "five_crop", "ten_crop"] | None = None
     # Fit a temperature on the run's validation split, and write temperature.json.
     calibrate: bool = False
     # Go over the split under 15 corruptions at 5 severities, too.
@@ -89,7 +90,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     out = _check_out(arguments)
     asked = Asked(
         split=arguments.split,
-        tta=arguments.tta,
+        tta=_views(arguments, config),
         calibrate=arguments.calibrate,
         corruptions=arguments.corruptions,
         baseline=arguments.baseline,
@@ -109,6 +110,13 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     show_table("evaluation", describe(result, model.task))
     _write(result, out, workdir)
     print(f"{out} has the result")
+
+
+def _views(arguments: EvaluateArguments, config: Config) -> str | None:
+    """Return the name of the views; None: of the image alone."""
+    if arguments.tta is None:
+        return config.train.tta
+    return None if arguments.tta == "plain" else arguments.tta
 
 
 def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:

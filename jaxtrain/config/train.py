@@ -66,6 +66,12 @@ COMBINATIONS = (
         "does not tell apart",
         "profile with parallel.pipeline_stages 1",
     ),
+    Incompatible(
+        option("train", "tta"),
+        STAGES,
+        "a view needs passes of the whole model, of which each stage has a part",
+        "leave train.tta out and give --tta to evaluate",
+    ),
     Needs(
         option("train", "spike_window", "on_spike"),
         option("train", "spike_sigma"),
@@ -125,6 +131,9 @@ class TrainConfig(ClassificationOptions):
     fine_tune: bool = False
     # Decay of the moving average of the weights, which is then what is evaluated.
     ema_decay: float | None = None
+    # Average the probabilities of an image and its mirror image (flip) in evaluations,
+    # and in those of `evaluate`; None: of the image alone.
+    tta: Literal["flip"] | None = None
     # Epochs between evaluations on the validation split; default: 1.
     eval_every_epochs: float | None = None
     # Steps between evaluations on the validation split.

@@ -18,10 +18,10 @@ from jaxtrain.evaluation.corruptions.corrupt import Corruption, check_shape
 from jaxtrain.evaluation.corruptions.levels import levels
 from jaxtrain.evaluation.passes import SEED, Keep, Pass, PassResult, Subject
 from jaxtrain.evaluation.subject import open_other, open_subject
-from jaxtrain.evaluation.views import VIEWS, View, plain
 from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
+from jaxtrain.training.views import View, named
 
 # Of the form of the result: a key that changes its meaning changes it.
 SCHEMA = 1
@@ -52,7 +52,7 @@ class Asked:
     @property
     def view(self) -> View:
         """What the model is shown of an image."""
-        return plain if self.tta is None else VIEWS[self.tta]
+        return named(self.tta)
 
 
 def evaluate(
@@ -131,8 +131,8 @@ def _check(asked: Asked, subject: Subject) -> None:
         )
     if asked.ood is not None and asked.tta is not None:
         raise UserError(
-            f"--ood {asked.ood} with --tta {asked.tta}: the energy is one of logits, "
-            "which averaged probabilities have not; leave one of them out"
+            f"--ood {asked.ood} with views ({asked.tta}): the energy is one of logits, "
+            "which averaged probabilities have not; leave --ood out, or give --tta plain"
         )
     if asked.calibrate and asked.split in ("validation", "all"):
         raise UserError(

@@ -23,12 +23,12 @@ from jaxtrain.data.images import Fit
 from jaxtrain.data.sources import Source
 from jaxtrain.dtypes import wide
 from jaxtrain.engine import passes
-from jaxtrain.evaluation import resampling, views
+from jaxtrain.evaluation import resampling
 from jaxtrain.evaluation.attacks import Attack
-from jaxtrain.evaluation.views import View
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
+from jaxtrain.training.views import View, plain
 
 # (outputs, target) -> arrays (B, ...): what is kept of each example.
 Keep = Callable[[Any, Any], dict[str, Any]]
@@ -88,7 +88,7 @@ class Pass:
     """
 
     subject: Subject
-    view: View = views.plain
+    view: View = plain
     attack: Attack | None = None
     keep: Keep = lambda outputs, target: {}
     with_intervals: bool = False

@@ -12,7 +12,7 @@ from jaxtrain.data import images, sources
 from jaxtrain.data.image_source import Source
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Subject
-from jaxtrain.evaluation.views import CROPS
+from jaxtrain.training.views import CROPS
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
 

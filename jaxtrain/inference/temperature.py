@@ -120,6 +120,7 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     if views is not None:
         raise UserError(
             f"--calibrated: {path} was fitted to the mean of several views "
-            f"({views}), and predict shows the model one: make it anew with {fit}"
+            f"({views}), and predict shows the model one: make it anew with {fit} "
+            "--tta plain"
         )
     return temperature

@@ -33,6 +33,7 @@ def check_data(config: Config, splits: Splits, task: Task, mesh: Mesh) -> None:
     """Check the splits, and what a config does with them, for the task."""
     check_statistics(config, splits.input_shape[-1])
     check_objective(config, task)
+    check_views(config, task)
     check_targets(config.data, splits, task)
     check_mixing(config, mesh, task)
 
@@ -286,4 +287,13 @@ def check_objective(config: Config, task: Task) -> None:
             f"task = {config.task!r}, which has an objective of its own, needs passes "
             f"of the whole model, of which each of parallel.pipeline_stages = {stages} "
             "has a part: set parallel.pipeline_stages to 1"
+        )
+
+
+def check_views(config: Config, task: Task) -> None:
+    """Refuse to average the probabilities of a task that has none."""
+    if config.train.tta is not None and not task.one_class_an_image:
+        raise UserError(
+            f"train.tta = {config.train.tta!r}: task = {config.task!r} has no classes "
+            "whose probabilities could be averaged; leave it out"
         )

@@ -18,6 +18,7 @@ from jaxtrain.parallel import sharding
 from jaxtrain.run.phases import Phase
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Sums
+from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
 from jaxtrain.training.methods.base import Normalization
 from jaxtrain.training.stages import steps as stage_steps
@@ -171,7 +172,13 @@ def _whole(
         for phase, preprocess in zip(setup.phases, augmenting, strict=True)
     )
     evaluate = Compiled(
-        make_eval_step(setup.task, setup.graphdef, plain, setup.layout),
+        make_eval_step(
+            setup.task,
+            setup.graphdef,
+            plain,
+            setup.layout,
+            views.named(config.train.tta),
+        ),
         out_shardings=sharding.replicated(setup.mesh),
         donate_argnums=2,
     )

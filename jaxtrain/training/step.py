@@ -26,6 +26,7 @@ from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.update import Metrics, Update, mean_grads, scale_of, zero_grads
+from jaxtrain.training.views import View, plain
 
 PLAIN = Plain()
 
@@ -165,11 +166,16 @@ def make_train_step(
 
 
 def make_eval_step(
-    task: Task, graphdef: Any, preprocess: Preprocess, layout: Layout
+    task: Task,
+    graphdef: Any,
+    preprocess: Preprocess,
+    layout: Layout,
+    view: View = plain,
 ) -> Callable[[Any, Any, Sums, Any, Batch], tuple[Sums, dict[str, Any]]]:
     """Return `(params, model_state, sums, data, batches) -> (sums, kept)`.
 
-    Dropout is off. See `add_batch` for what it returns.
+    Dropout is off. The outputs are those of a `view` of the prepared images. See
+    `add_batch` for what it returns.
     """
 
     def eval_step(
@@ -178,8 +184,8 @@ def make_eval_step(
         batch = prepare_plain(preprocess, data, batches)
         params = layout.whole_params(params)
         batch = {**batch, "image": layout.images(batch["image"])}
-        images, mesh = batch["image"], layout.mesh
-        outputs = predict(graphdef, params, model_state, images, mesh=mesh)
+        apply = partial(predict, graphdef, params, model_state, mesh=layout.mesh)
+        outputs = view(apply, batch["image"], batch["image"].shape[1:3])
         return add_batch(task, sums, outputs, task.target(batch), batch["mask"])
 
     return eval_step

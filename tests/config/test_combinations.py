@@ -53,6 +53,7 @@ VALUES: dict[str, Any] = {
     "train.method_options": {"epsilon": 1.0},
     "train.on_spike": "skip",
     "train.profile_steps": [2, 4],
+    "train.tta": "flip",
 }
 # What two fields ask for that no row declares.
 SMALLER = {"data.image_size": 32}

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.commands.evaluate import describe
 from jaxtrain.config import Config, DataConfig, ModelConfig
@@ -298,6 +299,35 @@ def test_what_does_not_go_together_is_refused(folder: Path, words: str, message:
     result = evaluate(folder, words)
     assert result.code == 2, result.stderr
     assert message in result.stderr
+
+
+def test_a_run_that_averages_views_is_evaluated_with_them(tmp_path: Path):
+    """Its metrics are those of the mean of the probabilities of both sides."""
+    config = write_recipe(
+        tmp_path / "recipe.py",
+        recipe(
+            train='TrainConfig(steps=20, tta="flip")',
+            logging="LoggingConfig(every_steps=20, tensorboard=False)",
+        ),
+    )
+    assert Cli(tmp_path)("--config", config, "--workdir", "run").code == 0
+    summary = read_summary(tmp_path / "run")
+    both, one = found(tmp_path), found(tmp_path, "--tta plain")
+    assert (both["tta"], one["tta"]) == ("flip", None)
+    assert both["metrics"] == summary["eval"] != one["metrics"]
+    run = read_run(tmp_path / "run")
+    source = sources.load(run.data, run.seed).test
+    numbers = np.arange(len(source))
+    pixels, labels = source.read(numbers)["image"], source.targets(numbers)
+    model = load_model(tmp_path / "run")
+    sides = [model.predict(pixels), model.predict(pixels[:, :, ::-1])]
+    for result, probabilities in ((both, np.mean(sides, 0)), (one, sides[0])):
+        loss = -np.log(probabilities[numbers, labels]).mean()
+        np.testing.assert_allclose(result["metrics"]["loss"], loss, rtol=1e-5)
+        accuracy = (probabilities.argmax(1) == labels).mean()
+        assert result["metrics"]["accuracy"] == pytest.approx(accuracy, abs=1e-9)
+    refused = evaluate(tmp_path, "--ood digits")
+    assert refused.code == 2 and "give --tta plain" in refused.stderr
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jaxtrain.dtypes import widen
 from jaxtrain.training.scan import repeat
 
-# Pixels in 0..255, (B, H, W, C) -> outputs of the model, (B, outputs).
+# Images (B, H, W, C) -> outputs of the model, (B, outputs).
 Apply = Callable[[jax.Array], jax.Array]
-# (apply, pixels that may be more than the model takes, height and width that it takes).
+# (apply, images that may be more than the model takes, height and width that it takes).
 View = Callable[[Apply, jax.Array, tuple[int, int]], jax.Array]
 
 
@@ -70,3 +70,8 @@ def _mean(apply: Apply, views: jax.Array) -> jax.Array:
 VIEWS: dict[str, View] = {"flip": flip, "five_crop": five_crop, "ten_crop": ten_crop}
 # Those that take larger images than the model.
 CROPS = ("five_crop", "ten_crop")
+
+
+def named(name: str | None) -> View:
+    """Return the view by the name of an option; None: of the image as it is."""
+    return plain if name is None else VIEWS[name]
