@@ -8,7 +8,9 @@ better), `ours`, `peer`, `unit`, `spread` (the quartiles of the ratio), `device`
 import json
 import os
 import platform
+import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -29,6 +31,20 @@ def timed(function: Callable[[], Any]) -> Seconds:
     wall, cpu = time.perf_counter(), time.process_time()
     function()
     return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def timed_process(command: list[str]) -> tuple[Seconds, str]:
+    """Run a command to its end; return what its process took, and what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        print(done.stdout, file=sys.stderr)
+        raise SystemExit(done.returncode)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return (wall, cpu), done.stdout
 
 
 def take_turns(

@@ -42,9 +42,7 @@ class Muon:
         self.vectors = [p for p in params if p.ndim == 1]
         self.momentum, self.weight_decay, self.count = momentum, weight_decay, 0
         self.first = [torch.zeros_like(p) for p in self.kernels]
-        self.moments = [
-            [torch.zeros_like(p) for p in self.vectors] for _ in range(2)
-        ]
+        self.moments = [[torch.zeros_like(p) for p in self.vectors] for _ in range(2)]
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
@@ -58,9 +56,7 @@ class Muon:
         ahead = self._ahead(first, grads, B1)
         torch._foreach_mul_(second, B2)
         torch._foreach_addcmul_(second, grads, grads, 1 - B2)
-        roots = torch._foreach_sqrt(
-            torch._foreach_div(second, 1 - B2**self.count)
-        )
+        roots = torch._foreach_sqrt(torch._foreach_div(second, 1 - B2**self.count))
         torch._foreach_add_(roots, EPS)
         torch._foreach_addcdiv_(self.vectors, ahead, roots, -rate)
 
@@ -74,7 +70,7 @@ class Muon:
 
 
 def orthogonal(update: Any) -> Any:
-    """Return a kernel's update, (outputs, ...), as a matrix that is nearly orthogonal."""
+    """Return a kernel's update, (outputs, ...), with singular values near 1."""
     x = update.flatten(1)
     outputs, inputs = x.shape
     x = x if outputs <= inputs else x.T
@@ -82,12 +78,14 @@ def orthogonal(update: Any) -> Any:
     a, b, c = QUINTIC
     for _ in range(ITERATIONS):
         square = x @ x.T
-        x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
+        x = torch.addmm(
+            x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a
+        )
     x = x if outputs <= inputs else x.T
     return x.reshape(update.shape) * max(1, outputs / inputs) ** 0.5
 
 
-def whitening(images: Any, patch: int, stride: int) -> Any:
+def whitening(images: Any, patch: int) -> Any:
     """Return the kernel that whitens the patches of images (N, C, H, W)."""
     num = max(1, WHITENING_PIXELS // (images.shape[2] * images.shape[3]))
     some = images[:: max(1, len(images) // num)][:num].double()
@@ -105,8 +103,7 @@ def initialize(model: Any, images: Any) -> None:
         if isinstance(layer, nn.BatchNorm2d):
             layer.momentum = 1.0
         elif name == "whiten":
-            patch = layer.kernel_size[0]
-            layer.weight.data = whitening(images, patch, layer.stride[0])
+            layer.weight.data = whitening(images, layer.kernel_size[0])
             layer.weight.requires_grad_(False)
         elif isinstance(layer, nn.Conv2d | nn.Linear):
             weight = layer.weight.data
@@ -204,9 +201,7 @@ def train(
         indices = order[place : place + batch_size]
         place += batch_size
         logits = net(images[indices])
-        loss = F.cross_entropy(
-            logits, labels[indices], label_smoothing=label_smoothing
-        )
+        loss = F.cross_entropy(logits, labels[indices], label_smoothing=label_smoothing)
         loss.backward()
         optimizer.step(rate_at(step, steps, rate, warmup_steps))
         net.zero_grad()
@@ -243,7 +238,8 @@ def main() -> None:
     with np.load(request.pop("data")) as stored:
         data = dict(stored)
     found = train(data, **request)
-    print(json.dumps({**found, "torch": torch.__version__}))
+    about = {"torch": torch.__version__, "num_threads": torch.get_num_threads()}
+    print(json.dumps({**found, **about}))
 
 
 if __name__ == "__main__":
