@@ -132,7 +132,7 @@ def _check(asked: Asked, subject: Subject) -> None:
     if asked.ood is not None and asked.tta is not None:
         raise UserError(
             f"--ood {asked.ood} with views ({asked.tta}): the energy is one of logits, "
-            "which averaged probabilities have not; leave --ood out, or give --tta plain"
+            "which averaged probabilities have not; give --tta plain"
         )
     if asked.calibrate and asked.split in ("validation", "all"):
         raise UserError(

@@ -12,9 +12,9 @@ from jaxtrain.data import images, sources
 from jaxtrain.data.image_source import Source
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Subject
-from jaxtrain.training.views import CROPS
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
+from jaxtrain.training.views import CROPS
 
 # Fields of `data` that an evaluation may have otherwise than the run had.
 FREE = (
