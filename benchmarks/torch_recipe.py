@@ -25,6 +25,8 @@ from torch.nn import functional as F  # pyright: ignore[reportMissingImports]
 # Of the Newton-Schulz iteration (github.com/KellerJordan/Muon), and of Adam.
 QUINTIC, ITERATIONS = (3.4445, -4.7750, 2.0315), 5
 B1, B2, EPS = 0.9, 0.999, 1e-8
+# Standard deviation of a normal distribution that is cut off at two of its own.
+TRUNCATED_STD = 0.87962566103423978
 WHITENING_PIXELS, WHITENING_EPSILON = 5000 * 32 * 32, 5e-4
 
 
@@ -107,7 +109,7 @@ def initialize(model: Any, images: Any) -> None:
             layer.weight.requires_grad_(False)
         elif isinstance(layer, nn.Conv2d | nn.Linear):
             weight = layer.weight.data
-            std = (weight.shape[0] / weight.numel()) ** 0.5 / 0.87962566103423978
+            std = (weight.shape[0] / weight.numel()) ** 0.5 / TRUNCATED_STD
             nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
             if isinstance(layer, nn.Conv2d):
                 same = min(weight.shape[:2])
