@@ -50,10 +50,10 @@ CASES = {
     ),
     "whitened_cnn_small": Case(
         ModelConfig(name="whitened_cnn_small"),
-        ("whitened_cnn", {"channels": [64]}),
+        ("whitened_cnn", {"channels": [32, 64]}),
         (GREY, 240),
         (GREY, 2000),
-        ("head/linear", 7),
+        ("head/linear", 3),
     ),
     "resnet18": Case(
         ModelConfig(name="resnet18", stem="cifar"),

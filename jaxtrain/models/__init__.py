@@ -99,7 +99,7 @@ MODELS: dict[str, type[Model]] = {
     ),
     "whitened_cnn": WhitenedCNN,
     "whitened_cnn_small": WhitenedCNN.variant(
-        min_size=4, stride=4, patch_stride=2, channels=(64,)
+        min_size=8, patch_stride=2, channels=(32, 64)
     ),
 }
 
