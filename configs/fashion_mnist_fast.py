@@ -1,10 +1,10 @@
-"""Fashion-MNIST, 28x28 grey, 10 classes: to 93 % with the speed runs' tricks.
+"""Fashion-MNIST, 28x28 grey, 10 classes: near 93 % with the speed runs' tricks.
 
     python main.py data --prepare tfds:fashion_mnist
     python main.py --config configs/fashion_mnist_fast.py
 
-Hardware: 2 CPU cores. Measured: test accuracy 0.930 on all 10,000 test images, of the
-averaged weights and both views (seeds 0 and 1: 0.9300, 0.9302); 1 min 22 s, compilation
+Hardware: 2 CPU cores. Measured: test accuracy 0.929 on all 10,000 test images, of the
+averaged weights and both views (seeds 0 and 1: 0.9287, 0.9302); 1 min 22 s, compilation
 included, with one view and a report at the end, which this run leaves out.
 Data: 60,000 images (Xiao et al. 2017, arXiv:1708.07747), all of them trained on.
 Recipe: our own, after airbench94 (Jordan 2024, arXiv:2404.00498: 94 % of CIFAR-10 in
