@@ -24,7 +24,9 @@ MIN_SHARDED_SIZE = 2**12
 # The dims of kernels (rows, columns, in, out) as they lie in memory, by the platform of
 # the devices; row by row elsewhere. cuDNN takes and makes them with the output channels
 # first: from any other order XLA transposes each weight and each gradient.
-KERNEL_ORDERS = dict.fromkeys(("gpu", "cuda", "rocm"), (3, 0, 1, 2))
+KERNEL_ORDERS: dict[str, tuple[int, ...]] = {
+    platform: (3, 0, 1, 2) for platform in ("gpu", "cuda", "rocm")
+}
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,8 @@ class Layout:
         return treedef.unflatten(done[name] for name in flat)
 
     def _in_memory(self, x: Any) -> MemoryLayout | None:
-        is_kernel = x.ndim == 4 and self.kernel_order is not None
-        return MemoryLayout(self.kernel_order) if is_kernel else None
+        order = self.kernel_order if x.ndim == 4 else None
+        return None if order is None else MemoryLayout(order)
 
     def _specs(self, arrays: Arrays, *, shared: bool) -> dict[str, P]:
         return {n: self._spec(n, x.shape, shared=shared) for n, x in arrays.items()}

@@ -186,7 +186,7 @@ def test_pipe_in_a_checkpoint_is_refused(run: Path):
     inside.mkdir(parents=True)
     put_pipe(inside / ".zarray")
     with pytest.raises(OSError, match="no regular file"):
-        orbax.load(run / "checkpoints" / "3", None)
+        orbax.load(run / "checkpoints" / "3")
     put_pipe(run / "checkpoints" / "3" / orbax.METADATA)
     with pytest.raises(OSError, match="no regular file"):
         orbax.read_info(run / "checkpoints" / "3")
