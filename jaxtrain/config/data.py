@@ -49,6 +49,18 @@ COMBINATIONS = (
         _source("folder:DIR", "csv:FILE"),
         "leave it out",
     ),
+    Needs(
+        option("data", "targets"),
+        _source("csv:FILE", "hf:NAME_OR_DIR", "arrays:FILE.npz"),
+        "leave it out",
+    ),
+    Needs(option("data", "label_separator"), _source("csv:FILE"), "leave it out"),
+    Incompatible(
+        option("data", "targets"),
+        option("data", "label_separator"),
+        "labels are columns, or a list in one column",
+        "leave one of them out",
+    ),
     Needs(option("data.augment", "random_resized_crop"), RESIZED),
     Needs(_other("crop_pct", CROP_PCT), RESIZED),
     Needs(_other("interpolation", INTERPOLATION), RESIZED),
@@ -70,6 +82,12 @@ class DataConfig(Section):
     # Whether images of a folder: or csv: source may lie outside of its folder: through
     # links, and by absolute paths or `..` in a table.
     allow_outside: bool = False
+    # Columns of the targets, a number each, in place of one class an image: by their
+    # names in a csv: or hf: source; names for those of `label` of an arrays: source.
+    targets: tuple[str, ...] = ()
+    # What separates labels in the column `label` of a csv: source where an image may
+    # have several, such as ";": columns of 0 and 1.
+    label_separator: str | None = None
     # Training split, in TFDS syntax, such as train[:90%] or train+test[:100].
     train_split: str = "train"
     # Validation split; None: the set's own, else a held-out fraction of the training
@@ -147,6 +165,8 @@ class DataConfig(Section):
         std = all(0 < s <= 1 for s in self.std or ())
         self._check("std", std, f"values above 0, {in_0_1}")
         self._share("crop_pct")
+        self._check("targets", len({*self.targets}) == len(self.targets), "each once")
+        self._check("label_separator", self.label_separator != "", "a text")
         check(self, COMBINATIONS, "data")
 
     @property

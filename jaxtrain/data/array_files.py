@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxtrain.data import classes
+from jaxtrain.data import classes, columns
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import ArrayStore, Opened
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.regular_file import open_regular
 
 # Part of the machine's memory that a set may take.
@@ -69,14 +69,18 @@ def opened(source: str, path: str) -> Iterator[io.BufferedReader]:
 
 
 def read_set(
-    source: str, pairs: Mapping[str, tuple[StoredArray, StoredArray]]
+    source: str,
+    pairs: Mapping[str, tuple[StoredArray, StoredArray]],
+    targets: tuple[str, ...] = (),
 ) -> Opened:
     """Read a set of arrays into memory.
 
     Args:
       source: name of the set in messages.
-      pairs: images, uint8 (N, H, W) or (N, H, W, C), and labels, integers (N,), of each
-        split: training, validation, test.
+      pairs: images, uint8 (N, H, W) or (N, H, W, C), and labels of each split:
+        training, validation, test. Labels are classes, integers (N,), or numbers
+        (N, columns).
+      targets: names of the columns; (): classes, or columns called by their numbers.
 
     Raises:
       UserError: these are no images of one size, more than fit into memory, or there
@@ -95,17 +99,34 @@ def read_set(
         image.fill(parts[-1])
         stored = np.empty(label.shape, label.dtype)
         label.fill(stored)
-        labels.append(stored.astype(np.int64))
-        if labels[-1].min() < 0:
-            raise ValueError(f"{label.name} holds {stored.min()}: expected 0 or more")
+        if stored.ndim == 1 and not targets:
+            labels.append(stored.astype(np.int64))
+            if labels[-1].min() < 0:
+                raise ValueError(
+                    f"{label.name} holds {stored.min()}: expected 0 or more"
+                )
+        else:
+            labels.append(stored.reshape(len(stored), -1).astype(np.float32))
+    if len({array.shape[1:] for array in labels}) > 1:
+        raise UserError(f"{source}: the labels of its splits differ in their columns")
     everything = np.concatenate(labels)
     digest = hashlib.sha256(everything.tobytes())
     for split, part in zip(pairs, parts, strict=True):
         digest.update(f"{split} {part.shape}".encode())
         digest.update(part.data)
-    numbers, class_names = classes.number(everything)
-    facts = classes.facts(source, splits, numbers, class_names, digest.hexdigest())
-    return ArrayStore(whole.reshape(*whole.shape[:3], -1), numbers, facts), splits
+    whole = whole.reshape(*whole.shape[:3], -1)
+    if everything.ndim == 1:
+        numbers, names = classes.number(everything)
+        facts = classes.facts(source, splits, numbers, names, digest.hexdigest())
+        return ArrayStore(whole, numbers, facts), splits
+    names = targets or tuple(map(str, range(everything.shape[1])))
+    if len(names) != everything.shape[1]:
+        raise UserError(
+            f"data.targets = {targets}: {counted(len(targets), 'name')}, but label of "
+            f"{source} has {counted(everything.shape[1], 'column')}"
+        )
+    facts = columns.facts(source, splits, names, digest.hexdigest())
+    return ArrayStore(whole, everything, facts), splits
 
 
 def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:

@@ -21,8 +21,8 @@ from jaxtrain.data.stores import Opened
 SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 EXPECTED = (
-    "image, uint8 (N, H, W) or (N, H, W, C), and label, integers (N,), and the same "
-    "with _test and _validation"
+    "image, uint8 (N, H, W) or (N, H, W, C), and label, integers (N,) or numbers "
+    "(N, columns), and the same with _test and _validation"
 )
 KINDS = ("image", "label")
 READ_HEADER = {
@@ -40,20 +40,20 @@ def open_arrays(name: str, config: DataConfig) -> Opened:
     with opened(config.source, os.path.expanduser(name)) as file:
         try:
             with zipfile.ZipFile(file) as packed:
-                return _read_all(config.source, packed)
+                return _read_all(config, packed)
         # A file that wants a password is a RuntimeError.
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             raise ValueError(f"it is no .npz file, or damaged ({error})") from None
 
 
-def _read_all(source: str, packed: zipfile.ZipFile) -> Opened:
+def _read_all(config: DataConfig, packed: zipfile.ZipFile) -> Opened:
     arrays = {name: _describe(packed, info) for name, info in _infos(packed).items()}
     pairs = {}
     for split, suffix in SUFFIXES.items():
         if "image" + suffix in arrays:
             pairs[split] = arrays["image" + suffix], arrays["label" + suffix]
-            _check_pair(*pairs[split])
-    return read_set(source, pairs)
+            _check_pair(*pairs[split], named=bool(config.targets))
+    return read_set(config.source, pairs, config.targets)
 
 
 def _infos(packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -105,16 +105,27 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
     return StoredArray(name, shape, dtype, start, partial(packed.open, info))
 
 
-def _check_pair(image: StoredArray, label: StoredArray) -> None:
-    """Raise ValueError unless these are images and a label for each."""
+def _is_table(shape: tuple[int, ...]) -> bool:
+    """Whether each image has a number, or a row of them."""
+    return len(shape) in (1, 2) and 0 not in shape[1:]
+
+
+def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
+    """Raise ValueError unless these are images and a label, or columns, for each.
+
+    Args:
+      named: whether labels are columns of numbers, even if there is one only.
+    """
     if image.dtype != np.uint8:
         raise ValueError(
             f"{image.name} is of {image.dtype}, expected uint8: pixels from 0 to 255"
         )
-    if label.dtype.kind not in "iu":
-        raise ValueError(f"{label.name} is of {label.dtype}, expected integers")
-    if label.shape != image.shape[:1]:
+    columns = named or len(label.shape) == 2
+    if label.dtype.kind not in ("biuf" if columns else "iu"):
+        expected = "numbers" if columns else "integers, or columns (N, C) of numbers"
+        raise ValueError(f"{label.name} is of {label.dtype}, expected {expected}")
+    if label.shape[:1] != image.shape[:1] or not _is_table(label.shape):
         raise ValueError(
             f"{image.name} has the shape {image.shape} and {label.name} {label.shape}: "
-            "expected one label for each image"
+            "expected one label, or one row of numbers, for each image"
         )

@@ -5,6 +5,7 @@ library.
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -14,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import classes
+from jaxtrain.data import classes, columns
 from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import listed, shown
-from jaxtrain.data.slices import SplitRanges, number_examples
+from jaxtrain.data.slices import SplitRanges, groups_of, number_examples
 from jaxtrain.data.stores import Opened
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, nearest
 
 INSTALL = "pip install -e '.[hf]'"
 # Read at once, to look at the sizes of images.
@@ -33,26 +34,37 @@ SAVED = ("dataset_dict.json", "state.json")
 
 @dataclass(frozen=True)
 class HfStore:
-    """The rows of all splits, one after the other, and the numbers of their classes."""
+    """The rows of all splits, one after the other, and their targets.
+
+    Attributes:
+      target: Numbers of the classes of the rows, (N,), or columns, (N, columns).
+    """
 
     places: SplitRanges
     # A `datasets.Dataset` with one column, of encoded images. Picklable: its files are
     # mapped into memory again.
     images: Any
-    labels: np.ndarray
+    target: np.ndarray
     facts: Mapping[str, Any]
 
     # They differ in size; those that are grey are read as colour.
     image_shape = (None, None, 3)
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        return self.labels[indices]
+        return self._groups[indices]
+
+    def targets(self, indices: np.ndarray) -> np.ndarray:
+        return self.target[indices]
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         (column,) = self.images.column_names
         rows = self.images[indices.tolist()][column]
         names = map(self.places.name, indices.tolist())
-        return list(map(StoredFile, names, map(_bytes, rows))), self.labels[indices]
+        return list(map(StoredFile, names, map(_bytes, rows))), self.target[indices]
+
+    @functools.cached_property
+    def _groups(self) -> np.ndarray:
+        return groups_of(self.target)
 
 
 def open_hf(name: str, config: DataConfig) -> Opened:
@@ -74,21 +86,33 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     found = {SPLITS.get(n, n): rows for n, rows in found.items() if len(rows)}
     if not found:
         raise UserError(f"{source} holds no examples")
-    image, label = _columns(library, source, next(iter(found.values())).features)
+    features = next(iter(found.values())).features
+    image = _image_column(library, source, features)
+    read = _columns if config.targets else _labels
+    wanted = list(config.targets) or [_label_column(library, source, features)]
+    if missing := [name for name in wanted if name not in features]:
+        raise UserError(
+            f"data.targets = {config.targets}: {source} has no column "
+            f"{shown(missing[0])!r}, but {listed(features)}"
+            f"{nearest(missing[0], features)}"
+        )
     try:
         whole = library.concatenate_datasets(
-            [rows.select_columns([image, label]) for rows in found.values()]
+            [rows.select_columns([image, *wanted]) for rows in found.values()]
         )
     except ValueError as error:
         raise UserError(f"{source}: its splits differ ({error})") from None
     lengths = {split: [len(rows)] for split, rows in found.items()}
     places, splits = number_examples(shown(source), lengths)
-    labels, names = _labels(source, whole, label)
+    target, names = read(source, whole, wanted)
     encoded = library.Image(decode=False)
     images = whole.select_columns([image]).cast_column(image, encoded)
-    digest = _digest(images, image, labels)
-    facts = classes.facts(source, splits, labels, names, digest)
-    return HfStore(places, images, labels, facts), splits
+    digest = _digest(images, image, target)
+    if target.ndim == 1:
+        facts = classes.facts(source, splits, target, names, digest)
+    else:
+        facts = columns.facts(source, splits, names, digest)
+    return HfStore(places, images, target, facts), splits
 
 
 @contextlib.contextmanager
@@ -139,26 +163,59 @@ def _load(library: Any, source: str, name: str) -> Any:
         ) from None
 
 
-def _columns(library: Any, source: str, features: Any) -> tuple[str, str]:
-    """Return the names of the columns of images and of labels."""
-    images = [n for n, kind in features.items() if isinstance(kind, library.Image)]
-    labels = [n for n, kind in features.items() if isinstance(kind, library.ClassLabel)]
-    if not labels and "label" in features:
-        labels = ["label"]
-    for what, names in (("image", images), ("label", labels)):
-        if what in names:
-            names[:] = [what]
-    if len(images) != 1 or len(labels) != 1:
+def _image_column(library: Any, source: str, features: Any) -> str:
+    names = [n for n, kind in features.items() if isinstance(kind, library.Image)]
+    return _only(source, features, "image", names)
+
+
+def _label_column(library: Any, source: str, features: Any) -> str:
+    """Return the name of the column of classes, or of lists of classes."""
+
+    def is_label(kind: Any) -> bool:
+        kind = getattr(kind, "feature", kind)
+        return isinstance(kind, library.ClassLabel)
+
+    names = [n for n, kind in features.items() if is_label(kind)]
+    if not names and "label" in features:
+        names = ["label"]
+    return _only(source, features, "label", names)
+
+
+def _only(source: str, features: Any, what: str, names: list[str]) -> str:
+    """Return the one column of a kind, or of several that which is called so."""
+    if what in names:
+        return what
+    if len(names) != 1:
         raise UserError(
             f"{source} has the columns {listed(features)}: needed are one of the type "
-            "Image and one ClassLabel, or integers called label; of several, call one "
-            "image and one label (rename_column)"
+            "Image and one ClassLabel, or list of them, or integers called label; of "
+            "several, call one image and one label (rename_column), or name columns of "
+            "numbers, data.targets"
         )
-    return images[0], labels[0]
+    return names[0]
 
 
-def _labels(source: str, whole: Any, label: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the number of the class of each example, and the names of the classes."""
+def _labels(
+    source: str, whole: Any, wanted: list[str]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the number of the class of each example, and the names of the classes.
+
+    Of lists of classes: columns of 0 and 1, and their names.
+    """
+    (label,) = wanted
+    inner = getattr(whole.features[label], "feature", None)
+    if inner is not None:
+        names = tuple(map(shown, getattr(inner, "names", None) or ()))
+        if not names:
+            raise UserError(f"{source}: its column {label} is no list of ClassLabel")
+        lists = whole.select_columns([label])[:][label]
+        numbers = range(len(names))
+        if wrong := [i for some in lists for i in some or () if i not in numbers]:
+            raise UserError(
+                f"{source}: its column {label} holds {wrong[0]}, which is none of its "
+                f"{len(names)} labels"
+            )
+        return columns.of_labels(lists, numbers), names
     values = whole.select_columns([label]).with_format("numpy")[:][label]
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "iu":
@@ -167,6 +224,26 @@ def _labels(source: str, whole: Any, label: str) -> tuple[np.ndarray, tuple[str,
     if names is None:
         return classes.number(values)
     return values.astype(np.int32), tuple(shown(name) for name in names)
+
+
+def _columns(
+    source: str, whole: Any, wanted: list[str]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return columns of numbers, float32 (N, columns), and their names."""
+    table = whole.select_columns(wanted)[:]
+    found = []
+    for name in wanted:
+        try:
+            values = np.array(table[name], np.float64)
+        except (TypeError, ValueError):
+            values = np.zeros((0, 0))
+        if values.ndim != 1:
+            raise UserError(
+                f"data.targets: the column {shown(name)} of {source} does not hold one "
+                "number a row, or nothing where it is missing"
+            )
+        found.append(values)
+    return np.stack(found, axis=1).astype(np.float32), tuple(wanted)
 
 
 def _digest(images: Any, column: str, labels: np.ndarray) -> str:

@@ -18,6 +18,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.console import printable
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.problems import NUM_NAMED, UnusableError
+from jaxtrain.data.slices import groups_of
 from jaxtrain.data.stores import Remark
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import read_bytes
@@ -71,15 +72,16 @@ class FileNames:
 
 @dataclass(frozen=True)
 class ImageFileStore:
-    """Image files below `root`, and the number of the class of each.
+    """Image files below `root`, and their targets: numbers of classes, or columns.
 
     Attributes:
+      target: of each file, (N,) or (N, columns).
       remarks: what its user should know of how it was found.
     """
 
     root: str
     names: FileNames
-    labels: np.ndarray
+    target: np.ndarray
     facts: Mapping[str, Any]
     remarks: tuple[Remark, ...] = ()
 
@@ -87,13 +89,20 @@ class ImageFileStore:
     image_shape = (None, None, 3)
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        return self.labels[indices]
+        return self._groups[indices]
+
+    def targets(self, indices: np.ndarray) -> np.ndarray:
+        return self.target[indices]
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         root = os.fsencode(self.root)
         paths = [os.path.join(root, self.names[i]) for i in indices.tolist()]
         files = [StoredFile(shown(path), read_file(path)) for path in paths]
-        return files, self.labels[indices]
+        return files, self.target[indices]
+
+    @functools.cached_property
+    def _groups(self) -> np.ndarray:
+        return groups_of(self.target)
 
 
 def digest(files: Iterable[tuple[bytes, int]]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtrain.data import canvas, files, images, memory
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.images import FIT, Box, Fit
-from jaxtrain.data.stores import Images, Store
+from jaxtrain.data.stores import Images, Store, targets_of
 from jaxtrain.errors import UserError
 
 # Second half of the key that chooses what takes the place of an unreadable image.
@@ -90,12 +90,17 @@ class Source:
         return len(self.indices)
 
     def strata(self) -> np.ndarray:
-        """Return the group of each example, (N,) numbers."""
+        """Return the group of each example, (N,), or its groups (`Store.strata`)."""
         return self.store.strata(self.indices)
 
     def targets(self, indices: np.ndarray) -> Any:
         """Return the `target` of some examples, any arrays (n, ...)."""
-        return self.store.read(self.indices[indices])[1]
+        found = targets_of(self.store, self.indices[indices])
+        return self.store.read(self.indices[indices])[1] if found is None else found
+
+    def all_targets(self) -> Any | None:
+        """Return the `target` of all examples; None if images would have to be read."""
+        return targets_of(self.store, self.indices)
 
     def read(
         self,
@@ -236,7 +241,7 @@ class Source:
     def _another(
         self, bad: Unreadable, crop_seeds: np.ndarray | None
     ) -> dict[str, Any]:
-        """Return a batch of one readable example, of the same class if there is one."""
+        """Return a batch of one readable example, of the same group if there is one."""
         generator = np.random.Philox(key=[bad.index, REPLACE_STREAM])
         draws = (generator.random_raw(MAX_DRAWS) % len(self)).astype(np.int64)
         group = self.subset(np.array([bad.index])).strata()
@@ -253,12 +258,20 @@ class Source:
     def _of_group(self, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
         """Yield examples of a group: those among the draws, then all.
 
-        To look at the groups of all may take long, where they lie in the files.
+        To look at the groups of all may take long, where they lie in the files. Where
+        examples are in several groups, any example follows those of the same ones.
         """
+
+        def alike(strata: np.ndarray) -> np.ndarray:
+            return (strata == group).reshape(len(strata), -1).all(axis=1)
+
         for start in range(0, MAX_DRAWS, DRAWS):
             some = draws[start : start + DRAWS]
-            yield from some[self.subset(some).strata() == group].tolist()
-        yield from np.flatnonzero(self.strata() == group).tolist()
+            yield from some[alike(self.subset(some).strata())].tolist()
+        strata = self.strata()
+        yield from np.flatnonzero(alike(strata)).tolist()
+        if strata.ndim > 1:
+            yield from draws.tolist()
 
 
 def _unreadable(

@@ -62,6 +62,11 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
       UserError: there are no classes to balance.
     """
     groups = source.strata() if config.sampling == "balanced" else None
+    if groups is not None and groups.ndim > 1:
+        raise UserError(
+            "data.sampling = 'balanced' takes as many images of each class, and these "
+            "have several labels each: leave it out"
+        )
     if groups is not None and len(np.unique(groups)) < 2:
         raise UserError(
             "data.sampling = 'balanced' has no effect: the training split has one class"

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
+from jaxtrain.data.label_split import split_by_labels
 from jaxtrain.errors import UserError
 
 # Split -> the examples of each of its shards, in order.
@@ -137,6 +139,27 @@ def join(shards: Iterable[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.arange(0), *shards])
 
 
+def groups_of(target: Any) -> np.ndarray:
+    """Return what a held-out part of a set takes evenly (`Store.strata`).
+
+    Args:
+      target: Targets of all examples, (N, ...), or a pytree of them.
+
+    Returns:
+      The targets, if they are whole numbers (N,): groups. Which labels each example
+      has, bool (N, C), if they are numbers (N, C) that are all 0, 1, or -1 or NaN where
+      they are missing. Zeros (N,) otherwise: one group.
+    """
+    if isinstance(target, np.ndarray) and target.dtype.kind in "biuf":
+        if target.ndim == 1 and target.dtype.kind in "iu":
+            return target
+        present = target == 1
+        others = (target == 0) | (target == -1) | np.isnan(target)
+        if target.ndim == 2 and (present | others).all():
+            return present
+    return np.zeros(len(jax.tree.leaves(target)[0]), np.int32)
+
+
 def draws_of_names(names: Iterable[bytes]) -> np.ndarray:
     """Return a random number for each name, uint64 (N,), a function of it alone.
 
@@ -151,8 +174,12 @@ def stratified_split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hold out `round(fraction * N)` examples, within 1 of the fraction of each group.
 
+    Where an example may be in several groups, these shares are kept as well as the
+    groups' overlaps allow (`split_by_labels`).
+
     Args:
-      strata: the group of each example, (N,) numbers.
+      strata: the group of each example, (N,) numbers; or whether it is in each group,
+        bool (N, groups).
       fraction: of the examples held out; the largest remainders are rounded up.
       seed: of the choice.
       draws: random numbers to choose by, (N,); None: by the place of an example.
@@ -160,14 +187,17 @@ def stratified_split(
     Returns:
       The rising indices of the examples kept, and of those held out.
     """
+    if draws is None:
+        # Raw draws stay the same from one version of NumPy to the next (NEP 19).
+        draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(strata))
+    if strata.ndim > 1:
+        held_out = split_by_labels(strata, fraction, draws)
+        return np.flatnonzero(~held_out), np.flatnonzero(held_out)
     _, groups, counts = np.unique(strata, return_inverse=True, return_counts=True)
     shares = fraction * counts
     quotas = np.floor(shares).astype(np.int64)
     rest = round(fraction * len(strata)) - quotas.sum()
     quotas[np.argsort(quotas - shares, kind="stable")[:rest]] += 1
-    if draws is None:
-        # Raw draws stay the same from one version of NumPy to the next (NEP 19).
-        draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(strata))
     order = np.lexsort((draws, groups))
     starts = np.cumsum(counts) - counts
     rank_in_group = np.arange(len(strata)) - starts[groups[order]]

@@ -1,5 +1,6 @@
 """What a store is, and the stores that read no files: digits and synthetic images."""
 
+import functools
 import importlib.util
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.slices import NamedSplits, stratified_split
+from jaxtrain.data.slices import NamedSplits, groups_of, stratified_split
 from jaxtrain.errors import UserError
 
 Images = np.ndarray | Sequence[np.ndarray] | Sequence[StoredFile]
@@ -37,7 +38,8 @@ class Store(Protocol):
 
     A store whose images lie in memory, or are mapped there, may say so, `in_memory`:
     one thread then copies them faster than several. One that has passed over files may
-    have `remarks`, as `remarks_of` returns them.
+    have `remarks`, as `remarks_of` returns them. One that can tell the targets without
+    its images may have `targets`, as `targets_of` calls it: tasks then look at all.
 
     What its targets mean, and which facts there are to know of them, such as
     `num_classes` and `class_names`, is between the store and the task.
@@ -48,7 +50,10 @@ class Store(Protocol):
     @property
     def image_shape(self) -> tuple[int | None, int | None, int]: ...
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return numbers of the groups that a held-out part takes evenly, (n,)."""
+        """Return numbers of the groups that a held-out part takes evenly, (n,).
+
+        Where an example may be in several: whether it is in each, bool (n, groups).
+        """
         ...
 
     def read(self, indices: np.ndarray) -> tuple[Images, Any]:
@@ -63,6 +68,12 @@ class Store(Protocol):
 def remarks_of(store: Store) -> tuple[Remark, ...]:
     """Return what a store says of how it was found; most have nothing to say."""
     return getattr(store, "remarks", ())
+
+
+def targets_of(store: Store, indices: np.ndarray) -> Any | None:
+    """Return targets, (n, ...), if the store has them by themselves; else None."""
+    targets = getattr(store, "targets", None)
+    return None if targets is None else targets(indices)
 
 
 # A set: a store of all its examples, and which of them each split has.
@@ -83,15 +94,18 @@ class ArrayStore:
         return self.images.shape[1:]
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return the targets where they are numbers of groups, else one group."""
-        target = self.target
-        grouped = isinstance(target, np.ndarray) and target.ndim == 1
-        if grouped and np.issubdtype(target.dtype, np.integer):
-            return target[indices]
-        return np.zeros(len(indices), np.int32)
+        """Return groups of the targets (`groups_of`)."""
+        return self._groups[indices]
+
+    def targets(self, indices: np.ndarray) -> Any:
+        return jax.tree.map(lambda x: x[indices], self.target)
 
     def read(self, indices: np.ndarray) -> tuple[np.ndarray, Any]:
-        return self.images[indices], jax.tree.map(lambda x: x[indices], self.target)
+        return self.images[indices], self.targets(indices)
+
+    @functools.cached_property
+    def _groups(self) -> np.ndarray:
+        return groups_of(self.target)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ VALUES: dict[str, Any] = {
     "data.image_size": 32,
     "data.include": "list.txt",
     "data.interpolation": "bicubic",
+    "data.label_separator": ";",
     "data.progressive_sizes": [16, 32],
+    "data.targets": ["size"],
     "data.train_image_size": 16,
     "data.workers": 2,
     "logging.options": {"url": "x"},
@@ -62,6 +64,8 @@ EXAMPLES = {
     "of your own": "my.py:part",
     "= tfds:NAME": "tfds:mnist",
     "= folder:DIR or csv:FILE": "csv:list.csv",
+    "= csv:FILE": "csv:list.csv",
+    "= csv:FILE or hf:NAME_OR_DIR or arrays:FILE.npz": "csv:list.csv",
 }
 PAIRS = [
     (row, first, second)

@@ -211,6 +211,39 @@ def test_a_bomb_does_not_fill_the_memory(tmp_path: Path):
     assert peak_bytes() - before < 2**26
 
 
+@each_row(
+    ("label", "targets", "names"),
+    [
+        (np.array([[0, 1], [1, 1], [-1, 0], [1, 0]]), (), ("0", "1")),
+        (np.array([[0.5, 1], [1, np.nan]] * 2), ("a", "b"), ("a", "b")),
+        (np.array([1.5, 2, 3, 4]), ("size",), ("size",)),
+        (np.array([1, 0, 0, 1]), ("there",), ("there",)),
+    ],
+)
+def test_columns_of_arrays(
+    tmp_path: Path, label: np.ndarray, targets: tuple[str, ...], names: tuple[str, ...]
+):
+    np.savez(tmp_path / "set.npz", **{**pair(4), "label": label}, **pair_of(label[:2]))
+    source = f"arrays:{tmp_path}/set.npz"
+    splits = load_images(source=source, targets=targets, validation_fraction=0)
+    expected = label.reshape(4, -1).astype(np.float32)
+    np.testing.assert_array_equal(read_all(splits.train)["target"], expected)
+    assert splits.train.facts["target_names"] == names
+    found = splits.train.all_targets()
+    assert found is not None and found.dtype == np.float32
+
+
+def pair_of(label: np.ndarray) -> dict[str, Any]:
+    return {**pair(len(label), suffix="_test"), "label_test": label}
+
+
+def test_columns_that_do_not_fit(tmp_path: Path):
+    label = np.zeros((4, 3))
+    np.savez(tmp_path / "set.npz", **{**pair(4), "label": label}, **pair_of(label))
+    with pytest.raises(UserError, match=r"1 name, but label of .* has 3 columns"):
+        load_images(source=f"arrays:{tmp_path}/set.npz", targets=("a",))
+
+
 # --- idx: ----------------------------------------------------------------------------
 
 

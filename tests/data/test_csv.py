@@ -71,7 +71,7 @@ def test_labels_are_numbers_or_names(
     rows = [f"{path},{label}" for path, label in zip(paths, labels, strict=False)]
     store, splits = opened(root, "\n".join(["path,label", *rows]))
     assert store.facts["class_names"] == expected
-    names = [expected[i] for i in store.labels]
+    names = [expected[i] for i in store.target]
     assert names == [label.strip() for label in labels]
     assert [len(shard) for shard in splits["train"]] == [3]
 
@@ -79,7 +79,7 @@ def test_labels_are_numbers_or_names(
 def test_tables_of_other_programs(root: Path):
     """With a mark of the byte order, CR LF, and no line break at the end."""
     text = b"\xef\xbb\xbfpath,label\r\na/1.png,x\r\nb/3.png,y"
-    assert opened(root, text)[0].labels.tolist() == [0, 1]
+    assert opened(root, text)[0].target.tolist() == [0, 1]
 
 
 def test_names_of_any_bytes(root: Path):
@@ -223,3 +223,44 @@ def test_links_that_leave_the_folder(root: Path):
         opened(root, GOOD + "c/passwd,x\n")
     (root / "d").symlink_to("b")
     assert len(opened(root, GOOD + "d/4.png,x\n")[0].names) == 3
+
+
+# --- targets of several numbers ------------------------------------------------------
+
+
+def test_columns_of_numbers(root: Path):
+    """Named columns become targets in their order; empty cells are NaN."""
+    text = "x;path;split;y\n1;a/1.png;train;0.5\n;a/2.png;train;-2e3\n0;b/3.png;test;\n"
+    store, splits = opened(root, text, targets=("y", "x"))
+    expected = np.array([[0.5, 1], [-2000, np.nan], [np.nan, 0]], np.float32)
+    np.testing.assert_array_equal(store.read(np.arange(3))[1], expected)
+    np.testing.assert_array_equal(store.targets(np.arange(3)), expected)
+    assert store.facts["target_names"] == ("y", "x")
+    assert splits["test"][0].tolist() == [2]
+    assert store.strata(np.arange(3)).tolist() == [0, 0, 0]
+
+
+def test_lists_of_labels(root: Path):
+    """A list in the column label becomes columns of 0 and 1, grouped by label."""
+    text = "path,label\na/1.png,dog; cat\na/2.png,\nb/3.png,cat;\n"
+    store, _ = opened(root, text, label_separator=";")
+    rows = [[1, 1], [0, 0], [1, 0]]
+    assert store.read(np.arange(3))[1].tolist() == rows
+    assert store.facts["target_names"] == ("cat", "dog")
+    assert store.strata(np.arange(3)).tolist() == np.array(rows, bool).tolist()
+
+
+@each_row(
+    ("targets", "text", "message"),
+    [
+        (("dgo",), "path,dog\na/1.png,1\n", "no column 'dgo'.*perhaps you meant dog"),
+        (("dog",), "path,dog\na/1.png,yes\n", "line 2: dog is 'yes'.*give a number"),
+        (("dog",), "path,dog\na/1.png,inf\n", "line 2: dog is 'inf'.*give a number"),
+        (("dog",), "path,dog,dog\na/1.png,1,1\n", "'dog' twice"),
+    ],
+)
+def test_what_is_no_column(
+    root: Path, targets: tuple[str, ...], text: str, message: str
+):
+    with pytest.raises(UserError, match=f"(?s){message}"):
+        opened(root, text, targets=targets)

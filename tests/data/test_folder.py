@@ -35,7 +35,7 @@ def test_one_folder_a_class(tmp_path: Path):
     (tmp_path / ".cache").mkdir()
     store, splits = opened(tmp_path)
     assert names(store) == ["a/10.PNG", "b/1.png", "b/2.png", "c/x.png"]
-    assert store.labels.tolist() == [0, 1, 1, 2] and store.labels.dtype == np.int32
+    assert store.target.tolist() == [0, 1, 1, 2] and store.target.dtype == np.int32
     assert store.facts["class_names"] == ("a", "b", "c")
     assert [*splits] == ["train"]
     source = load_images(
@@ -393,7 +393,7 @@ def test_many_classes(tmp_path: Path):
         (tmp_path / f"c{i:05d}").mkdir()
         (tmp_path / f"c{i:05d}" / "1.png").write_bytes(data)
     store, _ = opened(tmp_path)
-    assert store.facts["num_classes"] == 2000 and store.labels[-1] == 1999
+    assert store.facts["num_classes"] == 2000 and store.target[-1] == 1999
 
 
 def test_slices_have_files_of_all_classes(tmp_path: Path):

@@ -12,7 +12,8 @@ import pytest
 from datasets import config
 from huggingface_hub import constants
 
-from jaxtrain.data.hf import HfStore
+from jaxtrain.config import DataConfig
+from jaxtrain.data.hf import HfStore, open_hf
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.slices import SplitRanges
 from jaxtrain.errors import UserError
@@ -206,3 +207,39 @@ def test_without_the_library_the_extra_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"needs the library .* pip install -e '\.\[hf"):
         load_images(source="hf:mnist")
+
+
+# --- targets of several numbers ------------------------------------------------------
+
+
+def test_lists_of_classes(tmp_path: Path):
+    """A list of labels becomes columns of 0 and 1; a list that is missing, of NaN."""
+    names = datasets.ClassLabel(names=NAMES)
+    made = datasets.Dataset.from_dict(
+        {
+            "image": [{"bytes": grey(i), "path": None} for i in range(4)],
+            "label": [[0], [], [1, 0], None],
+        },
+        features=datasets.Features(
+            {"image": datasets.Image(), "label": datasets.List(names)}
+        ),
+    )
+    made.save_to_disk(tmp_path / "set")
+    config = DataConfig(source=f"hf:{tmp_path}/set")
+    store, _ = open_hf(f"{tmp_path}/set", config)
+    expected = np.array([[1, 0], [0, 0], [1, 1], [np.nan, np.nan]], np.float32)
+    np.testing.assert_array_equal(store.read(np.arange(4))[1], expected)
+    assert store.facts["target_names"] == ("cat", "dog")
+
+
+def test_columns_of_numbers(tmp_path: Path):
+    made = rows(0, 3).add_column("size", [0.5, None, 2.0])
+    made.save_to_disk(tmp_path / "set")
+    source = f"hf:{tmp_path}/set"
+    config = DataConfig(source=source, targets=("size", "label"))
+    store, _ = open_hf(f"{tmp_path}/set", config)
+    expected = np.array([[0.5, 0], [np.nan, 1], [2, 0]], np.float32)
+    np.testing.assert_array_equal(store.read(np.arange(3))[1], expected)
+    assert store.facts["target_names"] == ("size", "label")
+    with pytest.raises(UserError, match=r"no column 'sise'.*perhaps you meant size"):
+        open_hf(f"{tmp_path}/set", DataConfig(source=source, targets=("sise",)))

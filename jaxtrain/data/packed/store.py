@@ -74,13 +74,17 @@ class PackedStore:
     def strata(self, indices: np.ndarray) -> np.ndarray:
         return self.columns[STRATA][indices]
 
-    def read(self, indices: np.ndarray) -> tuple[Images, Any]:
+    def targets(self, indices: np.ndarray) -> Any:
         target: Any = {}
         for name, column in self.columns.items():
             if is_target(name):
                 _put(target, name.split("."), column[indices])
+        return target[TARGET]
+
+    def read(self, indices: np.ndarray) -> tuple[Images, Any]:
+        target = self.targets(indices)
         if self.records is None:
-            return self.columns[IMAGE][indices], target[TARGET]
+            return self.columns[IMAGE][indices], target
         try:
             records = self.records[indices]
         except RuntimeError as error:
@@ -89,7 +93,7 @@ class PackedStore:
                 "which, tells python main.py data --verify"
             ) from error
         names = map(self.places.name, indices.tolist())
-        return list(map(StoredFile, names, records)), target[TARGET]
+        return list(map(StoredFile, names, records)), target
 
 
 def open_packed(name: str, config: DataConfig) -> Opened:
