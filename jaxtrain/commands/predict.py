@@ -25,13 +25,13 @@ EXAMPLE = "--workdir runs/digits --out predictions.csv photos more/*.png"
 
 # Rows of the table on the screen.
 NUM_SHOWN = 20
-# Outputs of a row there, of a model that knows no classes.
-NUM_OUTPUTS = 4
+# Numbers of a row there, of a model that knows no classes.
+NUM_OUTPUTS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictArguments:
-    """Classify your own images by a trained model: a table, features, explanations."""
+    """Predict your own images by a trained model: a table, features, explanations."""
 
     # Files, folders (with those below), patterns, or - for names on standard input.
     images: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
@@ -110,7 +110,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
             advance(len(batch.errors))
     seconds = time.perf_counter() - start
     if not layout.empty and arguments.out is None:
-        _show(shown, layout.class_names is not None)
+        _show(shown, layout)
     left = 0 if layout.empty else len(found) - len(shown)
     _tell(arguments, len(names), left, unreadable, seconds)
     if arguments.strict and unreadable:
@@ -168,34 +168,36 @@ def _sinks(
         yield [stack.enter_context(one) for one in opened]
 
 
-def _show(rows: "list[Row]", classes: bool) -> None:
+def _show(rows: "list[Row]", layout: "TableLayout") -> None:
     """Print rows as a table: a row of a table for each image."""
+    from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
     from jaxtrain.data.image_files import shown
 
-    heads = ("filename", "label", "prob") if classes else ("filename", "outputs")
-    table = Table(*heads)
+    outputs, more = layout.outputs[:NUM_OUTPUTS], layout.outputs[NUM_OUTPUTS:]
+    heads = outputs or ("label", "prob")
+    table = Table("filename", *(escape(printable(head)) for head in heads))
     for row in rows:
-        name, cells = shown(row["filename"]), _cells(row, classes)
+        name, cells = shown(row["filename"]), _cells(row, outputs)
         # Names of files and classes may look like rich's markup: a Text has none.
         table.add_row(*(Text(cell) for cell in (name, *cells)))
     Console().print(table)
+    if more:
+        print(f"{len(more):,} more numbers of each: --out predictions.csv has all")
 
 
-def _cells(row: "Row", classes: bool) -> tuple[str, ...]:
+def _cells(row: "Row", outputs: tuple[str, ...]) -> tuple[str, ...]:
     def values(name: str) -> list[Any]:
         return [x for key, x in row.items() if key.partition("_")[0] == name]
 
     if row["error"] is not None:
         return (printable(f"unreadable: {row['error']}"),)
-    if classes:
-        probs = "\n".join(f"{x:.4f}" for x in values("prob"))
-        return printable("\n".join(values("label"))), probs
-    outputs = values("output")
-    more = "" if len(outputs) <= NUM_OUTPUTS else " ..."
-    return (" ".join(f"{x:.4g}" for x in outputs[:NUM_OUTPUTS]) + more,)
+    if outputs:
+        return tuple(f"{row[name]:.4g}" for name in outputs)
+    probs = "\n".join(f"{x:.4f}" for x in values("prob"))
+    return printable("\n".join(values("label"))), probs
 
 
 def _tell(

@@ -63,10 +63,11 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             trust(arguments.workdir)
         devices.start(arguments.platform)
         model = load_model(arguments.workdir, arguments.checkpoint)
-        if model.class_names is None or not model.puts_out_a_row:
+        classes = model.class_names is not None and model.puts_out_a_row
+        if model.readout is None and not classes:
             raise UserError(
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
-                "no classes of whole images to tell"
+                "no classes or numbers of whole images to tell"
             )
         limits = ServiceLimits(
             max_batch=arguments.max_batch,

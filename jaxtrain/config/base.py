@@ -165,10 +165,10 @@ def typed_options(kind: type[Typed], given: Mapping[str, Any], task: str) -> Typ
 
 
 def _numbers_of(value: Any, hint: Any) -> Any:
-    """Return the numbers of a text, for a field that holds several."""
-    if isinstance(value, str) and not _is_of_type(value, hint):
+    """Return the numbers of a text, or a single one, for a field that holds several."""
+    if isinstance(value, str | int | float) and not _is_of_type(value, hint):
         try:
-            numbers = tuple(map(float, value.split(",")))
+            numbers = tuple(map(float, str(value).split(",")))
         except ValueError:
             return value
         return numbers if _is_of_type(numbers, hint) else value

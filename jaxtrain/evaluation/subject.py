@@ -64,8 +64,10 @@ def open_subject(
     if tta not in CROPS:
         _check_shape(source, size, model.image_shape, data)
     task = build_task(config, model, source.facts, data)
-    some = source.targets(np.array([0, len(source) - 1]))
-    task.check_targets(some, f"--split {split} of {data.source}")
+    found = source.all_targets()
+    if found is None:
+        found = source.targets(np.array([0, len(source) - 1]))
+    task.check_targets(found, f"--split {split} of {data.source}")
     return Subject(model=model, task=task, data=data, size=size, fit=fit), source
 
 
@@ -153,6 +155,12 @@ def build_task(
         )
     if task.class_names is not None and about.class_names is not None:
         _check_names(task.class_names, about.class_names, data)
+    if task.column_names != about.column_names:
+        raise UserError(
+            f"data.source = {data.source!r} has {task.describe()}, and the model was "
+            f"trained on {', '.join(about.column_names or ())}: name the same columns, "
+            "in the same order, by data.targets"
+        )
     return task
 
 

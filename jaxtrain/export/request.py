@@ -50,6 +50,8 @@ class Request:
     @property
     def output(self) -> str:
         """What the numbers are called that the file puts out."""
+        if self.model.readout is not None:
+            return self.model.readout.name
         return "probabilities" if self.preprocessing and self.has_classes else "logits"
 
     @property
@@ -91,6 +93,8 @@ class Request:
         logits = model.portable_forward(
             *weights, images.astype(model.policy.compute_dtype)
         )
+        if model.readout is not None:
+            return model.readout.of(logits)
         return model.task.probabilities(logits) if self.output != "logits" else logits
 
     def function(self, *, round_kernels: bool = False) -> Callable[..., jax.Array]:
@@ -103,6 +107,7 @@ class Request:
     def about(self) -> dict[str, Any]:
         """Return what the file says of itself, as JSON values."""
         given, images = self.model.description, self.images
+        readout = self.model.readout
         return {
             "model": given.model.name,
             "input": {
@@ -113,6 +118,7 @@ class Request:
             "output": self.output,
             "precision": self.precision,
             "class_names": given.class_names,
+            "output_names": None if readout is None else readout.columns,
             "mean": given.mean,
             "std": given.std,
             "crop_pct": given.crop_pct,

@@ -24,6 +24,8 @@ ANEW = (
     "restore it from a copy, or train further with more train.epochs, which writes it "
     "anew"
 )
+# Fields that are not written where they are None.
+ABSENT = ("output_spec", "column_names")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,8 @@ class Description:
       interpolation: how images are resized, bilinear or bicubic.
       output_spec: Shape of its outputs for an image, or dicts and tuples of shapes.
         None means (num_outputs,).
-      task_options: of a task of the user's own, as in a config.
+      column_names: of the numbers that it was trained to predict, if any.
+      task_options: of the task, as in the config of the run.
       jaxtrain: the version that wrote this.
     """
 
@@ -58,6 +61,7 @@ class Description:
     crop_pct: float
     interpolation: str
     output_spec: Any = None
+    column_names: tuple[str, ...] | None = None
     task_options: Options = field(default_factory=dict)
     jaxtrain: str = field(default=jaxtrain.__version__)
 
@@ -84,9 +88,8 @@ class Description:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, which `from_dict` reads back."""
         values = dataclasses.asdict(self)
-        if self.output_spec is None:
-            del values["output_spec"]
-        return values
+        unset = [name for name in ABSENT if values[name] is None]
+        return {name: x for name, x in values.items() if name not in unset}
 
     @classmethod
     def from_dict(cls, values: Any, where: str) -> "Description":
@@ -101,8 +104,8 @@ class Description:
             no model that there can be.
         """
         names = {f.name for f in dataclasses.fields(cls)}
-        # Versions without the options of a task wrote none; a row has no spec.
-        absent = {"task_options": {}, "output_spec": None}
+        # Versions without the options of a task wrote none.
+        absent = {"task_options": {}, **dict.fromkeys(ABSENT)}
         values = {**absent, **values} if isinstance(values, dict) else {}
         if values.keys() != names:
             version = values.get("jaxtrain")

@@ -21,7 +21,7 @@ from jaxtrain.models import folding
 from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import Readout, Task
 from jaxtrain.training import precision, step
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
@@ -30,7 +30,7 @@ from jaxtrain.trees import by_path
 # Images that a program takes at once; of fewer, the next power of two.
 MAX_BATCH = 64
 
-Output = Literal["logits", "probabilities", "features"]
+Output = Literal["logits", "probabilities", "values", "features"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +65,8 @@ class TrainedModel:
     def predict(self, images: Any) -> np.ndarray:
         """Return the probability of each class, float32 (N, classes).
 
+        Of a model that predicts numbers: these, float32 (N, `readout.columns`).
+
         Args:
           images: uint8 (N, H, W, C), or many of any kind: paths of files, their bytes,
             pictures of Pillow, arrays (H, W, C). Those of another size are resized as
@@ -73,6 +75,8 @@ class TrainedModel:
         Raises:
           UserError: an image cannot be read, or the model knows no classes.
         """
+        if self.readout is not None:
+            return self._all("values", images)
         if self.class_names is None:
             raise UserError(
                 f"task = {self.description.task!r} has no classes, and so no "
@@ -101,6 +105,12 @@ class TrainedModel:
     def task(self) -> type[Task]:
         """The class of the task; `Task` itself for a user's own."""
         return tasks.kind(self.description.task)
+
+    @functools.cached_property
+    def readout(self) -> Readout | None:
+        """What people get of the outputs; None: classes, or the outputs themselves."""
+        about = self.description
+        return self.task.readout(about.task_options, about.column_names)
 
     @functools.cached_property
     def policy(self) -> Policy:
@@ -247,9 +257,14 @@ class TrainedModel:
         def probabilities(*arguments: Any) -> jax.Array:
             return self.task.probabilities(self.forward(*arguments))
 
+        def values(*arguments: Any) -> jax.Array:
+            assert self.readout is not None
+            return self.readout.of(self.forward(*arguments))
+
         return {
             "logits": self.forward,
             "probabilities": probabilities,
+            "values": values,
             "features": self.features_of,
         }
 

@@ -17,8 +17,9 @@ from jaxtrain.inference import gradcam, stream
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.stream import Batches, ImageBatch
 from jaxtrain.inference.tables import Columns, Row
+from jaxtrain.tasks.base import TABLE_COLUMNS
 
-NAME, ERROR = "filename", "error"
+NAME, ERROR = TABLE_COLUMNS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +120,8 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
         if wanted.outputs:
             found["outputs"] = logits
         if in_a_row and model.class_names is None:
-            found["output"] = logits
+            readout = model.readout
+            found["output"] = logits if readout is None else readout.of(logits)
         elif in_a_row:
             # Probabilities may be equal where logits are not.
             _, index = jax.lax.top_k(logits, wanted.topk)
@@ -181,10 +183,19 @@ class TableLayout:
             values = ("index", int), ("label", str), ("prob", float)
             for name, kind in values:
                 kinds |= {f"{name}{end}": kind for end in self._endings}
-        elif not self.empty:
-            num = self.model.description.num_outputs
-            kinds |= {f"output_{i}": float for i in range(num)}
+        else:
+            kinds |= dict.fromkeys(self.outputs, float)
         return {**kinds, ERROR: str}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The columns of numbers of a model that names no classes."""
+        if self.empty or self.class_names is not None:
+            return ()
+        if self.model.readout is not None:
+            return self.model.readout.columns
+        num = self.model.description.num_outputs
+        return tuple(f"output_{i}" for i in range(num))
 
     @property
     def _endings(self) -> list[str]:
@@ -200,8 +211,10 @@ class TableLayout:
 
     def _values(self, found: dict[str, Any], i: int) -> Row:
         if self.class_names is None:
-            outputs = () if self.empty else found["output"][i]
-            return {f"output_{j}": plain(x) for j, x in enumerate(outputs)}
+            return {
+                name: plain(found["output"][i, j])
+                for j, name in enumerate(self.outputs)
+            }
         values: Row = {}
         for end, index, prob in zip(
             self._endings, found["index"][i], found["prob"][i], strict=True

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -208,8 +208,7 @@ def make_planner(
         where = "device" if cached else "stream"
         config = config_lib.replace(config, "data.cache", where)
     shape = splits.input_shape
-    counts = partial(checks.class_counts, config, splits.train)
-    facts = {**splits.train.facts, "class_counts": counts}
+    facts = checks.training_facts(config, splits.train)
     task = tasks.build(config, shape, facts)
     stored = train_spec(config.data, splits.train).stored()
     lengths = [len(source) for source in splits.named().values()]

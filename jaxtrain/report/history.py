@@ -172,6 +172,11 @@ class History:
         return epochs[-1] if epochs else None
 
     @property
+    def column_names(self) -> Sequence[str]:
+        """The names of the numbers that the model predicts."""
+        return self.model.get("column_names") or ()
+
+    @property
     def class_names(self) -> Sequence[str] | None:
         return self.model.get("class_names") or self.summary.get("class_names")
 

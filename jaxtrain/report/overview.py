@@ -4,12 +4,15 @@ from typing import Any
 
 from jaxtrain import tasks
 from jaxtrain.config import Config
+from jaxtrain.errors import first_of
 from jaxtrain.pages.text import duration, shown
 from jaxtrain.report.curves import title
 from jaxtrain.report.history import History
 
 # Of the metrics of the test split, those that are shown large.
 MAX_METRICS = 4
+# Columns of numbers that are named.
+MAX_COLUMNS = 6
 # Those that come first.
 FIRST = (*tasks.FIRST, "loss")
 
@@ -60,6 +63,8 @@ def subject(history: History) -> list[str]:
         parts.append(f"{height}x{width}x{channels} images")
     if model.get("class_names"):
         parts.append(f"{len(model['class_names']):,} classes")
+    if history.column_names:
+        parts.append(", ".join(first_of(history.column_names, MAX_COLUMNS)))
     return parts
 
 

@@ -28,7 +28,7 @@ def make_page(history: History, examples: Examples) -> bytes:
         tiles=overview.tiles(history),
         left_out=[*history.missing, *examples.notes, *examples.failed],
         curves=curves(history),
-        task_sections=task.report_sections(history.test, names),
+        task_sections=task.report_sections(history.test, names or history.column_names),
         looked_at=sample and sample.describe(),
         groups=GROUPS,
         examples=examples,

@@ -1,6 +1,7 @@
 """What does not fit together in a config, its data and its devices: told at once."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,9 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
+from jaxtrain import config as config_lib
 from jaxtrain.config import Config, DataConfig
+from jaxtrain.config.base import default_of
 from jaxtrain.data.sources import Source, Splits
 from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
@@ -20,6 +23,9 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
+
+# Examples that are read at once for their targets.
+CHUNK = 1024
 
 
 def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:
@@ -34,6 +40,7 @@ def check_data(config: Config, splits: Splits, task: Task, mesh: Mesh) -> None:
     check_statistics(config, splits.input_shape[-1])
     check_objective(config, task)
     check_views(config, task)
+    check_refused(config, task)
     check_targets(config.data, splits, task)
     check_mixing(config, mesh, task)
 
@@ -130,6 +137,40 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
     sharding.check_divisible("data.batch_size", size, divisor, reason)
 
 
+def check_refused(config: Config, task: Task) -> None:
+    """Refuse fields that have no meaning for the task."""
+    for path, reason in task.refused.items():
+        section, _, name = path.rpartition(".")
+        part = config_lib.get(config, section)
+        value = getattr(part, name)
+        if value != default_of(part, name):
+            raise UserError(
+                f"{path} = {value!r} with task = {config.task!r}: {reason}; leave it "
+                "out"
+            )
+
+
+def training_facts(config: Config, train: Source) -> dict[str, Any]:
+    """Return the facts of a set, with functions that look at its training split."""
+    return {
+        **train.facts,
+        "class_counts": partial(class_counts, config, train),
+        "train_targets": partial(all_targets, train),
+    }
+
+
+def all_targets(train: Source) -> Any:
+    """Return the targets of a split, even if its images have to be read with them."""
+    found = train.all_targets()
+    if found is not None:
+        return found
+    parts = [
+        train.targets(np.arange(start, min(start + CHUNK, len(train))))
+        for start in range(0, len(train), CHUNK)
+    ]
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+
+
 def class_counts(config: Config, train: Source) -> np.ndarray:
     """Return how often the classes come in training, relative to each other, (C,).
 
@@ -223,8 +264,10 @@ def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
     )
     for text, source in named:
         if source is not None:
-            some = source.targets(np.array([0, len(source) - 1]))
-            task.check_targets(some, f"split {text!r} of {config.source}")
+            found = source.all_targets()
+            if found is None:
+                found = source.targets(np.array([0, len(source) - 1]))
+            task.check_targets(found, f"split {text!r} of {config.source}")
 
 
 def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> None:

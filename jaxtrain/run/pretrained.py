@@ -80,14 +80,15 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     first = {p for p in own if len(own[p]) == 4 and own[p][2] != shapes[p][2]}
     heads = {p for p in own if trained.has_no_head(p)}
     classes = {p for p in own if own[p] != shapes[p]} - first - heads
-    if not classes and _are_others(setup.task.class_names, about.class_names):
+    names = setup.task.class_names or setup.task.column_names
+    if not classes and _are_others(names, about.class_names or about.column_names):
         larger = _shapes(_with_more_features(as_trained))
         classes = {p for p in own if shapes[p] != larger[p]} - heads
     rows = {}
     if classes:
         why = f"had {about.num_outputs} outputs"
         if about.num_outputs == blueprint.num_outputs:
-            why += " of other classes"
+            why += f" of other {'classes' if setup.task.class_names else 'columns'}"
         rows["new"] = f"the last layer, which {why}: {_layers(classes)}"
     if heads:
         rows["new heads"] = f"not in the weights: {_layers(heads)}"

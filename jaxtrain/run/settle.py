@@ -1,4 +1,4 @@
-"""What a run takes over from pretrained weights, before anything is built.
+"""What a run takes over from pretrained weights, and from its training targets.
 
 Weights are worth what they are only for images that are prepared as they were in their
 training, and in a model with the same options: a field that the recipe leaves open gets
@@ -7,6 +7,7 @@ the weights, so that a run that goes on needs them no more.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,12 @@ def settle_statistics(config: Config, trained: Trained | None, channels: int) ->
     mean, std = statistics(trained.about.mean, trained.about.std, channels)
     data = dataclasses.replace(config.data, mean=mean, std=std)
     return dataclasses.replace(config, data=data)
+
+
+def settle_options(config: Config, found: Mapping[str, Any]) -> Config:
+    """Fill in the options that a task has taken from the training targets."""
+    options = {**config.task_options, **found}
+    return dataclasses.replace(config, task_options=options)
 
 
 def describe_settled(

@@ -6,7 +6,6 @@ The one place where a whole config is opened: what lies below takes its own sect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run import checks
 from jaxtrain.run.phases import Phase, build_phases, build_schedule
-from jaxtrain.run.settle import settle, settle_statistics
+from jaxtrain.run.settle import settle, settle_options, settle_statistics
 from jaxtrain.run.timetable import Timetable, make_timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
@@ -116,8 +115,8 @@ def build_setup(
     meshes = _meshes(config, devices, config.data.batch_size * math.prod(shape[:2]))
     config = settle_statistics(config, trained, shape[-1])
     check_augmentations(config.data.augment, shape)
-    facts = {**train.facts, "class_counts": partial(checks.class_counts, config, train)}
-    task = tasks.build(config, shape, facts)
+    task = tasks.build(config, shape, checks.training_facts(config, train))
+    config = settle_options(config, task.settled)
     method = methods.build(config.train)
     checks.check_data(config, splits, task, meshes[0])
     timetable = make_timetable(

@@ -60,6 +60,7 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         num_outputs=setup.task.num_outputs,
         output_spec=plain_spec(setup.task.output_spec),
         class_names=setup.task.class_names,
+        column_names=setup.task.column_names,
         mean=programs.mean,
         std=programs.std,
         crop_pct=crop_pct,

@@ -172,7 +172,8 @@ def show_next(workdir: Path, config: Config, task: Task) -> None:
     commands = [f"evaluate {run}", f"predict {run} {out} IMAGES"]
     if shape is not None:
         commands.append(f"export {run} --format onnx --out {onnx}")
-    if in_a_row and task.class_names is not None:
+    readout = task.readout(config.task_options, task.column_names)
+    if readout is not None or (in_a_row and task.class_names is not None):
         commands.append(f"serve {run}")
     lines = [f"report: {report}"] if report.is_file() else []
     lines += ["next:", *(f"  python main.py {command}" for command in commands)]

@@ -112,7 +112,7 @@ def train(
             show_table("result", describe_result(setup, summary, workdir))
             if write_report is not None and config.logging.report:
                 write_report(job)
-            show_next(workdir, config, setup.task)
+            show_next(workdir, setup.config, setup.task)
         return summary
 
 
@@ -141,7 +141,7 @@ def _open(
         else:
             where = f"see {workdir_lib.SUMMARY} there"
             print(f"{workdir} holds a finished run: {where}")
-            show_next(workdir, config, setup.task)
+            show_next(workdir, setup.config, setup.task)
     return peers.gather(summary)[0]
 
 

@@ -1,8 +1,9 @@
-"""The web application: an image in, the probabilities of its classes out."""
+"""The web application: an image in; probabilities of its classes, or numbers, out."""
 
 import asyncio
 import contextlib
 import functools
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,22 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
 
     `POST /predict` takes the bytes of an image, or several in a form; `?topk=K` asks
     for more classes than five. `GET /health` tells that it works.
+
+    Args:
+      model: Model with classes of whole images, or a `readout`.
     """
-    names, about = model.class_names, model.description
-    assert names is not None
+    names, about, readout = model.class_names, model.description, model.readout
+    output = "probabilities" if readout is None else "values"
 
     def run(pixels: np.ndarray) -> np.ndarray:
-        return np.asarray(model.run(pixels, "probabilities"))[: len(pixels)]
+        return np.asarray(model.run(pixels, output))[: len(pixels)]
+
+    def told(row: np.ndarray, num_shown: int) -> dict[str, Any]:
+        if readout is not None:
+            numbers = map(_number, row.tolist())
+            return {"values": dict(zip(readout.columns, numbers, strict=True))}
+        assert names is not None
+        return {"classes": _classes(row, names, num_shown)}
 
     batcher, shape = Batcher(run, limits), about.image_shape
     to_shape = functools.partial(
@@ -69,7 +80,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         return JSONResponse({"error": str(refused)}, refused.status, headers)
 
     async def answer(request: Request) -> dict[str, Any]:
-        num_shown = _topk(request, len(names))
+        num_shown = _topk(request, len(names)) if names is not None else 0
         # A place before the first byte is read: so no more memory is taken than for
         # those that may wait.
         with batcher.reserve(1):
@@ -79,7 +90,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
                 pixels = [await decode(name, data) for name, data in images]
                 rows = await asyncio.gather(*map(batcher.submit, pixels))
         shown = [
-            {"filename": name, "classes": _classes(row, names, num_shown)}
+            {"filename": name, **told(row, num_shown)}
             for (name, _), row in zip(images, rows, strict=True)
         ]
         return {"predictions": shown}
@@ -94,7 +105,11 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         values = {
             "status": "ok" if batcher.alive else "failed",
             "model": about.model.name,
-            "num_classes": len(names),
+            **(
+                {"columns": readout.columns}
+                if readout is not None
+                else {"num_classes": about.num_outputs}
+            ),
             "image_shape": about.image_shape,
             "num_waiting": batcher.num_waiting,
             "origin": model.origin,
@@ -152,6 +167,11 @@ async def _images(request: Request, body: bytes) -> list[tuple[str, bytes]]:
     if not found:
         raise RefusedError(400, "the form has no file: send images")
     return found
+
+
+def _number(value: float) -> float | None:
+    """Return a number; JSON has none that is infinite, or no number."""
+    return value if math.isfinite(value) else None
 
 
 def _topk(request: Request, num_classes: int) -> int:

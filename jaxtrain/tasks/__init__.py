@@ -13,9 +13,13 @@ from jaxtrain.registry import check_call, find_row, given_options
 from jaxtrain.tasks.base import Task, is_shape
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.metrics import Metric
+from jaxtrain.tasks.regression import Regression
 
 # Each is made of the shape of the images, the facts of the data set, and options.
-TASKS: dict[str, type[Task]] = {"classification": Classification}
+TASKS: dict[str, type[Task]] = {
+    "classification": Classification,
+    "regression": Regression,
+}
 
 # What is known of metrics in records: a user's own are not among them.
 METRICS = {n: m for row in TASKS.values() for n, m in row.known_metrics().items()}

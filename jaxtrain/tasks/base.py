@@ -5,7 +5,7 @@ To add one: write a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +25,25 @@ Sums = dict[str, Any]
 # (images, key) -> (outputs, new model state).
 Forward = Callable[[Any, jax.Array], tuple[Any, Any]]
 Values = dict[str, Any]
+# What a table of predictions has beside numbers of the task.
+TABLE_COLUMNS: tuple[str, str] = ("filename", "error")
 # Section of the config -> its fields -> value, and why it is what it is.
 Advice = dict[str, dict[str, tuple[Any, str]]]
+
+
+class Readout(NamedTuple):
+    """What people get of the outputs of a model that names no classes.
+
+    Attributes:
+      name: What an exported file calls the array.
+      columns: What each of its numbers is called, as in a table.
+      of: Function of outputs (B, num_outputs), traced, that returns these numbers,
+        (B, len(columns)).
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    of: Callable[[jax.Array], jax.Array]
 
 
 class Task:
@@ -46,6 +63,11 @@ class Task:
       num_outputs: Features of the model's last layer: by default the last sizes of the
         shapes of `output_spec`, added up.
       class_names: of the outputs, where each stands for a class; else None.
+      column_names: of the numbers of a target, where it has several columns, or one
+        with a name; else None.
+      settled: Options that the task has taken from the training targets. The config of
+        the run then holds them, and with them it is the same task without these data.
+      refused: Path of a field of the config that has no meaning for the task -> why.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
         calibration, averaged views and the check of labels ask for.
@@ -60,6 +82,9 @@ class Task:
     output_spec: Any = None
     num_outputs: int
     class_names: tuple[str, ...] | None = None
+    column_names: tuple[str, ...] | None = None
+    settled: Mapping[str, Any] = MappingProxyType({})
+    refused: ClassVar[Mapping[str, str]] = MappingProxyType({})
     one_class_an_image: ClassVar[bool] = False
     best_metric: ClassVar[str] = "loss"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
@@ -77,10 +102,11 @@ class Task:
         return f"{self.num_outputs} outputs"
 
     def check_targets(self, targets: Any, split: str) -> None:
-        """Look at a few stored targets of a split.
+        """Look at stored targets of a split.
 
         Args:
-          targets: as the store reads them, on the host.
+          targets: as the store reads them, on the host: all of the split, or a few,
+            where it would have to read the images of all.
           split: as messages call it.
 
         Raises:
@@ -188,6 +214,19 @@ class Task:
         task of a user's own, have those of the tasks of the table.
         """
         return jax.nn.softmax(outputs, axis=-1)
+
+    @classmethod
+    def readout(
+        cls, options: Mapping[str, Any], names: Sequence[str] | None
+    ) -> Readout | None:
+        """Return what people get of the outputs; None: the outputs themselves.
+
+        Args:
+          options: Options of the task, as in the config of the run.
+          names: `column_names` of the task of the run.
+        """
+        del options, names
+        return None
 
     @staticmethod
     def highlights(values: Values) -> dict[str, tuple[str, int]]:
@@ -399,6 +438,22 @@ class Task:
             if metric.add is not None:
                 adds.setdefault(metric.add, name)
         return adds
+
+
+def check_columns(columns: Sequence[str]) -> None:
+    """Check that a table of predictions can have columns of these names.
+
+    Raises:
+      UserError: two are the same, or one is what the table calls another column.
+    """
+    taken: set[str] = {*TABLE_COLUMNS}
+    for name in columns:
+        if name in taken:
+            raise UserError(
+                f"the target column {name!r} would be in the table of predictions "
+                "twice: give it another name"
+            )
+        taken.add(name)
 
 
 def in_numbers(tree: Any) -> str:

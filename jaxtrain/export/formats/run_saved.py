@@ -49,7 +49,11 @@ def run(images):
 
 
 if __name__ == "__main__":
-    names = load()[2]["class_names"]
+    names, numbers = (load()[2].get(k) for k in ("class_names", "output_names"))
     for outputs in run(np.load(sys.argv[1])):
+        if numbers:
+            told = zip(numbers, outputs, strict=True)
+            print(", ".join(f"{name} {x:.6g}" for name, x in told))
+            continue
         best = int(outputs.argmax())
         print(names[best] if names else best, f"{outputs[best]:.4f}")

@@ -1,0 +1,66 @@
+"""Options of the task regression."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jaxtrain.config.base import Section
+from jaxtrain.errors import UserError
+
+# Options that belong to one loss, and what they are there if they are left out.
+OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
+    "delta": ("huber", 1.0),
+    "level": ("gaussian", 0.9),
+    "quantiles": ("quantiles", (0.05, 0.5, 0.95)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionOptions(Section):
+    """What regression can be told: `task_options`."""
+
+    # What training lowers, of the numbers in deviations of their column.
+    loss: Literal["mse", "l1", "huber", "gaussian", "quantiles"] = "mse"
+    # Of huber: the error, in deviations, beyond which the loss grows linearly; None: 1.
+    delta: float | None = None
+    # Of gaussian: the part of the numbers that the interval is to hold; None: 0.9.
+    level: float | None = None
+    # Of quantiles: which, rising, the median in their middle; None: 0.05, 0.5, 0.95.
+    quantiles: tuple[float, ...] | None = None
+    # Mean of each column, subtracted from its numbers; None: of the training split.
+    mean: tuple[float, ...] | None = None
+    # Deviation of each column, divided by then; None: of the training split.
+    std: tuple[float, ...] | None = None
+
+    def validate(self) -> None:
+        for name, (loss, _) in OF_ONE_LOSS.items():
+            value = getattr(self, name)
+            if value is not None and self.loss != loss:
+                raise UserError(
+                    f"{name} = {value!r} has no effect on loss = {self.loss!r}: leave "
+                    f"it out, or set loss to {loss}"
+                )
+        self._positive("delta")
+        between = "a value between 0 and 1"
+        self._all(("level",), lambda value: 0 < value < 1, between)
+        self._all(
+            ("quantiles",),
+            _are_quantiles,
+            "three or more values between 0 and 1, rising, 0.5 in their middle",
+        )
+        self._all(("std",), lambda values: values and min(values) > 0, "values above 0")
+        if (self.mean is None) != (self.std is None):
+            raise UserError(
+                f"mean = {self.mean} and std = {self.std}: give both, or neither"
+            )
+
+    def of_loss(self, name: str) -> Any:
+        """Return an option that belongs to one loss, or its default."""
+        value = getattr(self, name)
+        return OF_ONE_LOSS[name][1] if value is None else value
+
+
+def _are_quantiles(values: tuple[float, ...]) -> bool:
+    odd = len(values) >= 3 and len(values) % 2 == 1
+    rising = all(a < b for a, b in zip((0, *values), (*values, 1), strict=True))
+    return odd and rising and math.isclose(values[len(values) // 2], 0.5)

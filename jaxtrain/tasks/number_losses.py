@@ -1,0 +1,161 @@
+"""What a model puts out to predict a number, and the loss of it: one class a kind.
+
+The outputs and targets here are standardised: in deviations of their column, from its
+mean. A column has `num_outputs` outputs: (B, columns, num_outputs) in all.
+"""
+
+import math
+import statistics
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.config.regression import RegressionOptions
+
+# Added to a learned variance, so that its logarithm stays finite.
+LEAST_VARIANCE = 1e-6
+# Ending of the name of a deviation, whose unit is that of its column.
+STD = "_std"
+
+
+class NumberLoss:
+    """How the outputs of a column are learnt and read.
+
+    Beside a prediction people get as many numbers as there are further outputs.
+    """
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """What follows the name of the column in the names of the further numbers."""
+        return ()
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs of a column."""
+        return 1 + len(self.endings)
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the outputs tell an interval."""
+        return self.num_outputs > 1
+
+    def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
+        """Return the loss of each number, (B, columns)."""
+        raise NotImplementedError
+
+    def prediction(self, outputs: jax.Array) -> jax.Array:
+        """Return the predicted numbers, (B, columns)."""
+        return outputs[..., 0]
+
+    def beside(self, outputs: jax.Array) -> tuple[jax.Array, ...]:
+        """Return the numbers of the `endings`, (B, columns) each."""
+        del outputs
+        return ()
+
+    def interval(self, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the bounds of the interval, (B, columns) each."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class PointLoss(NumberLoss):
+    """A number, and a loss of its error."""
+
+    name: str
+    delta: float
+
+    def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
+        error = outputs[..., 0] - target
+        if self.name == "mse":
+            return jnp.square(error)
+        size = jnp.abs(error)
+        if self.name == "l1":
+            return size
+        # Huber (1964): half the square up to delta, a line beyond.
+        small = jnp.minimum(size, self.delta)
+        return 0.5 * jnp.square(small) + self.delta * (size - small)
+
+
+@dataclass(frozen=True)
+class GaussianLoss(NumberLoss):
+    """Mean and variance of a normal distribution, and -log of its density.
+
+    Nix and Weigend 1994; the variance is the softplus of an output, as in
+    Lakshminarayanan et al. 2017 (arXiv:1612.01474).
+    """
+
+    level: float
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        return (STD,)
+
+    def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
+        variance, error = self._variance(outputs), outputs[..., 0] - target
+        log_density = jnp.square(error) / variance + jnp.log(2 * math.pi * variance)
+        return 0.5 * log_density
+
+    def beside(self, outputs: jax.Array) -> tuple[jax.Array]:
+        return (jnp.sqrt(self._variance(outputs)),)
+
+    def interval(self, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        deviations = statistics.NormalDist().inv_cdf(0.5 + self.level / 2)
+        number, (deviation,) = self.prediction(outputs), self.beside(outputs)
+        return number - deviations * deviation, number + deviations * deviation
+
+    def _variance(self, outputs: jax.Array) -> jax.Array:
+        return jax.nn.softplus(outputs[..., 1]) + LEAST_VARIANCE
+
+
+@dataclass(frozen=True)
+class QuantileLoss(NumberLoss):
+    """Quantiles, the median in their middle, and the mean of their pinball losses.
+
+    Koenker and Bassett 1978. The others are sums of steps from the median, each the
+    softplus of an output, so that they never cross.
+    """
+
+    quantiles: tuple[float, ...]
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        middle = len(self.quantiles) // 2
+        others = (*self.quantiles[:middle], *self.quantiles[middle + 1 :])
+        return tuple(f"_q{100 * q:.6g}" for q in others)
+
+    def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
+        losses = []
+        for q, found in zip(self.quantiles, self._rising(outputs), strict=True):
+            error = target - found
+            losses.append(jnp.maximum(q * error, (q - 1) * error))
+        return sum(losses[1:], losses[0]) / len(losses)
+
+    def prediction(self, outputs: jax.Array) -> jax.Array:
+        return self._rising(outputs)[len(self.quantiles) // 2]
+
+    def beside(self, outputs: jax.Array) -> tuple[jax.Array, ...]:
+        found = self._rising(outputs)
+        del found[len(found) // 2]
+        return tuple(found)
+
+    def interval(self, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = self._rising(outputs)
+        return found[0], found[-1]
+
+    def _rising(self, outputs: jax.Array) -> list[jax.Array]:
+        middle, steps = len(self.quantiles) // 2, jax.nn.softplus(outputs)
+        found = [outputs[..., middle]]
+        for i in range(middle + 1, len(self.quantiles)):
+            found.append(found[-1] + steps[..., i])
+            found.insert(0, found[0] - steps[..., len(self.quantiles) - 1 - i])
+        return found
+
+
+def make_loss(options: RegressionOptions) -> NumberLoss:
+    """Return the loss that the options of the task name."""
+    if options.loss == "gaussian":
+        return GaussianLoss(options.of_loss("level"))
+    if options.loss == "quantiles":
+        return QuantileLoss(options.of_loss("quantiles"))
+    return PointLoss(options.loss, options.of_loss("delta"))

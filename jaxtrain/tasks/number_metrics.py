@@ -1,0 +1,103 @@
+"""Metrics of predicted numbers: sums of each column, and their values on the host.
+
+A metric of several columns is the mean over them, as scikit-learn's `uniform_average`.
+Missing numbers, NaN, are left out.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.tasks.metrics import Metric
+
+# (outputs, target, mask) -> sums of a batch.
+Add = Callable[..., jax.Array]
+# Ending of the name of a metric that is a list, with a value of each column.
+OF_COLUMNS = "_of_columns"
+OfColumn = Callable[[np.ndarray], float | None]
+
+
+def error_sums(
+    error: jax.Array, target: jax.Array, known: jax.Array, std: jax.Array
+) -> jax.Array:
+    """Return sums over a batch, (5, columns).
+
+    They are the count, |error|, error^2, target and target^2; targets from their mean
+    on, as sums of their squares would round off what R^2 is about.
+
+    Args:
+      error: Error of each number, in deviations, (B, columns).
+      target: Standardised target, (B, columns).
+      known: Whether each number counts, (B, columns).
+      std: Deviation of each column, by which sums get its unit.
+    """
+    error, target = error * std, target * std
+    counted = jnp.ones_like(error)
+    summands = counted, jnp.abs(error), jnp.square(error), target, jnp.square(target)
+    # What is missing is NaN, which times 0 is still NaN.
+    return jnp.stack([jnp.sum(jnp.where(known, x, 0), 0) for x in summands])
+
+
+def coverage_sums(inside: jax.Array, known: jax.Array) -> jax.Array:
+    """Return how many numbers there are, and in their intervals; (2, columns)."""
+    counts = jnp.sum(known, 0), jnp.sum(known & inside, 0)
+    return jnp.stack(counts).astype(jnp.int32)
+
+
+def _mae(sums: np.ndarray) -> float | None:
+    num, absolute, *_ = sums.tolist()
+    return absolute / num if num else None
+
+
+def _rmse(sums: np.ndarray) -> float | None:
+    num, _, square, *_ = sums.tolist()
+    return math.sqrt(square / num) if num else None
+
+
+def _r2(sums: np.ndarray) -> float | None:
+    """Return 1 - the part of the variance that is left; None where there is none."""
+    num, _, square, target, target_square = map(float, sums)
+    spread = target_square - target**2 / num if num else 0.0
+    return 1 - square / spread if spread > 0 else None
+
+
+def _covered(sums: np.ndarray) -> float | None:
+    num, inside = sums.tolist()
+    return inside / num if num else None
+
+
+def _rows(add: Add, name: str, of: OfColumn, **given: Any) -> dict[str, Metric]:
+    """Return the rows of a metric: the mean over the columns, and each."""
+
+    def each(sums: np.ndarray, num_examples: int) -> list[float | None]:
+        del num_examples
+        return [of(column) for column in np.asarray(sums).T]
+
+    def mean(sums: np.ndarray, num_examples: int) -> float | None:
+        known = [x for x in each(sums, num_examples) if x is not None]
+        return float(np.mean(known)) if known else None
+
+    title = given.pop("title", name)
+    return {
+        name: Metric(add, mean, title=title, **given),
+        f"{name}{OF_COLUMNS}": Metric(add, each, title=f"{title} of columns"),
+    }
+
+
+def number_metrics(errors: Add, coverage: Add) -> Mapping[str, Metric]:
+    """Return all metrics of numbers by name.
+
+    Args:
+      errors: Function that returns `error_sums` of a batch.
+      coverage: Function that returns `coverage_sums` of a batch.
+    """
+    return {
+        **_rows(errors, "mae", _mae, better="lower", title="MAE"),
+        **_rows(errors, "rmse", _rmse, better="lower", title="RMSE"),
+        **_rows(errors, "r2", _r2, better="higher", title="R²"),
+        **_rows(coverage, "coverage", _covered),
+    }

@@ -1,0 +1,36 @@
+"""Section of a report on predicted numbers: the table of their columns."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from jaxtrain.json_files import typed
+from jaxtrain.pages.templates import render
+from jaxtrain.tasks.number_metrics import OF_COLUMNS
+
+# Metrics of each column, in their order, and how the head of the table calls them.
+HEADS = {"mae": "MAE", "rmse": "RMSE", "r2": "R²", "coverage": "in the interval"}
+
+
+def number_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
+    """Return what the metrics of an evaluation tell of several columns, if they do.
+
+    Args:
+      values: Metrics by name, read from records.
+      names: Names of the columns.
+    """
+    found = {}
+    for metric, head in HEADS.items():
+        value = values.get(f"{metric}{OF_COLUMNS}")
+        column = typed.fitting(value, list[float | None])
+        if column is not None and len(column) == len(names):
+            found[head] = column
+    rows = zip(*found.values(), strict=True)
+    return Markup(
+        render(
+            "tasks/number_sections.html.j2",
+            heads=list(found),
+            rows=list(zip(names, rows, strict=True)) if found else [],
+        ).decode()
+    )
