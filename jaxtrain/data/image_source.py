@@ -274,6 +274,12 @@ class Source:
             yield from draws.tolist()
 
 
+def targets_to_check(source: Source) -> Any:
+    """Return all targets of a split; where images are read for them, two of them."""
+    every = source.all_targets()
+    return source.targets(np.array([0, len(source) - 1])) if every is None else every
+
+
 def _unreadable(
     image: np.ndarray | StoredFile, index: int, error: UnreadableError
 ) -> Unreadable:

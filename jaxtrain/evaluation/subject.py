@@ -9,7 +9,7 @@ import numpy as np
 from jaxtrain import tasks
 from jaxtrain.config import AugmentConfig, Config, DataConfig
 from jaxtrain.data import images, sources
-from jaxtrain.data.image_source import Source
+from jaxtrain.data.image_source import Source, targets_to_check
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference.model import TrainedModel
@@ -64,10 +64,7 @@ def open_subject(
     if tta not in CROPS:
         _check_shape(source, size, model.image_shape, data)
     task = build_task(config, model, source.facts, data)
-    found = source.all_targets()
-    if found is None:
-        found = source.targets(np.array([0, len(source) - 1]))
-    task.check_targets(found, f"--split {split} of {data.source}")
+    task.check_targets(targets_to_check(source), f"--split {split} of {data.source}")
     return Subject(model=model, task=task, data=data, size=size, fit=fit), source
 
 

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
+from jaxtrain.data.image_source import targets_to_check
 from jaxtrain.data.sources import Source, Splits
 from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
@@ -23,9 +24,6 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
-
-# Examples that are read at once for their targets.
-CHUNK = 1024
 
 
 def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:
@@ -155,20 +153,23 @@ def training_facts(config: Config, train: Source) -> dict[str, Any]:
     return {
         **train.facts,
         "class_counts": partial(class_counts, config, train),
-        "train_targets": partial(all_targets, train),
+        "training_targets": partial(training_targets, config, train),
     }
 
 
-def all_targets(train: Source) -> Any:
-    """Return the targets of a split, even if its images have to be read with them."""
-    found = train.all_targets()
-    if found is not None:
-        return found
-    parts = [
-        train.targets(np.arange(start, min(start + CHUNK, len(train))))
-        for start in range(0, len(train), CHUNK)
-    ]
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+def training_targets(config: Config, train: Source) -> Any:
+    """Return the stored targets of all training examples, (N, ...), to be counted.
+
+    Raises:
+      UserError: all images would have to be read for them.
+    """
+    targets = train.all_targets()
+    if targets is None:
+        raise UserError(
+            f"{config.data.source} does not tell its targets without its images: give "
+            "its store a method targets (docs/extending.md)"
+        )
+    return targets
 
 
 def class_counts(config: Config, train: Source) -> np.ndarray:
@@ -264,10 +265,9 @@ def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
     )
     for text, source in named:
         if source is not None:
-            found = source.all_targets()
-            if found is None:
-                found = source.targets(np.array([0, len(source) - 1]))
-            task.check_targets(found, f"split {text!r} of {config.source}")
+            task.check_targets(
+                targets_to_check(source), f"split {text!r} of {config.source}"
+            )
 
 
 def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> None:

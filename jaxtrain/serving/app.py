@@ -42,6 +42,9 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
     """
     names, about, readout = model.class_names, model.description, model.readout
     output = "probabilities" if readout is None else "values"
+    size: dict[str, Any] = {"num_classes": len(names or ())}
+    if readout is not None:
+        size = {"columns": readout.columns}
 
     def run(pixels: np.ndarray) -> np.ndarray:
         return np.asarray(model.run(pixels, output))[: len(pixels)]
@@ -105,11 +108,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         values = {
             "status": "ok" if batcher.alive else "failed",
             "model": about.model.name,
-            **(
-                {"columns": readout.columns}
-                if readout is not None
-                else {"num_classes": about.num_outputs}
-            ),
+            **size,
             "image_shape": about.image_shape,
             "num_waiting": batcher.num_waiting,
             "origin": model.origin,

@@ -105,8 +105,8 @@ class Task:
         """Look at stored targets of a split.
 
         Args:
-          targets: as the store reads them, on the host: all of the split, or a few,
-            where it would have to read the images of all.
+          targets: as the store reads them, on the host: all, where no image has to be
+            read for them, else a few.
           split: as messages call it.
 
         Raises:

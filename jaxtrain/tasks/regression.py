@@ -43,7 +43,7 @@ class Regression(Task):
     Args:
       image_shape: of the images.
       facts: of the data set: `target_names`, if the columns have names, and in training
-        `train_targets`, a function that returns all targets of the training split.
+        `training_targets`, a function that returns all targets of the training split.
       **given: `RegressionOptions`; where they have no mean and deviation, these are
         those of the training targets.
 
@@ -74,7 +74,7 @@ class Regression(Task):
                 "the columns that hold its numbers by data.targets"
             )
         if options.mean is None or options.std is None:
-            targets = _in_columns(facts["train_targets"]())
+            targets = _in_columns(facts["training_targets"]())
             self._names = _names(facts, targets.shape[1])
             mean, std = _statistics(targets, self._names)
             self.settled = {"mean": _as_text(mean), "std": _as_text(std)}

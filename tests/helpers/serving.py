@@ -67,6 +67,7 @@ class OneClass:
     """In the place of a model: everything is of one class."""
 
     class_names = ("all",)
+    readout = None
     origin: dict[str, Any] = {}  # noqa: RUF012
     description = SimpleNamespace(
         image_shape=(8, 8, 1), fit=Fit(), model=SimpleNamespace(name="one class")

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtrain import atomic_file
 from jaxtrain.config import Config
 from jaxtrain.data import sources
-from jaxtrain.data.doctor import checks, page, report
+from jaxtrain.data.doctor import checks, numbers, page, report
 from jaxtrain.data.doctor.labels import check_labels
 from jaxtrain.data.doctor.report import LEVELS, Diagnosis
 from jaxtrain.data.doctor.scan import Scan, scan
@@ -68,6 +68,7 @@ def check(
         *checks.check_blank(scanned),
         *checks.check_duplicates(scanned, same),
         *checks.check_classes(scanned),
+        *numbers.check_numbers(scanned, loaded["train"]),
     ]
     noise: dict[str, float] = {}
     if scanned.labels is not None and predicted is not None:

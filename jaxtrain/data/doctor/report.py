@@ -61,6 +61,12 @@ ADVICE = {
     "more, join classes, or take them out.",
     "imbalance": "A model is right often by naming large classes alone: look at "
     "balanced_accuracy and recall, and not at accuracy.",
+    "numbers_missing": "They are left out of the loss and of the metrics: fill them in "
+    "where they are known.",
+    "numbers_constant": "There is nothing to learn, and a run ends at once: leave the "
+    "column out of data.targets.",
+    "numbers_far": "Errors of that size rule the loss: look at them, mend the numbers, "
+    "or train with the loss huber or l1.",
     "wrong_labels": "A trained model is confident of another class. Some of these are "
     "its own mistakes: look at them before you change a label.",
     "in_sample": "The model has learnt these labels, the wrong ones too: it agrees "

@@ -1,0 +1,62 @@
+"""A folder of PNGs and its table: how many bright squares there are, and where."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tests.helpers.recipes import recipe
+
+SIZE, MOST = 16, 4
+COLUMNS = ("count", "x")
+
+
+def squares(num: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return grey images with some squares, and their number and mean x, (num, 2)."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 60, (num, SIZE, SIZE)).astype(np.uint8)
+    numbers = np.zeros((num, 2))
+    for image, row in zip(images, numbers, strict=True):
+        places = rng.permutation(16)[: rng.integers(1, MOST + 1)]
+        tops, lefts = np.divmod(places, 4)
+        for top, left in zip(4 * tops, 4 * lefts, strict=True):
+            image[top : top + 3, left : left + 3] = 250
+        row[:] = len(places), lefts.mean() * 4 + 1.5
+    return images, numbers
+
+
+def write_table(
+    folder: Path, num: int = 96, cells: Mapping[tuple[int, str], str] | None = None
+) -> Path:
+    """Write `list.csv` and its images; `cells` replaces some by row and column."""
+    folder.mkdir(exist_ok=True)
+    images, numbers = squares(num)
+    with (folder / "list.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["path", *COLUMNS])
+        for i, (image, row) in enumerate(zip(images, numbers, strict=True)):
+            Image.fromarray(image).save(folder / f"{i:03}.png")
+            told = dict(zip(COLUMNS, map(str, row.tolist()), strict=True))
+            told |= {name: x for (at, name), x in (cells or {}).items() if at == i}
+            table.writerow([f"{i:03}.png", *told.values()])
+    return folder / "list.csv"
+
+
+def counting(
+    targets: tuple[str, ...] = COLUMNS, options: str = "{}", **changes: Any
+) -> str:
+    """Return the config of a tiny run on `list.csv` in the current folder."""
+    parts = {
+        "data": f'DataConfig(source="csv:list.csv", targets={targets!r}, channels=1, '
+        f"image_size={SIZE}, crop_pct=1.0, batch_size=16, validation_fraction=0.25, "
+        "test_fraction=0.25)",
+        "optimizer": 'OptimizerConfig(name="adamw", learning_rate=0.003)',
+        "train": "TrainConfig(steps=12, eval_every_steps=4)",
+        "checkpoint": "CheckpointConfig(every_steps=4)",
+        "logging": "LoggingConfig(every_steps=1)",
+        **changes,
+    }
+    return recipe(task='"regression"', task_options=options, **parts)
