@@ -1,5 +1,11 @@
-"""A folder of PNGs and its table: how many bright squares there are, and where."""
+"""A folder of PNGs and its table: how many things there are, and where.
 
+Bright squares of a few pixels for tests; as a script, digits on photographs:
+
+    python -m tests.helpers.counted OUT [--num 8000]
+"""
+
+import argparse
 import csv
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tests.helpers.composed import compose
 from tests.helpers.recipes import recipe
 
 SIZE, MOST = 16, 4
@@ -60,3 +67,44 @@ def counting(
         **changes,
     }
     return recipe(task='"regression"', task_options=options, **parts)
+
+
+def write_composed(folder: Path, sizes: Mapping[str, int], seed: int = 0) -> Path:
+    """Write digits on photographs, and a table of how many, and their mean place.
+
+    Args:
+      folder: Folder to make.
+      sizes: Split -> number of its images.
+      seed: Seed of the images.
+    """
+    folder.mkdir(parents=True)
+    with (folder / "list.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["path", "split", "count", "x", "y"])
+        for split, num in sizes.items():
+            made = compose(num, seed=seed, split=split)
+            (folder / split).mkdir()
+            for i, (image, boxes) in enumerate(
+                zip(made.image, made.boxes, strict=True)
+            ):
+                path = f"{split}/{i:06}.png"
+                Image.fromarray(image).save(folder / path, compress_level=1)
+                there = boxes[boxes.any(-1)]
+                middle = (there[:, :2] + there[:, 2:]).mean(0) / 2
+                place = [f"{value:.2f}" for value in middle.tolist()]
+                table.writerow([path, split, len(there), *place])
+    return folder / "list.csv"
+
+
+def main() -> None:
+    """Write training images, and a tenth as many to test."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--num", type=int, default=8000)
+    given = parser.parse_args()
+    sizes = {"train": given.num, "test": max(1, given.num // 10)}
+    print(write_composed(given.out, sizes))
+
+
+if __name__ == "__main__":
+    main()
