@@ -16,7 +16,8 @@ from jaxtrain.evaluation import calibration, outliers, resampling, robustness
 from jaxtrain.evaluation.attacks import Attack
 from jaxtrain.evaluation.corruptions.corrupt import Corruption, check_shape
 from jaxtrain.evaluation.corruptions.levels import levels
-from jaxtrain.evaluation.passes import SEED, Keep, Pass, PassResult, Subject
+from jaxtrain.evaluation.passes import Keep, Pass, PassResult, Subject
+from jaxtrain.evaluation.resampling import SEED
 from jaxtrain.evaluation.subject import open_other, open_subject
 from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
@@ -178,6 +179,8 @@ def _describe(
             "method": "percentile bootstrap, Poisson weights, not stratified",
             "percentiles": resampling.PERCENTILES,
             "num_resamples": resampling.NUM_RESAMPLES,
+            # Of metrics that look at all examples at once.
+            "num_resamples_of_examples": resampling.NUM_KEPT,
             "seed": SEED,
             "metrics": found.intervals,
         },

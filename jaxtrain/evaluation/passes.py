@@ -32,8 +32,6 @@ from jaxtrain.training.views import View, plain
 
 # (outputs, target) -> arrays (B, ...): what is kept of each example.
 Keep = Callable[[Any, Any], dict[str, Any]]
-# Of resamples and attacks.
-SEED = 0
 
 
 class PassResult(NamedTuple):
@@ -123,9 +121,13 @@ class Pass:
             parts.append(jax.tree.map(lambda x, k=known: np.asarray(x)[k], kept))
         sums, resampled = jax.device_get(total)
         intervals = {}
-        if self.with_intervals:
-            intervals = resampling.intervals(task, resampled, sums)
         whole = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+        if self.with_intervals:
+            kept, numbers = whole["metrics"], whole["numbers"]
+            intervals = {
+                **resampling.intervals(task, resampled, sums),
+                **resampling.kept_intervals(task, kept, numbers, task.num_outputs),
+            }
         return PassResult(
             task.values(sums, whole["metrics"]),
             intervals,
@@ -162,14 +164,14 @@ class Pass:
                 outputs = outputs_of(255 * images)
                 return task.checked_loss(outputs, target, training=False)
 
-            stream = keys.stream(keys.root_key(SEED), keys.ATTACK)
+            stream = keys.stream(keys.root_key(resampling.SEED), keys.ATTACK)
             each = jax.vmap(functools.partial(jax.random.fold_in, stream))(index)
             images = pixels.astype(wide(model.policy.compute_dtype)) / 255
             pixels = 255 * self.attack(loss_of, images, each)
         outputs = outputs_of(pixels)
         sums, resampled = task.sums(outputs, target, mask), {}
         if self.with_intervals:
-            root, num = keys.root_key(SEED), resampling.NUM_RESAMPLES
+            root, num = keys.root_key(resampling.SEED), resampling.NUM_RESAMPLES
             counts = resampling.weights(root, index, num)
             resampled = resampling.resampled_sums(task, outputs, target, mask, counts)
         kept = {

@@ -21,6 +21,10 @@ from jaxtrain import keys
 from jaxtrain.tasks.base import Sums, Task, Values
 
 NUM_RESAMPLES = 1000
+# Of metrics of what is kept of each example; none where more numbers are kept.
+NUM_KEPT, MOST_KEPT = 200, 2**22
+# Of resamples and attacks.
+SEED = 0
 # Percentiles of the values of the resamples.
 PERCENTILES = (2.5, 97.5)
 # Draws beyond this have a probability of 6e-11.
@@ -76,10 +80,12 @@ def resampled_sums(
 
 def _with_intervals(task: Task, sums: Sums) -> Sums:
     """Return the sums of metrics that are numbers or lists, and no matrices."""
-    names, wanted = task.sum_names(), {"loss", "num_examples"}
-    for name, of in names.items():
+    metrics, wanted = task.all_metrics(), {"loss", "num_examples"}
+    for name, of in task.found_names().items():
+        if metrics[name].add is None:
+            continue
         ones = np.ones(sums[of].shape, sums[of].dtype)
-        value = task.all_metrics()[name].value(ones, 1)
+        value = metrics[name].value(ones, 1)
         if np.ndim(np.asarray(value, object)) <= 1:
             wanted.add(of)
     return {name: x for name, x in sums.items() if name in wanted}
@@ -106,6 +112,35 @@ def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
         return {}
     names = [name for name in found[0] if name != "num_examples"]
     return {name: _interval([values[name] for values in found]) for name in names}
+
+
+def kept_intervals(
+    task: Task, kept: dict[str, Any], index: np.ndarray, num_outputs: int
+) -> Values:
+    """Return low and high of the metrics of what is kept that may be resampled.
+
+    The first resamples of `weights` are taken; fewer than of sums, as each of them goes
+    through all examples.
+
+    Args:
+      kept: What metrics keep of each example (`Task.kept`), on the host.
+      index: Numbers of the examples, (N,).
+      num_outputs: Numbers that are kept of an example, about.
+    """
+    names = task.found_names()
+    metrics = {n: m for n, m in task.all_metrics().items() if m.resampled}
+    if not metrics or len(index) * num_outputs > MOST_KEPT:
+        return {}
+    counts = np.asarray(weights(keys.root_key(SEED), jnp.asarray(index), NUM_KEPT))
+    found: dict[str, list[Any]] = {name: [] for name in metrics}
+    for count in counts:
+        rows = np.repeat(np.arange(len(index)), count)
+        if not len(rows):
+            continue
+        drawn = jax.tree.map(lambda x, rows=rows: x[rows], kept)
+        for name, metric in metrics.items():
+            found[name].append(metric.value(drawn[names[name]], len(rows)))
+    return {name: _interval(values) for name, values in found.items() if values}
 
 
 def _interval(values: list[Any]) -> Any:

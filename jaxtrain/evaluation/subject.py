@@ -144,7 +144,7 @@ def build_task(
       UserError: it has other classes than the model.
     """
     about = model.description
-    task = tasks.build(config, about.image_shape, facts)
+    task = tasks.build(config, about.image_shape, facts).with_chosen(about.chosen)
     if task.num_outputs != about.num_outputs:
         raise UserError(
             f"data.source = {data.source!r} has {task.describe()}, and the model "

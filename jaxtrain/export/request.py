@@ -119,6 +119,8 @@ class Request:
             "precision": self.precision,
             "class_names": given.class_names,
             "output_names": None if readout is None else readout.columns,
+            # Such as the threshold of each label.
+            "chosen": given.chosen,
             "mean": given.mean,
             "std": given.std,
             "crop_pct": given.crop_pct,

@@ -24,8 +24,8 @@ ANEW = (
     "restore it from a copy, or train further with more train.epochs, which writes it "
     "anew"
 )
-# Fields that are not written where they are None.
-ABSENT = ("output_spec", "column_names")
+# Fields that are not written where they have these values.
+ABSENT = {"output_spec": None, "column_names": None, "chosen": {}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,8 @@ class Description:
         None means (num_outputs,).
       column_names: of the numbers that it was trained to predict, if any.
       task_options: of the task, as in the config of the run.
+      chosen: what validation chose for the weights (`Task.choose`): lists of a number
+        for each output, by name; {} if nothing, or without weights.
       jaxtrain: the version that wrote this.
     """
 
@@ -63,6 +65,7 @@ class Description:
     output_spec: Any = None
     column_names: tuple[str, ...] | None = None
     task_options: Options = field(default_factory=dict)
+    chosen: dict[str, list[float]] = field(default_factory=dict)
     jaxtrain: str = field(default=jaxtrain.__version__)
 
     @property
@@ -85,10 +88,22 @@ class Description:
         """The model without its weights; made once, as a deep one takes long."""
         return self.blueprint().abstract()
 
+    def with_chosen(self, chosen: Any, where: str) -> "Description":
+        """Return it with what validation chose for some weights.
+
+        Raises:
+          UserError: what was read from a file is something else.
+        """
+        kind = dict[str, list[float]]
+        about = dataclasses.replace(self, chosen=typed.convert(chosen, kind, where))
+        about._check(where)
+        return about
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, which `from_dict` reads back."""
         values = dataclasses.asdict(self)
-        unset = [name for name in ABSENT if values[name] is None]
+        values = dataclasses.asdict(self)
+        unset = [name for name in ABSENT if values[name] == ABSENT[name]]
         return {name: x for name, x in values.items() if name not in unset}
 
     @classmethod
@@ -105,7 +120,7 @@ class Description:
         """
         names = {f.name for f in dataclasses.fields(cls)}
         # Versions without the options of a task wrote none.
-        absent = {"task_options": {}, **dict.fromkeys(ABSENT)}
+        absent = {"task_options": {}, **ABSENT}
         values = {**absent, **values} if isinstance(values, dict) else {}
         if values.keys() != names:
             version = values.get("jaxtrain")
@@ -140,6 +155,10 @@ class Description:
             "std": (
                 len(self.std) == channels and min(self.std) > 0,
                 f"{channels} above 0, one a channel",
+            ),
+            "chosen": (
+                all(len(x) == self.num_outputs for x in self.chosen.values()),
+                f"lists of {self.num_outputs} numbers, one for each output",
             ),
             "crop_pct": (0 < self.crop_pct <= 1, "above 0, up to 1"),
             "interpolation": (self.interpolation in FILTERS, " or ".join(FILTERS)),

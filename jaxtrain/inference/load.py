@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jaxtrain import own
-from jaxtrain.checkpoints.manifest import best_step
+from jaxtrain.checkpoints.manifest import best_step, chosen_of
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, ModelConfig, own_references
 from jaxtrain.config.recipe import WEIGHTS, is_run
@@ -128,8 +128,8 @@ def _newest(
 
 
 def _find_step(about: Description, saved: Checkpoints, step: int) -> Trained:
-    workdir = saved.directory.parent
-    arrays = json.dumps(saved.info(step)["arrays"], sort_keys=True).encode()
+    workdir, info = saved.directory.parent, saved.info(step)
+    arrays = json.dumps(info["arrays"], sort_keys=True).encode()
 
     def read() -> Mapping[str, np.ndarray]:
         model = load_step(workdir, step)
@@ -138,7 +138,7 @@ def _find_step(about: Description, saved: Checkpoints, step: int) -> Trained:
 
     return Trained(
         where=f"{workdir}, step {step}",
-        about=about,
+        about=about.with_chosen(chosen_of(info), f"{saved.directory / str(step)}"),
         shapes={
             OWN.name(path): shape
             for path, shape in shapes_of(abstract_weights(about)).items()
@@ -161,10 +161,11 @@ def load_step(workdir: Path, step: int) -> TrainedModel:
 
 
 def _load_step(about: Description, saved: Checkpoints, step: int) -> TrainedModel:
-    state, _ = saved.read(step)
+    state, info = saved.read(step)
     params = state["ema_params"] or state["params"]
     model_state = state.get("ema_model_state") or state["model_state"]
     origin, where = _origin(saved, step), f"{saved.directory / str(step)}"
+    about = about.with_chosen(chosen_of(info), where)
     return make_model(about, params, model_state, origin, where)
 
 

@@ -60,6 +60,11 @@ class TrainedModel:
         """Height, width and channels of the images that the model sees."""
         return self.description.image_shape
 
+    @property
+    def several_labels(self) -> bool:
+        """Whether an image has any number of the classes (`Task.several_labels`)."""
+        return self.task.several_labels
+
     # What a user calls.
 
     def predict(self, images: Any) -> np.ndarray:
@@ -83,6 +88,14 @@ class TrainedModel:
                 "probabilities: ask for its logits"
             )
         return self._all("probabilities", images)
+
+    def labels_found(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return which labels images are said to have, bool (N, classes).
+
+        Args:
+          probabilities: What `predict` returned, of a model with `several_labels`.
+        """
+        return self.task.labels_found(probabilities, self.description.chosen)
 
     def logits(self, images: Any) -> Any:
         """Return what the model puts out, float32 (N, num_outputs); see `predict`.

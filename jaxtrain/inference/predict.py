@@ -20,6 +20,8 @@ from jaxtrain.inference.tables import Columns, Row
 from jaxtrain.tasks.base import TABLE_COLUMNS
 
 NAME, ERROR = TABLE_COLUMNS
+# Between the labels of an image.
+SEPARATOR = ";"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,8 @@ class Wanted:
     """What is asked of each image.
 
     Attributes:
-      topk: Number of the likeliest classes; 1 of a model without classes.
+      topk: Number of the likeliest classes; 1 of a model without classes, and where
+        an image may have several.
       temperature: Divisor of the logits, if any.
       features: What the last layer gets.
       maps: Grad-CAM of the likeliest class.
@@ -72,6 +75,12 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
             raise UserError(
                 f"{option}: task = {about.task!r} has no classes of whole images"
             )
+    elif model.several_labels and (wanted.topk != 1 or wanted.temperature is not None):
+        option = "--topk" if wanted.topk != 1 else "--calibrated"
+        raise UserError(
+            f"{option}: task = {about.task!r} tells every label of an image with a "
+            "probability of its own, and ranks none; leave it out"
+        )
     elif wanted.topk > len(names):
         raise UserError(f"--topk {wanted.topk}: the model knows {len(names)} classes")
 
@@ -81,8 +90,9 @@ def predict(
 ) -> Batches:
     """Yield what a model finds in image files, batch by batch, in their order.
 
-    It is `output`, or `index` and `prob` of the likeliest classes; `features`; `map`;
-    `outputs`, a tree of arrays; (n, ...) each.
+    It is `output`, or `index` and `prob` of the likeliest classes, and `probabilities`
+    of all where an image may have several; `features`; `map`; `outputs`, a tree of
+    arrays; (n, ...) each.
 
     Files are read ahead, and the device computes a batch while the caller has the one
     before. No more than a few batches are in memory.
@@ -130,6 +140,8 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
             probabilities = model.task.probabilities(logits)
             prob = jnp.take_along_axis(probabilities, index, axis=1)
             found |= {"index": index, "prob": prob}
+            if model.several_labels:
+                found["probabilities"] = probabilities
         if wanted.features:
             found["features"] = model.features_of(*arguments)
         if wanted.maps:
@@ -158,6 +170,9 @@ def num_features(model: TrainedModel) -> int:
 class TableLayout:
     """The columns of the table, named as timm's inference script names them.
 
+    Where an image may have several labels these are `labels`, those that it is said to
+    have, and the probability of each.
+
     Attributes:
       model: Model that predicts.
       topk: Number of the likeliest classes.
@@ -179,7 +194,9 @@ class TableLayout:
     @functools.cached_property
     def columns(self) -> Columns:
         kinds: Columns = {NAME: str}
-        if self.class_names is not None:
+        if self.class_names is not None and self.model.several_labels:
+            kinds |= {"labels": str, **dict.fromkeys(self._probabilities, float)}
+        elif self.class_names is not None:
             values = ("index", int), ("label", str), ("prob", float)
             for name, kind in values:
                 kinds |= {f"{name}{end}": kind for end in self._endings}
@@ -196,6 +213,11 @@ class TableLayout:
             return self.model.readout.columns
         num = self.model.description.num_outputs
         return tuple(f"output_{i}" for i in range(num))
+
+    @property
+    def _probabilities(self) -> list[str]:
+        """Columns of the probabilities of all labels."""
+        return [f"prob_{name}" for name in self.class_names or ()]
 
     @property
     def _endings(self) -> list[str]:
@@ -215,6 +237,12 @@ class TableLayout:
                 name: plain(found["output"][i, j])
                 for j, name in enumerate(self.outputs)
             }
+        if self.model.several_labels:
+            chances = found["probabilities"][i]
+            there = self.model.labels_found(chances)
+            names = [n for n, x in zip(self.class_names, there, strict=True) if x]
+            probs = dict(zip(self._probabilities, map(plain, chances), strict=True))
+            return {"labels": SEPARATOR.join(names), **probs}
         values: Row = {}
         for end, index, prob in zip(
             self._endings, found["index"][i], found["prob"][i], strict=True

@@ -157,6 +157,21 @@ def training_facts(config: Config, train: Source) -> dict[str, Any]:
     }
 
 
+def class_counts(config: Config, train: Source) -> np.ndarray:
+    """Return how often the classes come in training, relative to each other, (C,).
+
+    Raises:
+      UserError: the targets are not classes.
+    """
+    strata, ends = train.strata(), np.array([0, len(train) - 1])
+    if strata.ndim > 1 or not np.array_equal(train.targets(ends), strata[ends]):
+        raise UserError(f"{config.data.source} does not group its examples by class")
+    counts = np.bincount(strata, minlength=train.facts.get("num_classes", 0))
+    if config.data.sampling == "balanced":
+        return (counts > 0).astype(np.int64)
+    return counts
+
+
 def training_targets(config: Config, train: Source) -> Any:
     """Return the stored targets of all training examples, (N, ...), to be counted.
 
@@ -170,21 +185,6 @@ def training_targets(config: Config, train: Source) -> Any:
             "its store a method targets (docs/extending.md)"
         )
     return targets
-
-
-def class_counts(config: Config, train: Source) -> np.ndarray:
-    """Return how often the classes come in training, relative to each other, (C,).
-
-    Raises:
-      UserError: the targets are not classes.
-    """
-    strata, ends = train.strata(), np.array([0, len(train) - 1])
-    if not np.array_equal(train.targets(ends), strata[ends]):
-        raise UserError(f"{config.data.source} does not group its examples by class")
-    counts = np.bincount(strata, minlength=train.facts.get("num_classes", 0))
-    if config.data.sampling == "balanced":
-        return (counts > 0).astype(np.int64)
-    return counts
 
 
 def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:

@@ -4,13 +4,13 @@ from typing import Any
 
 import jax
 
-from jaxtrain.checkpoints.manifest import best_step
+from jaxtrain.checkpoints.manifest import best_step, chosen_of
 from jaxtrain.data.loader import Dataset
 from jaxtrain.engine.passes import evaluate
 from jaxtrain.errors import DamagedError
 from jaxtrain.processes import peers
 from jaxtrain.run.attempt import Attempt, Job
-from jaxtrain.tasks.base import Values
+from jaxtrain.tasks.base import Task, Values
 from jaxtrain.training.state import TrainState, as_dict
 
 
@@ -32,9 +32,10 @@ def validate(attempt: Attempt) -> bool:
     setup, step, progress = attempt.job.setup, attempt.step, attempt.progress
     dataset = attempt.job.programs.validation_set
     assert dataset is not None
-    metrics = _pass_over(attempt, dataset, "validation")
+    metrics = _pass_over(attempt, dataset, "validation", setup.task)
     if metrics is None:
         return False
+    progress.chosen = setup.task.choose(metrics)
     attempt.log.write("eval", step, split="validation", **metrics)
     improved = progress.record(
         step,
@@ -62,13 +63,19 @@ def test(attempt: Attempt) -> tuple[int, dict[str, Any] | None, Values] | None:
     """
     if attempt.job.signals.requested():
         return None
-    step, validation = _load_best(attempt)
-    values = _pass_over(attempt, attempt.job.programs.test_set, "test")
+    step, validation, chosen = _load_best(attempt)
+    task = attempt.job.setup.task.with_chosen(chosen)
+    values = _pass_over(attempt, attempt.job.programs.test_set, "test", task)
     return None if values is None else (step, validation, values)
 
 
-def _load_best(attempt: Attempt) -> tuple[int, dict[str, Any] | None]:
-    """Replace the last state by that of the best checkpoint; return step and metrics.
+def _load_best(
+    attempt: Attempt,
+) -> tuple[int, dict[str, Any] | None, dict[str, Any]]:
+    """Replace the last state by that of the best checkpoint.
+
+    Returns:
+      Its step, its metrics of the validation split, and what that has chosen.
 
     `evaluate`, `predict`, `export` and `serve` take the same checkpoint, so that a run
     has one model and one result. A checkpoint that turns out to be damaged is put
@@ -87,7 +94,8 @@ def _load_best(attempt: Attempt) -> tuple[int, dict[str, Any] | None]:
                 job.saved.put_aside(step)
                 continue
             attempt.state, loaded = TrainState(**fields), step
-        return step, job.saved.info(step)["metrics"]
+        info = job.saved.info(step)
+        return step, info["metrics"], chosen_of(info)
 
 
 def _choose(job: Job) -> int:
@@ -99,7 +107,9 @@ def _choose(job: Job) -> int:
     return peers.gather(step)[0]
 
 
-def _pass_over(attempt: Attempt, dataset: Dataset, split: str) -> Values | None:
+def _pass_over(
+    attempt: Attempt, dataset: Dataset, split: str, task: Task
+) -> Values | None:
     setup, programs = attempt.job.setup, attempt.job.programs
 
     def should_stop() -> bool:
@@ -115,7 +125,7 @@ def _pass_over(attempt: Attempt, dataset: Dataset, split: str) -> Values | None:
             dataset,
             setup.config.data,
             setup.mesh,
-            setup.task,
+            task,
             should_stop,
         )
         attempt.tell_unreadable()

@@ -12,6 +12,8 @@ class Progress:
 
     evaluated_step: int = 0
     eval_metrics: dict[str, float] | None = None
+    # What the last evaluation has chosen for the model (`Task.choose`).
+    chosen: dict[str, list[float]] = field(default_factory=dict)
     best: dict[str, Any] | None = None
     early_stop_best: float | None = None
     early_stop_metric: str | None = None

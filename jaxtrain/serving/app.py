@@ -35,7 +35,8 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
     """Return the application, with a page at `/`.
 
     `POST /predict` takes the bytes of an image, or several in a form; `?topk=K` asks
-    for more classes than five. `GET /health` tells that it works.
+    for more classes than five. Where an image may have several labels, the answer has
+    those that it is said to have, too. `GET /health` tells that it works.
 
     Args:
       model: Model with classes of whole images, or a `readout`.
@@ -54,7 +55,12 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
             numbers = map(_number, row.tolist())
             return {"values": dict(zip(readout.columns, numbers, strict=True))}
         assert names is not None
-        return {"classes": _classes(row, names, num_shown)}
+        answer: dict[str, Any] = {"classes": _classes(row, names, num_shown)}
+        if not model.several_labels:
+            return answer
+        there = model.labels_found(row)
+        labels = [name for name, x in zip(names, there, strict=True) if x]
+        return {"labels": labels, **answer}
 
     batcher, shape = Batcher(run, limits), about.image_shape
     to_shape = functools.partial(

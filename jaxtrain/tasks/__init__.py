@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 import jax
+import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import Config
@@ -13,12 +14,14 @@ from jaxtrain.registry import check_call, find_row, given_options
 from jaxtrain.tasks.base import Task, is_shape
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.metrics import Metric
+from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.regression import Regression
 
 # Each is made of the shape of the images, the facts of the data set, and options.
 TASKS: dict[str, type[Task]] = {
     "classification": Classification,
     "regression": Regression,
+    "multilabel": Multilabel,
 }
 
 # What is known of metrics in records: a user's own are not among them.
@@ -35,6 +38,17 @@ RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "e
 def kind(name: str) -> type[Task]:
     """Return the class of a task, to read records; a user's own is not imported."""
     return TASKS.get(name, Task)
+
+
+def suitable(facts: Mapping[str, Any], groups: np.ndarray) -> str | None:
+    """Return the name of a task that a data set suits; None: of none here.
+
+    Args:
+      facts: What the data set says of itself (`Store.facts`).
+      groups: Groups of the training examples (`Store.strata`).
+    """
+    suited = (name for name, row in TASKS.items() if row.suits(facts, groups))
+    return next(suited, None)
 
 
 def title(metric: str) -> str:

@@ -3,9 +3,10 @@
 To add one: write a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +69,11 @@ class Task:
       settled: Options that the task has taken from the training targets. The config of
         the run then holds them, and with them it is the same task without these data.
       refused: Path of a field of the config that has no meaning for the task -> why.
+      several_labels: Whether an image has any number of these, each with a probability
+        of its own: predictions are then a list of them (`labels_found`).
+      chosen: What an evaluation of the validation split has chosen for the weights at
+        hand (`choose`), such as thresholds; {} if there was none. None means that the
+        validation split is evaluated, which chooses.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
         calibration, averaged views and the check of labels ask for.
@@ -86,6 +92,8 @@ class Task:
     settled: Mapping[str, Any] = MappingProxyType({})
     refused: ClassVar[Mapping[str, str]] = MappingProxyType({})
     one_class_an_image: ClassVar[bool] = False
+    several_labels: ClassVar[bool] = False
+    chosen: Mapping[str, Any] | None = None
     best_metric: ClassVar[str] = "loss"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
     shown: ClassVar[tuple[str, ...]] = ()
@@ -189,6 +197,15 @@ class Task:
         """Return the metrics of an evaluation beside the loss."""
         return self.known_metrics()
 
+    def choose(self, validation: Values) -> dict[str, list[float]]:
+        """Return what metrics of the validation split choose for the model, by name.
+
+        It is saved with the weights, and later evaluations and predictions have it as
+        `chosen`: lists of a number for each output.
+        """
+        del validation
+        return {}
+
     # What is known of a class of tasks, to show the records of a run without its data.
 
     @classmethod
@@ -197,11 +214,22 @@ class Task:
         return {}
 
     @classmethod
+    def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
+        """Whether `new` may propose to learn this from a data set.
+
+        Args:
+          facts: What the data set says of itself (`Store.facts`).
+          groups: Groups of the training examples (`Store.strata`).
+        """
+        del facts, groups
+        return False
+
+    @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
         """Return what a recipe for a data set that nobody has trained on yet sets.
 
         Args:
-          class_counts: Training examples of each class that has any, (classes,).
+          class_counts: Training examples of each class, or label, that has any, (C,).
         """
         del class_counts
         return {}
@@ -227,6 +255,18 @@ class Task:
         """
         del options, names
         return None
+
+    @staticmethod
+    def labels_found(
+        probabilities: np.ndarray, chosen: Mapping[str, Any]
+    ) -> np.ndarray:
+        """Return which labels each image is said to have, bool (B, labels).
+
+        Args:
+          probabilities: What `probabilities` returned, (B, labels).
+          chosen: What validation has chosen (`choose`); {} if nothing.
+        """
+        raise NotImplementedError
 
     @staticmethod
     def highlights(values: Values) -> dict[str, tuple[str, int]]:
@@ -282,6 +322,12 @@ class Task:
     def main_goal(self) -> Goal:
         """The main metric, and which of its values are better."""
         return self.goal("best_metric", self.best_metric)
+
+    def with_chosen(self, chosen: Mapping[str, Any]) -> "Task":
+        """Return the task with what validation has chosen; {} if nothing."""
+        task = copy.copy(self)
+        task.chosen = chosen
+        return task
 
     def all_metrics(self) -> Mapping[str, Metric]:
         """Return the metrics of the task, and the user's own."""
@@ -352,24 +398,24 @@ class Task:
         """
         mask = mask.astype(jnp.int32)
         loss = self.checked_loss(outputs, target, training=False)
+        adds = _first_names(self.all_metrics(), "add")
         return {
             "loss": jnp.sum(jnp.where(mask > 0, loss, 0.0)),
-            **{name: add(outputs, target, mask) for add, name in self._adds().items()},
+            **{name: add(outputs, target, mask) for add, name in adds.items()},
             "num_examples": jnp.sum(mask, dtype=jnp.int32),
         }
 
     def kept(self, outputs: Any, target: Any) -> dict[str, Any]:
         """Return what metrics keep of each example of a batch, (B, ...) each.
 
+        It is named as what is summed: after the first metric that it is for.
+
         Args:
           outputs: Outputs of the model, of the shapes of `output_spec`.
           target: What `target` returned.
         """
-        return {
-            name: metric.keep(outputs, target)
-            for name, metric in self.all_metrics().items()
-            if metric.keep is not None
-        }
+        keeps = _first_names(self.all_metrics(), "keep")
+        return {name: keep(outputs, target) for keep, name in keeps.items()}
 
     def zero_sums(self, batch: Any, output_dtype: Any) -> Sums:
         """Return the sums over no examples, on the host.
@@ -393,27 +439,28 @@ class Task:
 
         Args:
           sums: Sums over all examples.
-          kept: What metrics keep of each example, (N, ...) each, by their names.
+          kept: What metrics keep of each example, (N, ...) each (`kept`).
         """
-        num_examples, names = int(sums["num_examples"]), self.sum_names()
-        found = {n: sums[of] for n, of in names.items() if of in sums} | {**kept}
+        num_examples, found = int(sums["num_examples"]), {**sums, **kept}
+        metrics, names = self.all_metrics(), self.found_names()
         return {
             "loss": float(sums["loss"]) / num_examples,
             **{
-                name: _plain(metric.value(found[name], num_examples))
-                for name, metric in self.all_metrics().items()
-                if name in found
+                name: _plain(metric.value(found[names[name]], num_examples))
+                for name, metric in metrics.items()
+                if names[name] in found
             },
             "num_examples": num_examples,
         }
 
-    def sum_names(self) -> dict[str, str]:
-        """Return for each metric with a sum its name among those of `sums`."""
-        adds = self._adds()
+    def found_names(self) -> dict[str, str]:
+        """Return for each metric its name among those of `sums`, or of `kept`."""
+        metrics = self.all_metrics()
+        adds, keeps = _first_names(metrics, "add"), _first_names(metrics, "keep")
         return {
-            name: adds[metric.add]
-            for name, metric in self.all_metrics().items()
-            if metric.add is not None
+            name: keeps[metric.keep] if metric.add is None else adds[metric.add]
+            for name, metric in metrics.items()
+            if metric.add or metric.keep
         }
 
     def goal(self, field: str, metric: str) -> Goal:
@@ -431,13 +478,17 @@ class Task:
             )
         return Goal(metric, ranking[metric] == "higher")
 
-    def _adds(self) -> dict[Callable[..., Any], str]:
-        """Name what is summed after the first metric that it is for."""
-        adds: dict[Callable[..., Any], str] = {}
-        for name, metric in self.all_metrics().items():
-            if metric.add is not None:
-                adds.setdefault(metric.add, name)
-        return adds
+
+def _first_names(
+    metrics: Mapping[str, Metric], kind: Literal["add", "keep"]
+) -> dict[Callable[..., Any], str]:
+    """Name each function of a kind after the first metric that it is of."""
+    names: dict[Callable[..., Any], str] = {}
+    for name, metric in metrics.items():
+        function = getattr(metric, kind)
+        if function is not None:
+            names.setdefault(function, name)
+    return names
 
 
 def check_columns(columns: Sequence[str]) -> None:

@@ -167,6 +167,11 @@ class Classification(Task):
         return METRICS
 
     @classmethod
+    def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
+        del groups
+        return "num_classes" in facts
+
+    @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
         advice: Advice = {}
         if len(class_counts) >= MANY_CLASSES:

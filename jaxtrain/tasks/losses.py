@@ -35,3 +35,54 @@ def binary_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
     logits = widen(logits)
     losses = optax.sigmoid_binary_cross_entropy(logits, targets.astype(logits.dtype))
     return jnp.mean(losses, axis=-1)
+
+
+def label_losses(
+    logits: jax.Array, targets: jax.Array, weights: jax.Array | float = 1.0
+) -> jax.Array:
+    """Return the binary cross entropy of each label, (batch, labels).
+
+    Args:
+      logits: (batch, labels), any float dtype; computed in at least float32.
+      targets: Probability of each label, (batch, labels).
+      weights: Factor on the part of labels that are there, (labels,).
+    """
+    logits = widen(logits)
+    there, absent = -jax.nn.log_sigmoid(logits), -jax.nn.log_sigmoid(-logits)
+    return weights * targets * there + (1 - targets) * absent
+
+
+def asymmetric_losses(
+    logits: jax.Array,
+    targets: jax.Array,
+    *,
+    gamma_positive: float,
+    gamma_negative: float,
+    margin: float,
+    weights: jax.Array | float = 1.0,
+) -> jax.Array:
+    """Return the asymmetric loss of each label, (batch, labels).
+
+    Of the probability p of a label, -(1 - p)^g+ log p where it is there; where it is
+    not, with q = max(p - margin, 0), -q^g- log(1 - q): equations 4 to 7 of Ridnik et
+    al. 2021, arXiv:2009.14119.
+
+    Args:
+      logits: (batch, labels), any float dtype; computed in at least float32.
+      targets: Probability of each label, (batch, labels).
+      gamma_positive: Exponent g+, 0 or at least 1.
+      gamma_negative: Exponent g-, 0 or at least 1.
+      margin: Probability that is subtracted.
+      weights: Factor on the part of labels that are there, (labels,).
+    """
+    logits = widen(logits)
+    there, absent = -jax.nn.log_sigmoid(logits), -jax.nn.log_sigmoid(-logits)
+    shifted = jax.nn.sigmoid(logits)
+    if margin:
+        shifted = jnp.maximum(shifted - margin, 0)
+        absent = -jnp.log1p(-shifted)
+    if gamma_positive:
+        there = there * jax.nn.sigmoid(-logits) ** gamma_positive
+    if gamma_negative:
+        absent = absent * shifted**gamma_negative
+    return weights * targets * there + (1 - targets) * absent

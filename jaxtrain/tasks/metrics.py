@@ -20,17 +20,20 @@ class Metric:
     """A number, a vector or a matrix of an evaluation.
 
     It has one of `add`, whose sums take no more memory for more examples, and `keep`,
-    for what is no function of sums, such as the area under a ROC curve.
+    for what is no function of sums, such as the area under a ROC curve. Metrics with
+    the same function share what it finds.
 
     Attributes:
       add: `(outputs, target, mask) -> array`: on the device, a sum over the examples
-        of a batch whose mask is 1. Metrics with the same function share its sum.
+        of a batch whose mask is 1.
       value: `(sum of all batches, num_examples) -> value`, or `(what is kept,
         num_examples) -> value`: on the host, a number or nested lists of them. What is
         not defined is None.
       better: Which of two values is better; None means that it ranks nothing.
       keep: `(outputs, target) -> arrays (B, ...)`, any pytree: on the device, what is
         kept of each example of a batch. `value` gets (N, ...) of all.
+      resampled: Whether `value`, of what is kept, takes any examples, some of them
+        several times, and so fast that 200 such resamples may give it an interval.
       title: What pages call it; None means its name.
       min_classes: Fewest classes of which it says something: of five, all are among
         the top five. It is not shown of fewer.
@@ -40,12 +43,15 @@ class Metric:
     value: Callable[[Any, int], Any] = mean
     better: Literal["higher", "lower"] | None = None
     keep: Callable[[Any, Any], Any] | None = None
+    resampled: bool = False
     title: str | None = None
     min_classes: int = 0
 
     def __post_init__(self) -> None:
         if (self.add is None) == (self.keep is None):
             raise UserError("a Metric has one of add and keep")
+        if self.resampled and self.keep is None:
+            raise UserError("a Metric with add has intervals without resampled")
 
 
 @dataclass(frozen=True)

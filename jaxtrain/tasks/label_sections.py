@@ -1,0 +1,44 @@
+"""The section of a report on labels, of which an image may have several."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from jaxtrain.json_files import typed
+from jaxtrain.pages.templates import render
+
+# Of more labels than this only the worst are shown.
+MAX_LABELS = 60
+# Metrics of each label, in the order of the columns.
+COLUMNS = ("positives", "average_precision", "auroc", "f1", "thresholds")
+
+
+class LabelRow(NamedTuple):
+    """What is known of a label; None is not known, or not defined."""
+
+    name: str
+    positives: float | None
+    average_precision: float | None
+    auroc: float | None
+    f1: float | None
+    threshold: float | None
+
+
+def label_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
+    """Return the table of the labels, the lowest average precision first.
+
+    Args:
+      values: Metrics by name, read from records: of any form, or missing.
+      names: Names of the labels.
+    """
+    columns = [typed.fitting(values.get(n), list[float | None]) for n in COLUMNS]
+    rows: list[LabelRow] = []
+    if names and all(column and len(column) == len(names) for column in columns):
+        cells = zip(names, *(column or [] for column in columns), strict=True)
+        rows = [LabelRow(*row) for row in cells]
+    rows.sort(key=lambda row: (row.average_precision is None, row.average_precision))
+    left_out = max(0, len(rows) - MAX_LABELS)
+    page = "tasks/label_sections.html.j2"
+    shown = rows[:MAX_LABELS]
+    return Markup(render(page, rows=shown, left_out=left_out).decode())

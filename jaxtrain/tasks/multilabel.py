@@ -1,0 +1,276 @@
+"""The task of telling which of several labels an image has: any number of them."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from markupsafe import Markup
+
+from jaxtrain.config.multilabel import MultilabelOptions
+from jaxtrain.errors import UserError, counted
+from jaxtrain.tasks import label_metrics
+from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.label_metrics import THRESHOLD, Kept, f1, f1_counts
+from jaxtrain.tasks.label_sections import label_sections
+from jaxtrain.tasks.losses import asymmetric_losses, label_losses
+from jaxtrain.tasks.metrics import Metric
+
+# What `Task.chosen` has.
+THRESHOLDS = "thresholds"
+# Labels of an example that a report names.
+MAX_NAMED = 12
+
+
+class Multilabel(Task):
+    """Targets are 1 or 0 for each label, -1 or NaN where it is not known, (B, labels).
+
+    Outputs are logits. Labels that are not known count neither in the loss, the mean
+    over the others, nor in the metrics.
+
+    Args:
+      image_shape: of the images.
+      facts: of the data set: `target_names`, and in training `training_targets`.
+      **given: `MultilabelOptions`.
+
+    Raises:
+      UserError: the data set has no columns of labels, or one has the same value in all
+        training images, or the weights do not fit it.
+    """
+
+    Options = MultilabelOptions
+    several_labels = True
+    best_metric = "mean_average_precision"
+    shown = ("mean_average_precision",)
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        facts: Mapping[str, Any],
+        **given: Any,
+    ):
+        del image_shape
+        self._options = options = MultilabelOptions(**given)
+        if "target_names" not in facts:
+            raise UserError(
+                "task = 'multilabel': the data set does not tell which labels there "
+                "are: name columns of 0 and 1 (data.targets), or a list in the column "
+                "label (data.label_separator); see docs/multilabel.md"
+            )
+        self.class_names = tuple(facts["target_names"])
+        self.num_outputs = len(self.class_names)
+        self._weights: np.ndarray | None = None
+        if "training_targets" in facts:
+            targets = known_targets(facts["training_targets"]())
+            self._check_both_values(targets)
+            self._weights = _positive_weights(options.positive_weights, targets)
+
+    def _check_both_values(self, targets: np.ndarray) -> None:
+        assert self.class_names is not None
+        for name, column in zip(self.class_names, targets.T, strict=True):
+            values = np.unique(column[~np.isnan(column)])
+            # Values that are no labels are `check_targets`' to name.
+            if len(values) < 2:
+                told = f"always {values[0]:g}" if len(values) else "always missing"
+                raise UserError(
+                    f"the label {name!r} is {told} in the {len(column):,} training "
+                    "images: nothing can be learnt of it; leave it out of data.targets "
+                    "or the lists of labels, or add images"
+                )
+
+    def describe(self) -> str:
+        return counted(self.num_outputs, "label")
+
+    def check_targets(self, targets: np.ndarray, split: str) -> None:
+        assert self.class_names is not None
+        if np.ndim(targets) != 2 or targets.shape[1] != self.num_outputs:
+            raise UserError(
+                f"{split} has targets of the shape {np.shape(targets)}: expected "
+                f"{self.num_outputs} labels an image"
+            )
+        good = np.isin(targets, (-1, 0, 1)) | np.isnan(targets)
+        if not good.all():
+            row, column = np.argwhere(~good)[0]
+            raise UserError(
+                f"{split}: the label {self.class_names[column]!r} is "
+                f"{targets[row, column]:g} for image {row}: expected 1 where an image "
+                "has it, 0 where not, -1 or nothing where it is not known; mend the "
+                "column, or leave it out of data.targets"
+            )
+
+    def label(self, target: np.ndarray) -> str:
+        assert self.class_names is not None
+        names = [
+            name for name, x in zip(self.class_names, target, strict=True) if x > 0
+        ]
+        return _named(names)
+
+    def target(self, batch: Any) -> jax.Array:
+        return known_targets(batch["target"])
+
+    def mix(
+        self, target: jax.Array, partner: jax.Array, weight: jax.Array
+    ) -> jax.Array:
+        """Mix labels by their shares: both losses are linear in the target.
+
+        A label that is not known of one of the two is not known of the mixture.
+        """
+        share = weight[:, None]
+        return share * known_targets(target) + (1 - share) * known_targets(partner)
+
+    def loss(
+        self, outputs: jax.Array, target: jax.Array, *, training: bool
+    ) -> jax.Array:
+        known = ~jnp.isnan(target)
+        probability = jnp.where(known, target, 0)
+        weights: Any = 1.0
+        if training and self._weights is not None:
+            weights = jnp.asarray(self._weights, probability.dtype)
+        options = self._options
+        if training and options.loss == "asymmetric":
+            losses = asymmetric_losses(
+                outputs,
+                probability,
+                gamma_positive=options.gamma_positive,
+                gamma_negative=options.gamma_negative,
+                margin=options.margin,
+                weights=weights,
+            )
+        else:
+            losses = label_losses(outputs, probability, weights)
+        num = jnp.maximum(jnp.sum(known, axis=-1), 1).astype(losses.dtype)
+        return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
+
+    @classmethod
+    def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
+        return "target_names" in facts and groups.ndim == 2
+
+    @classmethod
+    def advice(cls, class_counts: np.ndarray) -> Advice:
+        del class_counts
+        reason = "the mean over the labels of how well each ranks the images"
+        return {"checkpoint": {"best_metric": (cls.best_metric, reason)}}
+
+    @classmethod
+    def known_metrics(cls) -> Mapping[str, Metric]:
+        return METRICS
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return _metrics(self._thresholds)
+
+    def choose(self, validation: Values) -> dict[str, list[float]]:
+        return {THRESHOLDS: validation[THRESHOLDS]}
+
+    def _thresholds(self, kept: Kept) -> np.ndarray:
+        """Return those that validation chose; those of the split, if it is that."""
+        if self.chosen is None:
+            return np.array(label_metrics.best_thresholds(kept))
+        return thresholds(self.chosen, self.num_outputs)
+
+    @staticmethod
+    def probabilities(outputs: jax.Array) -> jax.Array:
+        return jax.nn.sigmoid(outputs)
+
+    @staticmethod
+    def labels_found(
+        probabilities: np.ndarray, chosen: Mapping[str, Any]
+    ) -> np.ndarray:
+        return probabilities >= thresholds(chosen, probabilities.shape[-1])
+
+    @staticmethod
+    def highlights(values: Values) -> dict[str, tuple[str, int]]:
+        found = values.get("average_precision")
+        known = enumerate(found if isinstance(found, list) else [])
+        rated = [(value, i) for i, value in known if value is not None]
+        title = "lowest average precision"
+        return {title: ("average_precision", min(rated)[1])} if rated else {}
+
+    @staticmethod
+    def report_sections(values: Values, names: Sequence[str]) -> Markup:
+        return label_sections(values, names)
+
+    def draw_example(
+        self, image: np.ndarray, target: np.ndarray, outputs: np.ndarray
+    ) -> Mapping[str, str]:
+        assert self.class_names is not None
+        sure = label_metrics.probability(outputs)
+        found = sure >= thresholds(self.chosen or {}, self.num_outputs)
+        rows = sorted(zip(sure, self.class_names, found, strict=True), reverse=True)
+        names = [f"{name} {share:.0%}" for share, name, there in rows if there]
+        return {"labels": self.label(target), "predicted": _named(names)}
+
+
+def known_targets(target: Any) -> Any:
+    """Return targets with NaN for what is not known, in their float dtype."""
+    xp = jnp if isinstance(target, jax.Array) else np
+    return xp.where(target < 0, xp.nan, target)
+
+
+def thresholds(chosen: Mapping[str, Any], num_labels: int) -> np.ndarray:
+    """Return the probability from which on each label is told, (labels,)."""
+    return np.array(chosen.get(THRESHOLDS, [THRESHOLD] * num_labels))
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more if names else "none"
+
+
+def _positive_weights(
+    weights: str | tuple[float, ...] | None, targets: np.ndarray
+) -> np.ndarray | None:
+    """Return the factor of each label where it is there, (labels,).
+
+    Raises:
+      UserError: there are as many as labels only elsewhere.
+    """
+    if weights is None:
+        return None
+    if isinstance(weights, str):
+        return np.sum(targets == 0, axis=0) / np.sum(targets == 1, axis=0)
+    if len(weights) != targets.shape[1]:
+        raise UserError(
+            f"positive_weights = {weights}: {counted(len(weights), 'weight')} for "
+            f"{targets.shape[1]} labels"
+        )
+    return np.array(weights, float)
+
+
+def _metrics(find_thresholds: Any) -> dict[str, Metric]:
+    """Return the metrics; F1 is at the thresholds that are found of what is kept."""
+    keep = partial(Metric, keep=label_metrics.scores, resampled=True)
+
+    def counts(kept: Kept) -> np.ndarray:
+        return f1_counts(kept, find_thresholds(kept))
+
+    def micro(kept: Kept, num_examples: int) -> float | None:
+        hits, true, found = counts(kept).sum(axis=1).tolist()
+        return 2 * hits / (true + found) if true + found else None
+
+    def each(kept: Kept, num_examples: int) -> list[float | None]:
+        return f1(counts(kept))
+
+    def chosen(kept: Kept, num_examples: int) -> list[float]:
+        return find_thresholds(kept).tolist()
+
+    ap, auroc = label_metrics.average_precision, label_metrics.auroc
+    mean_of, higher = label_metrics.mean_of, "higher"
+    scores = label_metrics.scores
+    return {
+        "mean_average_precision": keep(
+            value=mean_of(ap), better=higher, title="mean average precision"
+        ),
+        "mean_auroc": keep(value=mean_of(auroc), better=higher, title="mean AUROC"),
+        "micro_f1": keep(value=micro, better=higher, title="micro F1"),
+        "macro_f1": keep(value=mean_of(each), better=higher, title="macro F1"),
+        "average_precision": keep(value=ap),
+        "auroc": keep(value=auroc, title="AUROC"),
+        "f1": keep(value=each, title="F1"),
+        THRESHOLDS: Metric(keep=scores, value=chosen),
+        "positives": Metric(keep=scores, value=label_metrics.positives),
+    }
+
+
+METRICS = _metrics(label_metrics.best_thresholds)
