@@ -456,12 +456,9 @@ class Task:
     def found_names(self) -> dict[str, str]:
         """Return for each metric its name among those of `sums`, or of `kept`."""
         metrics = self.all_metrics()
-        adds, keeps = _first_names(metrics, "add"), _first_names(metrics, "keep")
-        return {
-            name: keeps[metric.keep] if metric.add is None else adds[metric.add]
-            for name, metric in metrics.items()
-            if metric.add or metric.keep
-        }
+        names = _first_names(metrics, "add") | _first_names(metrics, "keep")
+        functions: dict[str, Any] = {n: m.add or m.keep for n, m in metrics.items()}
+        return {name: names[function] for name, function in functions.items()}
 
     def goal(self, field: str, metric: str) -> Goal:
         """Return the goal of the metric that a field of the config names.

@@ -6,7 +6,6 @@ needs, such as one that no image has, has None, and means leave it out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import jax
 import numpy as np

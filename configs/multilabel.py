@@ -1,0 +1,48 @@
+"""Garments on photographs, 64x64 colour, 10 labels, one to four things an image.
+
+    python -m tests.helpers.composed composed --num 24000 --files FASHION_MNIST_FOLDER
+    python main.py --config configs/multilabel.py
+
+Hardware: 2 CPU cores. Measured: TIME.
+Data: garments of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747) composed on tiles
+of scikit-learn's photographs: 24,000 training images, 10 % of them held out for
+validation with their share of every label, and 2,400 to test.
+Recipe: that of configs/fashion_mnist_fast.py, for columns of labels.
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+LABELS = ("t-shirt", "trouser", "pullover", "dress", "coat")
+LABELS += ("sandal", "shirt", "sneaker", "bag", "ankle-boot")
+
+
+def get_config() -> Config:
+    return Config(
+        task="multilabel",
+        data=DataConfig(
+            source="csv:composed/list.csv",
+            targets=LABELS,
+            image_size=64,
+            channels=3,
+            batch_size=120,
+            eval_batch_size=240,
+            augment=AugmentConfig(horizontal_flip=True),
+        ),
+        model=ModelConfig(name="whitened_cnn_small"),
+        optimizer=OptimizerConfig(
+            name="muon",
+            learning_rate=0.06,
+            momentum=0.7,
+            weight_decay=0.01,
+            schedule="linear",
+            warmup_fraction=0.1,
+        ),
+        train=TrainConfig(epochs=10, ema_decay=0.98, freeze=("whiten",)),
+    )
