@@ -104,7 +104,7 @@ def refuse_measurements(source: str, labels: Sequence[str]) -> None:
     raise UserError(
         f"{source}: the labels look like numbers to predict, not like classes: "
         f"{len(distinct):,} different ones from {values[0]:g} to {values[-1]:g} in "
-        f"{len(labels):,} rows. A recipe classifies: give a column `label` of names, "
-        "such as low, middle and high by ranges of the number; to predict the number "
-        "itself (regression), write a task of your own, see docs/tasks.md"
+        f"{len(labels):,} rows. To predict the numbers, set task = 'regression' and "
+        "data.targets to the column (docs/regression.md); to classify, give a column "
+        "`label` of names, such as low, middle and high by ranges of the number"
     )

@@ -117,10 +117,6 @@ def test_the_report_has_the_table_of_the_columns_and_examples(here: Path):
     [
         ("evaluate --workdir run --calibrate", "has no classes that it would be"),
         ("predict --workdir run --topk 2 000.png", "--topk: task = 'regression' has"),
-        (
-            "evaluate --workdir run --data.targets x count",
-            "trained on count, x: name the same columns",
-        ),
     ],
 )
 def test_what_is_about_classes_is_refused(here: Path, words: str, message: str):
