@@ -33,6 +33,10 @@ class NewArguments:
     trust: bool = False
     # Whether images may lie outside of the folder, as data.allow_outside.
     allow_outside: bool = False
+    # Columns of the labels, 1 or 0 each, as data.targets: of a csv: or hf: source.
+    targets: tuple[str, ...] = ()
+    # What separates the labels of an image, as data.label_separator: of a csv: source.
+    label_separator: str | None = None
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: str | None = None
 
@@ -46,7 +50,7 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
     from jaxtrain.performance.estimate import estimate
     from jaxtrain.records.run_log import show_table
     from jaxtrain.records.whole import reported, whole
-    from jaxtrain.tools.advice import advise, find_weights
+    from jaxtrain.tools.advice import advise, find_weights, suitable_task
     from jaxtrain.tools.recipes import recipe_text
 
     out, source = arguments.out, complete(arguments.data)
@@ -65,16 +69,23 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
         trust(pretrained)
     weights = None if pretrained is None else find_weights(pretrained)
     outside, data_dir = arguments.allow_outside, arguments.data_dir
-    data = DataConfig(source=source, data_dir=data_dir, allow_outside=outside)
+    data = DataConfig(
+        source=source,
+        data_dir=data_dir,
+        allow_outside=outside,
+        targets=arguments.targets,
+        label_separator=arguments.label_separator,
+    )
     found = survey(data)
-    advice = advise(found, data, weights)
+    task, advice = suitable_task(found, data), advise(found, data, weights)
     seen = describe(found)
     words = "; ".join(f"{name}: {text}" for name, text in seen.items())
 
     def write(*more: str) -> "Config":
         told = [f"What was seen: {words}.", *more]
         with whole("--out", out) as partial, reported("--out", out):
-            partial.write_text(recipe_text(advice, source, out, told), encoding="utf-8")
+            text = recipe_text(advice, task, source, out, told)
+            partial.write_text(text, encoding="utf-8")
         return load_config(out)
 
     config = write()
@@ -96,8 +107,8 @@ def describe(found: "Survey") -> dict[str, str]:
         "images": ", ".join(f"{n:,} {name}" for name, n in found.counts.items()),
         "size": f"{width.min()}x{height.min()} to {width.max()}x{height.max()}",
         "pixels": "colour" if found.colour else "grey",
-        "classes": f"{found.num_classes}, of {counts.min():,} to {counts.max():,} "
-        "training images",
+        found.groups_are: f"{found.num_groups}, "
+        f"of {counts.min():,} to {counts.max():,} training images",
     }
     if bad := found.num_unreadable:
         rows["unreadable"] = f"{bad} of {bad + len(sizes)}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,23 +25,34 @@ class Survey:
 
     Attributes:
       counts: Number of examples in each split.
-      class_names: Names of the classes; empty if the set does not tell them.
-      class_counts: Training examples of each class that has any.
+      class_counts: Training examples of each class, or label, that has any.
+      facts: What the set says of itself.
+      groups: Groups of the training examples (`Store.strata`).
       sizes: Height and width of the images looked at, (n, 2).
       colour: whether any of those shows colours.
       num_unreadable: Number of those that cannot be read.
-      num_classes: Number that the set tells; None if it does not.
       remarks: What the set says of how it was found.
     """
 
     counts: Mapping[str, int]
-    class_names: tuple[str, ...]
     class_counts: np.ndarray
     sizes: np.ndarray
     colour: bool
     num_unreadable: int
-    num_classes: int | None
+    facts: Mapping[str, Any]
+    groups: np.ndarray
     remarks: tuple[Remark, ...] = ()
+
+    @property
+    def groups_are(self) -> str:
+        """What the targets are, in a word."""
+        return "labels" if self.groups.ndim > 1 else "classes"
+
+    @property
+    def num_groups(self) -> int:
+        """Number of the classes, or of the labels."""
+        labels = self.groups.ndim > 1
+        return self.groups.shape[1] if labels else self.facts["num_classes"]
 
 
 def survey(config: DataConfig) -> Survey:
@@ -76,15 +88,20 @@ def survey(config: DataConfig) -> Survey:
             num_colour += colour
     if not sizes:
         raise UserError(f"{config.source}: none of {number} images can be read")
-    _, class_counts = np.unique(store.strata(train), return_counts=True)
+    groups = store.strata(train)
+    if groups.ndim > 1:
+        class_counts = groups.sum(axis=0)
+        class_counts = class_counts[class_counts > 0]
+    else:
+        _, class_counts = np.unique(groups, return_counts=True)
     return Survey(
         counts={name: sum(map(len, shards)) for name, shards in splits.items()},
-        class_names=tuple(map(str, store.facts.get("class_names", ()))),
         class_counts=class_counts,
         sizes=np.array(sizes),
         colour=num_colour > 0,
         num_unreadable=num_unreadable,
-        num_classes=store.facts.get("num_classes"),
+        facts=store.facts,
+        groups=groups,
         remarks=remarks_of(store),
     )
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxtrain import own, tasks
-from jaxtrain.config import Config, DataConfig
+from jaxtrain.config import DataConfig
 from jaxtrain.data.survey import Survey
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
@@ -93,6 +93,8 @@ def advise(
         "source": (data.source, ""),
         "data_dir": (data.data_dir, ""),
         "allow_outside": (data.allow_outside or None, outside),
+        "targets": (data.targets or None, "a column for each label"),
+        "label_separator": (data.label_separator, "between the labels of an image"),
     }
     advice: Advice = {
         "data": {
@@ -106,9 +108,25 @@ def advise(
         **({} if weights else _from_scratch(num_train, size, batch_size)),
         "train": _length(steps_per_epoch, fine_tune=weights is not None),
     }
-    for section, fields in tasks.kind(Config.task).advice(found.class_counts).items():
+    task = tasks.kind(suitable_task(found, data))
+    for section, fields in task.advice(found.class_counts).items():
         advice.setdefault(section, {}).update(fields)
     return advice
+
+
+def suitable_task(found: Survey, data: DataConfig) -> str:
+    """Return the name of the task that suits a data set.
+
+    Raises:
+      UserError: There is none.
+    """
+    task = tasks.suitable(found.facts, found.groups)
+    if task is None:
+        raise UserError(
+            f"{data.source} has targets that are no classes and no labels of 0 and 1: "
+            "write a recipe with a task of your own (docs/tasks.md)"
+        )
+    return task
 
 
 def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from jaxtrain.config import Config
 from jaxtrain.console import printable
 from jaxtrain.tools.advice import Advice
 
@@ -19,7 +20,9 @@ CLASSES = {
 WIDTH = 88
 
 
-def recipe_text(advice: Advice, source: str, out: Path, told: Iterable[str]) -> str:
+def recipe_text(
+    advice: Advice, task: str, source: str, out: Path, told: Iterable[str]
+) -> str:
     """Return the text of a recipe, as the formatter would write it."""
     names = sorted(["Config", *(CLASSES[section] for section in advice)])
     paragraphs = [
@@ -42,6 +45,7 @@ def recipe_text(advice: Advice, source: str, out: Path, told: Iterable[str]) -> 
         "",
         "def get_config() -> Config:",
         "    return Config(",
+        *([] if task == Config.task else [f'        task="{task}",']),
     ]
     for section, fields in advice.items():
         if section == "augment":

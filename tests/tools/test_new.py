@@ -61,12 +61,12 @@ def survey_of(
 ) -> Survey:
     return Survey(
         counts={"train": num_train},
-        class_names=(),
         class_counts=np.array(counts),
         sizes=np.array([size, size]),
         colour=colour,
         num_unreadable=0,
-        num_classes=len(counts),
+        facts={"num_classes": len(counts)},
+        groups=np.zeros(num_train, np.int32),
     )
 
 
@@ -116,7 +116,7 @@ def test_a_recipe_that_fine_tunes(tmp_path: Path):
     weights = StartWeights("weights/mine.pth", "resnet50", 224, 3)
     out = tmp_path / "fine.py"
     advice = advise(found, DATA, weights)
-    out.write_text(recipe_text(advice, "folder:x", out, ["Seen."]))
+    out.write_text(recipe_text(advice, "classification", "folder:x", out, ["Seen."]))
     config = load_config(out)
     assert (config.data.image_size, config.data.channels) == (224, 3)
     assert config.model.name == "resnet50"

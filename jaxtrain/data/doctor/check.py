@@ -12,8 +12,10 @@ import numpy as np
 from jaxtrain import atomic_file
 from jaxtrain.config import Config
 from jaxtrain.data import sources
-from jaxtrain.data.doctor import checks, numbers, page, report
+from jaxtrain.data.doctor import checks, page, report
+from jaxtrain.data.doctor.columns import check_columns
 from jaxtrain.data.doctor.labels import check_labels
+from jaxtrain.data.doctor.numbers import check_numbers
 from jaxtrain.data.doctor.report import LEVELS, Diagnosis
 from jaxtrain.data.doctor.scan import Scan, scan
 from jaxtrain.data.image_source import Source
@@ -68,7 +70,8 @@ def check(
         *checks.check_blank(scanned),
         *checks.check_duplicates(scanned, same),
         *checks.check_classes(scanned),
-        *numbers.check_numbers(scanned, loaded["train"]),
+        *check_columns(loaded["train"]),
+        *check_numbers(scanned, loaded["train"]),
     ]
     noise: dict[str, float] = {}
     if scanned.labels is not None and predicted is not None:

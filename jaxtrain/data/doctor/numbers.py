@@ -1,4 +1,4 @@
-"""What is wrong, or unusual, with targets that are columns of numbers."""
+"""Numbers among the targets that are far off the others of their column."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.data.stores import targets_of
 
 # Deviations from the mean beyond which a number is far off; of a normal distribution
-# one in two hundred million is.
+# one in five hundred million is.
 FAR = 6.0
 
 
 def check_numbers(scan: Scan, train: Source) -> list[Finding]:
-    """Report numbers that are missing or far off, and columns of one number.
+    """Report numbers that are far off, of columns with more than two values.
 
     Args:
       scan: Scan of the set.
@@ -27,23 +27,13 @@ def check_numbers(scan: Scan, train: Source) -> list[Finding]:
     training = scan.split == SPLITS.index("train")
     for name, column in zip(train.facts[NAMES], targets.T, strict=True):
         known = np.isfinite(column)
-        title = f"{{}} without a number in the column {name!r}"
-        rows = np.flatnonzero(~known).tolist()
-        found += of_rows("numbers_missing", "note", title, rows)
         some = column[known & training].astype(np.float64)
-        if not len(some) or some.min() == some.max():
-            told = f"is {some[0]:g} in all" if len(some) else "has no number in any"
-            title = f"the column {name!r} {told} training images"
-            found.append(Finding("numbers_constant", "error", title))
+        # Of labels, 0 and 1, those that are rare would be.
+        if len(np.unique(some)) <= 2:
             continue
-        # Of labels, 0 and 1, the rare one is as far.
-        far = (
-            known
-            & (len(np.unique(some)) > 2)
-            & (np.abs(column - some.mean()) > FAR * some.std())
-        )
-        title = f"{{}} with a number far off in the column {name!r}"
+        far = known & (np.abs(column - some.mean()) > FAR * some.std())
         rows = np.flatnonzero(far).tolist()
+        title = f"{{}} with a number far off in the column {name!r}"
         details = {row: f"{name} {column[row]:g}" for row in rows}
         found += of_rows("numbers_far", "warning", title, rows, details)
     return found

@@ -57,14 +57,16 @@ ADVICE = {
     "training some, or take them out.",
     "class_empty": "The model has an output for each, which is never right: take them "
     "out.",
+    "label_constant": "Nothing can be learnt of them, and a run refuses them: leave "
+    "them out of data.targets or the lists of labels, or add images.",
+    "label_few": "Too few to learn from, and to hold any out for validation: collect "
+    "more, or leave the label out.",
+    "label_missing": "They are left out of the loss and the metrics: see that they "
+    "are missing for no reason that the label has to do with.",
     "class_few": "Too few to learn from, and to hold any out for validation: collect "
     "more, join classes, or take them out.",
     "imbalance": "A model is right often by naming large classes alone: look at "
     "balanced_accuracy and recall, and not at accuracy.",
-    "numbers_missing": "They are left out of the loss and of the metrics: fill them in "
-    "where they are known.",
-    "numbers_constant": "There is nothing to learn, and a run ends at once: leave the "
-    "column out of data.targets.",
     "numbers_far": "Errors of that size rule the loss: look at them, mend the numbers, "
     "or train with the loss huber or l1.",
     "wrong_labels": "A trained model is confident of another class. Some of these are "

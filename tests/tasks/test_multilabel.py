@@ -1,0 +1,278 @@
+"""Several labels an image: losses against formulas, metrics against scikit-learn."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn import metrics as oracle
+
+from jaxtrain.cli import main
+from jaxtrain.errors import UserError
+from jaxtrain.tasks import label_metrics
+from jaxtrain.tasks.multilabel import Multilabel
+from tests.helpers.command import float64
+from tests.helpers.composed import compose, write
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
+from tests.helpers.runs import read_summary
+
+NAMES = ("a", "b", "c", "d")
+
+
+def task_of(targets: np.ndarray | None = None, **options: Any) -> Multilabel:
+    facts: dict[str, Any] = {"target_names": NAMES}
+    if targets is not None:
+        facts["training_targets"] = lambda: targets
+    return Multilabel((8, 8, 1), facts, **options)
+
+
+def batch(num: int = 200, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits, many of them equal, and labels, some of them missing."""
+    rng = np.random.default_rng(seed)
+    label = (rng.random((num, 4)) < (0.5, 0.2, 0.1, 0.9)).astype(np.float64)
+    score = np.round(rng.normal(size=(num, 4)) + label, 1)
+    label[rng.random((num, 4)) < 0.1] = np.nan
+    return score, label
+
+
+# --- losses --------------------------------------------------------------------------
+
+
+def formula(
+    score: np.ndarray, label: np.ndarray, weights: np.ndarray, **how: float
+) -> np.ndarray:
+    """Ridnik et al. 2021, equations 4 to 7, of each image, as they are written."""
+    p = 1 / (1 + np.exp(-score))
+    q = np.maximum(p - how.get("margin", 0), 0)
+    there = -((1 - p) ** how.get("gamma_positive", 0)) * np.log(p)
+    absent = -(q ** how.get("gamma_negative", 0)) * np.log(1 - q)
+    return np.nanmean(weights * label * there + (1 - label) * absent, axis=1)
+
+
+@each_row(
+    "options",
+    [
+        {},
+        {"positive_weights": (1.0, 2.0, 0.5, 0.0)},
+        {"loss": "asymmetric"},
+        {"loss": "asymmetric", "gamma_positive": 1.0, "gamma_negative": 2.0},
+        {"loss": "asymmetric", "gamma_negative": 0.0, "margin": 0.0},
+        {"loss": "asymmetric", "positive_weights": (1.0, 2.0, 0.5, 3.0)},
+    ],
+)
+def test_losses_and_gradients_are_those_of_the_formula(options: dict[str, Any]):
+    score, label = batch()
+    label[:, 0] = np.where(np.isnan(label[:, 0]), 0.3, label[:, 0])  # mixed
+    how = {}
+    if options.get("loss") == "asymmetric":
+        how = {"gamma_positive": 0.0, "gamma_negative": 4.0, "margin": 0.05, **options}
+    weights = np.array(options.get("positive_weights", [1.0] * 4))
+    expected = formula(score, label, weights, **how)
+    with float64(True):
+        task = task_of(np.nan_to_num(label).round(), **options)
+
+        def loss(x: jax.Array) -> jax.Array:
+            return task.loss(x, jnp.asarray(label), training=True)
+
+        found = loss(jnp.asarray(score))
+        gradient = jax.grad(lambda x: loss(x).sum())(jnp.asarray(score))
+        found, gradient = np.asarray(found), np.asarray(gradient)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    step = 1e-6
+    differences = np.stack(
+        [
+            formula(score + step * row, label, weights, **how)
+            - formula(score - step * row, label, weights, **how)
+            for row in np.eye(4)
+        ],
+        axis=1,
+    )
+    # Central differences are right to about 1e-9 here; where the margin has a corner
+    # they are those of neither side.
+    smooth = np.abs(1 / (1 + np.exp(-score)) - how.get("margin", -1)) > 1e-4
+    error = np.abs(gradient - differences / (2 * step)) * smooth
+    assert np.isfinite(gradient).all() and error.max() < 1e-8
+
+
+def test_balanced_weights_are_the_others_over_those_that_have_it():
+    label = np.array([[1, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0], [np.nan, 0, 0, 1]])
+    task = task_of(label, positive_weights="balanced")
+    score = jnp.full((1, 4), -50.0)  # Only labels that are there cost anything: 50.
+    for i, weight in enumerate((2, 3, 3, 1 / 3)):
+        one = jnp.full((1, 4), jnp.nan).at[0, i].set(1.0)
+        np.testing.assert_allclose(
+            task.loss(score, one, training=True), [50 * weight], rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            task.loss(score, one, training=False), [50], rtol=1e-6
+        )
+
+
+def test_labels_that_are_not_known_and_mixtures():
+    task = task_of()
+    stored = np.array([[1, -1, 0, np.nan], [0, 1, 0, 1]], np.float32)
+    target = task.target({"target": jnp.asarray(stored)})
+    np.testing.assert_array_equal(target, [[1, np.nan, 0, np.nan], [0, 1, 0, 1]])
+    nothing = jnp.full((1, 4), jnp.nan)
+    gradient = jax.grad(lambda x: task.loss(x, nothing, training=True).sum())
+    assert task.loss(jnp.ones((1, 4)), nothing, training=True) == 0
+    assert not gradient(jnp.ones((1, 4))).any()
+    pair = jnp.asarray(stored), jnp.asarray(stored[::-1])
+    mixed = task.mix(*pair, jnp.array([0.75, 0.5]))
+    expected = [[0.75, np.nan, 0, np.nan], [0.5, np.nan, 0, np.nan]]
+    np.testing.assert_array_equal(mixed, expected)
+
+
+# --- metrics -------------------------------------------------------------------------
+
+
+def test_metrics_are_those_of_scikit_learn():
+    score, label = batch()
+    values = (
+        task_of()
+        .with_chosen({"thresholds": [0.5, 0.6, 0.4, 0.7]})
+        .values(
+            {"loss": 0.0, "num_examples": 200},
+            {"mean_average_precision": {"score": score, "label": label}},
+        )
+    )
+    found = 1 / (1 + np.exp(-score)) >= (0.5, 0.6, 0.4, 0.7)
+    known = ~np.isnan(label)
+    ap, auroc, f1 = (
+        [function(label[rows, i], given[rows, i]) for i, rows in enumerate(known.T)]
+        for function, given in (
+            (oracle.average_precision_score, score),
+            (oracle.roc_auc_score, score),
+            (oracle.f1_score, found),
+        )
+    )
+    np.testing.assert_allclose(values["average_precision"], ap, rtol=1e-12)
+    np.testing.assert_allclose(values["auroc"], auroc, rtol=1e-12)
+    np.testing.assert_allclose(values["f1"], f1, rtol=1e-12)
+    assert math.isclose(values["mean_average_precision"], np.mean(ap))
+    assert math.isclose(values["mean_auroc"], np.mean(auroc))
+    assert math.isclose(values["macro_f1"], np.mean(f1))
+    micro = oracle.f1_score(label[known], found[known])
+    assert math.isclose(values["micro_f1"], micro)
+    assert values["positives"] == np.sum(label == 1, axis=0).tolist()
+
+
+def test_thresholds_are_the_best_of_all():
+    """Nothing from 0 to 1 gives a label a higher F1 than what validation chooses."""
+    score, label = batch(seed=3)
+    kept = {"score": score, "label": label}
+    values = task_of().values(
+        {"loss": 0.0, "num_examples": 200}, {"mean_average_precision": kept}
+    )
+    for one in np.linspace(0, 1, 501):
+        counts = label_metrics.f1_counts(kept, np.full(4, one))
+        for ours, other in zip(values["f1"], label_metrics.f1(counts), strict=True):
+            assert ours >= other
+    assert task_of().choose(values) == {"thresholds": values["thresholds"]}
+
+
+def test_a_label_that_no_image_has():
+    kept = {"score": np.zeros((5, 2)), "label": np.zeros((5, 2))}
+    kept["label"][0, 1] = 1
+    assert label_metrics.average_precision(kept, 5) == [None, 0.2]
+    assert label_metrics.auroc(kept, 5) == [None, 0.5]
+    assert label_metrics.best_thresholds(kept)[0] == 0.5
+    mean = label_metrics.mean_of(label_metrics.average_precision)
+    assert mean(kept, 5) == 0.2
+
+
+def test_what_metrics_keep_is_kept_once():
+    kept = task_of().kept(jnp.zeros((2, 4)), jnp.zeros((2, 4)))
+    assert list(kept) == ["mean_average_precision"]
+
+
+# --- wrong input ---------------------------------------------------------------------
+
+
+@each_row(
+    ("column", "message"),
+    [
+        ([0, 1, 2], "the label 'b' is 2 for image 2"),
+        ([0, 1, 0.5], "the label 'b' is 0.5 for image 2"),
+        ([0, 0, 0], "the label 'b' is always 0 in the 3 training"),
+        ([-1, np.nan, -1], "the label 'b' is always missing in the 3 training"),
+    ],
+)
+def test_what_is_no_label(column: list[float], message: str):
+    targets = np.tile(np.array([[0.0], [1], [1]]), 4)
+    targets[:, 1] = column
+    with pytest.raises(UserError, match=message):
+        task_of(targets).check_targets(targets, "split 'train' of csv:x")
+
+
+@each_row(
+    ("options", "message"),
+    [
+        ({"margin": 0.1}, "no effect with loss"),
+        ({"loss": "asymmetric", "gamma_negative": 0.5}, "0, or 1 or more"),
+        ({"positive_weights": (1.0, 2.0)}, "2 weights for 4 labels"),
+    ],
+)
+def test_options_that_are_refused(options: dict[str, Any], message: str):
+    label = np.array([[0.0] * 4, [1.0] * 4])
+    with pytest.raises(UserError, match=message):
+        task_of(label, **options)
+
+
+# --- a run ---------------------------------------------------------------------------
+
+
+def composed(folder: Path, num: int = 60) -> str:
+    """Write composed digits, and return the section `data` of a recipe for them."""
+    made = {"train": compose(num), "test": compose(num // 3, split="test")}
+    table = write(folder, made)
+    return (
+        f'DataConfig(source="csv:{table}", targets={made["train"].names}, '
+        "image_size=16, channels=1, batch_size=16, validation_fraction=0.2)"
+    )
+
+
+def test_a_run_and_what_is_made_of_it(tmp_path: Path, capsys: Any):
+    """Train, evaluate, predict and export: the thresholds of validation go along."""
+    expression = recipe(
+        task='"multilabel"',
+        data=composed(tmp_path / "set"),
+        train="TrainConfig(steps=6, eval_every_steps=3)",
+        checkpoint="CheckpointConfig(every_steps=3)",
+    )
+    config, run = write_recipe(tmp_path / "recipe.py", expression), tmp_path / "run"
+    assert main(["--config", str(config), "--workdir", str(run)]) == 0
+    tested = read_summary(run)["eval"]
+    assert len(tested["thresholds"]) == 10 and 0 < tested["mean_average_precision"] < 1
+    out = tmp_path / "evaluation.json"
+    assert main(["evaluate", "--workdir", str(run), "--out", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["metrics"]["thresholds"] == tested["thresholds"]
+    assert found["metrics"]["macro_f1"] == tested["macro_f1"]
+    low, high = found["intervals"]["metrics"]["mean_average_precision"]
+    assert low <= tested["mean_average_precision"] <= high
+    capsys.readouterr()
+    table = tmp_path / "predictions.csv"
+    images = str(tmp_path / "set" / "test")
+    given = ["--workdir", str(run), "--images", images]
+    assert main(["predict", *given, "--out", str(table)]) == 0
+    lines = table.read_text().splitlines()
+    names = lines[0].split(",")
+    assert names[:3] == ["filename", "labels", "prob_digit-0"]
+    first = dict(zip(names, lines[1].split(","), strict=True))
+    chances = [float(first[f"prob_digit-{i}"]) for i in range(10)]
+    labels = [
+        f"digit-{i}"
+        for i, (chance, least) in enumerate(
+            zip(chances, tested["thresholds"], strict=True)
+        )
+        if chance >= least
+    ]
+    assert first["labels"] == ";".join(labels)
+    assert main(["predict", *given, "--topk", "2"]) == 2
+    assert "probability of its own" in capsys.readouterr().err
