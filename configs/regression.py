@@ -3,7 +3,8 @@
     python -m tests.helpers.counted counted
     python main.py --config configs/regression.py
 
-Hardware: 2 CPU cores. Measured: TIME.
+Hardware: 2 CPU cores. Measured: the count is off by 0.070 on average (800 test images),
+x by 1.6 and y by 3.2 of 64 pixels; 7 min 28 s while others kept the cores busy, too.
 Data: one to four of scikit-learn's digits on a tile of one of its photographs, 64x64
 colour, made 32x32: 8,000 to train, of which 10 % are held out for validation, and 800
 to test. For images of your own: `python main.py new --data csv:list.csv`.

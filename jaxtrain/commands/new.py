@@ -33,7 +33,8 @@ class NewArguments:
     trust: bool = False
     # Whether images may lie outside of the folder, as data.allow_outside.
     allow_outside: bool = False
-    # Columns of the labels, 1 or 0 each, as data.targets: of a csv: or hf: source.
+    # Columns of labels, 1 or 0 each, or of numbers to predict, as data.targets: of a
+    # csv: or hf: source.
     targets: tuple[str, ...] = ()
     # What separates the labels of an image, as data.label_separator: of a csv: source.
     label_separator: str | None = None
@@ -107,9 +108,14 @@ def describe(found: "Survey") -> dict[str, str]:
         "images": ", ".join(f"{n:,} {name}" for name, n in found.counts.items()),
         "size": f"{width.min()}x{height.min()} to {width.max()}x{height.max()}",
         "pixels": "colour" if found.colour else "grey",
-        found.groups_are: f"{found.num_groups}, "
-        f"of {counts.min():,} to {counts.max():,} training images",
     }
+    if found.numbers:
+        rows["numbers"] = ", ".join(found.numbers)
+    else:
+        rows[found.groups_are] = (
+            f"{found.num_groups}, of {counts.min():,} to {counts.max():,} training "
+            "images"
+        )
     if bad := found.num_unreadable:
         rows["unreadable"] = f"{bad} of {bad + len(sizes)}"
     return rows | {remark.title: remark.text for remark in found.remarks}

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import files
+from jaxtrain.data.columns import NAMES
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.sources import open_store
 from jaxtrain.data.stores import Remark, remarks_of
@@ -42,6 +43,11 @@ class Survey:
     facts: Mapping[str, Any]
     groups: np.ndarray
     remarks: tuple[Remark, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Names of the columns, if the targets are numbers and no labels."""
+        return self.facts.get(NAMES, ()) if self.groups.ndim == 1 else ()
 
     @property
     def groups_are(self) -> str:

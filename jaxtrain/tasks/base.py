@@ -74,6 +74,8 @@ class Task:
       chosen: What an evaluation of the validation split has chosen for the weights at
         hand (`choose`), such as thresholds; {} if there was none. None means that the
         validation split is evaluated, which chooses.
+      whole_images: Whether targets are of whole images, and wrong where one is cut or
+        mirrored: recipes by `new` then do neither.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
         calibration, averaged views and the check of labels ask for.
@@ -91,6 +93,7 @@ class Task:
     column_names: tuple[str, ...] | None = None
     settled: Mapping[str, Any] = MappingProxyType({})
     refused: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    whole_images: ClassVar[bool] = False
     one_class_an_image: ClassVar[bool] = False
     several_labels: ClassVar[bool] = False
     chosen: Mapping[str, Any] | None = None

@@ -15,7 +15,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.columns import NAMES
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
-from jaxtrain.tasks.base import Readout, Task, Values, check_columns
+from jaxtrain.tasks.base import Advice, Readout, Task, Values, check_columns
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.number_losses import STD, NumberLoss, make_loss
 from jaxtrain.tasks.number_metrics import (
@@ -52,6 +52,7 @@ class Regression(Task):
     """
 
     Options = RegressionOptions
+    whole_images = True
     best_metric = "mae"
     shown = ("mae",)
     refused: ClassVar[Mapping[str, str]] = {
@@ -151,6 +152,16 @@ class Regression(Task):
         num, absolute, *_ = self._errors(outputs, target, jnp.ones(len(target)))
         mae = absolute / jnp.maximum(num, 1)
         return {"mae": jnp.mean(mae).astype(jnp.float32)}
+
+    @classmethod
+    def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
+        return NAMES in facts and groups.ndim == 1
+
+    @classmethod
+    def advice(cls, class_counts: np.ndarray) -> Advice:
+        del class_counts
+        whole = "what is cut off would not be counted, or move the others"
+        return {"data": {"crop_pct": (1.0, whole)}}
 
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:

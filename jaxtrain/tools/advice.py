@@ -93,9 +93,12 @@ def advise(
         "source": (data.source, ""),
         "data_dir": (data.data_dir, ""),
         "allow_outside": (data.allow_outside or None, outside),
-        "targets": (data.targets or None, "a column for each label"),
+        "targets": (data.targets or None, "a column each"),
         "label_separator": (data.label_separator, "between the labels of an image"),
     }
+    task = tasks.kind(suitable_task(found, data))
+    same = "True, if a mirrored image has the same numbers"
+    still = {"horizontal_flip": (False, same)}
     advice: Advice = {
         "data": {
             **{field: one for field, one in given.items() if one[0] is not None},
@@ -103,12 +106,11 @@ def advise(
             **(_images_of(weights) if weights else _images(found, size)),
             "batch_size": (batch_size, f"{steps_per_epoch:,} steps an epoch"),
         },
-        "augment": _augmentation(found, size),
+        "augment": still if task.whole_images else _augmentation(found, size),
         **(_fine_tuning(weights, batch_size) if weights else {}),
         **({} if weights else _from_scratch(num_train, size, batch_size)),
         "train": _length(steps_per_epoch, fine_tune=weights is not None),
     }
-    task = tasks.kind(suitable_task(found, data))
     for section, fields in task.advice(found.class_counts).items():
         advice.setdefault(section, {}).update(fields)
     return advice
@@ -123,8 +125,8 @@ def suitable_task(found: Survey, data: DataConfig) -> str:
     task = tasks.suitable(found.facts, found.groups)
     if task is None:
         raise UserError(
-            f"{data.source} has targets that are no classes and no labels of 0 and 1: "
-            "write a recipe with a task of your own (docs/tasks.md)"
+            f"{data.source} has targets that are no classes and no columns: write a "
+            "recipe with a task of your own (docs/tasks.md)"
         )
     return task
 

@@ -29,7 +29,8 @@ def task(targets: np.ndarray | None = None, **options: object) -> Regression:
 def losses(num_outputs: int, **options: object) -> np.ndarray:
     loss = make_loss(RegressionOptions(**options))  # pyright: ignore[reportArgumentType]
     assert loss.num_outputs == num_outputs
-    return np.asarray(loss.losses(jnp.asarray(OUTPUTS[..., :num_outputs]), TARGET))
+    outputs, target = jnp.asarray(OUTPUTS[..., :num_outputs]), jnp.asarray(TARGET)
+    return np.asarray(loss.losses(outputs, target))
 
 
 def softplus(x: np.ndarray) -> np.ndarray:

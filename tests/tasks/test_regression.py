@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 from jaxtrain import load_model
+from jaxtrain.config import AugmentConfig
+from jaxtrain.config.recipe import load_config
+from jaxtrain.performance import estimate
 from tests.helpers.counted import COLUMNS, counting, squares, write_table
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
@@ -85,7 +88,7 @@ def test_evaluate_predict_and_export_agree(here: Path):
 
     session = onnxruntime.InferenceSession(here / "m.onnx")
     assert [output.name for output in session.get_outputs()] == ["values"]
-    (ours,) = session.run(None, {"images": images})
+    ours = np.asarray(session.run(None, {"images": images})[0])
     np.testing.assert_allclose(ours, table, rtol=1e-4, atol=1e-4)
     about = json.loads(session.get_modelmeta().custom_metadata_map["jaxtrain"])
     assert about["output_names"] == columns
@@ -154,11 +157,6 @@ def test_what_is_about_classes_is_refused(here: Path, words: str, message: str):
             "checkpoint.best_metric = 'accuracy': expected loss, mae, rmse, r2",
         ),
         ({}, "--task-options delta 2", "delta = 2 has no effect on loss = 'mse'"),
-        (
-            {},
-            "--data.source digits --data.targets",
-            "targets of the data set are class",
-        ),
     ],
 )
 def test_bad_input_is_named_before_the_first_step(
@@ -186,6 +184,21 @@ def test_the_doctor_names_what_is_wrong_with_numbers(tmp_path: Path):
     result = Cli(tmp_path)("data", "--check", "--config", "recipe.py")
     assert result.code == 2
     assert "x (always 2)" in result.stderr
+
+
+def test_new_writes_a_recipe_that_keeps_the_numbers_true(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # What it tells of the time is compiled and timed in `test_first_hour.py`.
+    monkeypatch.setattr(estimate, "estimate", lambda config: "as of another test")
+    write_table(tmp_path)
+    words = "new --data csv:list.csv --targets count x --out recipe.py"
+    result = Cli(tmp_path)(*words.split())
+    assert result.code == 0, result.stderr
+    assert "count, x" in result.stdout
+    config = load_config(tmp_path / "recipe.py")
+    assert config.task == "regression" and config.data.targets == ("count", "x")
+    assert config.data.crop_pct == 1 and config.data.augment == AugmentConfig()
 
 
 @pytest.mark.slow
