@@ -209,11 +209,15 @@ def test_on_eight_devices_the_losses_are_the_same(tmp_path: Path, mesh: str):
         folder = tmp_path / name
         write_table(folder, cells={(i, "x"): "" for i in range(0, 96, 7)})
         write_recipe(folder / "recipe.py", counting(options=GAUSSIAN))
-        words += " --precision fp64 --data.eval-batch-size 24 --data.augment.mixup 0.2"
+        words += " --precision fp64 --data.eval-batch-size 24"
+        if mesh != "stages":
+            # Mixed in float32, by another program where stages share the model: the
+            # last bit may differ, 6e-8.
+            words += " --data.augment.mixup 0.2"
         train(folder, words, **FP64, JAX_NUM_CPU_DEVICES=devices)
         found[name] = folder / "run"
     assert read_summary(found["many"])["num_devices"] == 8
-    for kind, metric in (("train", "loss"), ("train", "mae"), ("eval", "mae")):
+    for kind, metric in (("train", "loss"), ("train", "grad_norm"), ("eval", "mae")):
         one, many = (
             [line[metric] for line in read_lines(found[name], kind)] for name in found
         )
