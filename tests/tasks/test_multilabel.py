@@ -259,7 +259,7 @@ def test_a_run_and_what_is_made_of_it(tmp_path: Path, capsys: Any):
     capsys.readouterr()
     table = tmp_path / "predictions.csv"
     images = str(tmp_path / "set" / "test")
-    given = ["--workdir", str(run), "--images", images]
+    given = ["--workdir", str(run), images]
     assert main(["predict", *given, "--out", str(table)]) == 0
     lines = table.read_text().splitlines()
     names = lines[0].split(",")
