@@ -33,7 +33,7 @@ class Multilabel(Task):
     Args:
       image_shape: of the images.
       facts: of the data set: `target_names`, and in training `training_targets`.
-      **given: `MultilabelOptions`.
+      **given: `MultilabelOptions`: the loss and the weights of labels.
 
     Raises:
       UserError: the data set has no columns of labels, or one has the same value in all

@@ -74,6 +74,10 @@ def _fields(fields: dict[str, tuple[Any, str]], indent: int) -> list[str]:
         if isinstance(value, str) and not {'"', "\\"} & set(text):
             # As ruff and black write it.
             text = f'"{text[1:-1]}"'
+        elif isinstance(value, tuple) and not any(
+            {*"\"'\\"} & {*str(x)} for x in value
+        ):
+            text = text.replace("'", '"')
         lines.append(f"{space}{field}={text},")
     return lines
 
