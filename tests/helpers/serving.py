@@ -67,6 +67,7 @@ class OneClass:
     """In the place of a model: everything is of one class."""
 
     class_names = ("all",)
+    several_labels = False
     readout = None
     origin: dict[str, Any] = {}  # noqa: RUF012
     description = SimpleNamespace(

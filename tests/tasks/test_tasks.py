@@ -120,7 +120,7 @@ def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
             "--data.image-size 12",
             "data.image_size = 12 resizes the images, which the targets of this task",
         ),
-        ("--task learn", "task = 'learn': expected classification, or"),
+        ("--task learn", "task = 'learn': expected classification, "),
         (
             "--task classification --task-options scale 2",
             "task_options: classification takes label_smoothing, loss, ",
