@@ -6,7 +6,9 @@ itself.
 """
 
 import contextlib
+import gc
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -70,6 +72,7 @@ class Checkpoints:
         # other process, so that nothing depends on when it comes to what.
         self._background = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[None] | None = None
+        self._failed = False
 
     def steps(self) -> list[int]:
         """List the committed steps, rising, once the last save is."""
@@ -81,8 +84,10 @@ class Checkpoints:
         return committed_steps(self.directory)
 
     def newest(self) -> str:
-        """Name the newest checkpoint, for a message."""
-        return self._newest(self.steps())
+        """Name the newest checkpoint, for a message; a save that fails is not in it."""
+        with contextlib.suppress(CheckpointError):
+            self.wait()
+        return self._newest(peers.gather(self.listed())[0])
 
     def _newest(self, steps: list[int]) -> str:
         return str(self.directory / str(steps[-1])) if steps else "none yet"
@@ -108,6 +113,10 @@ class Checkpoints:
           BadNumbersError, CheckpointError: The save before this one failed.
         """
         self.wait()
+        if self._failed:
+            # Errors of Orbax hold the copy of a save that failed in cycles.
+            gc.collect()
+            self._failed = False
         copied = snapshot.take(state)
         if jax.process_index() != 0:
             return
@@ -124,12 +133,14 @@ class Checkpoints:
         metrics: dict[str, Any] | None,
     ) -> None:
         """Write a state, commit it, and remove what it replaces."""
-        self._check_finite(step, state)
         folder = self.directory / str(step)
         try:
+            self._check_finite(step, state)
             write(folder, state, manifest.make(state, digests(state), info, metrics))
             state.clear()  # Reading it back takes as much memory again.
             self._retention.committed(step)
+        except BadNumbersError:
+            raise
         except Exception as error:
             remove_failed(folder)
             reason = root_cause(error)
@@ -167,6 +178,7 @@ class Checkpoints:
         if self._pending is None or not wait([self._pending], timeout).done:
             return False
         completed, self._pending = self._pending, None
+        self._failed = completed.exception() is not None
         completed.result()
         return True
 
@@ -266,8 +278,14 @@ class Checkpoints:
         remove_uncommitted(directory)
 
     def close(self) -> None:
+        ending = sys.exc_info()[1]
         try:
             self.wait()
+        except CheckpointError as error:
+            # What ends the run has a message and an exit code of its own.
+            if ending is None:
+                raise
+            _log.warning("%s", error)
         finally:
             self._background.shutdown()
             if self._writes:

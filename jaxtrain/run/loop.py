@@ -15,6 +15,7 @@ from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.run import evaluations, moved
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.reports import Reports
+from jaxtrain.run.rewind import LossSpike
 from jaxtrain.run.saves import Saves
 from jaxtrain.run.summary import summarize
 
@@ -36,7 +37,12 @@ class Run:
             contextlib.closing(self._feed()) as feed,
             clock.charging("step"),
         ):
-            self._take_steps(feed)
+            try:
+                self._take_steps(feed)
+            except LossSpike:
+                # A save that failed is counted as after any step.
+                self.saves.look(wait=True)
+                raise
         self.saves.finish()
         # The others have waited for the last save, too, and reported theirs before.
         self.attempt.tell_unreadable()

@@ -56,14 +56,14 @@ def _add_up(arrays: list[jax.Array]) -> jax.Array:
 
 @scopes.part(scopes.OPTIMIZER)
 def in_rows(grads: Any, layout: Layout) -> Any:
-    """Return gradients laid out in memory as the parameters are, row by row.
+    """Return gradients laid out in memory as the parameters are.
 
-    On one device parameters lie as cuDNN gives them (`Layout.kernel_order`), and they
-    stay as they are. Elsewhere cuDNN has those of kernels with the output channels
-    first. XLA would take that
-    layout for the whole update, and transpose parameters and optimizer state there and
-    back. The barrier keeps it to one transpose, of the gradient, whose result the norm
-    and the update then read.
+    On one GPU these lie as cuDNN gives the gradients (`Layout.kernel_order`), which
+    stay as they are. Elsewhere they lie row by row, and on several GPUs cuDNN has the
+    gradients of kernels with the output channels first. XLA would take that layout for
+    the whole update, and transpose parameters and optimizer state there and back. The
+    barrier keeps it to one transpose, of the gradient, whose result the norm and the
+    update then read.
 
     Args:
       grads: Gradients of trained parameters, as `Layout.shared_grads` leaves them.

@@ -16,7 +16,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxtrain.checkpoints import snapshot, store
-from jaxtrain.errors import BadNumbersError, CheckpointError
+from jaxtrain.errors import BadNumbersError, CheckpointError, StartAgainError
 from tests.helpers.saved import ABSTRACT, STATE, opened
 from tests.helpers.waiting import PATIENCE, wait_until
 
@@ -174,6 +174,48 @@ def test_a_failed_save_is_told_once_where_it_is_looked_for(
         writer.error = None
         saved.save(3, STATE, {}, None)
         assert saved.steps() == [3]
+
+
+def test_what_ends_a_run_is_told_and_not_that_a_save_failed(
+    tmp_path: Path, writer: Writer, caplog: pytest.LogCaptureFixture
+):
+    """It has an exit code of its own; the save is a warning."""
+    writer.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    writer.released.set()
+    with (
+        pytest.raises(StartAgainError, match="a worker died"),
+        opened(tmp_path) as saved,
+    ):
+        saved.save(1, STATE, {}, None)
+        raise StartAgainError("a worker died")
+    assert "could not save step 1: No space left on device" in caplog.text
+
+
+def test_the_newest_checkpoint_is_named_though_a_save_failed(
+    tmp_path: Path, writer: Writer
+):
+    writer.released.set()
+    with opened(tmp_path) as saved:
+        saved.save(1, STATE, {}, None)
+        saved.wait()
+        writer.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        saved.save(2, STATE, {}, None)
+        assert saved.newest() == str(tmp_path / "1")
+
+
+def test_a_save_without_memory_is_a_save_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(state: Any) -> list[str]:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(store, "not_finite", full)
+    with opened(tmp_path) as saved:
+        saved.save(1, STATE, {}, None)
+        with pytest.raises(
+            CheckpointError, match=r"could not save step 1: .*no memory"
+        ):
+            saved.wait()
 
 
 def test_a_state_that_is_not_finite_is_never_given_to_the_writer(

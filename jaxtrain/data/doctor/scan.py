@@ -1,7 +1,6 @@
 """A pass over all examples of a run, by threads; what is kept is small."""
 
 import collections
-import contextlib
 import functools
 import itertools
 import os
@@ -233,12 +232,21 @@ def _tell_apart(found: Scan, train: Source) -> None:
     They are decoded once more; to hash those of all would take longer.
     """
     rows = np.flatnonzero(found.readable)
-    for places in equal_ones(found.pixel_hash[rows]):
-        for row in rows[places]:
-            (image,), _ = train.store.read(found.index[row : row + 1])
-            # The file may be another one by now.
-            with contextlib.suppress(UnreadableError):
-                found.pixel_hash[row] = hash_pixels(image, train)
+    again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]
+
+    def hashed(place: int) -> Any:
+        row = again[place]
+        (image,), _ = train.store.read(found.index[row : row + 1])
+        try:
+            return hash_pixels(image, train)
+        except UnreadableError:  # The file may be another one by now.
+            return found.pixel_hash[row]
+
+    threads = len(os.sched_getaffinity(0))
+    places = range(len(again))
+    hashes = ahead.by_threads(hashed, places, threads, IN_FLIGHT * threads)
+    for row, found_hash in zip(again, hashes, strict=True):
+        found.pixel_hash[row] = found_hash
 
 
 def _deviation(moments: np.ndarray) -> np.ndarray:
