@@ -6,6 +6,9 @@ Stratification of Multi-Label Data, ECML PKDD).
 
 import numpy as np
 
+# Differences of sums of fractions that are rounding.
+SLACK = 1e-9
+
 
 def split_by_labels(
     present: np.ndarray, fraction: float, draws: np.ndarray
@@ -13,8 +16,9 @@ def split_by_labels(
     """Return which examples to hold out, bool (N,).
 
     The label with the fewest examples left is shared out first, while there is a
-    choice; each of its examples goes to the part that lacks most of this label, or of
-    examples at all. Those without a label come last.
+    choice: one example is kept, then the whole examples of its share are held out, and
+    what remains of it is rounded so that the share of all examples is kept. Those
+    without a label come last.
 
     Args:
       present: Whether each example has each label, bool (N, labels).
@@ -26,6 +30,7 @@ def split_by_labels(
     # What each part lacks: of each label, and in the last column of examples.
     totals = np.append(present.sum(axis=0), num)
     lacking = parts[:, None] * totals
+    first = lacking[0].copy()
     rows = np.column_stack([present, np.ones(num, bool)]).astype(np.float64)
     left, waiting = totals[:-1].copy(), np.ones(num, bool)
     held_out = np.zeros(num, bool)
@@ -33,9 +38,15 @@ def split_by_labels(
 
     def share_out(examples: np.ndarray, label: int) -> None:
         for i in examples.tolist():
-            # Those that are kept have the first choice.
-            wants = list(zip(lacking[:, label], lacking[:, -1], strict=True))
-            part = int(wants[1] > wants[0])
+            due = lacking[1, label]
+            behind = lacking[1, -1] * parts[0] > lacking[0, -1] * parts[1]
+            if label < num_labels and lacking[0, label] == first[label]:
+                part = 0  # One of each label is kept.
+            elif due >= 1 - SLACK:
+                part = 1
+            else:
+                # What is left of an example goes where examples lack.
+                part = int(due > SLACK and behind)
             held_out[i] = part
             lacking[part] -= rows[i]
         waiting[examples] = False

@@ -7,6 +7,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.slices import groups_of, stratified_split
 from jaxtrain.data.sources import load_splits
 from jaxtrain.data.stores import ArrayStore
+from tests.helpers.rows import each_row
 
 
 def labels(num: int, seed: int) -> np.ndarray:
@@ -30,6 +31,20 @@ def test_shares_of_each_label(seed: int):
     wanted = 0.2 * present.sum(axis=0)
     assert present.sum(axis=0)[5] == 35 and abs(present[held_out, 5].sum() - 7) <= 1
     assert (np.abs(present[held_out].sum(axis=0) - wanted) <= 1).all()
+
+
+@each_row(
+    ("each", "num_labels", "fraction"),
+    [(4, 50, 0.1), (5, 200, 0.09), (6, 100, 0.1), (3, 200, 0.2), (1, 100, 0.3)],
+)
+def test_roundings_of_the_labels_add_up(each: int, num_labels: int, fraction: float):
+    """Labels whose share is no whole number of images do not all round one way."""
+    present = np.repeat(np.eye(num_labels, dtype=bool), each, axis=0)
+    kept, held_out = stratified_split(present, fraction, 0)
+    wanted = 0 if each == 1 else fraction * len(present)
+    assert abs(len(held_out) - wanted) <= 1
+    assert (np.abs(present[held_out].sum(axis=0) - fraction * each) <= 1).all()
+    assert present[kept].any(axis=0).all()
 
 
 def test_the_choice_is_the_seed_s():
