@@ -99,6 +99,11 @@ class Multilabel(Task):
                 "has it, 0 where not, -1 or nothing where it is not known; mend the "
                 "column, or leave it out of data.targets"
             )
+        if not (targets >= 0).any():
+            raise UserError(
+                f"{split}: of no image it is known which labels it has: choose another "
+                "split"
+            )
 
     def label(self, target: np.ndarray) -> str:
         assert self.class_names is not None
@@ -142,6 +147,11 @@ class Multilabel(Task):
             losses = label_losses(outputs, probability, weights)
         num = jnp.maximum(jnp.sum(known, axis=-1), 1).astype(losses.dtype)
         return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
+
+    def sums(self, outputs: jax.Array, target: jax.Array, mask: jax.Array) -> Any:
+        """Leave out images of which no label is known, which would thin out the loss."""
+        is_known = jnp.any(~jnp.isnan(target), axis=-1)
+        return super().sums(outputs, target, jnp.where(is_known, mask, 0))
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:

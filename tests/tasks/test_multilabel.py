@@ -128,6 +128,17 @@ def test_labels_that_are_not_known_and_mixtures():
     np.testing.assert_array_equal(mixed, expected)
 
 
+def test_images_without_known_labels_do_not_thin_out_the_loss():
+    """Logits of 0 cost log 2, however many images are not labelled."""
+    target = jnp.array([[1.0, 0, 1, 0], [jnp.nan] * 4, [0, 1, jnp.nan, jnp.nan]])
+    sums = task_of().sums(jnp.zeros((3, 4)), target, jnp.ones(3))
+    assert sums["num_examples"] == 2
+    np.testing.assert_allclose(sums["loss"] / 2, math.log(2), rtol=1e-6)
+    unknown = np.full((3, 4), -1.0)
+    with pytest.raises(UserError, match="of no image it is known"):
+        task_of().check_targets(unknown, "split 'test' of csv:x")
+
+
 # --- metrics -------------------------------------------------------------------------
 
 
