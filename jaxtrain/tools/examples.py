@@ -155,10 +155,10 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
     """Draw examples as their task does; of many parts or long texts, the first."""
     names = _names(setup.splits.named()[found.sample.split], found.index)
-    drawn = []
+    task, drawn = setup.task.with_chosen(found.chosen), []
     for n, image in enumerate(found.image):
         own = jax.tree.map(lambda x, n=n: x[n], (found.target, found.outputs))
-        parts = list(setup.task.draw_example(image, *own).items())[:MAX_PARTS]
+        parts = list(task.draw_example(image, *own).items())[:MAX_PARTS]
         drawn.append(
             DrawnExample(
                 picture=to_address(image, LARGE_SIDE),

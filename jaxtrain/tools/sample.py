@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class WorstExamples:
       image: Images as the model saw them, uint8 (n, H, W, C).
       target: What the task makes of their stored targets, any tree.
       outputs: Outputs of the model, any tree.
+      chosen: What validation chose for the model (`Task.choose`).
     """
 
     sample: Sample
@@ -66,6 +67,7 @@ class WorstExamples:
     image: np.ndarray
     target: Any
     outputs: Any
+    chosen: Mapping[str, Any]
 
 
 def predict_some(
@@ -138,7 +140,8 @@ def find_worst(
     seen = jax.tree.map(lambda x: np.asarray(x)[: len(order)], program(batch)[1])
     sample = Sample(split=split, step=step, num_split=len(source), index=index)
     image = restored(seen[0], about.mean, about.std)
-    return WorstExamples(sample, index[order], loss[order], image, *seen[1:])
+    worst = index[order], loss[order], image, *seen[1:]
+    return WorstExamples(sample, *worst, about.chosen)
 
 
 def _program(

@@ -1,7 +1,9 @@
 """Several labels an image: losses against formulas, metrics against scikit-learn."""
 
+import csv
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ from sklearn import metrics as oracle
 
 from jaxtrain.cli import main
 from jaxtrain.errors import UserError
+from jaxtrain.report.history import read_history
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.multilabel import Multilabel
+from jaxtrain.tools.examples import examples_of
 from tests.helpers.command import float64
 from tests.helpers.composed import compose, write
 from tests.helpers.recipes import recipe, write_recipe
@@ -248,6 +252,11 @@ def composed(folder: Path, num: int = 60) -> str:
     )
 
 
+def read_rows(table: Path) -> list[dict[str, str]]:
+    with table.open() as lines:
+        return list(csv.DictReader(lines))
+
+
 def test_a_run_and_what_is_made_of_it(tmp_path: Path, capsys: Any):
     """Train, evaluate, predict and export: the thresholds of validation go along."""
     expression = recipe(
@@ -285,5 +294,12 @@ def test_a_run_and_what_is_made_of_it(tmp_path: Path, capsys: Any):
         if chance >= least
     ]
     assert first["labels"] == ";".join(labels)
+    # The report draws examples by the same thresholds.
+    predicted = {Path(row["filename"]).name: row["labels"] for row in read_rows(table)}
+    drawn = examples_of(read_history(run)).drawn
+    assert len(drawn) == 12
+    for one in drawn:
+        told = re.findall(r"digit-\d", one.texts["predicted"])
+        assert ";".join(sorted(told)) == predicted[Path(one.name).name]
     assert main(["predict", *given, "--topk", "2"]) == 2
     assert "probability of its own" in capsys.readouterr().err
