@@ -120,10 +120,12 @@ class Multilabel(Task):
     ) -> jax.Array:
         """Mix labels by their shares: both losses are linear in the target.
 
-        A label that is not known of one of the two is not known of the mixture.
+        A label that is not known of one of the two is not known of the mixture. A share
+        of 1 leaves an example as it is.
         """
+        one, other = known_targets(target), known_targets(partner)
         share = weight[:, None]
-        return share * known_targets(target) + (1 - share) * known_targets(partner)
+        return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(
         self, outputs: jax.Array, target: jax.Array, *, training: bool
@@ -149,7 +151,7 @@ class Multilabel(Task):
         return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
 
     def sums(self, outputs: jax.Array, target: jax.Array, mask: jax.Array) -> Any:
-        """Leave out images of which no label is known, which would thin out the loss."""
+        """Leave out images without known labels, which would thin out the loss."""
         is_known = jnp.any(~jnp.isnan(target), axis=-1)
         return super().sums(outputs, target, jnp.where(is_known, mask, 0))
 

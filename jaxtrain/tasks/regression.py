@@ -134,7 +134,8 @@ class Regression(Task):
     def mix(self, target: Any, partner: Any, weight: jax.Array) -> jax.Array:
         one, other = _in_columns(target), _in_columns(partner)
         share = weight.astype(one.dtype)[:, None]
-        return share * one + (1 - share) * other
+        # A partner without a share may have no number.
+        return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         """Return the mean over the numbers that an example has; 0 if it has none."""

@@ -130,6 +130,9 @@ def test_labels_that_are_not_known_and_mixtures():
     mixed = task.mix(*pair, jnp.array([0.75, 0.5]))
     expected = [[0.75, np.nan, 0, np.nan], [0.5, np.nan, 0, np.nan]]
     np.testing.assert_array_equal(mixed, expected)
+    # An example that is mixed with none of another keeps all its labels.
+    alone = task.mix(*pair, jnp.array([1.0, 1]))
+    np.testing.assert_array_equal(alone, target)
 
 
 def test_images_without_known_labels_do_not_thin_out_the_loss():

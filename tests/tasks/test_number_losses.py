@@ -199,6 +199,9 @@ def test_mixed_targets_are_means_by_their_shares():
     target = jnp.asarray([[1.0, jnp.nan], [3.0, 2.0]])
     mixed = task().mix(target, target[::-1], jnp.array([0.25, 0.75]))
     np.testing.assert_allclose(mixed, [[2.5, np.nan], [2.5, np.nan]])
+    # An example that is mixed with none of another keeps all its numbers.
+    alone = task().mix(target, target[::-1], jnp.ones(2))
+    np.testing.assert_array_equal(alone, target)
 
 
 @each_row(
