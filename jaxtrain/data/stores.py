@@ -73,7 +73,7 @@ def remarks_of(store: Store) -> tuple[Remark, ...]:
 def targets_of(store: Store, indices: np.ndarray) -> Any | None:
     """Return targets, (n, ...), if the store has them by themselves; else None."""
     targets = getattr(store, "targets", None)
-    return None if targets is None else targets(indices)
+    return targets(indices) if callable(targets) else None
 
 
 # A set: a store of all its examples, and which of them each split has.

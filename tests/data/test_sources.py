@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from jaxtrain.data import sources
 from jaxtrain.data.slices import stratified_split
 from jaxtrain.data.sources import Source, statistics
-from jaxtrain.data.stores import ArrayStore
+from jaxtrain.data.stores import ArrayStore, SyntheticStore, targets_of
 from jaxtrain.errors import UserError
 from tests.helpers.images import load_images, read_all
 from tests.helpers.rows import each_row
@@ -34,6 +34,13 @@ def test_digits_are_scikit_learns():
         assert np.abs(batch["image"] - pixels).max() <= 0.5
         shares = np.bincount(part.strata()) / np.bincount(data.target)  # type: ignore
         assert np.abs(shares - len(part) / 1797).max() < 1 / 150
+
+
+def test_a_store_may_call_something_else_its_targets():
+    class Own(SyntheticStore):
+        targets = np.arange(5)
+
+    assert targets_of(Own((4, 4, 1), 2), np.arange(2)) is None
 
 
 def test_the_test_digits_do_not_depend_on_the_seed():
