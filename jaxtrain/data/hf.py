@@ -169,16 +169,16 @@ def _image_column(library: Any, source: str, features: Any) -> str:
 
 
 def _label_column(library: Any, source: str, features: Any) -> str:
-    """Return the name of the column of classes, or of lists of classes."""
+    """Return the name of the column of classes; if none is, of lists of classes."""
 
-    def is_label(kind: Any) -> bool:
-        kind = getattr(kind, "feature", kind)
-        return isinstance(kind, library.ClassLabel)
+    def of_classes(kinds: Mapping[str, Any]) -> list[str]:
+        return [n for n, kind in kinds.items() if isinstance(kind, library.ClassLabel)]
 
-    names = [n for n, kind in features.items() if is_label(kind)]
+    names = of_classes(features)
     if not names and "label" in features:
         names = ["label"]
-    return _only(source, features, "label", names)
+    lists = {n: getattr(kind, "feature", None) for n, kind in features.items()}
+    return _only(source, features, "label", names or of_classes(lists))
 
 
 def _only(source: str, features: Any, what: str, names: list[str]) -> str:

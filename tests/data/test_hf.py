@@ -232,6 +232,23 @@ def test_lists_of_classes(tmp_path: Path):
     assert store.facts["target_names"] == ("cat", "dog")
 
 
+def test_a_column_of_classes_goes_before_lists_of_classes(tmp_path: Path):
+    """Lists beside the one label are passed over, as columns of other types are."""
+    names = datasets.List(datasets.ClassLabel(names=["small", "old"]))
+    tagged = rows(0, 4).add_column("tags", [[0], [1], [], [0, 1]])  # type: ignore[call-arg]
+    tagged = tagged.cast_column("tags", names)
+    numbered = tagged.cast_column("label", datasets.Value("int64"))
+    for name, one in (
+        ("called", tagged.rename_column("label", "kind")),
+        ("numbers", numbered),
+    ):
+        one.save_to_disk(tmp_path / name)
+        source = f"hf:{tmp_path}/{name}"
+        store, _ = open_hf(f"{tmp_path}/{name}", DataConfig(source=source))
+        assert store.facts["num_classes"] == 2
+        assert store.read(np.arange(4))[1].tolist() == [0, 1, 0, 1]
+
+
 def test_columns_of_numbers(tmp_path: Path):
     made = rows(0, 3).add_column("size", [0.5, None, 2.0])
     made.save_to_disk(tmp_path / "set")
