@@ -64,7 +64,7 @@ class HfStore:
 
     @functools.cached_property
     def _groups(self) -> np.ndarray:
-        return groups_of(self.target)
+        return groups_of(self.target, self.facts)
 
 
 def open_hf(name: str, config: DataConfig) -> Opened:

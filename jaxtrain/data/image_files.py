@@ -102,7 +102,7 @@ class ImageFileStore:
 
     @functools.cached_property
     def _groups(self) -> np.ndarray:
-        return groups_of(self.target)
+        return groups_of(self.target, self.facts)
 
 
 def digest(files: Iterable[tuple[bytes, int]]) -> str:

@@ -139,24 +139,26 @@ def join(shards: Iterable[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.arange(0), *shards])
 
 
-def groups_of(target: Any) -> np.ndarray:
+def groups_of(target: Any, facts: Mapping[str, Any]) -> np.ndarray:
     """Return what a held-out part of a set takes evenly (`Store.strata`).
 
     Args:
       target: Targets of all examples, (N, ...), or a pytree of them.
+      facts: Facts of the set: only columns that it names are labels.
 
     Returns:
       The targets, if they are whole numbers (N,): groups. Which labels each example
       has, bool (N, C), if they are numbers (N, C) that are all 0, 1, or -1 or NaN where
-      they are missing. Zeros (N,) otherwise: one group.
+      they are missing, and have names. Zeros (N,) otherwise: one group.
     """
     if isinstance(target, np.ndarray) and target.dtype.kind in "biuf":
         if target.ndim == 1 and target.dtype.kind in "iu":
             return target
-        present = target == 1
-        others = (target == 0) | (target == -1) | np.isnan(target)
-        if target.ndim == 2 and (present | others).all():
-            return present
+        if target.ndim == 2 and "target_names" in facts:
+            present = target == 1
+            others = (target == 0) | (target == -1) | np.isnan(target)
+            if (present | others).all():
+                return present
     return np.zeros(len(jax.tree.leaves(target)[0]), np.int32)
 
 

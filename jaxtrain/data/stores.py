@@ -105,7 +105,7 @@ class ArrayStore:
 
     @functools.cached_property
     def _groups(self) -> np.ndarray:
-        return groups_of(self.target)
+        return groups_of(self.target, self.facts)
 
 
 @dataclass(frozen=True)

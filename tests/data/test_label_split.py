@@ -1,5 +1,7 @@
 """Held-out parts of images with several labels: shares of every label are kept."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ from jaxtrain.data.slices import groups_of, stratified_split
 from jaxtrain.data.sources import load_splits
 from jaxtrain.data.stores import ArrayStore
 from tests.helpers.rows import each_row
+
+FACTS = {"target_names": ("a", "b")}
 
 
 def labels(num: int, seed: int) -> np.ndarray:
@@ -58,15 +62,27 @@ def test_the_choice_is_the_seed_s():
 def test_missing_labels_and_numbers():
     """0, 1, -1 and NaN are labels; other numbers are one group."""
     target = np.array([[1, 0], [-1, np.nan], [0, 1]], np.float32)
-    assert groups_of(target).tolist() == [[True, False], [False, False], [False, True]]
+    found = groups_of(target, FACTS)
+    assert found.tolist() == [[True, False], [False, False], [False, True]]
+    # Columns that a set does not name are not labels.
+    assert groups_of(target, {}).tolist() == [0, 0, 0]
     target[0, 0] = 0.5
-    assert groups_of(target).tolist() == [0, 0, 0]
+    assert groups_of(target, FACTS).tolist() == [0, 0, 0]
+
+
+def test_a_set_of_masks_is_not_looked_through():
+    masks = np.zeros((4, 256, 256), np.uint8)
+    tracemalloc.start()
+    groups_of(masks, FACTS)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < masks.nbytes / 4
 
 
 def test_splits_of_a_set_keep_the_shares():
     """Both parts that are held out of a source have their share of a rare label."""
     target = labels(1000, 0).astype(np.float32)
-    store = ArrayStore(np.zeros((1000, 4, 4, 1), np.uint8), target, {})
+    store = ArrayStore(np.zeros((1000, 4, 4, 1), np.uint8), target, FACTS)
     config = DataConfig(test_fraction=0.2, validation_fraction=0.25)
     splits = load_splits(config, 0, store, {"train": [np.arange(1000)]})
     assert splits.validation is not None
