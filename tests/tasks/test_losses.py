@@ -129,3 +129,10 @@ def test_a_run_learns_with_it(tmp_path):
     result = Cli(tmp_path)("--config", config, "--workdir", "run")
     assert result.code == 0, result.stderr
     assert read_summary(tmp_path / "run")["eval"]["accuracy"] > 0.5
+
+
+def test_labels_may_be_unknown_within_a_split():
+    """A split without labels is known by its first and its last example."""
+    build().check_targets(np.array([0, -1, 2]), "split 'train' of own:x")
+    with pytest.raises(UserError, match="split 'test' of own:x has no labels"):
+        build().check_targets(np.array([-1, -1, -1]), "split 'test' of own:x")
