@@ -65,7 +65,7 @@ def survey(config: DataConfig) -> Survey:
     """Look at the training split of a source; of large sets, at a part of it.
 
     Raises:
-      UserError: the source cannot be opened, or no image can be read.
+      UserError: the source cannot be opened, no image can be read, or none has a label.
     """
     store, splits = open_store(config)
     if store.image_shape[-1] not in (1, 3):
@@ -98,6 +98,12 @@ def survey(config: DataConfig) -> Survey:
     if groups.ndim > 1:
         class_counts = groups.sum(axis=0)
         class_counts = class_counts[class_counts > 0]
+        if not len(class_counts):
+            raise UserError(
+                f"{config.source}: no training image has any of the "
+                f"{groups.shape[1]} labels, so that there is nothing to learn: give "
+                "images that have some, or other columns (--targets)"
+            )
     else:
         _, class_counts = np.unique(groups, return_counts=True)
     return Survey(

@@ -290,6 +290,17 @@ def test_what_cannot_be_done_is_refused(
     assert (tmp_path / "there.py").read_text() == "precious"
 
 
+def test_labels_that_no_image_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    images = np.random.default_rng(0).integers(0, 255, (20, 9, 9, 3)).astype(np.uint8)
+    np.savez(tmp_path / "set.npz", image=images, label=np.zeros((20, 2), np.float32))
+    recipe = tmp_path / "mine.py"
+    assert (
+        main(["new", "--data", f"arrays:{tmp_path}/set.npz", "--out", str(recipe)]) == 2
+    )
+    assert "no training image has any of the 2 labels" in capsys.readouterr().err
+    assert not recipe.exists()
+
+
 def test_odd_names_are_written_so_that_they_can_be_read(tmp_path: Path):
     source = tmp_path / 'it\'s "odd".py'
     source.write_text(
