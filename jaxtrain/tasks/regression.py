@@ -75,7 +75,9 @@ class Regression(Task):
                 "the columns that hold its numbers by data.targets"
             )
         if options.mean is None or options.std is None:
-            targets = _in_columns(facts["training_targets"]())
+            targets = facts["training_targets"]()
+            _check_numbers(targets, "the training split")
+            targets = _in_columns(targets)
             self._names = _names(facts, targets.shape[1])
             mean, std = _statistics(targets, self._names)
             self.settled = {"mean": _as_text(mean), "std": _as_text(std)}
@@ -109,11 +111,7 @@ class Regression(Task):
         return f"{counted(len(self._names), 'number')}: {names}{more}"
 
     def check_targets(self, targets: Any, split: str) -> None:
-        if not _are_numbers(targets):
-            raise UserError(
-                f"{split} has targets that are no numbers (N,) or (N, columns): "
-                "choose another task"
-            )
+        _check_numbers(targets, split)
         columns = _in_columns(targets)
         if columns.shape[1] != len(self._names):
             raise UserError(
@@ -266,9 +264,14 @@ def _in_columns(targets: Any) -> Any:
     return targets.astype(dtype).reshape(len(targets), -1)
 
 
-def _are_numbers(targets: Any) -> bool:
+def _check_numbers(targets: Any, split: str) -> None:
+    """Raise UserError for targets that are no numbers (N,) or (N, columns)."""
     array = isinstance(targets, np.ndarray) and targets.ndim in (1, 2)
-    return array and targets.dtype.kind in "biuf"
+    if not (array and targets.dtype.kind in "biuf"):
+        raise UserError(
+            f"{split} has targets that are no numbers (N,) or (N, columns): choose "
+            "another task"
+        )
 
 
 def _names(facts: Mapping[str, Any], num: int) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """Losses and metrics of predicted numbers against SciPy's and scikit-learn's."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -193,6 +195,12 @@ def test_mean_and_deviation_are_those_of_the_numbers_there_are():
     np.testing.assert_allclose(std, np.nanstd(targets, 0), rtol=1e-12)
     again = task(targets, mean=tuple(mean), std=tuple(std))
     assert not again.settled and again.column_names == NAMES
+
+
+@each_row("targets", [{"x": np.ones(4)}, np.ones((4, 2, 2)), np.array(["a", "b"])])
+def test_targets_that_are_no_numbers(targets: Any):
+    with pytest.raises(UserError, match=r"no numbers .*: choose another task"):
+        Regression(SHAPE, {"training_targets": lambda: targets})
 
 
 def test_mixed_targets_are_means_by_their_shares():
