@@ -197,13 +197,14 @@ def test_every_planted_defect_among_real_images_is_found(
 def check_arrays(
     tmp_path: Path,
     images: np.ndarray,
-    labels: list[int],
+    labels: list[int] | np.ndarray,
     test: int,
     facts: dict[str, Any] | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
     """Check arrays of which the last `test` are the test split."""
-    store = ArrayStore(images, np.array(labels, np.int32), facts or {"num_classes": 3})
+    target = labels if isinstance(labels, np.ndarray) else np.array(labels, np.int32)
+    store = ArrayStore(images, target, facts or {"num_classes": 3})
     splits = np.split(np.arange(len(images)), [len(images) - test])
     opened = store, {"train": [splits[0]], "test": [splits[1]]}
     fields = {"source": "digits", "validation_fraction": 0.0, **fields}
@@ -246,6 +247,15 @@ def test_a_class_whose_images_cannot_be_read_is_missing(tmp_path: Path, cli: Cli
     fields = ["--data.max-bad-fraction", ".5", "--data.validation-fraction", "0"]
     result = cli("data", "--check", *words, *fields)
     assert result.code == 2 and "1 class that training has not" in result.stderr
+
+
+def test_a_column_may_have_any_name(tmp_path: Path):
+    numbers = np.linspace(0, 1, 60, dtype=np.float32)[:, None]
+    numbers[7] = 1000
+    facts = {"target_names": ("a{b}",)}
+    report = check_arrays(tmp_path, many(60), numbers, test=20, facts=facts)
+    (far,) = [one for one in report["findings"] if one["kind"] == "numbers_far"]
+    assert far["title"] == "1 image with a number far off in the column 'a{b}'"
 
 
 def test_targets_that_are_no_classes_are_no_finding(tmp_path: Path):

@@ -117,11 +117,11 @@ def of_rows(
 ) -> list[Finding]:
     """Return a finding of single images, or nothing if there is none.
 
-    `title` has {} where their number goes.
+    `title` has {} where their number goes; other braces are those of names.
     """
     if not rows:
         return []
-    title = title.format(counted(len(rows), "image"))
+    title = title.replace("{}", counted(len(rows), "image"), 1)
     groups = [[row] for row in rows]
     return [Finding(kind, level, title, groups, details or {})]
 
