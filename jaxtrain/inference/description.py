@@ -102,7 +102,6 @@ class Description:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, which `from_dict` reads back."""
         values = dataclasses.asdict(self)
-        values = dataclasses.asdict(self)
         unset = [name for name in ABSENT if values[name] == ABSENT[name]]
         return {name: x for name, x in values.items() if name not in unset}
 
