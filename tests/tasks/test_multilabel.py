@@ -26,6 +26,7 @@ from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 
 NAMES = ("a", "b", "c", "d")
+SIGMOID = jax.jit(Multilabel.probabilities)
 
 
 def task_of(targets: np.ndarray | None = None, **options: Any) -> Multilabel:
@@ -192,6 +193,15 @@ def test_thresholds_are_the_best_of_all():
         for ours, other in zip(values["f1"], label_metrics.f1(counts), strict=True):
             assert ours >= other
     assert task_of().choose(values) == {"thresholds": values["thresholds"]}
+
+
+def test_the_lowest_score_reaches_its_own_threshold():
+    """Where all images get the label, predictions in float32 give it to all."""
+    for score in np.random.default_rng(0).normal(size=(5000, 1, 1)).astype(np.float32):
+        (least,) = label_metrics.best_thresholds(
+            {"score": score, "label": np.ones((1, 1))}
+        )
+        assert SIGMOID(score)[0, 0] >= least
 
 
 def test_a_label_that_no_image_has():
