@@ -139,9 +139,16 @@ def find_worst(
     *_, batch = _read(source, index[order], _batch_size(source))
     seen = jax.tree.map(lambda x: np.asarray(x)[: len(order)], program(batch)[1])
     sample = Sample(split=split, step=step, num_split=len(source), index=index)
-    image = restored(seen[0], about.mean, about.std)
-    worst = index[order], loss[order], image, *seen[1:]
-    return WorstExamples(sample, *worst, about.chosen)
+    image, target, outputs = seen
+    return WorstExamples(
+        sample=sample,
+        index=index[order],
+        loss=loss[order],
+        image=restored(image, about.mean, about.std),
+        target=target,
+        outputs=outputs,
+        chosen=about.chosen,
+    )
 
 
 def _program(
