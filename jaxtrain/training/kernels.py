@@ -27,17 +27,17 @@ def squares(tree: Any, layout: Layout) -> jax.Array:
     """Return the sum of squares, whose root is the norm, in at least float32.
 
     Arrays of one size are added up before they are summed, in one kernel for all, and
-    so are small ones, with zeros behind them.
+    so are small ones, with zeros behind them; on several devices arrays of one shape.
 
     Args:
       tree: Parameters, or gradients.
-      layout: Layout of the run: arrays that the devices split are added up only if
-        they have one shape, and are split alike.
+      layout: Layout of the run: arrays that the devices split in different ways stay
+        apart.
     """
     alike: dict[Any, list[jax.Array]] = {}
     specs = jax.tree.leaves(layout.specs_of_grads(tree))
     for x, spec in zip(jax.tree.leaves(widen(tree)), specs, strict=True):
-        if any(spec):
+        if layout.mesh.size > 1:
             key = x.shape, x.dtype, spec
         else:
             x = layout.flat(x)
