@@ -67,7 +67,7 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
       ExportError: the file does not compute what the model does.
     """
     write, load = FORMATS[format]
-    _check_outputs(request)
+    _check_model(request)
     check_arguments(format, request.precision, out)  # again: loading took a while
     folder, slow = format == "saved", format == "onnx" and request.precision == "bf16"
     with whole("--out", out, folder=folder) as partial, reported("--out", out):
@@ -78,9 +78,15 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
         )
 
 
-def _check_outputs(request: Request) -> None:
-    """Check that the model puts out one array."""
+def _check_model(request: Request) -> None:
+    """Check that the model puts out one array, which the precision can hold."""
     model = request.model
+    if model.readout is not None and request.precision == "int8":
+        raise UserError(
+            f"--precision int8: task = {model.description.task!r} has numbers in the "
+            "units of the data, which would be rounded to 256 steps; choose fp32, bf16 "
+            "or fp16"
+        )
     if not hasattr(model.outputs, "shape"):
         shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(

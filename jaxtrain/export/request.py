@@ -94,7 +94,9 @@ class Request:
             *weights, images.astype(model.policy.compute_dtype)
         )
         if model.readout is not None:
-            return model.readout.of(logits)
+            # Folded into a product of 16 bits, as a model of one's own may end with,
+            # mean and deviation would be rounded to them: a year to a multiple of 8.
+            return model.readout.of(jax.lax.optimization_barrier(logits))
         return model.task.probabilities(logits) if self.output != "logits" else logits
 
     def function(self, *, round_kernels: bool = False) -> Callable[..., jax.Array]:

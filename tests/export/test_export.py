@@ -327,6 +327,67 @@ def test_int8_is_judged_by_classes_if_there_are_any(
             check.check(request, run, images, timed=False)
 
 
+def of_numbers() -> TrainedModel:
+    """Return an untrained model of years, 2000 +- 5, and a count, 3 +- 1."""
+    model = untrained(ModelConfig(name="lenet"))
+    about = dataclasses.replace(
+        model.description,
+        task="regression",
+        task_options={"mean": "2000,3", "std": "5,1"},
+        column_names=("year", "count"),
+        num_outputs=2,
+    )
+    params, state = (
+        jax.tree.map(lambda x, like: np.resize(x, like.shape), given, like)
+        for given, like in zip(
+            (model.params, model.model_state), abstract_weights(about), strict=True
+        )
+    )
+    return TrainedModel(about, params, state, {})
+
+
+@pytest.mark.parametrize("precision", HALF)
+def test_numbers_keep_their_units_in_16_bits(
+    precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    kernel = np.random.default_rng(1).normal(size=(34 * 32 * 3, 2)).astype(np.float32)
+
+    def forward(model: TrainedModel, params: Any, state: Any, x: jax.Array) -> Any:
+        """A model whose last product, unlike that of ours, is of 16 bits."""
+        flat = x.reshape(len(x), -1)
+        return (flat @ jnp.asarray(kernel / 57).astype(x.dtype)).astype(np.float32)
+
+    monkeypatch.setattr(TrainedModel, "portable_forward", forward)
+    images = np.random.default_rng(0).normal(size=(8, 34, 32, 3)).astype(np.float32)
+    model, out = of_numbers(), tmp_path / "file.onnx"
+    request = Request(model=model, precision=precision, batch=8)
+    export_lib.export("onnx", request, out, images)
+    found = export_lib.FORMATS["onnx"][1](out, request)(images)
+    outputs = images.reshape(8, -1) @ kernel / 57
+    # In deviations: numbers up to 3 of 8 bits.
+    np.testing.assert_allclose((found - [2000, 3]) / [5, 1], outputs, atol=0.05)
+
+
+def test_each_column_of_numbers_is_judged_by_its_spread():
+    request = Request(model=of_numbers(), batch=16, precision="bf16")
+    images = np.random.default_rng(0).normal(size=(32, 34, 32, 3)).astype(np.float32)
+    apply: Any = jax.jit(request.function())
+
+    def rounded(batch: np.ndarray) -> np.ndarray:
+        return np.asarray(apply(batch)).astype(jnp.bfloat16).astype(np.float32)
+
+    check.check(request, apply, images, timed=False)
+    with pytest.raises(ExportError, match="of the spread of their column"):
+        check.check(request, rounded, images, timed=False)
+
+
+def test_numbers_in_8_bits_are_refused(tmp_path: Path):
+    request = Request(model=of_numbers(), precision="int8")
+    with pytest.raises(UserError, match=r"--precision int8: .*256 steps"):
+        export_lib.export("onnx", request, tmp_path / "out", np.zeros((1, 34, 32, 3)))
+    assert not list(tmp_path.iterdir())
+
+
 @each_row(
     ("words", "message"),
     [

@@ -34,7 +34,7 @@ def simplify(output: Node) -> Node:
     while changed:
         output, changed = _pass(output, RULES)
     # What is left of norms, once all has been folded that could be.
-    return _pass(output, (patterns.scale_and_shift,))[0]
+    return _pass(output, (_barrier, patterns.scale_and_shift))[0]
 
 
 def _pass(output: Node, rules: tuple[Rule, ...]) -> tuple[Node, bool]:
@@ -136,6 +136,11 @@ def _nothing(node: Node) -> Node | None:
             neutral = y.is_constant and y.value.astype(y.dtype) == NEUTRAL[op]
             return x if x.shape == node.shape and np.all(neutral) else None
     return None
+
+
+def _barrier(node: Node) -> Node | None:
+    """Leave out what has kept operators apart."""
+    return node.inputs[0] if node.op == "Barrier" else None
 
 
 def _fold(node: Node) -> Node | None:

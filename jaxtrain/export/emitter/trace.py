@@ -9,7 +9,7 @@ import numpy as np
 from jax import export
 
 from jaxtrain.export.emitter import arrays, primitives, windows
-from jaxtrain.export.emitter.graph import Node, constant, full, unknown
+from jaxtrain.export.emitter.graph import Node, constant, elementwise, full, unknown
 
 # Primitive -> `(eqn, *inputs)` -> output, or outputs, of inputs without dims of 1 that
 # stand for more.
@@ -43,6 +43,8 @@ IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
 KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
 # Those that say something to the compiler, and change no number.
 IDENTITIES = ("copy", "stop_gradient", "sharding_constraint", "name")
+# What keeps the operators before it apart from those behind it.
+BARRIER = "optimization_barrier"
 
 
 def trace(
@@ -90,6 +92,8 @@ def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
         return _read(inner, [], inputs)
     if name in IDENTITIES:
         return inputs
+    if name == BARRIER:
+        return [elementwise("Barrier", x) for x in inputs]
     if _is_computed(eqn, inputs):
         return _compute(eqn, inputs)
     if name in primitives.RULES:
