@@ -81,14 +81,20 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     heads = {p for p in own if trained.has_no_head(p)}
     classes = {p for p in own if own[p] != shapes[p]} - first - heads
     names = setup.task.class_names or setup.task.column_names
-    if not classes and _are_others(names, about.class_names or about.column_names):
+    others = _are_others(names, about.class_names or about.column_names)
+    # Outputs are in units of what the task has taken from the training targets.
+    settled = setup.task.settled.items()
+    rescaled = [name for name, x in settled if about.task_options.get(name) != x]
+    if not classes and (others or rescaled):
         larger = _shapes(_with_more_features(as_trained))
         classes = {p for p in own if shapes[p] != larger[p]} - heads
     rows = {}
     if classes:
         why = f"had {about.num_outputs} outputs"
-        if about.num_outputs == blueprint.num_outputs:
+        if others and about.num_outputs == blueprint.num_outputs:
             why += f" of other {'classes' if setup.task.class_names else 'columns'}"
+        elif rescaled and about.num_outputs == blueprint.num_outputs:
+            why += f" of another {' and '.join(rescaled)}"
         rows["new"] = f"the last layer, which {why}: {_layers(classes)}"
     if heads:
         rows["new heads"] = f"not in the weights: {_layers(heads)}"

@@ -143,7 +143,7 @@ def test_classes_of_other_names_get_new_heads(same: bool):
         config=SimpleNamespace(model=about.model),
         create=SimpleNamespace(blueprint=about.blueprint()),
         abstract_state=SimpleNamespace(params=params, model_state=model_state),
-        task=SimpleNamespace(class_names=names if same else names[::-1]),
+        task=SimpleNamespace(class_names=names if same else names[::-1], settled={}),
     )
     start = plan_start(setup, Trained("here", about, stored, str, dict))
     assert start is not None

@@ -8,8 +8,11 @@ import pytest
 
 from jaxtrain import load_model
 from jaxtrain.config import AugmentConfig
+from jaxtrain.config.fields import replace
 from jaxtrain.config.recipe import load_config
 from jaxtrain.performance import estimate
+from jaxtrain.run.pretrained import plan_start
+from jaxtrain.run.setup import build_setup
 from tests.helpers.counted import COLUMNS, counting, squares, write_table
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
@@ -20,6 +23,8 @@ from tests.helpers.serving import LIMITS, Running
 
 STEPS = 12
 GAUSSIAN = '{"loss": "gaussian"}'
+# Cells of other numbers in a column of the same name.
+OLDER = {(i, "count"): str(40 + i % 12) for i in range(96)}
 # On 8 devices: the words, and the folder of the run.
 MESHES = {
     "data": "--parallel.preset data_parallel",
@@ -199,6 +204,40 @@ def test_new_writes_a_recipe_that_keeps_the_numbers_true(
     config = load_config(tmp_path / "recipe.py")
     assert config.task == "regression" and config.data.targets == ("count", "x")
     assert config.data.crop_pct == 1 and config.data.augment == AugmentConfig()
+
+
+@each_row(
+    ("cells", "options", "row"),
+    [
+        ({}, "", None),
+        (
+            OLDER,
+            "",
+            "had 4 outputs of another mean and std: head/linear",
+        ),
+        (OLDER, '"mean": "2,7", "std": "1,3"', None),
+    ],
+)
+def test_numbers_in_other_units_get_a_new_head(
+    here: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cells: dict,
+    options: str,
+    row: str | None,
+):
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path, cells={(i, "x"): "" for i in range(0, 96, 7)} | cells)
+    text = counting(options=GAUSSIAN.replace("}", f", {options}}}"))
+    write_recipe(tmp_path / "recipe.py", text)
+    config = replace(
+        load_config(tmp_path / "recipe.py"), "model.pretrained", str(here / "run")
+    )
+    start = plan_start(build_setup(config))
+    assert start is not None
+    found = start.rows.get("new")
+    assert found == (row and f"the last layer, which {row}")
+    assert bool(start.kept) == bool(row)
 
 
 @pytest.mark.slow
