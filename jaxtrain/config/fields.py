@@ -48,7 +48,13 @@ MAY_CHANGE_ON_RESUME = (
     "train.profile_steps",
 )
 # What says where the data lie: it may change, too, if they are the same data.
-WHERE_DATA_LIE = ("data.source", "data.include", "data.allow_outside")
+WHERE_DATA_LIE = (
+    "data.source",
+    "data.include",
+    "data.allow_outside",
+    "data.targets",
+    "data.label_separator",
+)
 
 
 def get(config: Any, path: str) -> Any:

@@ -36,6 +36,8 @@ OF_SOURCE = (
     *("data_dir", "include", "allow_outside", "options", "train_split"),
     *("validation_split", "test_split", "test_fraction", "allow_overlap"),
 )
+# Those of `data` that say where sources of one kind have their targets.
+OF_KIND = ("targets", "label_separator")
 
 
 def parse(
@@ -77,7 +79,8 @@ def parse_of_run(
 ) -> Arguments:
     """Read the words of a command on the data of a run, as its config says.
 
-    A source that replaces the run's has splits of its own.
+    A source that replaces the run's has splits of its own, and one of another kind
+    says in its own way where the targets are.
 
     Args:
       kind: a dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
@@ -94,7 +97,9 @@ def parse_of_run(
         data = read_run(workdir).data
     if given.get("data.source", data.source) != data.source:
         defaults = config_lib.DataConfig(source=given["data.source"])
-        changes = {name: getattr(defaults, name) for name in OF_SOURCE}
+        kinds = [x.source.partition(":")[0] for x in (data, defaults)]
+        names = OF_SOURCE if kinds[0] == kinds[1] else OF_SOURCE + OF_KIND
+        changes = {name: getattr(defaults, name) for name in names}
         data = dataclasses.replace(data, source=defaults.source, **changes)
     default = kind(**_required(kind) | {"data": data})
     arguments: Any = _read_words(kind, words, default, prog, description)

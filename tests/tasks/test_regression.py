@@ -1,6 +1,8 @@
 """Numbers of an image through the command line: a folder of PNGs and a table."""
 
+import contextlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from jaxtrain import load_model
 from jaxtrain.config import AugmentConfig
 from jaxtrain.config.fields import replace
 from jaxtrain.config.recipe import load_config
+from jaxtrain.data.packing.writer import pack
 from jaxtrain.performance import estimate
 from jaxtrain.run.pretrained import plan_start
 from jaxtrain.run.setup import build_setup
@@ -97,6 +100,46 @@ def test_evaluate_predict_and_export_agree(here: Path):
     np.testing.assert_allclose(ours, table, rtol=1e-4, atol=1e-4)
     about = json.loads(session.get_modelmeta().custom_metadata_map["jaxtrain"])
     assert about["output_names"] == columns
+
+
+def pack_table(here: Path, out: Path) -> str:
+    """Pack the table; return the words that choose it."""
+    with contextlib.chdir(here):
+        config = load_config(here / "recipe.py").data
+        pack(config, out, format="raw", size=config.image_size)
+    return f"--data.source packed:{out}"
+
+
+def test_the_same_numbers_are_evaluated_in_another_store(here: Path, tmp_path: Path):
+    packed, cli = pack_table(here, tmp_path / "packed"), Cli(here)
+    words = f"export --workdir run --format safetensors --out {tmp_path}/model"
+    assert cli(*words.split()).code == 0
+    table = "--data.source csv:list.csv --data.targets"
+    found = []
+    for given in (f"run {packed}", f"{tmp_path}/model {table} count x"):
+        words = f"evaluate --workdir {given} --split all --out {tmp_path}/found.json"
+        result = cli(*words.split())
+        assert result.code == 0, result.stderr
+        text = (tmp_path / "found.json").read_text()
+        found.append(json.loads(text)["metrics"]["mae_of_columns"])
+    # Sums of float32 in batches of other sizes.
+    np.testing.assert_allclose(*found, rtol=1e-6)
+    words = f"evaluate --workdir {tmp_path}/model {table} x count --split all --out x"
+    assert "name the same columns, in the same order" in cli(*words.split()).stderr
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_the_same_numbers_in_another_store(
+    here: Path, tmp_path: Path
+):
+    packed = pack_table(here, tmp_path / "packed")
+    shutil.copytree(here / "run", tmp_path / "run")
+    words = f"--config recipe.py --workdir {tmp_path}/run --train.steps 13"
+    swapped = Cli(here)(*f"{words} --data.targets x count".split())
+    assert swapped.code == 2 and "data.targets: " in swapped.stderr
+    result = Cli(here)(*f"{words} {packed} --data.targets".split())
+    assert result.code == 0, result.stderr
+    assert read_summary(tmp_path / "run")["step"] == 13
 
 
 def test_a_server_answers_with_numbers_by_their_names(here: Path):
