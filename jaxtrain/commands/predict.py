@@ -192,10 +192,20 @@ def _cells(row: "Row", outputs: tuple[str, ...]) -> tuple[str, ...]:
     def values(name: str) -> list[Any]:
         return [x for key, x in row.items() if key.partition("_")[0] == name]
 
+    from jaxtrain.inference.predict import SEPARATOR
+
     if row["error"] is not None:
         return (printable(f"unreadable: {row['error']}"),)
     if outputs:
         return tuple(f"{row[name]:.4g}" for name in outputs)
+    if "labels" in row:
+        named = [
+            f"{key.removeprefix('prob_')} {x:.4f}"
+            for key, x in row.items()
+            if key.startswith("prob_")
+        ]
+        labels = row["labels"].split(SEPARATOR)
+        return printable("\n".join(labels)), printable("\n".join(named))
     probs = "\n".join(f"{x:.4f}" for x in values("prob"))
     return printable("\n".join(values("label"))), probs
 

@@ -307,6 +307,14 @@ def test_a_run_and_what_is_made_of_it(tmp_path: Path, capsys: Any):
         if chance >= least
     ]
     assert first["labels"] == ";".join(labels)
+    assert labels
+    capsys.readouterr()
+    assert main(["predict", *given]) == 0
+    lines = capsys.readouterr().out.splitlines()[3:13]
+    cells = [[cell.strip() for cell in line.split("│")[2:4]] for line in lines]
+    assert [label for label, _ in cells] == labels + [""] * (10 - len(labels))
+    named = [f"digit-{i} {chance:.4f}" for i, chance in enumerate(chances)]
+    assert [prob for _, prob in cells] == named
     # The report draws examples by the same thresholds.
     predicted = {Path(row["filename"]).name: row["labels"] for row in read_rows(table)}
     drawn = examples_of(read_history(run)).drawn
