@@ -31,6 +31,11 @@ MAX_IMAGES = 64
 RETRY_SECONDS = "1"
 
 
+def output_of(model: TrainedModel) -> str:
+    """Return the name of what the model puts out for a request."""
+    return "probabilities" if model.readout is None else "values"
+
+
 def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
     """Return the application, with a page at `/`.
 
@@ -42,7 +47,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
       model: Model with classes of whole images, or a `readout`.
     """
     names, about, readout = model.class_names, model.description, model.readout
-    output = "probabilities" if readout is None else "values"
+    output = output_of(model)
     size: dict[str, Any] = {"num_classes": len(names or ())}
     if readout is not None:
         size = {"columns": readout.columns}

@@ -8,7 +8,7 @@ import uvicorn
 
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.serving.app import make_app
+from jaxtrain.serving.app import make_app, output_of
 from jaxtrain.serving.connections import Connections
 from jaxtrain.serving.limits import ServiceLimits
 
@@ -73,4 +73,4 @@ def _compile(model: TrainedModel, max_batch: int) -> None:
     for exponent in range((max_batch - 1).bit_length() + 1):
         # So many images, which the model pads to the size of a program.
         pixels = np.zeros((2**exponent, *model.image_shape), np.uint8)
-        np.asarray(model.run(pixels, "probabilities"))
+        np.asarray(model.run(pixels, output_of(model)))

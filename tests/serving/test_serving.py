@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from jaxtrain.cli import main
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.serving import server as server_lib
 from jaxtrain.serving.batcher import Batcher
+from jaxtrain.tasks.base import Readout
 from tests.helpers.bad_images import jpeg_of_many_scans
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -258,8 +260,17 @@ def test_it_is_alive_while_batches_are_computed():
     assert asyncio.run(ask()) == [True, False, True]
 
 
-@each_row("devices", [1, 6, 8])
-def test_programs_of_all_sizes_are_compiled_first(devices: int):
+@each_row(
+    ("devices", "readout", "output"),
+    [
+        (1, None, "probabilities"),
+        (6, None, "probabilities"),
+        (8, Readout("values", ("count",), jnp.asarray), "values"),
+    ],
+)
+def test_programs_of_all_sizes_are_compiled_first(
+    devices: int, readout: Readout | None, output: str
+):
     class Noted:
         image_shape, sizes = (8, 8, 1), set[int]()
         batch_size = TrainedModel.batch_size
@@ -267,11 +278,13 @@ def test_programs_of_all_sizes_are_compiled_first(devices: int):
         def share(self, num: int) -> int:
             return -(-num // devices) * devices
 
-        def run(self, pixels: np.ndarray, _: str) -> np.ndarray:
+        def run(self, pixels: np.ndarray, name: str) -> np.ndarray:
+            assert name == output
             self.sizes.add(self.batch_size(len(pixels)))  # pyright: ignore[reportArgumentType, reportCallIssue]
             return pixels
 
     model: Any = Noted()
+    model.readout = readout
     server_lib._compile(model, 33)
     assert model.sizes == {model.batch_size(num) for num in range(1, 34)}
 
