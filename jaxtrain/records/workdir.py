@@ -199,16 +199,22 @@ def _check_same(workdir: Path, old: Config, new: Config, data: dict[str, Any]) -
     saved = read_json(workdir / DATA, DataRecord, advice=WITHOUT_DATA)
     moved = saved is not None and data_record.may_have_moved(saved, data)
     fields = config_lib.changed_paths(old, new, same_data=moved)
-    other, own = "another config", "its own config" + _options(old, fields)
-    changed = config_lib.differences(old, new, same_data=moved)
-    if not changed and saved is not None:
-        other, own = "other data", "the data that it began with"
-        changed = data_record.describe_changes(saved, data)
+    changed, others, own = [], [], []
+    if fields:
+        changed += config_lib.differences(old, new, same_data=moved)
+        others.append("another config")
+        own.append("its own config" + _options(old, fields))
+    # Beside fields of the config that follow from the data, such as their mean.
+    if saved is not None and (found := data_record.describe_changes(saved, data)):
+        changed += found
+        others.append("other data")
+        own.append("the data that it began with")
     if changed:
         raise UserError(
-            f"{workdir} holds a run of {other}:\n  "
+            f"{workdir} holds a run of {' and '.join(others)}:\n  "
             + "\n  ".join(changed)
-            + f"\nGo on with {own}, give --fresh to move it aside and start anew, or "
+            + f"\nGo on with {' and '.join(own)}, give --fresh to move it aside and "
+            + "start anew, or "
             + _elsewhere(workdir, fields)
         )
 

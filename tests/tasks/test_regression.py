@@ -128,6 +128,17 @@ def test_the_same_numbers_are_evaluated_in_another_store(here: Path, tmp_path: P
     assert "name the same columns, in the same order" in cli(*words.split()).stderr
 
 
+def test_an_edited_table_is_told_apart_from_another_config(here: Path, tmp_path: Path):
+    write_table(tmp_path, cells=OLDER)
+    write_recipe(tmp_path / "recipe.py", counting(options=GAUSSIAN))
+    shutil.copytree(here / "run", tmp_path / "run")
+    result = Cli(tmp_path)("--config", "recipe.py", "--workdir", "run")
+    assert result.code == 2
+    assert "a run of another config and other data:\n" in result.stderr
+    assert "the names or the contents of its files" in result.stderr
+    assert "and the data that it began with" in result.stderr
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_with_the_same_numbers_in_another_store(
     here: Path, tmp_path: Path
