@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from jaxtrain.data.files import UnreadableError
-from jaxtrain.inference.model import TrainedModel
+from jaxtrain.inference.model import Output, TrainedModel
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.serving.batcher import Batcher
 from jaxtrain.serving.decoders import DecoderPool
@@ -31,7 +31,7 @@ MAX_IMAGES = 64
 RETRY_SECONDS = "1"
 
 
-def output_of(model: TrainedModel) -> str:
+def output_of(model: TrainedModel) -> Output:
     """Return the name of what the model puts out for a request."""
     return "probabilities" if model.readout is None else "values"
 
