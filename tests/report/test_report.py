@@ -312,7 +312,8 @@ def test_a_task_without_classes_has_its_own_metrics(
     assert main(["--config", "recipe.py", "--workdir", "run"]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     seen = text_of(page)
-    assert "test rmse" in seen and "<h3>rmse</h3>" in page
+    # Named as one of regression, it has the title of that.
+    assert "test RMSE" in seen and "<h3>RMSE</h3>" in page
     num = read_summary(tmp_path / "run")["eval"]["num_examples"]
     assert f"Looked at: all {num} images of the test split, with the model of" in seen
     shown = page.partition(">Largest losses<")[2].partition("</section>")[0]
