@@ -25,15 +25,6 @@ def put_like(array: np.ndarray, placed: Any) -> jax.Array:
         return found.copy() if found.flags.c_contiguous else found
 
     made = jax.make_array_from_callback(placed.shape, placed.sharding, part)
-    return in_order_of(made, placed)
-
-
-def in_order_of(array: jax.Array, placed: Any) -> jax.Array:
-    """Return an array with its dims in the order in memory that another one has.
-
-    Args:
-      array: Array that is sharded as `placed` is.
-      placed: Array, or its abstract value with a format.
-    """
-    order = placed.format.layout
-    return array if order is None else jax.device_put(array, placed.format)
+    # In the order in memory that the other one has.
+    ordered = placed.format.layout is not None
+    return jax.device_put(made, placed.format) if ordered else made

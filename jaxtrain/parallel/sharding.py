@@ -25,7 +25,9 @@ MIN_SHARDED_SIZE = 2**12
 # the devices; row by row elsewhere. cuDNN takes and makes them with the output channels
 # first: from any other order XLA transposes each weight and each gradient.
 KERNEL_ORDERS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("gpu", "cuda", "rocm"), (3, 0, 1, 2))
+    "gpu": (3, 0, 1, 2),
+    "cuda": (3, 0, 1, 2),
+    "rocm": (3, 0, 1, 2),
 }
 
 

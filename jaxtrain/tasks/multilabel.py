@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from jaxtrain.config.multilabel import MultilabelOptions
+from jaxtrain.data.columns import NAMES
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.base import Advice, Task, Values
@@ -53,13 +54,13 @@ class Multilabel(Task):
     ):
         del image_shape
         self._options = options = MultilabelOptions(**given)
-        if "target_names" not in facts:
+        if NAMES not in facts:
             raise UserError(
                 "task = 'multilabel': the data set does not tell which labels there "
                 "are: name columns of 0 and 1 (data.targets), or a list in the column "
                 "label (data.label_separator); see docs/multilabel.md"
             )
-        self.class_names = tuple(facts["target_names"])
+        self.class_names = tuple(facts[NAMES])
         self.num_outputs = len(self.class_names)
         self._weights: np.ndarray | None = None
         if "training_targets" in facts:
@@ -157,7 +158,7 @@ class Multilabel(Task):
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
-        return "target_names" in facts and groups.ndim == 2
+        return NAMES in facts and groups.ndim == 2
 
     @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
