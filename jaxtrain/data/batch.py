@@ -33,7 +33,7 @@ class BatchSpec:
     """What the stored batches of a split hold.
 
     Attributes:
-      example: One example: a black image with the target of the first example.
+      example: One example: an image with the target of the first example.
       numbers: Names of the arrays (batch,) that do not come from the store.
     """
 
@@ -60,10 +60,14 @@ class BatchSpec:
 
 def train_spec(config: DataConfig, source: Source) -> BatchSpec:
     """Return what the training batches of a source hold."""
+    shape = source.canvas_shape
+    if shape and source.is_placed:
+        cut = source.read(np.zeros(1, np.int64), np.zeros((1, 1), np.int64), [])
+        return BatchSpec(jax.tree.map(lambda x: x[0], cut), train_numbers(config))
     example = _example(source)
-    if source.canvas_shape:
-        height, width, _ = source.canvas_shape
-        example["image"] = np.zeros(source.canvas_shape, np.uint8)
+    if shape:
+        height, width, _ = shape
+        example["image"] = np.zeros(shape, np.uint8)
         example[BOX] = np.array([0, 0, width, height], np.float32)
     return BatchSpec(example, train_numbers(config))
 

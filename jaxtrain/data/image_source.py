@@ -11,6 +11,7 @@ import numpy as np
 from jaxtrain.data import canvas, files, images, memory
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.images import FIT, Box, Fit
+from jaxtrain.data.placed import Placed, place_of
 from jaxtrain.data.stores import Images, Store, targets_of
 from jaxtrain.errors import UserError
 
@@ -56,10 +57,21 @@ class Source:
 
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None:
-        """(H, W, C) of images that `read` cuts at random; None: it cuts none."""
+        """(H, W, C) of images that `read` cuts at random; None: it cuts none.
+
+        Where targets go along, windows are resized at once, and `box` is left out.
+        """
         if self.fit.window is None:
             return None
-        return canvas.canvas_shape(self._window_size, self.image_shape[-1])
+        size, channels = self._window_size, self.image_shape[-1]
+        if self.is_placed:
+            return size, size, channels
+        return canvas.canvas_shape(size, channels)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether targets have a place in the image, and go where it is taken."""
+        return place_of(self.store) is not None
 
     @property
     def _window_size(self) -> int:
@@ -95,12 +107,14 @@ class Source:
 
     def targets(self, indices: np.ndarray) -> Any:
         """Return the `target` of some examples, any arrays (n, ...)."""
+        if self.is_placed:
+            return self.read(indices, unreadable=[])["target"]
         found = targets_of(self.store, self.indices[indices])
         return self.store.read(self.indices[indices])[1] if found is None else found
 
     def all_targets(self) -> Any | None:
         """Return the `target` of all examples; None if images would have to be read."""
-        return targets_of(self.store, self.indices)
+        return None if self.is_placed else targets_of(self.store, self.indices)
 
     def read(
         self,
@@ -114,7 +128,8 @@ class Source:
           indices: which examples, in which order, (n,).
           crop_seeds: numbers, 0 or more, (n, k); if given, each image is a random
             window, a function of its row alone, in the corner of a canvas (see
-            `canvas.py`), and `box` tells where.
+            `canvas.py`), and `box` tells where; or the window resized, where targets go
+            along.
           unreadable: takes those that cannot be read, whose images are black.
 
         Raises:
@@ -122,15 +137,17 @@ class Source:
         """
         stored, targets = self.store.read(self.indices[indices])
         found: list[Unreadable] = []
-        if crop_seeds is not None:
+        if self.is_placed:
+            batch = self._place(stored, targets, indices, crop_seeds, found)
+        elif crop_seeds is not None:
             batch = self._cut(stored, indices, crop_seeds, found)
+            batch["target"] = targets
         else:
-            batch = {"image": self._fit(stored, indices, found)}
+            batch = {"image": self._fit(stored, indices, found), "target": targets}
         if found and unreadable is None:
             raise UserError(f"{found[0]}; mend the file, or take it out of the set")
         if unreadable is not None:
             unreadable += found
-        batch["target"] = targets
         return batch if self.change is None else self.change(batch, indices)
 
     def fill_in(
@@ -238,6 +255,56 @@ class Source:
             return file.decode(channels)
         return images.fit_file(file, size, channels, self.fit)
 
+    def _place(
+        self,
+        stored: Images,
+        targets: Sequence[Any],
+        indices: np.ndarray,
+        seeds: np.ndarray | None,
+        unreadable: list[Unreadable],
+    ) -> dict[str, Any]:
+        """Return images in their size, and their targets where these are."""
+        shape = self.image_shape if seeds is None else self.canvas_shape
+        place = place_of(self.store)
+        assert shape is not None and place is not None
+        pixels, placed = memory.empty((len(indices), *shape)), []
+        for i, (image, target) in enumerate(zip(stored, targets, strict=True)):
+            seed = None if seeds is None else seeds[i].tolist()
+            try:
+                pixels[i], followed = self._place_one(image, target, seed, shape)
+            except UnreadableError as error:
+                unreadable.append(_unreadable(image, int(indices[i]), error))
+                pixels[i], size = 0, shape[:2]
+                followed = place(None, Placed(size, (0, 0, size[1], size[0]), size))
+            placed.append(followed)
+        return {"image": pixels, "target": jax.tree.map(_stacked, *placed)}
+
+    def _place_one(
+        self,
+        image: np.ndarray | StoredFile,
+        target: Any,
+        seed: Sequence[int] | None,
+        shape: tuple[int, int, int],
+    ) -> tuple[np.ndarray, Any]:
+        """Return an image of a shape, of its window if there is a seed, its target."""
+        place = place_of(self.store)
+        assert place is not None
+        opened = self.open(image) if isinstance(image, StoredFile) else image
+        is_file = isinstance(opened, files.ImageFile)
+        height, width = (opened.height, opened.width) if is_file else opened.shape[:2]
+        size, channels = shape[:2], shape[-1]
+        box: Box = 0, 0, width, height
+        if seed is not None:
+            box = canvas.draw(opened, seed, self.fit)
+        elif (height, width) != size:
+            box = self.fit.centre_box(height, width, size[0])
+        followed = place(target, Placed((height, width), box, size))
+        if is_file:
+            opened, box = images.decode_box(opened, size[0], channels, box)
+        if opened.shape[:2] != size or box != (0, 0, *size[::-1]):
+            opened = images.resize(opened, size, self.fit.interpolation, box)
+        return images.to_channels(opened, channels), followed
+
     def _another(
         self, bad: Unreadable, crop_seeds: np.ndarray | None
     ) -> dict[str, Any]:
@@ -272,6 +339,10 @@ class Source:
         yield from np.flatnonzero(alike(strata)).tolist()
         if strata.ndim > 1:
             yield from draws.tolist()
+
+
+def _stacked(*arrays: np.ndarray) -> np.ndarray:
+    return np.stack(arrays)
 
 
 def targets_to_check(source: Source) -> Any:

@@ -138,7 +138,10 @@ def load_splits(
         )
     _check_classes(config, train, {"validation": validation, "test": test})
     size = config.image_size if config.augment.random_resized_crop else None
-    return Splits(train, validation, test, size, _make_fit(config))
+    fit = _make_fit(config)
+    if train.canvas_shape and train.is_placed:
+        fit = dataclasses.replace(fit, window=None)  # The host has cut them.
+    return Splits(train, validation, test, size, fit)
 
 
 def _fits_on_device(config: DataConfig, store: Store) -> bool:

@@ -55,6 +55,10 @@ class Model(nnx.Module):
     # step: name -> (normalised images [N, H, W, C], shape of the kernel) -> kernel.
     kernels_from_images: ClassVar[Mapping[str, KernelFromImages]] = {}
 
+    # Options that are those of a classifier, the option `backbone`, whose layers come
+    # first; None: there is no such option.
+    backbone_options: ClassVar[tuple[str, ...] | None] = None
+
     pieces: tuple[Piece, ...] = ()
 
     def __init__(
@@ -76,6 +80,11 @@ class Model(nnx.Module):
     def variant(cls, **attributes: Any) -> type[Self]:
         """Return a subclass with other attributes, such as the depths of stages."""
         return type(cls)(cls.__name__, (cls,), attributes)
+
+    @property
+    def backbone_layers(self) -> tuple[str, ...]:
+        """Names of the layers of the backbone: of all pieces but the last one."""
+        return tuple(name for piece in self.pieces[:-1] for name in piece.names)
 
     def add_piece(self, apply: Callable[..., Any], **layers: nnx.Module) -> None:
         """Append a piece: what `apply(*layers, x, rngs)` makes of `x`.

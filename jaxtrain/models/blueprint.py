@@ -53,14 +53,15 @@ class Blueprint:
         Raises:
           UserError: the name is not known, or not that of a model.
         """
-        name = self.config.name
-        model = find_row(MODELS, "model.name", name)
-        if not (inspect.isclass(model) and issubclass(model, Model)):
-            raise UserError(
-                f"model.name = {name!r} is {model!r}, expected a subclass of "
-                "jaxtrain.models.base.Model; see docs/extending.md"
-            )
-        return model
+        return _model_class(self.config.name)
+
+    @property
+    def backbone(self) -> "Blueprint | None":
+        """The blueprint of the classifier that the model begins with; None: of none."""
+        config = backbone_config(self.config)
+        if config is None:
+            return None
+        return dataclasses.replace(self, config=config, output_spec=None)
 
     def build(self, rngs: nnx.Rngs) -> Model:
         """Build the model; its weights come from the stream `params` of `rngs`.
@@ -96,6 +97,33 @@ class Blueprint:
     def abstract(self) -> Model:
         """Return the model without allocating it: shapes and dtypes alone."""
         return nnx.eval_shape(lambda: self.build(initial_rngs(jax.random.key(0))))
+
+
+def backbone_config(config: ModelConfig) -> ModelConfig | None:
+    """Return the classifier that a model begins with; None: it begins with none.
+
+    Raises:
+      UserError: the name of the model is not known.
+    """
+    model = _model_class(config.name)
+    if model.backbone_options is None:
+        return None
+    known = defaults(model) | {
+        option: x for option, x in vars(config).items() if x not in (None, {})
+    }
+    names = (name for name in model.backbone_options if name in known)
+    given = {name: known[name] for name in names if known[name] is not None}
+    return ModelConfig(name=known["backbone"], **given)
+
+
+def _model_class(name: str) -> type[Model]:
+    model = find_row(MODELS, "model.name", name)
+    if not (inspect.isclass(model) and issubclass(model, Model)):
+        raise UserError(
+            f"model.name = {name!r} is {model!r}, expected a subclass of "
+            "jaxtrain.models.base.Model; see docs/extending.md"
+        )
+    return model
 
 
 def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:

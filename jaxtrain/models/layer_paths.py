@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.base import Model
 
-# Stands for all layers but those of the last piece, the head.
+# Stands for the layers of the backbone: without one, all but those of the last piece.
 BACKBONE = "backbone"
 
 
@@ -34,9 +34,10 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
     Raises:
       UserError: there is no such layer, or none of them has parameters.
     """
-    paths, head = layer_paths(model), model.pieces[-1].names
+    paths = layer_paths(model)
     if pattern == BACKBONE:
-        found = [path for path in paths if path.partition("/")[0] not in head]
+        own = model.backbone_layers
+        found = [path for path in paths if path.partition("/")[0] in own]
     else:
         found = [p for p in paths if any(fnmatchcase(q, pattern) for q in _within(p))]
     if not any(path in found for path in _with_parameters(model)):

@@ -242,12 +242,12 @@ def check_statistics(config: Config, channels: int) -> None:
 def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
     """Check that the task can learn what the splits hold.
 
-    The host cuts and resizes images, and not what belongs to them; the step does it to
-    both.
+    The host cuts and resizes images, and what belongs to them only where the store can
+    move it; the step does it to both.
     """
     on_device = splits.size is not None and not splits.train.canvas_shape
     resized = config.image_size is not None and not on_device
-    if resized and type(task).follow is not Task.follow:
+    if resized and not splits.train.is_placed and type(task).follow is not Task.follow:
         raise UserError(
             f"data.image_size = {config.image_size} resizes the images, which the "
             "targets of this task would have to follow: prepare the data in that size"

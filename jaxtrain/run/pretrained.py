@@ -29,8 +29,8 @@ class Start:
     Attributes:
       trained: Weights to begin with.
       kept: Paths of arrays that stay what the run itself has made: of the last layer,
-        for other classes, or of auxiliary heads and a transform that the weights do
-        not have.
+        for other classes, or of layers behind a backbone, auxiliary heads and a
+        transform that the weights do not have.
       converted: Paths of arrays of first layers, for images of other channels.
       rows: Rows of the start table on both.
     """
@@ -56,6 +56,9 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         return None
     about, config = trained.about, setup.config.model
     blueprint, added = _without_transform(setup.create.blueprint, about)
+    backbone = blueprint.backbone
+    if backbone is not None and about.model.name == backbone.config.name:
+        blueprint = backbone
     height, width, channels = blueprint.image_shape
     as_trained = replace(
         blueprint,
@@ -74,8 +77,9 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         )
     state = setup.abstract_state
     own = shapes_of((state.params, state.model_state))
+    behind = own.keys() - shapes.keys() - added
     # Without the dim of the groups of batch norm.
-    own = {p: own[p][len(own[p]) - len(shapes[p]) :] for p in own if p not in added}
+    own = {p: x[len(x) - len(shapes[p]) :] for p, x in own.items() if p in shapes}
     # Kernels (rows, columns, in, out) that differ in their input channels.
     first = {p for p in own if len(own[p]) == 4 and own[p][2] != shapes[p][2]}
     heads = {p for p in own if trained.has_no_head(p)}
@@ -98,12 +102,15 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         rows["new"] = f"the last layer, which {why}: {_layers(classes)}"
     if heads:
         rows["new heads"] = f"not in the weights: {_layers(heads)}"
+    if behind:
+        rows["new layers"] = f"behind the backbone: {_layers(behind)}"
     if added:
         rows["new state"] = f"of {config.transform}: {_layers(added)}"
     if first:
         layer = f"{_layers(first)}, made for {counted(about.image_shape[2], 'channel')}"
         rows["converted"] = f"{layer}, for {channels}"
-    return Start(trained, frozenset(classes | heads | added), frozenset(first), rows)
+    kept = frozenset(classes | heads | behind | added)
+    return Start(trained, kept, frozenset(first), rows)
 
 
 def _without_transform(

@@ -19,6 +19,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference import load
 from jaxtrain.inference.trained import Trained
 from jaxtrain.models import MODELS, NO_OPTIONS
+from jaxtrain.models.blueprint import backbone_config
 from jaxtrain.models.weights.channels import statistics
 from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers
@@ -63,7 +64,7 @@ def settle(
         trained = open_weights(model)
         about, digest = trained.about, trained.digest()
         _check_agree(peers.gather(digest), model)
-        if not own.is_own(model.name) and model.name != about.model.name:
+        if not own.is_own(model.name) and about.model.name not in _names(model):
             raise UserError(
                 f"model.pretrained = {model.pretrained!r} looks like "
                 f"{about.model.name}, and model.name = {model.name!r}: set "
@@ -80,6 +81,12 @@ def settle(
     crop_pct, interpolation = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
     return dataclasses.replace(config, model=model, data=data), trained
+
+
+def _names(model: ModelConfig) -> tuple[str, ...]:
+    """Return the name of a model, and that of its backbone."""
+    backbone = backbone_config(model)
+    return (model.name,) if backbone is None else (model.name, backbone.name)
 
 
 def _begun(workdir: Path) -> Config | None:
@@ -142,7 +149,7 @@ def open_weights(model: ModelConfig) -> Trained:
       UserError: They are not there, or not those of `model.pretrained_digest`.
     """
     assert model.pretrained is not None
-    trained = load.find(model.pretrained, model)
+    trained = load.find(model.pretrained, backbone_config(model) or model)
     expected, found = model.pretrained_digest or "", trained.digest()
     if not found.startswith(expected):
         raise UserError(
