@@ -35,19 +35,34 @@ def names_of_rows(table: str) -> list[str]:
 
     Args:
       table: MODULE:NAME of a dict that is written out there. A row with an argument
-        `form` is named in this form.
+        `form` is named in this form; `**OTHER` stands for the rows of a dict that the
+        module imports.
     """
     module, _, name = table.partition(":")
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None
-    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+    body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+    for node in body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
         is_table = any(isinstance(t, ast.Name) and t.id == name for t in targets)
         if is_table and isinstance(value := getattr(node, "value", None), ast.Dict):
-            rows = zip(value.keys, value.values, strict=True)
-            return [_form(key, row) for key, row in rows]
+            found = []
+            for key, row in zip(value.keys, value.values, strict=True):
+                if key is None:
+                    found += names_of_rows(_imported(body, row))
+                else:
+                    found.append(_form(key, row))
+            return found
     raise AssertionError(f"{table} is no dict that is written out")
+
+
+def _imported(body: list[ast.stmt], value: ast.expr) -> str:
+    """Return MODULE:NAME of what a module imports by the name of an expression."""
+    assert isinstance(value, ast.Name)
+    imports = [node for node in body if isinstance(node, ast.ImportFrom)]
+    modules = [i.module for i in imports if any(a.name == value.id for a in i.names)]
+    return f"{modules[0]}:{value.id}"
 
 
 def rows_with_options(field: str) -> dict[str, type[Section]]:
