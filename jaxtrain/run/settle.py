@@ -20,6 +20,7 @@ from jaxtrain.inference import load
 from jaxtrain.inference.trained import Trained
 from jaxtrain.models import MODELS, NO_OPTIONS
 from jaxtrain.models.blueprint import backbone_config
+from jaxtrain.models.classifiers import CLASSIFIERS
 from jaxtrain.models.weights.channels import statistics
 from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers
@@ -64,29 +65,43 @@ def settle(
         trained = open_weights(model)
         about, digest = trained.about, trained.digest()
         _check_agree(peers.gather(digest), model)
-        if not own.is_own(model.name) and about.model.name not in _names(model):
-            raise UserError(
-                f"model.pretrained = {model.pretrained!r} looks like "
-                f"{about.model.name}, and model.name = {model.name!r}: set "
-                f"--model.name {about.model.name}"
-            )
+        _check_name(about.model.name, model)
+        if data.image_size is not None:
+            prepared = {n: getattr(about, n) for n in _resizing(about.model, model)}
         model = _filled(model, _options(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
-        if data.image_size is not None:
-            prepared = {
-                "crop_pct": about.crop_pct,
-                "interpolation": about.interpolation,
-            }
     data = _filled(data, prepared)
     crop_pct, interpolation = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
     return dataclasses.replace(config, model=model, data=data), trained
 
 
-def _names(model: ModelConfig) -> tuple[str, ...]:
-    """Return the name of a model, and that of its backbone."""
+def _check_name(found: str, model: ModelConfig) -> None:
+    """Check that weights are those of a model, or of its backbone.
+
+    Raises:
+      UserError: they are of another model.
+    """
     backbone = backbone_config(model)
-    return (model.name,) if backbone is None else (model.name, backbone.name)
+    if own.is_own(model.name) or found in (model.name, backbone and backbone.name):
+        return
+    field, value = "name", model.name
+    if backbone is not None and found in CLASSIFIERS:
+        field, value = "backbone", backbone.name
+    raise UserError(
+        f"model.pretrained = {model.pretrained!r} looks like {found}, and "
+        f"model.{field} = {value!r}: set --model.{field} {found}"
+    )
+
+
+def _resizing(trained: ModelConfig, model: ModelConfig) -> tuple[str, ...]:
+    """Return what of the resizing of images is taken over from weights.
+
+    What of an image is left out says how a classifier looks at it, and not what its
+    features are good for behind it.
+    """
+    same = own.is_own(model.name) or trained.name == model.name
+    return ("crop_pct", "interpolation") if same else ("interpolation",)
 
 
 def _begun(workdir: Path) -> Config | None:
@@ -204,8 +219,8 @@ def _theirs(trained: Trained, config: Config) -> dict[str, Any]:
     about = trained.about
     found: dict[str, Any] = {}
     if config.data.image_size is not None:
-        found["data.crop_pct"] = about.crop_pct
-        found["data.interpolation"] = about.interpolation
+        names = _resizing(about.model, config.model)
+        found |= {f"data.{name}": getattr(about, name) for name in names}
     channels = len(config.data.mean or about.mean)
     mean, std = statistics(about.mean, about.std, channels)
     known = about.model.name in MODELS

@@ -132,7 +132,7 @@ LEVELS = {
     # The joined features of all layers of a block; the last norm follows them.
     "densenet121": [(4, 256), (8, 512), (16, 1024), (32, 1024)],
     # Convolutions without padding make no level, though they leave out rows.
-    "inception_v3": [(2, 64), (4, 192), (8, 288), (16, 768), (32, 2048)],
+    "inception_v3": [(2, 32), (4, 80), (8, 288), (16, 768), (32, 2048)],
     "convnext_tiny": [(4, 96), (8, 192), (16, 384), (32, 768)],
 }
 
