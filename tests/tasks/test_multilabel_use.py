@@ -1,4 +1,4 @@
-"""A model of several labels behind a server, as a file, and begun from other weights."""
+"""A model of several labels behind a server, as a file, begun from other weights."""
 
 import json
 from pathlib import Path
