@@ -14,9 +14,11 @@ from typing import Any
 from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config, ModelConfig
+from jaxtrain.config.data import CROP_MODE
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
+from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained
 from jaxtrain.models import MODELS, NO_OPTIONS
 from jaxtrain.models.blueprint import backbone_config
@@ -28,7 +30,8 @@ from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.regular_file import read_text
 
 # Of the section `data`.
-PREPARED = ("crop_pct", "interpolation", "mean", "std")
+RESIZING = ("interpolation", "crop_pct", "crop_mode")
+PREPARED = (*RESIZING, "mean", "std")
 # Digits of a digest that are shown.
 NUM_SHOWN = 12
 
@@ -67,11 +70,12 @@ def settle(
         _check_agree(peers.gather(digest), model)
         _check_name(about.model.name, model)
         if data.image_size is not None:
-            prepared = {n: getattr(about, n) for n in _resizing(about.model, model)}
+            prepared = _resizing(about, config)
         model = _filled(model, _options(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
     data = _filled(data, prepared)
-    crop_pct, interpolation = data.fit
+    # The usual crop_mode stays None, as in the runs of versions that had no other.
+    crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
     return dataclasses.replace(config, model=model, data=data), trained
 
@@ -94,14 +98,25 @@ def _check_name(found: str, model: ModelConfig) -> None:
     )
 
 
-def _resizing(trained: ModelConfig, model: ModelConfig) -> tuple[str, ...]:
+def _of_model(trained: ModelConfig, model: ModelConfig) -> bool:
+    """Whether weights are of the whole model, and not of its backbone alone."""
+    return own.is_own(model.name) or trained.name == model.name
+
+
+def _resizing(about: Description, config: Config) -> dict[str, Any]:
     """Return what of the resizing of images is taken over from weights.
 
-    What of an image is left out says how a classifier looks at it, and not what its
-    features are good for behind it.
+    How much of an image is left out says how a classifier looks at it, and not what
+    its features are good for.
     """
-    same = own.is_own(model.name) or trained.name == model.name
-    return ("crop_pct", "interpolation") if same else ("interpolation",)
+    found: dict[str, Any] = {"interpolation": about.interpolation}
+    if not _of_model(about.model, config.model):
+        return found
+    if about.crop_mode != CROP_MODE:
+        found["crop_mode"] = about.crop_mode
+    if (config.data.crop_mode or about.crop_mode) == CROP_MODE:
+        found["crop_pct"] = about.crop_pct
+    return found
 
 
 def _begun(workdir: Path) -> Config | None:
@@ -219,7 +234,7 @@ def _theirs(trained: Trained, config: Config) -> dict[str, Any]:
     about = trained.about
     found: dict[str, Any] = {}
     if config.data.image_size is not None:
-        names = _resizing(about.model, config.model)
+        names = RESIZING if _of_model(about.model, config.model) else RESIZING[:1]
         found |= {f"data.{name}": getattr(about, name) for name in names}
     channels = len(config.data.mean or about.mean)
     mean, std = statistics(about.mean, about.std, channels)
