@@ -257,3 +257,63 @@ def test_the_model_of_the_page(tmp_path: Path):
     made = blueprint(name=name, backbone="convnet", width=0.1)
     assert made.backbone is not None and made.backbone.config.width == 0.1
     assert outputs_of(made, made.abstract()).shape == (2, 33, 35, CLASSES)
+
+
+def by_hand(params: Any, state: Any, images: np.ndarray) -> np.ndarray:
+    """Return the logits of a U-Net over a convnet, in evaluation, in float64."""
+
+    def conv(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+        padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+        return np.einsum("nhwcij,ijco->nhwo", windows, kernel)
+
+    def block(x: np.ndarray, kernel: Any, norm: Any, stats: Any) -> np.ndarray:
+        x = (conv(x, kernel["kernel"]) - stats["mean"]) / np.sqrt(stats["var"] + 1e-5)
+        return np.maximum(x * norm["scale"] + norm["bias"], 0)
+
+    def pooled(x: np.ndarray) -> np.ndarray:
+        num, rows, columns, channels = x.shape
+        x = x[:, : rows // 2 * 2, : columns // 2 * 2]
+        parts = x.reshape(num, rows // 2, 2, columns // 2, 2, channels)
+        return parts.max((2, 4))
+
+    levels = [images]
+    for number in (1, 2):
+        layers = params[f"conv{number}"], params[f"norm{number}"]
+        levels.append(pooled(block(levels[-1], *layers, state[f"norm{number}"])))
+    x = levels[2]
+    for name, size, skip in (
+        ("up2", levels[1].shape, levels[1]),
+        ("up1", images.shape, None),
+    ):
+        x = x.repeat(2, 1).repeat(2, 2)[:, : size[1], : size[2]]
+        if x.shape[1:3] != size[1:3]:
+            x = by_means(x, size[1:3])
+        if skip is not None:
+            x = np.concatenate([x, skip], -1)
+        for part in ("conv1", "conv2"):
+            layer = params[name][part]
+            x = block(x, layer["conv"], layer["norm"], state[name][part]["norm"])
+    head = params["head"]["linear"]
+    return x @ head["kernel"] + head["bias"]
+
+
+# Of the last, pools leave out rows, and twice what is left is too little.
+@each_row("size", [(12, 16), (15, 14)])
+def test_what_a_unet_computes(size: tuple[int, int]):
+    made = blueprint(size, backbone="convnet", width=0.1)
+    graphdef, *abstract = split_model(made.abstract())
+    rng = np.random.default_rng(0)
+
+    def fill(x: Any) -> np.ndarray:
+        kernel = x.ndim > 1
+        return (
+            rng.standard_normal(x.shape) if kernel else rng.uniform(0.5, 1.5, x.shape)
+        )
+
+    weights = jax.tree.map(fill, abstract)
+    images = rng.standard_normal((2, *size, 3))
+    expected = by_hand(*weights, images)
+    single = jax.tree.map(np.float32, (*weights, images))
+    found = jax.jit(functools.partial(predict, graphdef))(*single)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
