@@ -94,6 +94,7 @@ def advise(
         "data_dir": (data.data_dir, ""),
         "allow_outside": (data.allow_outside or None, outside),
         "targets": (data.targets or None, "a column each"),
+        "classes": (data.classes, "of the masks"),
         "label_separator": (data.label_separator, "between the labels of an image"),
     }
     task = tasks.kind(suitable_task(found, data))
