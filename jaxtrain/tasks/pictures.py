@@ -61,6 +61,11 @@ def overlay(image: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return np.where(classes > 0, half, pixels)
 
 
+def mistakes(image: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Colour the pixels of an image, uint8 (H, W, C), that are wrong, bool (H, W)."""
+    return overlay(_coloured(image) // 2, wrong)
+
+
 def outlines(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """Draw boxes on an image, uint8 (H, W, C), each in another colour.
 
