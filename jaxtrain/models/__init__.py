@@ -5,13 +5,16 @@ from typing import Any
 
 from jaxtrain.models.base import Model
 from jaxtrain.models.classifiers import CLASSIFIERS
+from jaxtrain.models.unet import UNet
 
-MODELS: dict[str, type[Model]] = {**CLASSIFIERS}
+# Those of maps begin with a classifier.
+MODELS: dict[str, type[Model]] = {**CLASSIFIERS, "unet": UNet}
 
 # Of the section `model`, what is no option of a model.
 NO_OPTIONS = ("name", "pretrained", "pretrained_digest", "options", "transform")
-# What every constructor takes (see `Model`).
-FIXED = ("self", "image_shape", "num_outputs", "layers", "output_spec")
+# What every constructor takes (see `Model`), and what models of maps alone ask of a
+# classifier.
+FIXED = ("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride")
 
 
 def defaults(model: type[Model]) -> dict[str, Any]:
