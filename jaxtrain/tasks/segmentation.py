@@ -162,8 +162,13 @@ class Segmentation(Task):
     @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
         del class_counts
+        whole = "masks are wanted of whole images"
+        same = "a mirrored image shows the same; False for letters and sides"
+        seen = "a backbone, and a way back to the size of the image"
         return {
-            "data": {"crop_pct": (1.0, "masks are wanted of whole images")},
+            "data": {"crop_mode": ("squash", whole)},
+            "augment": {"horizontal_flip": (True, same)},
+            "model": {"name": ("unet", seen)},
         }
 
     @staticmethod
