@@ -24,8 +24,9 @@ MAX_MATRIX = 100
 # et al. 2016, section 5.1).
 TOLERANCE = 0.008
 
-# (outputs, target, mask) -> sums on the device.
-Add = Callable[[Any, Any, jax.Array], jax.Array]
+# (outputs, target, mask) -> sums on the device. Of a class of tasks the first argument
+# is the task: to show records nothing is added.
+Add = Callable[..., jax.Array]
 
 
 def confusion_sums(
@@ -110,7 +111,7 @@ def boundary_sums(
       Float (2, C).
     """
     found = outputs.argmax(-1)
-    reach = tolerance_of(*classes.shape[1:], tolerance)
+    reach = tolerance_of(classes.shape[1], classes.shape[2], tolerance)
     inside, dtype = _within(counts), wide(outputs.dtype)
 
     def of_class(number: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from jaxtrain.json_files import typed
 from jaxtrain.pages.templates import render
-from jaxtrain.tasks.class_sections import Confusion, confusion
+from jaxtrain.tasks.class_sections import confusion
 
 # Of more classes than this only the worst are shown.
 MAX_CLASSES = 60
@@ -39,7 +39,7 @@ def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
         matrix = None
     rows = _rows(values, names, matrix)
     page = "tasks/pixel_sections.html.j2"
-    drawn: Confusion | None = matrix and confusion(np.array(matrix), names)
+    drawn = None if matrix is None else confusion(np.array(matrix), names)
     left_out = max(0, len(rows) - MAX_CLASSES)
     shown = rows[:MAX_CLASSES]
     return Markup(render(page, rows=shown, left_out=left_out, confusion=drawn).decode())

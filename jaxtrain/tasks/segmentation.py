@@ -1,7 +1,7 @@
 """The task of telling the class of each pixel."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,11 @@ from jaxtrain.tasks.pixel_sections import pixel_sections
 
 # Classes of a mask that are named.
 MAX_NAMED = 8
+REFUSED: Mapping[str, str] = {
+    "data.augment.mixup": "a pixel has one class, and a mixed one has two",
+    "data.augment.cutmix": "the mask of a pasted rectangle does not come with it",
+    "data.sampling": "an image shows several classes, none of which is its own",
+}
 
 
 class Segmentation(Task):
@@ -49,11 +54,7 @@ class Segmentation(Task):
     output_name = "mask_logits"
     best_metric = "mean_iou"
     shown = ("mean_iou", "pixel_accuracy")
-    refused: ClassVar[Mapping[str, str]] = {
-        "data.augment.mixup": "a pixel has one class, and a mixed one has two",
-        "data.augment.cutmix": "the mask of a pasted rectangle does not come with it",
-        "data.sampling": "an image shows several classes, none of which is its own",
-    }
+    refused = REFUSED
 
     def __init__(
         self,

@@ -145,8 +145,9 @@ def test_metrics_are_those_of_scikit_learn():
     labels = [0, 1, 2, 3]
     matrix = oracle.confusion_matrix(true, found, labels=labels)
     np.testing.assert_array_equal(values["confusion_matrix"], matrix)
-    iou = oracle.jaccard_score(true, found, labels=labels, average=None)
-    f1 = oracle.f1_score(true, found, labels=labels, average=None)
+    each: Any = {"labels": labels, "average": None}
+    iou = oracle.jaccard_score(true, found, **each)
+    f1 = oracle.f1_score(true, found, **each)
     np.testing.assert_allclose(values["iou"], iou)
     np.testing.assert_allclose(values["dice"], f1)
     np.testing.assert_allclose(values["mean_iou"], np.mean(iou))
