@@ -1,6 +1,6 @@
 """Garments on photographs, 64x64 colour: the class of each pixel, 11 of them.
 
-    python -m tests.helpers.composed composed --num 24000 --files FASHION_MNIST_FOLDER --masks
+    python -m tests.helpers.composed composed --masks --num 24000 --files FOLDER
     python main.py --config configs/segmentation.py
 
 Hardware: 2 CPU cores that others used, too. Measured: MEASURED

@@ -108,7 +108,7 @@ class TrainedModel:
         """Return the class of each pixel, uint8 (N, H, W), as the model sees images.
 
         Args:
-          images: See `predict`.
+          images: Images of any kind, as `predict` takes them.
 
         Raises:
           UserError: the model tells no classes of pixels.

@@ -41,9 +41,9 @@ class Segmentation(Task):
     images as the model sees them.
 
     Args:
-      image_shape: of the images.
+      image_shape: Height, width and channels of the images.
       facts: of the data set: `PIXEL_CLASSES`, the names of the classes.
-      **given: `SegmentationOptions`.
+      **given: Options, those of `SegmentationOptions`.
 
     Raises:
       UserError: the data set has no masks, or an option does not fit its classes.
