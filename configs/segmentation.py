@@ -31,7 +31,7 @@ def get_config() -> Config:
             eval_batch_size=120,
             augment=AugmentConfig(horizontal_flip=True),
         ),
-        model=ModelConfig(name="unet", width=0.5),
+        model=ModelConfig(name="unet", width=0.25),
         optimizer=OptimizerConfig(
             name="muon",
             learning_rate=0.02,

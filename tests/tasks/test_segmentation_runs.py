@@ -5,6 +5,7 @@ import io
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -17,7 +18,7 @@ from jaxtrain.performance import estimate
 from tests.helpers.masked import NAMES, SIDE, mask_recipe, shapes, write_masks
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
-from tests.helpers.recipes import write_recipe
+from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.serving import LIMITS, Running
@@ -261,3 +262,30 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path):
         train(folder)
         found.append(read_summary(folder / "run")["eval"])
     assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_a_net_of_maps_begins_with_the_weights_of_a_classifier(tmp_path: Path):
+    text = recipe(
+        data='DataConfig(source="synthetic:32x32x1/4/64", batch_size=16)',
+        model='ModelConfig(name="resnet18", width=0.125)',
+        train="TrainConfig(steps=4)",
+        checkpoint="CheckpointConfig(every_steps=4)",
+    )
+    write_recipe(tmp_path / "classes.py", text)
+    result = Cli(tmp_path)("--config", "classes.py", "--workdir", "classes")
+    assert result.code == 0, result.stderr
+    write_masks(tmp_path / "set", SPLITS, side=32)
+    model = 'name="unet", pretrained="classes"'
+    text = mask_recipe(model=model, train="steps=4, freeze=('backbone',)")
+    text = text.replace(f"image_size={SIDE}", "image_size=32")
+    write_recipe(tmp_path / "recipe.py", text)
+    result = Cli(tmp_path)("--config", "recipe.py", "--workdir", "run")
+    assert result.code == 0, result.stderr
+    # The table says which layers are new.
+    assert "│ new" in result.stdout and "up1" in result.stdout
+    before, after = (load_model(tmp_path / name).params for name in ("classes", "run"))
+    shared = before.keys() & after.keys()
+    assert len(shared) > 5
+    for name in shared - {"head"}:
+        jax.tree.map(np.testing.assert_array_equal, before[name], after[name])
