@@ -5,10 +5,18 @@ from typing import Any
 
 from jaxtrain.models.base import Model
 from jaxtrain.models.classifiers import CLASSIFIERS
+from jaxtrain.models.deeplab import FCN, DeepLabV3
 from jaxtrain.models.unet import UNet
 
 # Those of maps begin with a classifier.
-MODELS: dict[str, type[Model]] = {**CLASSIFIERS, "unet": UNet}
+MODELS: dict[str, type[Model]] = {
+    **CLASSIFIERS,
+    "unet": UNet,
+    "deeplabv3_resnet50": DeepLabV3,
+    "deeplabv3_resnet101": DeepLabV3.variant(base_backbone="resnet101"),
+    "fcn_resnet50": FCN,
+    "fcn_resnet101": FCN.variant(base_backbone="resnet101"),
+}
 
 # Of the section `model`, what is no option of a model.
 NO_OPTIONS = ("name", "pretrained", "pretrained_digest", "options", "transform")

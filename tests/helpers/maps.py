@@ -12,28 +12,37 @@ from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.dtypes import widen
+from jaxtrain.models.residual import BasicBlock
+from jaxtrain.models.resnet import ResNet
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Metric
+from tests.helpers.discs import CLASSES, discs
 
 HERE = "tests.helpers.maps"
-SHAPES, PIXELS = f"{HERE}:shapes", f"{HERE}:Pixels"
-own.allow([SHAPES, PIXELS])
-CLASSES = 3
+SHAPES, EIGHT, PIXELS = f"{HERE}:shapes", f"{HERE}:eight", f"{HERE}:Pixels"
+FOUR_STAGES = f"{HERE}:FourStages"
+own.allow([SHAPES, EIGHT, PIXELS, FOUR_STAGES])
 
 
 def shapes(num: int = 64, size: int = 32) -> Any:
-    """Return noise with a disc and a square in it, and the class of each pixel."""
-    rng = np.random.default_rng(0)
-    rows, columns = np.mgrid[:size, :size]
-    mask = np.zeros((num, size, size), np.uint8)
-    for one in mask:
-        y, x, v, u = rng.integers(6, size - 6, 4)
-        one[(rows - y) ** 2 + (columns - x) ** 2 < 30] = 1
-        one[np.maximum(abs(rows - v), abs(columns - u)) < 5] = 2
-    colour = rng.integers(0, 100, (*mask.shape, 3)) + 70 * (mask > 0)[..., None]
+    """Return a store of images and masks, of which three quarters are to train on."""
+    image, mask = discs(num, size)
     train, test = np.split(np.arange(num), [num * 3 // 4])
-    store = ArrayStore(colour.astype(np.uint8), mask, {})
-    return store, {"train": [train], "test": [test]}
+    return ArrayStore(image, mask, {}), {"train": [train], "test": [test]}
+
+
+def eight() -> Any:
+    """Return eight images of 33 pixels, four of them to train on."""
+    image, mask = discs(8, 33)
+    train, test = np.split(np.arange(8), [4])
+    return ArrayStore(image, mask, {}), {"train": [train], "test": [test]}
+
+
+class FourStages(ResNet):
+    """A ResNet of six blocks: what dilates needs four stages."""
+
+    block = BasicBlock
+    depths = (1, 1, 2, 2)
 
 
 class Pixels(Task):

@@ -1,6 +1,7 @@
 """Backbones at several strides, and the U-Net over them."""
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from jaxtrain.training import precision
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.training.step import predict
 from jaxtrain.trees import by_path
+from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 
 HERE = "tests.models.test_dense"
@@ -132,7 +134,7 @@ LEVELS = {
     # The joined features of all layers of a block; the last norm follows them.
     "densenet121": [(4, 256), (8, 512), (16, 1024), (32, 1024)],
     # Convolutions without padding make no level, though they leave out rows.
-    "inception_v3": [(2, 64), (4, 192), (8, 288), (16, 768), (32, 2048)],
+    "inception_v3": [(2, 32), (4, 80), (8, 288), (16, 768), (32, 2048)],
     "convnext_tiny": [(4, 96), (8, 192), (16, 384), (32, 768)],
 }
 
@@ -242,3 +244,16 @@ def by_means(x: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         weight = (at - low).reshape([-1 if d == dim else 1 for d in range(4)])
         x = (1 - weight) * x.take(low, dim) + weight * x.take(high, dim)
     return x
+
+
+def test_the_model_of_the_page(tmp_path: Path):
+    """It puts out maps, and begins with a classifier that an option names."""
+    page = (ROOT / "docs" / "segmentation-models.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    path = tmp_path / "my_maps.py"
+    path.write_text(code)
+    name = f"{path}:Joined"
+    own.allow([name])
+    made = blueprint(name=name, backbone="convnet", width=0.1)
+    assert made.backbone is not None and made.backbone.config.width == 0.1
+    assert outputs_of(made, made.abstract()).shape == (2, 33, 35, CLASSES)

@@ -16,6 +16,7 @@ from jaxtrain.registry import find_row
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model
+from tests.helpers.maps import FOUR_STAGES
 from tests.helpers.rows import each_row
 from tests.helpers.shallow import SHORT, SIZES
 
@@ -28,6 +29,8 @@ VALUES: dict[str, Any] = {
     "norm_epsilon": 0.05,
     "padding": "same",
     "aux_weight": 0.15,
+    "backbone": "resnet34",
+    "output_stride": 16,
 }
 # What a short family has anyway.
 CHANGED = {"resnet": {"stem"}, "mobilenet": {"padding"}}
@@ -43,6 +46,9 @@ FAMILIES = {
     },
     **{name: ModelConfig(name=name) for name in ("mobilenet_v2", "efficientnet_b0")},
     **SHORT,
+    # Over a classifier that takes all options.
+    "unet": ModelConfig(name="unet", backbone="mobilenet_v2"),
+    "deeplab": ModelConfig(name="deeplabv3_resnet50", backbone=FOUR_STAGES),
 }
 
 
