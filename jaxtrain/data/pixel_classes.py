@@ -17,8 +17,9 @@ from PIL import Image
 from jaxtrain.config import DataConfig
 from jaxtrain.data import files, formats
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.image_files import read_file, shown
+from jaxtrain.data.image_files import shown
 from jaxtrain.errors import UserError
+from jaxtrain.regular_file import read_bytes
 
 # What a task finds the names of the classes under, among the facts of a set.
 PIXEL_CLASSES = "pixel_classes"
@@ -28,6 +29,8 @@ IGNORED = 255
 FILES = ("classes.txt", "classes.csv")
 # Formats that keep every number; others change them to save space.
 LOSSLESS = ("PNG", "BMP", "TIFF", "GIF")
+# Of a list of classes.
+MAX_BYTES = 2**20
 HEADER = ["name", "r", "g", "b"]
 COLUMNS_WITH_COLOURS = 4
 EXPECTED = "a line for each class: name, or name,R,G,B where masks have colours"
@@ -107,9 +110,11 @@ def find_classes(config: DataConfig, folder: str | None) -> PixelClasses | None:
 
 
 def _read(path: str, where: str) -> PixelClasses:
-    data = read_file(os.fsencode(os.path.expanduser(path)))
-    if isinstance(data, OSError):
-        raise UserError(f"{where}: {data.strerror}, seen from {os.getcwd()}")
+    try:
+        data = read_bytes(os.fsencode(os.path.expanduser(path)), MAX_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{where}: {reason}, seen from {os.getcwd()}") from None
     try:
         text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
         lines = list(csv.reader(io.StringIO(text.rstrip()), strict=True))

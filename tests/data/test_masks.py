@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,24 @@ def test_a_list_of_classes_is_read_strictly(text: str, told: str, tmp_path: Path
     (tmp_path / "classes.txt").write_text(text)
     with pytest.raises(UserError, match=told):
         find_classes(DataConfig(), str(tmp_path))
+
+
+def test_a_list_that_is_too_long_or_missing_is_told(tmp_path: Path):
+    (tmp_path / "large").write_text("x" * 2**21)
+    for name in ("large", "missing"):
+        config = DataConfig(source="masks:x", classes=str(tmp_path / name))
+        with pytest.raises(UserError, match=rf"data\.classes = '.*{name}'"):
+            find_classes(config, None)
+
+
+def test_a_store_goes_to_other_processes(tmp_path: Path):
+    write_masks(tmp_path, {"train": 8, "test": 4})
+    splits = load_images(
+        source=f"masks:{tmp_path}", image_size=SIDE, channels=1, validation_fraction=0.2
+    )
+    other = pickle.loads(pickle.dumps(splits.train))
+    for name, array in read_all(splits.train).items():
+        np.testing.assert_array_equal(array, read_all(other)[name])
 
 
 def test_a_list_may_have_a_header_and_quoted_names(tmp_path: Path):
