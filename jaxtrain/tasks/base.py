@@ -167,6 +167,18 @@ class Task:
         """
         raise NotImplementedError
 
+    def paste(self, target: Any, partner: Any, own: jax.Array) -> Any:
+        """Return the stored targets of images with a rectangle of their partners.
+
+        A task whose targets have pixels may say so in place of `mix`, for cutmix alone.
+
+        Args:
+          target: Targets of a batch.
+          partner: Targets of the partners.
+          own: One where the pixel of an image is its own, else 0, (H, W).
+        """
+        raise NotImplementedError
+
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         """Return the loss of each example, (B,), in at least float32.
 
@@ -331,6 +343,11 @@ class Task:
     def main_goal(self) -> Goal:
         """The main metric, and which of its values are better."""
         return self.goal("best_metric", self.best_metric)
+
+    @property
+    def can_paste(self) -> bool:
+        """Whether the task has `paste`."""
+        return type(self).paste is not Task.paste
 
     def with_chosen(self, chosen: Mapping[str, Any]) -> "Task":
         """Return the task with what validation has chosen; {} if nothing."""

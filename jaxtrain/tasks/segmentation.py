@@ -28,7 +28,6 @@ from jaxtrain.tasks.pixel_sections import pixel_sections
 MAX_NAMED = 8
 REFUSED: Mapping[str, str] = {
     "data.augment.mixup": "a pixel has one class, and a mixed one has two",
-    "data.augment.cutmix": "the mask of a pasted rectangle does not come with it",
     "data.sampling": "an image shows several classes, none of which is its own",
 }
 
@@ -116,6 +115,9 @@ class Segmentation(Task):
 
     def follow(self, target: Any, geometry: Geometry) -> jax.Array:
         return geometry.pixels(target, border=IGNORED)
+
+    def paste(self, target: Any, partner: Any, own: jax.Array) -> jax.Array:
+        return jnp.where(own > 0, target, partner)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         counts, options = self._counts(target), self._options

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from sklearn import metrics as oracle
 
+from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment.geometry import Flip, PaddedCrop
+from jaxtrain.data.augment.mix import mix_pairs
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import resampling
@@ -249,6 +251,20 @@ def test_masks_follow_and_what_comes_from_outside_does_not_count():
     assert (moved[:2] == IGNORED).all()
     flipped = task_of().follow(jnp.asarray(mask), Flip(jnp.array(True), SHAPE, 1))
     np.testing.assert_array_equal(flipped, mask[:, ::-1])
+
+
+def test_a_pasted_rectangle_brings_its_mask():
+    masks = np.random.default_rng(0).integers(0, 3, (8, *SHAPE)).astype(np.uint8)
+    # An image whose colour is its mask.
+    images = np.repeat(masks[..., None], 3, -1)
+    made = {"image": jnp.asarray(images), "target": jnp.asarray(masks)}
+    task, config = task_of(), AugmentConfig(cutmix=1.0)
+    changed = False
+    for seed in range(4):
+        found = mix_pairs(made, jax.random.key(seed), config, task.mix, 1, task.paste)
+        np.testing.assert_array_equal(found["image"][..., 0], found["target"])
+        changed |= not np.array_equal(found["target"], masks)
+    assert changed
 
 
 @each_row(
