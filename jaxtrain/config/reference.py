@@ -4,6 +4,7 @@ python -m jaxtrain.config.reference > docs/config.md
 """
 
 import dataclasses
+import textwrap
 from typing import Any, get_type_hints
 
 from jaxtrain.config.base import Options, Section, default_of, shown_type
@@ -37,7 +38,9 @@ def page() -> str:
         title = f"`{field}` of {name}"
         if isinstance(Config().train, kind):
             names = ", ".join(f"`{field.name}`" for field in _leaves(kind()))
-            parts.append(f"## {title}\n\n{names}: as fields of [`train`](#train).\n")
+            told = f"{names}: as fields of [`train`](#train)."
+            wrapped = textwrap.fill(told, 99, break_long_words=False)
+            parts.append(f"## {title}\n\n{wrapped}\n")
         else:
             parts.append(f"## {title}\n\n{kind.__doc__}\n\n{_table('', kind())}\n")
     return "\n".join(parts)
