@@ -54,6 +54,9 @@ class PredictArguments:
     # New folder for what the model puts out of each image: .npy, float32; of several
     # heads .npz.
     outputs: Path | None = None
+    # New folder for the classes of the pixels of each image: a mask, .png with a
+    # palette, and .overlay.png, both of the image's size.
+    masks: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
     calibrated: bool = False
     # Load the parts of your own (code) that the folder names: their files are shown,
@@ -87,6 +90,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         features=arguments.features is not None,
         maps=arguments.explain is not None,
         outputs=arguments.outputs is not None,
+        masks=arguments.masks is not None,
     )
     predict.check(model, wanted)
     # Images beyond the rows that the screen shows may be of no use.
@@ -139,6 +143,7 @@ def _check(arguments: PredictArguments) -> None:
 def _written(arguments: PredictArguments) -> list[Path]:
     """List the files and folders to write."""
     paths = arguments.out, arguments.features, arguments.explain, arguments.outputs
+    paths += (arguments.masks,)
     return [path for path in paths if path is not None]
 
 
@@ -165,6 +170,9 @@ def _sinks(
             opened.append(sinks.overlays(arguments.explain, names, classes, renames))
         if arguments.outputs is not None:
             opened.append(sinks.outputs(arguments.outputs, names, renames))
+        if arguments.masks is not None:
+            fit = model.description.fit
+            opened.append(sinks.masks(arguments.masks, names, fit, renames))
         yield [stack.enter_context(one) for one in opened]
 
 

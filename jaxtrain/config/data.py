@@ -47,7 +47,7 @@ COMBINATIONS = (
     Needs(option("data", "data_dir"), _source("tfds:NAME"), "leave it out"),
     Needs(
         option("data", "include", "allow_outside"),
-        _source("folder:DIR", "csv:FILE"),
+        _source("folder:DIR", "masks:DIR", "csv:FILE"),
         "leave it out",
     ),
     Needs(
@@ -56,6 +56,18 @@ COMBINATIONS = (
         "leave it out",
     ),
     Needs(option("data", "label_separator"), _source("csv:FILE"), "leave it out"),
+    Needs(
+        option("data", "classes"),
+        _source("masks:DIR", "csv:FILE", "hf:NAME_OR_DIR"),
+        "leave it out",
+    ),
+    Incompatible(
+        option("data", "classes"),
+        option("data", "targets", "label_separator"),
+        "the classes of pixels are those of masks, which take the place of other "
+        "targets",
+        "leave one of them out",
+    ),
     Incompatible(
         option("data", "targets"),
         option("data", "label_separator"),
@@ -84,11 +96,11 @@ class DataConfig(Section):
     source: Annotated[str, row_of("jaxtrain.data.sources:SOURCES")] = "digits"
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: str | None = None
-    # A file that lists the images to keep, of a folder: or csv: source: their places
-    # below its folder, one a line.
+    # A file that lists the images to keep, of a folder:, masks: or csv: source: their
+    # places below its folder, one a line.
     include: str | None = None
-    # Whether images of a folder: or csv: source may lie outside of its folder: through
-    # links, and by absolute paths or `..` in a table.
+    # Whether images of a folder:, masks: or csv: source may lie outside of its folder:
+    # through links, and by absolute paths or `..` in a table.
     allow_outside: bool = False
     # Columns of the targets, a number each, in place of one class an image: by their
     # names in a csv: or hf: source; names for those of `label` of an arrays: source.
@@ -96,6 +108,9 @@ class DataConfig(Section):
     # What separates labels in the column `label` of a csv: source where an image may
     # have several, such as ";": columns of 0 and 1.
     label_separator: str | None = None
+    # File of the classes of masks, of a masks:, csv: or hf: source, a line each: name,
+    # or name,R,G,B; None: classes.txt or classes.csv beside the images.
+    classes: str | None = None
     # Training split, in TFDS syntax, such as train[:90%] or train+test[:100].
     train_split: str = "train"
     # Validation split; None: the set's own, else a held-out fraction of the training

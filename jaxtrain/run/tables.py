@@ -169,11 +169,14 @@ def show_next(workdir: Path, config: Config, task: Task) -> None:
     shape = getattr(task.abstract_outputs((1,), np.float32), "shape", None)
     in_a_row = shape == (1, task.num_outputs)
     out = "--out predictions.csv" if in_a_row else "--outputs outputs"
+    if task.class_maps:
+        out = "--masks masks"
     commands = [f"evaluate {run}", f"predict {run} {out} IMAGES"]
     if shape is not None:
         commands.append(f"export {run} --format onnx --out {onnx}")
     readout = task.readout(config.task_options, task.column_names)
-    if readout is not None or (in_a_row and task.class_names is not None):
+    named = task.class_names is not None and (in_a_row or task.class_maps)
+    if readout is not None or named:
         commands.append(f"serve {run}")
     lines = [f"report: {report}"] if report.is_file() else []
     lines += ["next:", *(f"  python main.py {command}" for command in commands)]

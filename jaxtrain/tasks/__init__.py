@@ -16,12 +16,14 @@ from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.regression import Regression
+from jaxtrain.tasks.segmentation import Segmentation
 
 # Each is made of the shape of the images, the facts of the data set, and options.
 TASKS: dict[str, type[Task]] = {
     "classification": Classification,
     "regression": Regression,
     "multilabel": Multilabel,
+    "segmentation": Segmentation,
 }
 
 # What is known of metrics in records: a user's own are not among them.
