@@ -5,8 +5,9 @@ from typing import Any
 
 from jaxtrain.models.base import Model
 from jaxtrain.models.classifiers import CLASSIFIERS
+from jaxtrain.models.fcos import FCOS
 
-MODELS: dict[str, type[Model]] = {**CLASSIFIERS}
+MODELS: dict[str, type[Model]] = {**CLASSIFIERS, "fcos": FCOS}
 
 # Of the section `model`, what is no option of a model.
 NO_OPTIONS = ("name", "pretrained", "pretrained_digest", "options", "transform")

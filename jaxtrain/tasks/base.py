@@ -47,6 +47,28 @@ class Readout(NamedTuple):
     of: Callable[[jax.Array], jax.Array]
 
 
+class Finder(NamedTuple):
+    """What people get of the outputs of a model that finds things in images.
+
+    Boxes are left, top, right and bottom in pixels of the image that the model sees.
+
+    Attributes:
+      names: Names of the classes.
+      category_ids: What files as COCO's call each class.
+      shown_score: Least score of what pictures and tables show.
+      of: Function of outputs, traced, that returns `boxes` (B, K, 4), `scores` (B, K),
+        the best first, and `classes` (B, K), -1 for padding.
+      candidates: Function of outputs, traced, that returns what these are taken of:
+        boxes (B, N, 4) and the scores of all classes (B, N, C).
+    """
+
+    names: tuple[str, ...]
+    category_ids: tuple[int, ...]
+    shown_score: float
+    of: Callable[[Any], dict[str, jax.Array]]
+    candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
+
+
 class Task:
     """What is learnt from a data set.
 
@@ -65,7 +87,7 @@ class Task:
         shapes of `output_spec`, added up.
       class_names: of the outputs, where each stands for a class; else None.
       column_names: of the numbers of a target, where it has several columns, or one
-        with a name; else None.
+        with a name; of the classes of boxes; else None.
       settled: Options that the task has taken from the training targets. The config of
         the run then holds them, and with them it is the same task without these data.
       refused: Path of a field of the config that has no meaning for the task -> why.
@@ -257,6 +279,23 @@ class Task:
           names: `column_names` of the task of the run.
         """
         del options, names
+        return None
+
+    @classmethod
+    def finder(
+        cls,
+        options: Mapping[str, Any],
+        names: Sequence[str] | None,
+        image_shape: tuple[int, int, int],
+    ) -> Finder | None:
+        """Return what finds things in images by the outputs; None: nothing does.
+
+        Args:
+          options: Options of the task, as in the config of the run.
+          names: `column_names` of the task of the run.
+          image_shape: Height, width and channels of the images that the model sees.
+        """
+        del options, names, image_shape
         return None
 
     @staticmethod
