@@ -114,7 +114,7 @@ class Task:
     class_names: tuple[str, ...] | None = None
     column_names: tuple[str, ...] | None = None
     settled: Mapping[str, Any] = MappingProxyType({})
-    refused: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    refused: Mapping[str, str] = MappingProxyType({})
     whole_images: ClassVar[bool] = False
     one_class_an_image: ClassVar[bool] = False
     several_labels: ClassVar[bool] = False
