@@ -64,10 +64,10 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
         devices.start(arguments.platform)
         model = load_model(arguments.workdir, arguments.checkpoint)
         classes = model.class_names is not None and model.puts_out_a_row
-        if model.readout is None and not classes:
+        if model.readout is None and model.finder is None and not classes:
             raise UserError(
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
-                "no classes or numbers of whole images to tell"
+                "no classes or numbers of whole images to tell, and no boxes"
             )
         limits = ServiceLimits(
             max_batch=arguments.max_batch,

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtrain.data.files import MODES
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import UserError
-from jaxtrain.inference import gradcam, stream
+from jaxtrain.inference import found_boxes, gradcam, stream
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.stream import Batches, ImageBatch
 from jaxtrain.inference.tables import Columns, Row
@@ -35,6 +35,7 @@ class Wanted:
       features: What the last layer gets.
       maps: Grad-CAM of the likeliest class.
       outputs: All that the model puts out, as arrays.
+      boxes: Boxes, which files or pictures are made of.
     """
 
     topk: int = 1
@@ -42,6 +43,7 @@ class Wanted:
     features: bool = False
     maps: bool = False
     outputs: bool = False
+    boxes: bool = False
 
 
 def check(model: TrainedModel, wanted: Wanted) -> None:
@@ -58,7 +60,11 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
             "give arrays to load_model(...).predict in Python"
         )
     in_a_row = model.puts_out_a_row
-    if not in_a_row and not wanted.outputs:
+    if wanted.boxes and model.finder is None:
+        raise UserError(
+            f"--pictures or --coco: task = {about.task!r} finds no boxes; leave it out"
+        )
+    if not in_a_row and not wanted.outputs and model.finder is None:
         shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(
             f"task = {about.task!r} has outputs of the shape {shapes} for an image, "
@@ -129,6 +135,8 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
         logits, found = model.forward(*arguments), {}
         if wanted.outputs:
             found["outputs"] = logits
+        if model.finder is not None:
+            found["found"] = model.finder.of(logits)
         if in_a_row and model.class_names is None:
             readout = model.readout
             found["output"] = logits if readout is None else readout.of(logits)
@@ -184,7 +192,7 @@ class TableLayout:
     @property
     def empty(self) -> bool:
         """Whether the outputs are no row of numbers, and there are no columns of it."""
-        return not self.model.puts_out_a_row
+        return not self.model.puts_out_a_row and self.model.finder is None
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -194,7 +202,9 @@ class TableLayout:
     @functools.cached_property
     def columns(self) -> Columns:
         kinds: Columns = {NAME: str}
-        if self.class_names is not None and self.model.several_labels:
+        if self.model.finder is not None:
+            kinds |= found_boxes.COLUMNS
+        elif self.class_names is not None and self.model.several_labels:
             kinds |= {"labels": str, **dict.fromkeys(self._probabilities, float)}
         elif self.class_names is not None:
             values = ("index", int), ("label", str), ("prob", float)
@@ -207,7 +217,7 @@ class TableLayout:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The columns of numbers of a model that names no classes."""
-        if self.empty or self.class_names is not None:
+        if self.empty or self.class_names is not None or self.model.finder is not None:
             return ()
         if self.model.readout is not None:
             return self.model.readout.columns
@@ -232,6 +242,8 @@ class TableLayout:
             yield {**empty, NAME: name, **values, ERROR: error}
 
     def _values(self, found: dict[str, Any], i: int) -> Row:
+        if self.model.finder is not None:
+            return found_boxes.row(found["found"], i, self.model.finder)
         if self.class_names is None:
             return {
                 name: plain(found["output"][i, j])

@@ -169,11 +169,14 @@ def show_next(workdir: Path, config: Config, task: Task) -> None:
     shape = getattr(task.abstract_outputs((1,), np.float32), "shape", None)
     in_a_row = shape == (1, task.num_outputs)
     out = "--out predictions.csv" if in_a_row else "--outputs outputs"
+    if task.finds_boxes:
+        out = "--pictures pictures --coco boxes.json"
     commands = [f"evaluate {run}", f"predict {run} {out} IMAGES"]
-    if shape is not None:
+    if shape is not None or task.finds_boxes:
         commands.append(f"export {run} --format onnx --out {onnx}")
     readout = task.readout(config.task_options, task.column_names)
-    if readout is not None or (in_a_row and task.class_names is not None):
+    classes = in_a_row and task.class_names is not None
+    if readout is not None or classes or task.finds_boxes:
         commands.append(f"serve {run}")
     lines = [f"report: {report}"] if report.is_file() else []
     lines += ["next:", *(f"  python main.py {command}" for command in commands)]

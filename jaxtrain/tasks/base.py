@@ -98,6 +98,7 @@ class Task:
         validation split is evaluated, which chooses.
       whole_images: Whether targets are of whole images, and wrong where one is cut or
         mirrored: recipes by `new` then do neither.
+      finds_boxes: Whether there is a `finder`: outputs become boxes of things.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
         calibration, averaged views and the check of labels ask for.
@@ -118,6 +119,7 @@ class Task:
     whole_images: ClassVar[bool] = False
     one_class_an_image: ClassVar[bool] = False
     several_labels: ClassVar[bool] = False
+    finds_boxes: ClassVar[bool] = False
     chosen: Mapping[str, Any] | None = None
     best_metric: ClassVar[str] = "loss"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})

@@ -1,7 +1,7 @@
 """The task of finding things in an image: their boxes and classes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,9 +40,10 @@ class Detection(Task):
     """
 
     Options = DetectionOptions
+    finds_boxes = True
     best_metric = "map"
     shown = ("map", "map50")
-    refused: ClassVar[Mapping[str, str]] = {
+    refused: Mapping[str, str] = {
         "data.augment.mixup": "the boxes of two mixed images would all be half there",
         "data.augment.cutmix": "what is pasted hides boxes, or parts of them",
         "data.sampling": "an image has boxes of several classes, and is of none",

@@ -72,8 +72,12 @@ def make_places(
         num = rows * columns
         for some, value in ((stride, pixels), (least, low), (most, high)):
             some.append(np.full(num, value, np.float32))
-    joined = (np.concatenate(x).astype(np.float32) for x in (points, stride))
-    return Places(*joined, np.concatenate(least), np.concatenate(most))
+    return Places(
+        np.concatenate(points).astype(np.float32),
+        np.concatenate(stride),
+        np.concatenate(least),
+        np.concatenate(most),
+    )
 
 
 def assign(target: Mapping[str, Any], places: Places, radius: float) -> Assigned:
