@@ -153,7 +153,9 @@ def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
 
     def joined(name: str) -> jax.Array:
         maps = [widen(level[name]) for level in outputs]
-        return jnp.concatenate([x.reshape(len(x), -1, x.shape[-1]) for x in maps], 1)
+        return jnp.concatenate(
+            [x.reshape(x.shape[0], -1, x.shape[-1]) for x in maps], 1
+        )
 
     logs = jnp.minimum(joined("boxes"), MAX_LOG)
     stride = jnp.asarray(places.stride, logs.dtype)
