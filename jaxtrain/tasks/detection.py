@@ -115,7 +115,9 @@ class Detection(Task):
     @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
         del class_counts
+        whole = "the whole image, with a border: what is cut off is not found"
         return {
+            "data": {"crop_mode": ("border", whole)},
             "model": {
                 "name": ("fcos", "boxes without anchors"),
                 "backbone": ("resnet18", "a good start; resnet50 for more images"),

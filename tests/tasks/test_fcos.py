@@ -95,8 +95,8 @@ def test_distances_are_those_to_the_sides_again() -> None:
 
 def test_overlaps_are_those_of_torchvision() -> None:
     """Numbers of torchvision 0.28.0: generalized_box_iou, box_iou, in float64."""
-    boxes = np.array([[0, 0, 10, 10], [2, 3, 7, 9], [20, 20, 24, 30]], np.float32)
-    others = np.array([[5, 5, 15, 15], [0, 0, 10, 10], [0, 0, 5, 5]], np.float32)
+    boxes = jnp.array([[0.0, 0, 10, 10], [2, 3, 7, 9], [20, 20, 24, 30]])
+    others = jnp.array([[5.0, 5, 15, 15], [0, 0, 10, 10], [0, 0, 5, 5]])
     found = box_geometry.generalized_iou(boxes[:, None], others[None])
     np.testing.assert_allclose(found, GENERALIZED, atol=1e-6)
     found = box_geometry.iou(boxes[:, None], others[None])
@@ -139,8 +139,8 @@ def test_losses_of_images_are_their_own() -> None:
     options = {"radius": 1.5, "alpha": 0.25, "gamma": 2.0}
     every = fcos.losses(flat, target, places(), **options)
     for i in range(3):
-        one = jax.tree.map(lambda x, i=i: x[i : i + 1], (flat, target))
-        alone = fcos.losses(*one, places(), **options)
+        own, its = jax.tree.map(lambda x, i=i: x[i : i + 1], (flat, target))
+        alone = fcos.losses(own, its, places(), **options)
         for name, x in alone.items():
             np.testing.assert_allclose(x[0], every[name][i], rtol=1e-5)
     assert every["boxes"][2] == 0
@@ -196,8 +196,8 @@ def test_nms_is_greedy_and_of_each_class() -> None:
     logits = np.where(np.arange(3) == kinds[:, None], rng.uniform(0.1, 1, (40, 1)), 0)
     scores = logits.astype(np.float32)
     out = fcos.detect(
-        boxes[None],
-        scores[None],
+        jnp.asarray(boxes[None]),
+        jnp.asarray(scores[None]),
         num=60,
         keep=50,
         score_threshold=0.05,
