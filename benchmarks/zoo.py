@@ -33,18 +33,28 @@ def count(name: str) -> dict[str, int]:
     """Compile the evaluation of one image and a training step; allocate nothing."""
     import jax
     import numpy as np
+    import pixel_classes
 
+    from jaxtrain import own
     from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
     from jaxtrain.performance.measure import compile_step, peak_bytes
     from jaxtrain.run.setup import build_setup
     from jaxtrain.training.state import num_params
     from jaxtrain.training.step import predict
 
-    (height, width, channels), classes, _ = PUBLISHED[name]
+    about = PUBLISHED[name]
+    (height, width, channels), classes = about.image_shape, about.num_outputs
     source = f"synthetic:{height}x{width}x{channels}/{classes}/{4 * classes}"
     data = DataConfig(source=source, batch_size=BATCH, cache="stream")
     optimizer = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)
-    config = Config(data=data, model=ModelConfig(name=name), optimizer=optimizer)
+    task = f"{pixel_classes.__file__}:PixelClasses"
+    config = Config(
+        task=task if about.has_maps else "classification",
+        data=data,
+        model=ModelConfig(name=name),
+        optimizer=optimizer,
+    )
+    own.allow([task])
     setup = build_setup(config)
     state = setup.abstract_state
     image = jax.ShapeDtypeStruct((1, height, width, channels), np.float32)

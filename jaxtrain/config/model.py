@@ -45,6 +45,9 @@ class ModelConfig(Section):
     # Zeros around the images of convolutions with a stride: as many on all sides, or
     # same, as in TensorFlow, which the weights that came from there need.
     padding: Literal["symmetric", "same"] | None = None
+    # Of DeepLab and FCN, 8, 16 or 32: pixels of the image that become one in the last
+    # layer of the backbone, whose kernels are dilated in the place of further strides.
+    output_stride: int | None = None
     # Weight of the loss of each auxiliary head in training; 0: there are none.
     aux_weight: float | None = None
 
@@ -63,6 +66,7 @@ class ModelConfig(Section):
         self._positive("width", "pyramid_channels", "head_layers")
         self._fraction("dropout", "drop_path")
         self._positive("norm_epsilon")
+        self._all(["output_stride"], (8, 16, 32).__contains__, "8, 16 or 32")
         self._not_negative("aux_weight")
         self._all(["transform"], own.is_own, own.FORMS)
         self._all(

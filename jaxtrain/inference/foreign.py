@@ -150,9 +150,11 @@ def _describe(
         )
     if not (_are(labels, str) and len(labels) == num):
         # Numbers are those of classes without names.
-        labels = map(str, range(num))
+        known = len(source.labels) == num
+        labels = source.labels if known else map(str, range(num))
+    has_maps = source.task == "segmentation"
     return Description(
-        task="classification",
+        task=source.task,
         model=found.model,
         precision="fp32",
         image_shape=(size[1], size[2], size[0]),
@@ -162,6 +164,7 @@ def _describe(
         std=std,
         crop_pct=crop_pct,
         interpolation=interpolation,
+        output_spec=(size[1], size[2], num) if has_maps else None,
     )
 
 

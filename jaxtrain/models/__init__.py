@@ -5,14 +5,26 @@ from typing import Any
 
 from jaxtrain.models.base import Model
 from jaxtrain.models.classifiers import CLASSIFIERS
+from jaxtrain.models.deeplab import FCN, DeepLabV3
 from jaxtrain.models.fcos import FCOS
+from jaxtrain.models.unet import UNet
 
-MODELS: dict[str, type[Model]] = {**CLASSIFIERS, "fcos": FCOS}
+# Those of maps and of boxes begin with a classifier.
+MODELS: dict[str, type[Model]] = {
+    **CLASSIFIERS,
+    "unet": UNet,
+    "deeplabv3_resnet50": DeepLabV3,
+    "deeplabv3_resnet101": DeepLabV3.variant(base_backbone="resnet101"),
+    "fcn_resnet50": FCN,
+    "fcn_resnet101": FCN.variant(base_backbone="resnet101"),
+    "fcos": FCOS,
+}
 
 # Of the section `model`, what is no option of a model.
 NO_OPTIONS = ("name", "pretrained", "pretrained_digest", "options", "transform")
-# What every constructor takes (see `Model`).
-FIXED = ("self", "image_shape", "num_outputs", "layers", "output_spec")
+# What every constructor takes (see `Model`), and what models of maps alone ask of a
+# classifier.
+FIXED = ("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride")
 
 
 def defaults(model: type[Model]) -> dict[str, Any]:

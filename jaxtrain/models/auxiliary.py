@@ -24,13 +24,14 @@ class WithAuxiliary:
     """What a model in training, or one of its pieces, puts out.
 
     Attributes:
-      outputs: of the model [B, num_outputs], or of the piece.
-      auxiliary: outputs of the auxiliary heads so far, [B, num_outputs] each.
+      outputs: of the model, or of the piece.
+      auxiliary: outputs of the auxiliary heads so far, each shaped as those of the
+        model.
       weight: factor on the loss of each of these, beside the loss of `outputs`.
     """
 
     outputs: Any
-    auxiliary: tuple[jax.Array, ...]
+    auxiliary: tuple[Any, ...]
     weight: float
 
 
@@ -59,11 +60,11 @@ class AuxiliaryHead(nnx.Module):
         # Set by `train()` and `eval()` of the model.
         self.deterministic = False
 
-    def __call__(self, x: jax.Array, rngs: nnx.Rngs | None) -> Any:
+    def __call__(self, x: Any, rngs: nnx.Rngs | None) -> Any:
         if self.deterministic:
             return x
         return WithAuxiliary(x, (self.outputs(x, rngs),), self.weight)
 
-    def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        """Return outputs [B, num_outputs] of activations [B, rows, columns, C]."""
+    def outputs(self, x: Any, rngs: nnx.Rngs | None) -> Any:
+        """Return outputs, shaped as those of the model, of what the piece gets."""
         raise NotImplementedError

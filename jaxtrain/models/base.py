@@ -50,7 +50,7 @@ class Model(nnx.Module):
     # convolutions.
     stride: int = 1
     # Least rows of that layer, and columns, on each device, where devices share images.
-    min_share: ClassVar[int] = 1
+    min_share: int = 1
     # Layers whose kernels a new run computes from training images before the first
     # step: name -> (normalised images [N, H, W, C], shape of the kernel) -> kernel.
     kernels_from_images: ClassVar[Mapping[str, KernelFromImages]] = {}

@@ -5,21 +5,26 @@ weights of the classifier fit.
 """
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Container
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxtrain.errors import UserError
-from jaxtrain.models.base import Model
+from jaxtrain.models.base import Model, Piece
 from jaxtrain.models.classifiers import CLASSIFIERS
 from jaxtrain.models.layers import Layers
 from jaxtrain.registry import find_row
 
+# Pixels of the images for which strides are counted: so many that what convolutions
+# without padding cut off does not count.
+LARGE = 1024
+
 
 class Level(NamedTuple):
-    """The last features of a backbone at one stride.
+    """Features of a backbone that are kept, or its last ones.
 
     Attributes:
       stride: Pixels of the image, in height and in width, that became one.
@@ -39,30 +44,42 @@ class DenseModel(Model):
     """
 
     backbone_options: ClassVar[tuple[str, ...] | None] = (
-        *("width", "stem", "drop_path", "norm_epsilon", "padding"),
+        "width",
+        "stem",
+        "drop_path",
+        "norm_epsilon",
+        "padding",
     )
 
-    num_backbone_pieces: int = 0
+    _backbone_layers: tuple[str, ...] = ()
 
     @property
     def backbone_layers(self) -> tuple[str, ...]:
         """Names of the layers of the backbone."""
-        own = self.pieces[: self.num_backbone_pieces]
-        return tuple(name for piece in own for name in piece.names)
+        return self._backbone_layers
 
     def add_backbone(
         self,
         name: str,
         image_shape: tuple[int, int, int],
         layers: Layers,
+        *,
+        keep: Container[str] | None = None,
+        output_stride: int | None = None,
         **options: Any,
     ) -> tuple[Level, ...]:
         """Append all pieces of a classifier but its head; return its levels.
+
+        Auxiliary heads are left out.
 
         Args:
           name: Name of the classifier, or the user's own.
           image_shape: Height, width and channels of the images.
           layers: Maker of its layers.
+          keep: Names of layers; what goes into their pieces is a level. None means the
+            last features of each stride.
+          output_stride: Stride of the last level: kernels are dilated in the place of
+            further strides. None means that of the classifier.
           **options: Options of the classifier; those that are None have its defaults.
 
         Returns:
@@ -72,37 +89,104 @@ class DenseModel(Model):
           UserError: there is no such classifier, it takes no such option, or it has no
             features with rows and columns.
         """
-        kind = find_row(CLASSIFIERS, "model.backbone", name)
-        given = {option: x for option, x in options.items() if x is not None}
-        made = kind(image_shape, 1, layers=layers, **given)
-        shapes = _features(made, image_shape)
-        if not shapes:
+        made = _make(name, image_shape, layers, output_stride, options)
+        pieces = _with_features(made, image_shape)
+        if not pieces:
             raise UserError(
                 f"model.backbone = {name!r} has no features with rows and columns: "
                 "choose another"
             )
         self.stride, self.min_size = made.stride, made.min_size
-        self.min_share = made.min_share  # pyright: ignore[reportAttributeAccessIssue]
-        height, channels, levels = image_shape[0], image_shape[2], []
-        for piece, (rows, _, out_channels) in zip(made.pieces, shapes, strict=False):
-            is_first = piece is made.pieces[0]
-            keep = rows < height and not is_first
-            if keep:
-                levels.append(Level(round(image_shape[0] / height), channels))
+        self.min_share = made.min_share
+        levels = []
+        stride, channels = 1, image_shape[2]
+        for piece, level in zip(
+            pieces, _levels(made, pieces, image_shape), strict=True
+        ):
+            is_first, is_last = piece is pieces[0], piece is pieces[-1]
+            kept = (
+                level.stride > stride
+                if keep is None
+                else any(layer in keep for layer in piece.names)
+            )
+            if kept and not is_first:
+                levels.append(Level(stride, channels))
             own = {layer: getattr(made, layer) for layer in piece.names}
-            self.add_piece(_carrying(piece.apply, is_first, keep), **own)
-            self.num_backbone_pieces += 1
-            height, channels = rows, out_channels
-        return (*levels, Level(round(image_shape[0] / height), channels))
+            apply = _carrying(piece.apply, is_first, is_last, kept and not is_first)
+            self.add_piece(apply, **own)
+            self._backbone_layers = (*self._backbone_layers, *own)
+            stride, channels = level
+        return (*levels, Level(stride, channels))
 
 
-def _features(model: Model, image_shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return (rows, columns, channels) behind each piece, to the last that has them."""
+def _make(
+    name: str,
+    image_shape: tuple[int, int, int],
+    layers: Layers,
+    output_stride: int | None,
+    options: dict[str, Any],
+) -> Model:
+    """Return a classifier without auxiliary heads.
+
+    Raises:
+      UserError: it is not known, or takes no such option.
+    """
+    kind = find_row(CLASSIFIERS, "model.backbone", name)
+    if not (inspect.isclass(kind) and issubclass(kind, Model)):
+        raise UserError(
+            f"model.backbone = {name!r} is {kind!r}, expected a subclass of "
+            "jaxtrain.models.base.Model; see docs/extending.md"
+        )
+    known = inspect.signature(kind.__init__).parameters
+    given = {option: x for option, x in options.items() if x is not None}
+    for option, value in given.items():
+        if option not in known:
+            raise UserError(
+                f"model.{option} = {value!r} has no effect on model.backbone = "
+                f"{name!r}: leave it out, or choose another backbone"
+            )
+    if output_stride is not None:
+        if "max_stride" not in known:
+            raise UserError(
+                f"model.output_stride = {output_stride}: model.backbone = {name!r} "
+                "cannot dilate kernels in the place of strides; choose a ResNet"
+            )
+        given["max_stride"] = output_stride
+    if "aux_weight" in known:
+        given["aux_weight"] = 0.0
+    return kind(image_shape, 1, layers=layers, **given)
+
+
+def _with_features(model: Model, image_shape: tuple[int, ...]) -> list[Piece]:
+    """Return the first pieces, those that put out rows and columns."""
+    outputs = _outputs(model, model.pieces, image_shape)
+    for index, x in enumerate(outputs):
+        if any(len(part.shape) != 4 for part in jax.tree.leaves(x)):
+            return list(model.pieces[:index])
+    return list(model.pieces)
+
+
+def _levels(
+    model: Model, pieces: list[Piece], image_shape: tuple[int, ...]
+) -> list[Level]:
+    """Return stride and channels behind each piece."""
+    shape, found = (LARGE, LARGE, image_shape[2]), []
+    rows, stride = LARGE, 1
+    for x in _outputs(model, pieces, shape):
+        parts = jax.tree.leaves(x)
+        stride *= round(rows / parts[0].shape[1])
+        rows = parts[0].shape[1]
+        found.append(Level(stride, sum(part.shape[3] for part in parts)))
+    return found
+
+
+def _outputs(model: Model, pieces: Any, image_shape: tuple[int, ...]) -> list[Any]:
+    """Return the shapes that pieces of a model put out, one behind the other."""
     model.eval()  # Running statistics must not change under this trace.
 
-    def all_outputs(x: jax.Array) -> list[Any]:
+    def all_outputs(x: Any) -> list[Any]:
         outputs = []
-        for piece in model.pieces:
+        for piece in pieces:
             x = piece.apply(*(getattr(model, n) for n in piece.names), x, None)
             outputs.append(x)
         return outputs
@@ -110,16 +194,11 @@ def _features(model: Model, image_shape: tuple[int, ...]) -> list[tuple[int, ...
     images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     found = jax.eval_shape(all_outputs, images)
     model.train()
-    shapes = []
-    for x in found:
-        if not (isinstance(x, jax.ShapeDtypeStruct) and len(x.shape) == 4):
-            break
-        shapes.append(x.shape[1:])
-    return shapes
+    return found
 
 
 def _carrying(
-    apply: Callable[..., Any], is_first: bool, keep: bool
+    apply: Callable[..., Any], is_first: bool, is_last: bool, keep: bool
 ) -> Callable[..., Any]:
     """Return a piece that takes features along, and keeps those it gets if asked."""
 
@@ -127,9 +206,16 @@ def _carrying(
     def carrying(*arguments: Any) -> tuple[Any, ...]:
         *own, x, rngs = arguments
         x, kept = (x, (x,)) if is_first else (x[0], x[1:])
-        return apply(*own, x, rngs), *((x,) if keep else ()), *kept
+        y = apply(*own, x, rngs)
+        return _joined(y) if is_last else y, *((_joined(x),) if keep else ()), *kept
 
     return carrying
+
+
+def _joined(x: Any) -> jax.Array:
+    """Return features as one array: some models hand on several, side by side."""
+    parts = jax.tree.leaves(x)
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
 
 def resized(x: jax.Array, size: tuple[int, int]) -> jax.Array:
@@ -142,3 +228,17 @@ def resized(x: jax.Array, size: tuple[int, int]) -> jax.Array:
         return x
     shape = (x.shape[0], *size, x.shape[-1])
     return jax.image.resize(x, shape, "bilinear", antialias=False)
+
+
+def doubled(x: jax.Array, size: tuple[int, int]) -> jax.Array:
+    """Return activations (B, rows, columns, C) twice as large, each pixel four times.
+
+    Where that is not the size, a last row or column is left out, or the result resized.
+    """
+    batch, rows, columns, channels = x.shape
+    x = jnp.broadcast_to(
+        x[:, :, None, :, None], (batch, rows, 2, columns, 2, channels)
+    ).reshape(batch, 2 * rows, 2 * columns, channels)
+    if all(n - 1 <= wanted <= n for n, wanted in zip(x.shape[1:3], size, strict=True)):
+        return x[:, : size[0], : size[1]]
+    return resized(x, size)

@@ -5,6 +5,7 @@ by a ReLU. As in timm's `resnetv2_18` and `resnetv2_50`, whose blocks all begin 
 both, so that the stem has neither, and which stride in the 3x3 convolution.
 """
 
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -41,11 +42,20 @@ class PreActBasicBlock(PreActBlock):
 
     expansion = 1
 
-    def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int,
+        dilation: int = 1,
+        layers: Layers,
+    ):
         super().__init__(in_channels, channels, stride=stride, layers=layers)
-        self.conv1 = layers.conv(in_channels, channels, 3, stride=stride, split="out")
+        conv = partial(layers.conv, dilation=dilation)
+        self.conv1 = conv(in_channels, channels, 3, stride=stride, split="out")
         self.norm2 = layers.batch_norm(channels, split=True)
-        self.conv2 = layers.conv(channels, channels, 3, split="in")
+        self.conv2 = conv(channels, channels, 3, split="in")
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
         return self.conv2(self.norm2(self.conv1(x), relu=True))
@@ -56,11 +66,21 @@ class PreActBottleneck(PreActBlock):
 
     expansion = 4
 
-    def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int,
+        dilation: int = 1,
+        layers: Layers,
+    ):
         super().__init__(in_channels, channels, stride=stride, layers=layers)
         self.conv1 = layers.conv(in_channels, channels, 1, split="out")
         self.norm2 = layers.batch_norm(channels, split=True)
-        self.conv2 = layers.conv(channels, channels, 3, stride=stride, split="in")
+        self.conv2 = layers.conv(
+            *(channels, channels, 3), stride=stride, dilation=dilation, split="in"
+        )
         self.norm3 = layers.batch_norm(channels)
         # Whole, as in `residual.Bottleneck`.
         self.conv3 = layers.conv(channels, channels * self.expansion, 1)

@@ -5,6 +5,7 @@ The last batch norm of each block starts at scale 0, so that a block starts as i
 shortcut (Goyal et al. 2017, arXiv:1706.02677).
 """
 
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -56,11 +57,20 @@ class BasicBlock(ResidualBlock):
 
     expansion = 1
 
-    def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int,
+        dilation: int = 1,
+        layers: Layers,
+    ):
         super().__init__(in_channels, channels, stride=stride, layers=layers)
-        self.conv1 = layers.conv(in_channels, channels, 3, stride=stride, split="out")
+        conv = partial(layers.conv, dilation=dilation)
+        self.conv1 = conv(in_channels, channels, 3, stride=stride, split="out")
         self.norm1 = layers.batch_norm(channels, split=True)
-        self.conv2 = layers.conv(channels, channels, 3, split="in")
+        self.conv2 = conv(channels, channels, 3, split="in")
         self.norm2 = layers.batch_norm(channels, scale=0.0)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
@@ -79,6 +89,7 @@ class Bottleneck(ResidualBlock):
         channels: int,
         *,
         stride: int,
+        dilation: int = 1,
         inner: int | None = None,
         groups: int = 1,
         layers: Layers,
@@ -93,7 +104,11 @@ class Bottleneck(ResidualBlock):
         self.conv1 = layers.conv(in_channels, inner, 1, split="out")
         self.norm1 = layers.batch_norm(inner, split=True)
         self.conv2 = layers.conv(
-            inner, inner, 3, stride=stride, groups=groups, split=split
+            *(inner, inner, 3),
+            stride=stride,
+            dilation=dilation,
+            groups=groups,
+            split=split,
         )
         self.norm2 = layers.batch_norm(inner, split=grouped)
         # Whole, without groups: split, it would need a reduction of its own, of four

@@ -46,14 +46,34 @@ class ResNet(Model):
         dropout: float = 0.0,
         drop_path: float = 0.0,
         stem: Stem = "imagenet",
+        max_stride: int | None = None,
     ):
+        """Create the layers.
+
+        Args:
+          image_shape: Height, width and channels of the images.
+          num_outputs: Number of features of the last layer.
+          layers: Maker of the layers.
+          width: Factor on the number of channels.
+          dropout: Rate before the last layer.
+          drop_path: Rate of the last block.
+          stem: What the image passes first.
+          max_stride: Pixels that become one in the last block at most: kernels are
+            dilated in the place of further strides. None: as many as may be.
+        """
         num_stages, convs = len(self.depths), without_bias(layers)
-        self.stride = 2 ** (num_stages + (1 if stem == "imagenet" else -1))
+        shrunk = 4 if stem == "imagenet" else 1
+        self.stride = shrunk * 2 ** (num_stages - 1)
+        if max_stride is not None:
+            self.stride = min(self.stride, max(shrunk, max_stride))
         features = scale_channels(64, width)
         self.add_stem(image_shape[2], features, stem, convs)
         channels = [scale_channels(64 * 2**i, width) for i in range(num_stages)]
         features = self.add_blocks(
-            features, channels, self.depths, drop_path=drop_path, layers=convs
+            *(features, channels, self.depths),
+            max_stride=self.stride // shrunk,
+            drop_path=drop_path,
+            layers=convs,
         )
         head = Head(features, num_outputs, dropout, layers=layers)
         self.add_head(features, head, layers)
@@ -76,6 +96,7 @@ class ResNet(Model):
         depths: Sequence[int],
         *,
         stride: int = 1,
+        max_stride: int | None = None,
         drop_path: float,
         layers: Layers,
         **options: Any,
@@ -84,17 +105,32 @@ class ResNet(Model):
 
         The first stage has the stride `stride`, the others 2; the rate `drop_path` of
         the last block falls evenly to 0 at the first; `options` are those of a block.
+
+        Where all strides together would be more than `max_stride`, a stage has none:
+        its kernels, from the second block on, and those of all blocks behind are
+        dilated by as much (Chen et al. 2017, arXiv:1706.05587), as in torchvision.
         """
         rates = iter(drop_path_rates(drop_path, sum(depths)))
+        reached, dilation = 1, 1
         for stage, (width, depth) in enumerate(zip(channels, depths, strict=True)):
+            later = dilation
+            if max_stride is not None and reached * stride > max_stride:
+                later, stride = dilation * stride, 1
+            reached *= stride
             for index in range(depth):
+                dilated = {"dilation": dilation} if dilation > 1 else {}
                 block = self.block(
-                    *(features, width), stride=stride, layers=layers, **options
+                    *(features, width),
+                    stride=stride,
+                    layers=layers,
+                    **dilated,
+                    **options,
                 )
                 block.drop_path.rate = next(rates)
                 name = f"stage{stage + 1}_block{index + 1}"
                 self.add_piece(self.block.__call__, **{name: block})
                 features, stride = width * self.block.expansion, 1
+                dilation = later
             stride = 2
         return features
 

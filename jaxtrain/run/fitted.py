@@ -30,7 +30,10 @@ def fit_kernels(
     Raises:
       UserError: `model.transform` has taken such a kernel away.
     """
-    fits = setup.create.blueprint.model_class.kernels_from_images
+    blueprint = setup.create.blueprint
+    fits = blueprint.model_class.kernels_from_images
+    if blueprint.backbone is not None:
+        fits = {**blueprint.backbone.model_class.kernels_from_images, **fits}
     if not fits:
         return weights
     params, images = dict(weights[0]), _read_images(setup, programs)

@@ -1,5 +1,6 @@
 """The first weights of a run that begins with trained ones."""
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,13 +57,16 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         return None
     about, config = trained.about, setup.config.model
     blueprint, added = _without_transform(setup.create.blueprint, about)
-    backbone = blueprint.backbone
+    own_layers, backbone = None, blueprint.backbone
     if backbone is not None and about.model.name == backbone.config.name:
-        blueprint = backbone
-    height, width, channels = blueprint.image_shape
+        own_layers = blueprint.abstract().backbone_layers
+        # The backbone has none of the auxiliary heads that the weights may have.
+        trained_with = replace(backbone.config, aux_weight=about.model.aux_weight)
+        blueprint = replace(backbone, config=trained_with)
+    size = (blueprint if own_layers is None else about).image_shape[:2]
     as_trained = replace(
         blueprint,
-        image_shape=(height, width, about.image_shape[2]),
+        image_shape=(*size, about.image_shape[2]),
         num_outputs=about.num_outputs,
         output_spec=about.output_spec,
         norm_groups=1,
@@ -77,9 +81,10 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         )
     state = setup.abstract_state
     own = shapes_of((state.params, state.model_state))
-    behind = own.keys() - shapes.keys() - added
+    behind = set() if own_layers is None else _outside(own.keys() - added, own_layers)
     # Without the dim of the groups of batch norm.
-    own = {p: x[len(x) - len(shapes[p]) :] for p, x in own.items() if p in shapes}
+    own = {p: own[p][len(own[p]) - len(x) :] for p, x in shapes.items() if p in own}
+    own = {p: x for p, x in own.items() if p not in behind}
     # Kernels (rows, columns, in, out) that differ in their input channels.
     first = {p for p in own if len(own[p]) == 4 and own[p][2] != shapes[p][2]}
     heads = {p for p in own if trained.has_no_head(p)}
@@ -108,7 +113,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         rows["new state"] = f"of {config.transform}: {_layers(added)}"
     if first:
         layer = f"{_layers(first)}, made for {counted(about.image_shape[2], 'channel')}"
-        rows["converted"] = f"{layer}, for {channels}"
+        rows["converted"] = f"{layer}, for {blueprint.image_shape[2]}"
     kept = frozenset(classes | heads | behind | added)
     return Start(trained, kept, frozenset(first), rows)
 
@@ -201,6 +206,11 @@ def _with_more_features(blueprint: Blueprint) -> Blueprint:
         num_outputs=blueprint.num_outputs + len(shapes),
         output_spec=None if spec is None else more(spec),
     )
+
+
+def _outside(paths: Set[str], layers: tuple[str, ...]) -> set[str]:
+    """Return the paths of arrays that lie in other layers."""
+    return {path for path in paths if path.partition("/")[0] not in layers}
 
 
 def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:

@@ -18,9 +18,11 @@ from jaxtrain.config.data import CROP_MODE
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
+from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained
 from jaxtrain.models import MODELS, NO_OPTIONS
 from jaxtrain.models.blueprint import backbone_config
+from jaxtrain.models.classifiers import CLASSIFIERS
 from jaxtrain.models.weights.channels import statistics
 from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers
@@ -28,7 +30,8 @@ from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.regular_file import read_text
 
 # Of the section `data`.
-PREPARED = ("crop_pct", "interpolation", "crop_mode", "mean", "std")
+RESIZING = ("interpolation", "crop_pct", "crop_mode")
+PREPARED = (*RESIZING, "mean", "std")
 # Digits of a digest that are shown.
 NUM_SHOWN = 12
 
@@ -65,20 +68,11 @@ def settle(
         trained = open_weights(model)
         about, digest = trained.about, trained.digest()
         _check_agree(peers.gather(digest), model)
-        if not own.is_own(model.name) and about.model.name not in _names(model):
-            raise UserError(
-                f"model.pretrained = {model.pretrained!r} looks like "
-                f"{about.model.name}, and model.name = {model.name!r}: set "
-                f"--model.name {about.model.name}"
-            )
+        _check_name(about.model.name, model)
+        if data.image_size is not None:
+            prepared = _resizing(about, config)
         model = _filled(model, _options(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
-        if data.image_size is not None:
-            prepared["interpolation"] = about.interpolation
-            if about.crop_mode != CROP_MODE:
-                prepared["crop_mode"] = about.crop_mode
-            if (data.crop_mode or about.crop_mode) == CROP_MODE:
-                prepared["crop_pct"] = about.crop_pct
     data = _filled(data, prepared)
     # The usual crop_mode stays None, as in the runs of versions that had no other.
     crop_pct, interpolation, _ = data.fit
@@ -86,10 +80,43 @@ def settle(
     return dataclasses.replace(config, model=model, data=data), trained
 
 
-def _names(model: ModelConfig) -> tuple[str, ...]:
-    """Return the name of a model, and that of its backbone."""
+def _check_name(found: str, model: ModelConfig) -> None:
+    """Check that weights are those of a model, or of its backbone.
+
+    Raises:
+      UserError: they are of another model.
+    """
     backbone = backbone_config(model)
-    return (model.name,) if backbone is None else (model.name, backbone.name)
+    if own.is_own(model.name) or found in (model.name, backbone and backbone.name):
+        return
+    field, value = "name", model.name
+    if backbone is not None and found in CLASSIFIERS:
+        field, value = "backbone", backbone.name
+    raise UserError(
+        f"model.pretrained = {model.pretrained!r} looks like {found}, and "
+        f"model.{field} = {value!r}: set --model.{field} {found}"
+    )
+
+
+def _of_model(trained: ModelConfig, model: ModelConfig) -> bool:
+    """Whether weights are of the whole model, and not of its backbone alone."""
+    return own.is_own(model.name) or trained.name == model.name
+
+
+def _resizing(about: Description, config: Config) -> dict[str, Any]:
+    """Return what of the resizing of images is taken over from weights.
+
+    How much of an image is left out says how a classifier looks at it, and not what
+    its features are good for.
+    """
+    found: dict[str, Any] = {"interpolation": about.interpolation}
+    if not _of_model(about.model, config.model):
+        return found
+    if about.crop_mode != CROP_MODE:
+        found["crop_mode"] = about.crop_mode
+    if (config.data.crop_mode or about.crop_mode) == CROP_MODE:
+        found["crop_pct"] = about.crop_pct
+    return found
 
 
 def _begun(workdir: Path) -> Config | None:
@@ -207,9 +234,8 @@ def _theirs(trained: Trained, config: Config) -> dict[str, Any]:
     about = trained.about
     found: dict[str, Any] = {}
     if config.data.image_size is not None:
-        found["data.crop_pct"] = about.crop_pct
-        found["data.interpolation"] = about.interpolation
-        found["data.crop_mode"] = about.crop_mode
+        names = RESIZING if _of_model(about.model, config.model) else RESIZING[:1]
+        found |= {f"data.{name}": getattr(about, name) for name in names}
     channels = len(config.data.mean or about.mean)
     mean, std = statistics(about.mean, about.std, channels)
     known = about.model.name in MODELS

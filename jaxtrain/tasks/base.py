@@ -423,11 +423,13 @@ class Task:
         main, weight = outputs.outputs, outputs.weight
         losses, metrics = self.losses_and_metrics(main, target)
         added = jnp.zeros_like(losses)
+        expected = jax.tree.map(np.shape, main)
         for auxiliary in outputs.auxiliary:
-            if auxiliary.shape != main.shape:
+            shapes = jax.tree.map(np.shape, auxiliary)
+            if shapes != expected:
                 raise UserError(
-                    f"an auxiliary head puts out {auxiliary.shape}, the model "
-                    f"{main.shape}: expected the same"
+                    f"an auxiliary head puts out {shapes}, the model {expected}: "
+                    "expected the same"
                 )
             added += weight * self.checked_loss(auxiliary, target, training=True)
         return losses + added, {**metrics, "auxiliary_loss": added.mean()}

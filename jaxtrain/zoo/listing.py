@@ -8,13 +8,13 @@ from jaxtrain.config.names import names_of_rows
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.zoo import counted
 from jaxtrain.zoo.counted import Counted
-from jaxtrain.zoo.published import PUBLISHED, Published
+from jaxtrain.zoo.published import PUBLISHED, Published, Result
 
 MIB = 2**20
 # Where a figure is not known.
 NONE = "-"
-HEAD = ("model", "image", "parameters", "GFLOPs", "step MiB", "top-1", "weights")
-WIDTHS = (18, 9, 11, 8, 9, 7, 18)
+HEAD = ("model", "image", "parameters", "GFLOPs", "step MiB", "published", "weights")
+WIDTHS = (19, 9, 11, 8, 9, 10, 18)
 
 PAGE = """# Models
 
@@ -25,14 +25,15 @@ and `--json` the same for programs. This page is what `python main.py models --m
 
 - **image**: height and width that a model is made for, and evaluated at. Most take others, too;
   `model.name` and its options: [training](training.md#models).
-- **parameters**: trainable ones, for 1,000 classes (10 where the image has 28 or 32 pixels),
-  auxiliary heads included.
+- **parameters**: trainable ones, for 1,000 classes (10 where the image has 28 or 32 pixels, 21 of
+  models of maps), auxiliary heads included.
 - **GFLOPs**: of the compiled program that evaluates one image, in 10^9; a multiplication and an
   addition count one each (many tables count both as one), products with the padding nothing.
 - **step MiB**: memory of the compiled training step on 32 images, as XLA:CPU plans it: SGD with
   momentum, float32. A GPU takes another amount: [plan](plan.md).
-- **top-1**: published, in percent of ImageNet's validation images (CIFAR-10's test images for
-  32x32); not measured here. The first of the figures below.
+- **published**: the first of the figures below, not measured here: top-1 in percent of ImageNet's
+  validation images (CIFAR-10's test images for 32x32); of models of [maps](segmentation-models.md)
+  the mean IoU.
 - **weights**: libraries whose [weights](fine-tuning.md#pretrained-weights) fit.
 
 `python benchmarks/zoo.py --write` makes the three counts.
@@ -117,7 +118,8 @@ def details(model: ListedModel) -> str:
         ("training step", f"{memory} MiB for 32 images in float32"),
     ]
     for result in model.published.results if model.published else ():
-        rows.append(("top-1", f"{result.top1:g} %, {result.of}, {result.source}"))
+        kind = "top-1" if result.top1 is not None else "published"
+        rows.append((kind, f"{result.figure}, {result.of}, {result.source}"))
     for weights in model.counted.weights if model.counted else ():
         options = "".join(f", {k} = {v}" for k, v in weights.options.items())
         rows.append(
@@ -129,17 +131,24 @@ def details(model: ListedModel) -> str:
 def _cells(model: ListedModel) -> tuple[str, ...]:
     """Return a model as the cells of a row under `HEAD`."""
     about, counts = model.published, model.counted
-    image = top1 = num_params = flops = memory = libraries = NONE
+    image = result = num_params = flops = memory = libraries = NONE
     if about:
         height, width, _ = about.image_shape
         image = f"{height}x{width}"
-        top1 = f"{about.results[0].top1:.2f}" if about.results else NONE
+        result = _result(about.results[0]) if about.results else NONE
     if counts:
         num_params = f"{counts.num_params:,}"
         flops = f"{counts.forward_flops / 1e9:.3f}"
         memory = f"{counts.step_bytes / MIB:,.0f}"
         libraries = ", ".join(dict.fromkeys(w.library for w in counts.weights)) or NONE
-    return model.name, image, num_params, flops, memory, top1, libraries
+    return model.name, image, num_params, flops, memory, result, libraries
+
+
+def _result(result: Result) -> str:
+    """Return a result as a cell."""
+    if result.top1 is not None:
+        return f"{result.top1:.2f}"
+    return f"{result.mean_iou:.1f} mIoU"
 
 
 def _sources() -> list[str]:
@@ -147,7 +156,7 @@ def _sources() -> list[str]:
     found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for model in models():
         for result in model.published.results if model.published else ():
-            figure = f"`{model.name}` {result.top1:g}"
+            figure = f"`{model.name}` {result.figure.partition(' ')[0]}"
             found[result.of, result.source].append(figure)
     items = (f"- [{of}]({at}): {', '.join(told)}" for (of, at), told in found.items())
     return [

@@ -1,13 +1,15 @@
 """Of each model: the images that it is made for, and what is published of it.
 
 Results are parts of the 50,000 validation images of ImageNet, or of the test images of
-CIFAR-10, that are recognised, in percent, each shown once.
+CIFAR-10, that are recognised, in percent, each shown once. Of models of maps they are
+means over classes of intersection over union.
 """
 
 from typing import NamedTuple
 
 TORCHVISION = "https://github.com/pytorch/vision"
 SCRIPTS = f"{TORCHVISION}/tree/main/references/classification"
+SEGMENTATION = f"{TORCHVISION}/tree/main/references/segmentation"
 NEW_RECIPES = f"{TORCHVISION}/issues/3995"
 
 
@@ -18,11 +20,20 @@ class Result(NamedTuple):
       top1: percent of the images whose class is ranked first.
       of: whose weights or which paper.
       source: where it says so.
+      mean_iou: of maps, in percent, in the place of `top1`.
     """
 
-    top1: float
+    top1: float | None
     of: str
     source: str
+    mean_iou: float | None = None
+
+    @property
+    def figure(self) -> str:
+        """The result as text, with its unit."""
+        if self.top1 is not None:
+            return f"{self.top1:g} %"
+        return f"{self.mean_iou:g} % mean IoU"
 
 
 class Published(NamedTuple):
@@ -32,11 +43,13 @@ class Published(NamedTuple):
       image_shape: (H, W, C) that it is made for, and evaluated at.
       num_outputs: classes of the data.
       results: of it, the first one first.
+      has_maps: whether it puts out the class of each pixel.
     """
 
     image_shape: tuple[int, int, int]
     num_outputs: int
     results: tuple[Result, ...] = ()
+    has_maps: bool = False
 
 
 def _imagenet(*results: Result, size: int = 224) -> Published:
@@ -53,6 +66,16 @@ def _v2(top1: float) -> Result:
 
 def _paper(top1: float, number: str) -> Result:
     return Result(top1, f"arXiv:{number}", f"https://arxiv.org/abs/{number}")
+
+
+def _maps(*results: Result, size: int) -> Published:
+    """Return a model for the classes of Pascal VOC, background included."""
+    return Published((size, size, 3), 21, results, has_maps=True)
+
+
+def _coco(mean_iou: float) -> Result:
+    """Return a result on those images of COCO's validation that show these classes."""
+    return Result(None, "torchvision, COCO with VOC's labels", SEGMENTATION, mean_iou)
 
 
 RSB = "2110.00476"
@@ -107,4 +130,9 @@ PUBLISHED: dict[str, Published] = {
     "regnet_y_8gf_paper": _imagenet(_paper(79.9, "2003.13678")),
     "whitened_cnn": Published((32, 32, 3), 10),
     "whitened_cnn_small": Published((28, 28, 1), 10),
+    "unet": _maps(size=256),
+    "deeplabv3_resnet50": _maps(_coco(66.4), size=520),
+    "deeplabv3_resnet101": _maps(_coco(67.4), size=520),
+    "fcn_resnet50": _maps(_coco(60.5), size=520),
+    "fcn_resnet101": _maps(_coco(63.7), size=520),
 }

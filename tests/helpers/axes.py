@@ -30,6 +30,7 @@ from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from tests.helpers import own_methods  # noqa: F401 (allows its methods)
 from tests.helpers.command import float64, with_devices
+from tests.helpers.maps import FOUR_STAGES, PIXELS, SHAPES
 from tests.helpers.shallow import BASIC, SHORT, SIZES
 
 # Twice as many as devices that share a batch, so that a micro-batch of half can, too.
@@ -45,7 +46,20 @@ MODELS: dict[str, tuple[ModelConfig, int | str]] = {
     "cnn4": (ModelConfig(name="cnn4", width=0.125), "global"),
     "basic resnet": (BASIC, 1),
     **{f"short {name}": (config, 1) for name, config in SHORT.items()},
+    "short unet": (
+        ModelConfig(name="unet", backbone=BASIC.name, width=0.125, stem="cifar"),
+        1,
+    ),
+    # The mean of an image goes through a batch norm.
+    "short deeplab": (
+        ModelConfig(
+            name="deeplabv3_resnet50", backbone=FOUR_STAGES, width=0.125, stem="cifar"
+        ),
+        2,
+    ),
 }
+# Those that put out a class of each pixel.
+MAPS = ("short unet", "short deeplab")
 
 
 IMAGES = {"cnn4": "64x64x3", "basic resnet": "32x32x3"}
@@ -72,10 +86,13 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
     model, norm = MODELS[name]
     group = "global" if norm == "global" else int(norm)
     sizes = {"data": 1, "fsdp": 1, **case["axes"]}
+    has_maps = name in MAPS
+    synthetic = f"synthetic:{IMAGES.get(name, '32x32x3')}/8/64"
     return Config(
+        task=PIXELS if has_maps else "classification",
         precision="fp64",
         data=DataConfig(
-            source=f"synthetic:{IMAGES.get(name, '32x32x3')}/8/64",
+            source=SHAPES if has_maps else synthetic,
             batch_size=BATCH_SIZE,
             validation_fraction=0.0,
         ),
@@ -92,7 +109,7 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
             steps=1,
             accumulate_steps=case["micro"],
             ema_decay=0.9,
-            label_smoothing=0.1,
+            label_smoothing=0.0 if has_maps else 0.1,
             **{"remat": case.get("remat", "none"), **case.get("train", {})},
         ),
     )

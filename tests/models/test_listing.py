@@ -57,6 +57,8 @@ TORCHVISION = {
     "convnext_base": (88_591_464, 15.355),
     "regnet_y_3_2gf": (19_436_338, 3.176),
     "regnet_y_8gf": (39_381_472, 8.473),
+    "fcn_resnet50": (35_322_218, 152.717),
+    "fcn_resnet101": (54_314_346, 232.738),
 }
 
 
@@ -88,6 +90,8 @@ def test_one_model_with_its_sources(capsys: pytest.CaptureFixture[str]):
     assert "25,557,032" in text and "resnet50 of torchvision" in text
     for result in PUBLISHED["resnet50"].results:
         assert f"{result.top1:g} %, {result.of}, {result.source}" in text
+    text = output(capsys, "deeplabv3_resnet50")
+    assert "42,004,074" in text and "66.4 % mean IoU, torchvision" in text
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ VALUES: dict[str, Any] = {
     "norm_epsilon": 0.05,
     "padding": "same",
     "aux_weight": 0.15,
+    "backbone": "resnet34",
+    "output_stride": 16,
 }
 # What a short family has anyway.
 CHANGED = {"resnet": {"stem"}, "mobilenet": {"padding"}}

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import MODELS, defaults
-from jaxtrain.models.weights import families
+from jaxtrain.models.weights import families, map_families, voc
 from jaxtrain.models.weights.names import ArrayNames
 
 Library = Literal["timm", "torchvision"]
@@ -32,6 +32,8 @@ class WeightsSource(NamedTuple):
       interpolation: how they resize images.
       mean: of each channel, in 0..1.
       std: of each channel, in 0..1.
+      task: that it was trained for; of `segmentation` the outputs are maps.
+      labels: of its classes, where a file has as many.
     """
 
     library: Library
@@ -45,6 +47,8 @@ class WeightsSource(NamedTuple):
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
+    task: Literal["classification", "segmentation"] = "classification"
+    labels: tuple[str, ...] = ()
 
     def takes(self, image_shape: tuple[int, int, int]) -> bool:
         """Whether it computes the same of images (height, width, channels)."""
@@ -136,6 +140,12 @@ def _convnext(name: str, resize: int) -> Sources:
     )
 
 
+def _maps(name: str, names: ArrayNames) -> Sources:
+    """Return torchvision's model of maps, evaluated on whole images."""
+    facts: dict[str, Any] = {"task": "segmentation", "labels": voc.LABELS}
+    return (_torchvision(name, names, image_size=520, crop_pct=1.0, **facts),)
+
+
 _RESNETS = (
     *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"),
     *("wide_resnet50_2", "resnext50_32x4d"),
@@ -192,6 +202,14 @@ SOURCES: dict[str, Sources] = {
     "convnext_tiny": _convnext("convnext_tiny", 236),
     "convnext_small": _convnext("convnext_small", 230),
     "convnext_base": _convnext("convnext_base", 232),
+    **{
+        name: _maps(name, map_families.DEEPLAB_V3)
+        for name in ("deeplabv3_resnet50", "deeplabv3_resnet101")
+    },
+    **{
+        name: _maps(name, map_families.FCN)
+        for name in ("fcn_resnet50", "fcn_resnet101")
+    },
 }
 
 

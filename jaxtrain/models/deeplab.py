@@ -1,0 +1,217 @@
+"""DeepLabV3 (Chen et al. 2017, arXiv:1706.05587) and FCN over dilated ResNets.
+
+As in torchvision: the last two stages of the backbone have dilated kernels in the place
+of strides, and a second head, on the features of the third stage, has a loss of its own
+in training. The weight of that loss is the one of torchvision's training script.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxtrain.errors import UserError
+from jaxtrain.models.auxiliary import AuxiliaryHead
+from jaxtrain.models.blocks import ConvNorm
+from jaxtrain.models.dense import DenseModel, resized
+from jaxtrain.models.head import Head
+from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
+from jaxtrain.models.resnet import Stem
+
+# What an FCN head drops, that of training alone included, and its input channels over
+# those of its convolution.
+DROPPED, NARROWED = 0.1, 4
+# Channels of the branches of DeepLab, and the dilations of three of them.
+CHANNELS, RATES = 256, (12, 24, 36)
+
+
+class AuxiliaryFCN(AuxiliaryHead):
+    """An FCN head on the features before the last stage, for training."""
+
+    def __init__(
+        self,
+        weight: float,
+        in_channels: int,
+        num_outputs: int,
+        dropout: float,
+        *,
+        layers: Layers,
+    ):
+        super().__init__(weight)
+        channels = max(1, in_channels // NARROWED)
+        self.conv = ConvNorm(in_channels, channels, 3, layers=layers)
+        self.head = Head(channels, num_outputs, dropout, layers=layers)
+
+    def outputs(self, x: Any, rngs: nnx.Rngs | None) -> jax.Array:
+        _, features, images = x
+        return resized(self.head(self.conv(features), rngs), images.shape[1:3])
+
+
+class ASPP(nnx.Module):
+    """Convolutions of several dilations and the mean of the image, side by side.
+
+    Atrous spatial pyramid pooling. The mean goes through a batch norm, too, which sees
+    one value of it for each image.
+    """
+
+    def __init__(
+        self, in_channels: int, channels: int, dropout: float, *, layers: Layers
+    ):
+        self.conv1 = ConvNorm(in_channels, channels, 1, layers=layers)
+        self.dilated: tuple[str, ...] = ()
+        for number, rate in enumerate(RATES, 2):
+            name = f"conv{number}"
+            conv = ConvNorm(in_channels, channels, 3, dilation=rate, layers=layers)
+            setattr(self, name, conv)
+            self.dilated = (*self.dilated, name)
+        self.pooled = ConvNorm(in_channels, channels, 1, layers=layers)
+        num = 2 + len(RATES)
+        self.project = ConvNorm(num * channels, channels, 1, layers=layers)
+        self.dropout = nnx.Dropout(dropout)
+
+    def __call__(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+        self._check_groups(len(x))
+        pooled = self.pooled(x.mean((1, 2), keepdims=True))
+        branches = [
+            self.conv1(x),
+            *(getattr(self, name)(x) for name in self.dilated),
+            jnp.broadcast_to(pooled, (*x.shape[:3], pooled.shape[3])),
+        ]
+        x = self.project(jnp.concatenate(branches, axis=-1))
+        return self.dropout(x, rngs=rngs)
+
+    def _check_groups(self, num_images: int) -> None:
+        norm = self.pooled.norm
+        groups = 1 if norm.mean.ndim == 1 else len(norm.mean)
+        if not norm.use_running_average and num_images == groups:
+            raise UserError(
+                "DeepLab's batch norm of means over whole images is left with one "
+                "image: make the groups of parallel.batch_norm, or the batch, larger"
+            )
+
+
+class DilatedNet(DenseModel):
+    """A dilated ResNet, a decoder, and in training a head beside them.
+
+    The outputs are maps, enlarged by linear means to the height and width of the
+    images.
+    """
+
+    backbone_options: ClassVar = ("width", "stem", "drop_path")
+
+    base_backbone: ClassVar[str] = "resnet50"
+    base_dropout: ClassVar[float]
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        backbone: str | None = None,
+        width: float | None = None,
+        dropout: float | None = None,
+        drop_path: float | None = None,
+        stem: Stem | None = None,
+        output_stride: int = 8,
+        aux_weight: float = 0.5,
+    ):
+        """Create the layers; `dropout` that is given is that of both heads."""
+        name = self.base_backbone if backbone is None else backbone
+        levels = self.add_backbone(
+            *(name, image_shape, layers),
+            keep={"stage4_block1"} if aux_weight else (),
+            output_stride=output_stride,
+            width=width,
+            drop_path=drop_path,
+            stem=stem,
+        )
+        if output_stride > self.stride:
+            raise UserError(
+                f"model.output_stride = {output_stride} has no effect: the stride of "
+                f"model.backbone = {name!r} is {self.stride} anyway; leave it out"
+            )
+        layers = dataclasses.replace(layers, init=he_fan_in)
+        if aux_weight:
+            if len(levels) < 2:
+                raise UserError(
+                    f"model.aux_weight = {aux_weight}: model.backbone = {name!r} has "
+                    "no fourth stage, on whose inputs an auxiliary head would look; "
+                    "set it to 0"
+                )
+            dropped = DROPPED if dropout is None else dropout
+            arguments = levels[0].channels, num_outputs, dropped
+            aux = AuxiliaryFCN(aux_weight, *arguments, layers=layers)
+            self.add_piece(AuxiliaryHead.__call__, aux=aux)
+        dropped = self.base_dropout if dropout is None else dropout
+        channels = scale_channels(CHANNELS, 1.0 if width is None else width)
+        self.add_decoder(
+            levels[-1].channels, channels, num_outputs, dropped, layers=layers
+        )
+
+    def add_decoder(
+        self,
+        features: int,
+        channels: int,
+        num_outputs: int,
+        dropout: float,
+        *,
+        layers: Layers,
+    ) -> None:
+        """Append the layers behind the backbone, which puts out `features` channels."""
+        raise NotImplementedError
+
+
+class FCN(DilatedNet):
+    """An FCN head (Long et al. 2014, arXiv:1411.4038) on a dilated ResNet."""
+
+    base_dropout = DROPPED
+
+    def add_decoder(
+        self,
+        features: int,
+        channels: int,
+        num_outputs: int,
+        dropout: float,
+        *,
+        layers: Layers,
+    ) -> None:
+        narrow = max(1, features // NARROWED)
+        last = ConvNorm(features, narrow, 3, layers=layers)
+        self.add_piece(_on_last, last=last)
+        head = Head(narrow, num_outputs, dropout, layers=layers)
+        self.add_piece(_map_head, head=head)
+
+
+class DeepLabV3(DilatedNet):
+    """Atrous spatial pyramid pooling on a dilated ResNet."""
+
+    base_dropout = 0.5
+
+    def add_decoder(
+        self,
+        features: int,
+        channels: int,
+        num_outputs: int,
+        dropout: float,
+        *,
+        layers: Layers,
+    ) -> None:
+        aspp = ASPP(features, channels, dropout, layers=layers)
+        self.add_piece(_on_last, aspp=aspp)
+        last = ConvNorm(channels, channels, 3, layers=layers)
+        self.add_piece(_on_last, last=last)
+        head = Head(channels, num_outputs, 0.0, layers=layers)
+        self.add_piece(_map_head, head=head)
+
+
+def _on_last(layer: Any, x: Sequence[Any], rngs: nnx.Rngs | None) -> Any:
+    """Apply a layer to the last features; only the images go further with these."""
+    return layer(x[0], rngs), x[-1]
+
+
+def _map_head(head: Any, x: Sequence[Any], rngs: nnx.Rngs | None) -> jax.Array:
+    return resized(head(x[0], rngs), x[-1].shape[1:3])

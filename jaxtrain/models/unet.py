@@ -1,0 +1,99 @@
+"""U-Net (Ronneberger et al. 2015, arXiv:1505.04597) over any classifier.
+
+As in segmentation_models.pytorch: from the last features on, images are doubled, joined
+with those features of the backbone that have their size, and convolved twice; batch
+norms follow the convolutions. Where the backbone has no features of a size, as between
+the image and the stem of a ResNet, nothing is joined.
+"""
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxtrain.models.blocks import ConvNorm
+from jaxtrain.models.dense import DenseModel, doubled, resized
+from jaxtrain.models.head import Head
+from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
+
+# Channels of the first block of the decoder; each has half of those of the one before.
+CHANNELS, LEAST = 256, 16
+
+
+class UpBlock(nnx.Module):
+    """Two 3x3 convolutions, behind which the image has twice the size."""
+
+    def __init__(self, in_channels: int, channels: int, *, layers: Layers):
+        self.conv1 = ConvNorm(in_channels, channels, 3, split="out", layers=layers)
+        self.conv2 = ConvNorm(channels, channels, 3, split="in", layers=layers)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.conv2(self.conv1(x))
+
+
+class UNet(DenseModel):
+    """A backbone, a block for each halving of the image, and a dense layer a pixel."""
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        backbone: str = "resnet18",
+        width: float | None = None,
+        dropout: float = 0.0,
+        drop_path: float | None = None,
+        stem: Literal["imagenet", "cifar"] | None = None,
+        norm_epsilon: float | None = None,
+        padding: Literal["symmetric", "same"] | None = None,
+    ):
+        """Create the layers; the outputs are maps of the images' height and width."""
+        *skips, last = self.add_backbone(
+            backbone,
+            image_shape,
+            layers,
+            width=width,
+            drop_path=drop_path,
+            stem=stem,
+            norm_epsilon=norm_epsilon,
+            padding=padding,
+        )
+        features, stride, base = last.channels, last.stride, CHANNELS
+        layers = dataclasses.replace(layers, init=he_fan_in)
+        while stride > 1:
+            stride, joins = stride // 2, False
+            if skips and skips[-1].stride >= stride:
+                stride, joined = skips.pop()
+                features, joins = features + joined, True
+            channels = scale_channels(base, 1.0 if width is None else width)
+            block = UpBlock(features, channels, layers=layers)
+            apply = _up_and_join if joins else _up_to(stride)
+            self.add_piece(apply, **{f"up{stride}": block})
+            features, base = channels, max(LEAST, base // 2)
+        head = Head(features, num_outputs, dropout, layers=layers)
+        self.add_piece(_head, head=head)
+
+
+def _up_and_join(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
+    x, skip, *rest = x
+    x = doubled(x, skip.shape[1:3])
+    return (block(jnp.concatenate([x, skip], axis=-1)), *rest)
+
+
+def _up_to(stride: int) -> Any:
+    """Return a piece whose features have a pixel for so many of the image."""
+
+    def up(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
+        x, *rest = x
+        rows, columns = (-(-n // stride) for n in rest[-1].shape[1:3])
+        return (block(doubled(x, (rows, columns))), *rest)
+
+    return up
+
+
+def _head(head: Head, x: Any, rngs: nnx.Rngs | None) -> jax.Array:
+    # Convolutions without padding may have cut off a row or two.
+    return resized(head(x[0], rngs), x[-1].shape[1:3])

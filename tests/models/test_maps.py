@@ -1,0 +1,233 @@
+"""Models of maps against those of torchvision, with the same weights, and trained."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from jaxtrain.cli import main
+from jaxtrain.config import ModelConfig
+from jaxtrain.errors import UserError
+from jaxtrain.inference.load import find
+from jaxtrain.models.auxiliary import WithAuxiliary
+from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.weights import voc
+from jaxtrain.models.weights.names import ArrayNames
+from jaxtrain.models.weights.sources import SOURCES
+from jaxtrain.training import precision
+from jaxtrain.training.state import num_params, split_model
+from jaxtrain.training.step import apply_model, predict
+from jaxtrain.trees import by_path, path_name
+from tests.helpers import seeded
+from tests.helpers.command import float64
+from tests.helpers.discs import CLASSES
+from tests.helpers.maps import EIGHT, FOUR_STAGES, PIXELS
+from tests.helpers.rows import each_row
+from tests.helpers.runs import read_lines
+
+# Written by tests/oracles/maps.py.
+STORED = Path(__file__).parents[1] / "stored" / "maps"
+NAMES = [name for name, rows in SOURCES.items() if rows[0].task == "segmentation"]
+# Of torchvision's metadata, for 21 classes.
+NUM_PARAMS = {
+    "fcn_resnet50": 35_322_218,
+    "fcn_resnet101": 54_314_346,
+    "deeplabv3_resnet50": 42_004_074,
+    "deeplabv3_resnet101": 60_996_202,
+}
+
+
+def stored(name: str) -> dict[str, Any]:
+    return json.loads((STORED / f"torchvision.{name}.json").read_text())
+
+
+def names_of(name: str) -> ArrayNames:
+    return SOURCES[name][0].names
+
+
+def blueprint(name: str, size: int, num_outputs: int, **options: Any) -> Blueprint:
+    return Blueprint(
+        config=ModelConfig(name=name, **options),
+        policy=precision.parse("fp32"),
+        image_shape=(size, size, 3),
+        num_outputs=num_outputs,
+    )
+
+
+def torch_shapes(name: str, weights: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arrays of torchvision's model, by their names."""
+    ours = {p.partition("/")[2]: x.shape for p, x in by_path(weights).items()}
+    return dict(names_of(name).shapes(ours))
+
+
+@pytest.mark.slow
+@each_row("name", NAMES)
+def test_arrays_are_those_of_torchvision(name: str):
+    assert {*NAMES} == {*NUM_PARAMS}
+    found = stored(name)
+    model = blueprint(name, 65, 10).abstract()
+    _, *weights = split_model(model)
+    assert seeded.digest(torch_shapes(name, weights)) == found["digest"]
+    assert num_params(weights[0]) == found["num_params"]
+    params = split_model(blueprint(name, 65, 21).abstract())[1]
+    assert num_params(params) == NUM_PARAMS[name]
+
+
+def fill(name: str, path: Any, x: Any) -> np.ndarray:
+    """Return torchvision's weights of an array of ours."""
+    ours, names = path_name(path).partition("/")[2], names_of(name)
+    unfilled = np.broadcast_to(np.float32(0), x.shape)
+    shape = names.layout(ours).to_torch(unfilled).shape
+    array = names.layout(ours).from_torch(seeded.weights(names.name(ours), shape))
+    return np.ascontiguousarray(array)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_are_those_of_torchvision(name: str):
+    found = stored(name)
+    made = blueprint(name, found["image_size"], 10)
+    graphdef, *abstract = split_model(made.abstract())
+    weights = jax.tree_util.tree_map_with_path(partial(fill, name), abstract)
+    images = jnp.asarray(seeded.images(found["image_size"]))
+
+    @jax.jit
+    def both(params: Any, state: Any, images: jax.Array) -> Any:
+        # The auxiliary head in evaluation mode, as torchvision's.
+        whole = predict(graphdef, params, state, images)
+        return whole[:, :: found["every"], :: found["every"]]
+
+    logits, expected = both(*weights, images), np.array(found["out"])
+    # Float32 of a hundred layers against float64.
+    assert np.abs(logits - expected).max() / np.abs(expected).max() <= 1e-5
+
+
+def test_an_auxiliary_head_puts_out_a_map_in_training():
+    made = blueprint("fcn_resnet50", 33, 4, backbone=FOUR_STAGES, width=0.1)
+    graphdef, *weights = split_model(made.abstract())
+    arguments = *weights, made.images(2), jax.random.key(0)
+    outputs, _ = jax.eval_shape(partial(apply_model, graphdef), *arguments)
+    assert isinstance(outputs, WithAuxiliary) and outputs.weight == 0.5
+    assert outputs.outputs.shape == outputs.auxiliary[0].shape == (2, 33, 33, 4)
+    alone = jax.eval_shape(partial(predict, graphdef), *arguments[:3])
+    assert alone == outputs.outputs
+
+
+@each_row(
+    ("options", "rows"),
+    [
+        ({}, 9),
+        ({"output_stride": 16}, 5),
+        ({"output_stride": 32}, 3),
+        ({"stem": "cifar"}, 9),
+    ],
+)
+def test_strides_become_dilation(options: dict[str, Any], rows: int):
+    given = {"backbone": FOUR_STAGES, "width": 0.1, "aux_weight": 0.0, **options}
+    made = blueprint("fcn_resnet50", 65, 4, **given)
+    model = made.abstract()
+    graphdef, *weights = split_model(model)
+    cut = slice(0, len(model.pieces) - 1)
+    features = jax.eval_shape(
+        partial(predict, graphdef, part=cut), *weights, made.images(1)
+    )[0]
+    assert features.shape[1] == rows and model.stride == -(-64 // (rows - 1))
+    dilations = {
+        layer.kernel_dilation
+        for block in (model.stage3_block1, model.stage3_block2, model.stage4_block2)
+        for layer in (block.conv1, block.conv2)
+    }
+    wanted = {9: {1, 2, 4}, 5: {1, 2}, 3: {1}}[rows]
+    if options.get("stem") == "cifar":
+        wanted = {1}
+    assert dilations == wanted
+
+
+@each_row(
+    ("options", "message"),
+    [
+        ({"backbone": "vgg11"}, "output_stride = 8: .*'vgg11' cannot dilate"),
+        ({"stem": "cifar", "output_stride": 16}, "output_stride = 16 has no effect"),
+        ({"padding": "same"}, "model.padding = 'same' has no effect on deeplabv3"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str):
+    with pytest.raises(UserError, match=message):
+        blueprint("deeplabv3_resnet50", 65, 4, **options).abstract()
+
+
+def test_a_batch_norm_of_a_single_mean_is_refused():
+    """Of one image in a group it would put out its bias alone."""
+    given: dict[str, Any] = {"backbone": FOUR_STAGES, "width": 0.1}
+    made = blueprint("deeplabv3_resnet50", 33, 4, **given)
+    graphdef, *weights = split_model(made.abstract())
+    apply = partial(apply_model, graphdef)
+    with pytest.raises(UserError, match="left with one image"):
+        jax.eval_shape(apply, *weights, made.images(1), jax.random.key(0))
+    jax.eval_shape(partial(predict, graphdef), *weights, made.images(1))
+
+
+def write_weights(path: Path, name: str, num_outputs: int, **options: Any) -> None:
+    """Write a file of weights as torchvision has them, with both heads."""
+    _, *abstract = split_model(blueprint(name, 65, num_outputs, **options).abstract())
+    shapes = torch_shapes(name, abstract)
+    save_file({k: seeded.weights(k, shape) for k, shape in shapes.items()}, path)
+
+
+@pytest.mark.slow
+def test_a_file_of_torchvision_is_known(tmp_path: Path):
+    path = tmp_path / "fcn_resnet50_coco-1167a1af.safetensors"
+    write_weights(path, "fcn_resnet50", 21)
+    about = find(str(path), None).about
+    assert about.model == ModelConfig(name="fcn_resnet50", aux_weight=0.0)
+    assert about.task == "segmentation" and about.class_names == voc.LABELS
+    assert about.output_spec == (520, 520, 21) and about.crop_pct == 1.0
+
+
+RECIPE = f"""
+from jaxtrain.config import *
+
+
+def get_config():
+    return Config(
+        task="{PIXELS}",
+        precision="fp64",
+        data=DataConfig(
+            source="{EIGHT}",
+            batch_size=4,
+            validation_fraction=0.0,
+        ),
+        model=ModelConfig(name="deeplabv3_resnet50", dropout=0.0),
+        optimizer=OptimizerConfig(
+            name="sgd",
+            learning_rate=0.01,
+            momentum=0.9,
+            nesterov=False,
+            weight_decay=0.0,
+            schedule="constant",
+            warmup_epochs=0.0,
+        ),
+        train=TrainConfig(steps=20),
+        logging=LoggingConfig(every_steps=1, tensorboard=False, report=False),
+    )
+"""
+
+
+@pytest.mark.slow
+def test_training_is_that_of_torchvision(tmp_path: Path):
+    """Twenty steps of gradient descent on four images, from weights in a file."""
+    path = tmp_path / "deeplabv3_resnet50-seeded.safetensors"
+    write_weights(path, "deeplabv3_resnet50", CLASSES)
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    words = f"--config {tmp_path}/recipe.py --workdir {tmp_path}/run"
+    with float64(enable=True):
+        assert main([*words.split(), "--model.pretrained", str(path)]) == 0
+    losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
+    expected = stored("deeplabv3_resnet50.training")["losses"]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
