@@ -33,7 +33,7 @@ class Detection(Task):
     Args:
       image_shape: Height, width and channels of the images.
       facts: Facts of the data set: names of the classes.
-      **given: `DetectionOptions`.
+      **given: Options, those of `DetectionOptions`.
 
     Raises:
       UserError: the data have no boxes, or the images do not fit the strides.

@@ -37,6 +37,7 @@ VALUES: dict[str, Any] = {
     "data.crop_pct": 0.9,
     "data.data_dir": "sets",
     "data.image_size": 32,
+    "data.images_dir": "images",
     "data.include": "list.txt",
     "data.interpolation": "bicubic",
     "data.crop_mode": "squash",
