@@ -3,7 +3,9 @@
     python -m tests.helpers.composed_boxes composed --num 6000 --files FASHION_MNIST
     python main.py --config configs/detection.py
 
-Hardware: MEASURED
+Hardware: 2 CPU cores that others used, too. Measured: 27 min, 8 min 50 s of CPU time,
+compilation included; on the 600 test images, by the best validation, a mean average
+precision of 0.872 at an overlap of 0.5, 0.750 over those from 0.5 to 0.95.
 Data: garments of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747) composed on tiles
 of scikit-learn's photographs, as a folder of COCO's form: 6,000 training images, 600 to
 validate and 600 to test.

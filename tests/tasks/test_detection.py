@@ -233,6 +233,30 @@ def test_new_proposes_detection(
     assert "random_resized_crop" not in text
 
 
+def test_it_begins_with_the_weights_of_a_classifier(here: Path, tmp_path: Path) -> None:
+    (tmp_path / "set").symlink_to(here / "set")
+    classifying = recipe(
+        data='DataConfig(source="synthetic:32x32x3/4/64", batch_size=16)',
+        model='ModelConfig(name="convnet", width=0.25)',
+        train="TrainConfig(steps=4)",
+    )
+    write_recipe(tmp_path / "recipe.py", classifying)
+    result = Cli(tmp_path)(*"--config recipe.py --workdir classes".split())
+    assert result.code == 0, result.stderr
+    rate = 'OptimizerConfig(name="sgd", learning_rate=1e-9)'
+    write_recipe(
+        tmp_path / "recipe.py", detecting(optimizer=rate, train="TrainConfig(steps=1)")
+    )
+    train(tmp_path, "--model.pretrained classes")
+    found, begun = (load_model(tmp_path / name) for name in ("run", "classes"))
+    same = found.params.keys() & begun.params.keys()
+    assert len(same) >= 4
+    for name in same:
+        for path, x in begun.params[name].items():
+            ours = np.asarray(found.params[name][path])
+            np.testing.assert_allclose(ours, np.asarray(x), atol=1e-6)
+
+
 # --- slow ----------------------------------------------------------------------------
 
 
