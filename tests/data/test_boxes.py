@@ -1,6 +1,7 @@
 """Sources of images with boxes: what is read, where boxes go, what is refused."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxtrain.config import DataConfig
+from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import sources
 from jaxtrain.data.boxes import MIN_AREA, NAMES, NUM_BOXES, padded
+from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.placed import Placed
 from jaxtrain.errors import UserError
 from tests.helpers.composed import compose
@@ -118,6 +120,41 @@ def test_an_image_of_another_size_is_unreadable(tmp_path: Path, made: Any) -> No
     assert "64x60 pixels" in str(unreadable[0])
     assert "64x64" in str(unreadable[0])
     assert (target["classes"][3] == -1).all()
+
+
+def test_windows_that_the_host_cuts_take_boxes_along(tmp_path: Path) -> None:
+    """What is white in a window is where its box says."""
+    some = compose(8)
+    for pixels, boxes in zip(some.image, some.boxes, strict=True):
+        left, top, right, bottom = boxes[0].astype(int)
+        pixels[:] = 0
+        pixels[top:bottom, left:right] = 255
+    some.box_class[:, 1:] = -1
+    folder = write_coco(tmp_path / "set", {"train": some, "test": some})
+    augment = AugmentConfig(random_resized_crop=True)
+    data = config(f"coco:{folder}", augment=augment, validation_fraction=0.0)
+    source = pickle.loads(pickle.dumps(sources.load(data, seed=0).train))
+    batch = source.read(np.arange(8), np.stack([np.arange(8), np.full(8, 7)], 1))
+    seen = 0
+    for pixels, boxes, kinds in zip(
+        batch["image"],
+        batch["target"]["boxes"],
+        batch["target"]["classes"],
+        strict=True,
+    ):
+        white = pixels[..., 0] > 127
+        rows, columns = np.flatnonzero(white.any(1)), np.flatnonzero(white.any(0))
+        if kinds[0] >= 0 and len(rows):
+            shown = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+            np.testing.assert_allclose(boxes[0], shown, atol=1)
+            seen += 1
+    assert seen > 3
+
+
+def test_packed_they_would_lose_their_places(tmp_path: Path, made: Any) -> None:
+    folder = write_coco(tmp_path / "set", made)
+    with pytest.raises(UserError, match="targets have places in the images"):
+        pack(config(f"coco:{folder}"), tmp_path / "packed", size=None, format="jpeg")
 
 
 def broken(change: Any) -> dict[str, Any]:

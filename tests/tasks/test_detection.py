@@ -241,7 +241,7 @@ def test_it_begins_with_the_weights_of_a_classifier(here: Path, tmp_path: Path) 
         train="TrainConfig(steps=4)",
     )
     write_recipe(tmp_path / "recipe.py", classifying)
-    result = Cli(tmp_path)(*"--config recipe.py --workdir classes".split())
+    result = Cli(tmp_path)(*["--config", "recipe.py", "--workdir", "classes"])
     assert result.code == 0, result.stderr
     rate = 'OptimizerConfig(name="sgd", learning_rate=1e-9)'
     write_recipe(

@@ -25,6 +25,7 @@ from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.packed.index import INDEX, Index, LeftOut, Shard, read_index, tuples
 from jaxtrain.data.packing.convert import Form, make_form
 from jaxtrain.data.packing.shard import ShardWriter, note_path, read_note
+from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import NamedSplits, join
 from jaxtrain.errors import UserError
 
@@ -56,6 +57,12 @@ def pack(
       UserError: the source or the folder is wrong, or too many images are unreadable.
     """
     store, splits = sources.open_store(config)
+    if place_of(store) is not None:
+        raise UserError(
+            f"--pack {config.source}: its targets have places in the images, such as "
+            "masks, which packed images lose as they are resized: train on the set as "
+            "it is"
+        )
     examples = _examples(splits, config.source)
     form = make_form(store, format, size, config.max_pixels)
     facts = _facts(store.facts, config.source)
