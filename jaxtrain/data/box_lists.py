@@ -107,15 +107,13 @@ def to_store(
     boxes = [box for one in every for box in one.boxes]
     kinds = np.array([box.kind for box in boxes], np.int64)
     counts = [len(one.boxes) for one in every]
-    told = (repr((one.size, one.boxes)).encode() for one in every)
-    known = (b"\0".join((one.path, x)) for one, x in zip(every, told, strict=True))
     facts = {
         NAMES: tuple(names),
         CATEGORY_IDS: tuple(
             category_ids[i] for i in np.flatnonzero(numbers >= 0).tolist()
         ),
         NUM_BOXES: max(counts),
-        "digest": digest(zip(known, sizes, strict=True)),
+        "digest": _digest(every, sizes),
     }
     in_pixels = every[0].size is not None
     store = BoxFileStore(
@@ -130,6 +128,13 @@ def to_store(
         remarks=remarks,
     )
     return store, splits
+
+
+def _digest(images: list[ListedImage], sizes: list[int]) -> str:
+    """Return the SHA-256 of the names and sizes of the files, and of all boxes."""
+    told = (repr((one.size, one.boxes)).encode() for one in images)
+    known = (b"\0".join((one.path, x)) for one, x in zip(images, told, strict=True))
+    return digest(zip(known, sizes, strict=True))
 
 
 def _file_sizes(

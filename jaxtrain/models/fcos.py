@@ -59,20 +59,35 @@ class FCOS(DenseModel):
             padding=padding,
         )
         places = _places(strides, found, backbone)
-        channels = pyramid_channels
+        self.stride = max(self.stride, strides[-1])
+        self._add_pyramid(pyramid_channels, len(strides), found, places, layers)
+        self._add_heads(pyramid_channels, head_layers, num_classes, layers)
+
+    def _add_pyramid(
+        self,
+        channels: int,
+        num: int,
+        found: Sequence[Level],
+        places: Sequence[int],
+        layers: Layers,
+    ) -> None:
+        """Append the pyramid of `num` levels, the first of them at some of `found`."""
         pyramid: dict[str, nnx.Module] = {}
         for i, place in enumerate(places):
-            pyramid[f"lateral{i}"] = layers.conv(
-                found[place].channels, channels, 1, bias=True
-            )
+            width = found[place].channels
+            pyramid[f"lateral{i}"] = layers.conv(width, channels, 1, bias=True)
             pyramid[f"smooth{i}"] = layers.conv(channels, channels, 3, bias=True)
-        for i in range(len(places), len(strides)):
-            pyramid[f"down{i}"] = layers.conv(
-                channels, channels, 3, stride=2, bias=True
-            )
+        for i in range(len(places), num):
+            down = layers.conv(channels, channels, 3, stride=2, bias=True)
+            pyramid[f"down{i}"] = down
         # As in a tuple of features: the last level comes first.
         taken = tuple(len(found) - 1 - place for place in places)
         self.add_piece(partial(_pyramid, taken), **pyramid)
+
+    def _add_heads(
+        self, channels: int, head_layers: int, num_classes: int, layers: Layers
+    ) -> None:
+        """Append the heads, which all levels share."""
         heads: dict[str, nnx.Module] = {}
         for kind in ("class", "box"):
             for i in range(head_layers):

@@ -16,8 +16,8 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import box_metrics, fcos
 from jaxtrain.tasks.base import Advice, Finder, Task, Values
 from jaxtrain.tasks.box_geometry import followed
+from jaxtrain.tasks.box_places import Places, make_places
 from jaxtrain.tasks.box_sections import box_sections
-from jaxtrain.tasks.fcos import Flat, Places
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import outlines
 
@@ -201,7 +201,7 @@ def make_finder(
 
     def candidates(outputs: Any) -> tuple[jax.Array, jax.Array]:
         places = _places_of(options, outputs)
-        flat: Flat = fcos.flatten(outputs, places)
+        flat = fcos.flatten(outputs, places)
         return fcos.candidates(flat, places, image_shape[:2])
 
     def found(outputs: Any) -> dict[str, jax.Array]:
@@ -219,7 +219,7 @@ def make_finder(
 def _places_of(options: DetectionOptions, outputs: Any) -> Places:
     """Return the places of maps: those of smaller training images are fewer."""
     shapes = [level["boxes"].shape[1:3] for level in outputs]
-    return fcos.make_places(shapes, options.strides, options.bounds)
+    return make_places(shapes, options.strides, options.bounds)
 
 
 def _check_strides(strides: tuple[int, ...], image_shape: tuple[int, ...]) -> None:

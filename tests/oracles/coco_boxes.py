@@ -9,6 +9,7 @@ scores have ties.
 """
 
 import contextlib
+import importlib
 import io
 import json
 import sys
@@ -62,10 +63,10 @@ def to_list(boxes: list[Any], name: str) -> list[dict[str, Any]]:
 
 def metrics_of(drawn: dict[str, list[Any]]) -> dict[str, Any]:
     """Return the metrics by pycocotools; -1 of a class that has no box."""
-    from pycocotools.coco import COCO
-    from pycocotools.cocoeval import COCOeval
-
-    true = COCO()
+    coco, cocoeval = (
+        importlib.import_module(f"pycocotools.{name}") for name in ("coco", "cocoeval")
+    )
+    true: Any = coco.COCO()
     true.dataset = {
         "images": [{"id": i} for i in range(IMAGES)],
         "annotations": to_list(drawn["true"], "iscrowd"),
@@ -74,7 +75,7 @@ def metrics_of(drawn: dict[str, list[Any]]) -> dict[str, Any]:
     with contextlib.redirect_stdout(io.StringIO()):
         true.createIndex()
         found = true.loadRes(to_list(drawn["found"], "score"))
-        evaluation = COCOeval(true, found, "bbox")
+        evaluation = cocoeval.COCOeval(true, found, "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()

@@ -19,7 +19,13 @@ from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.serving import LIMITS, Running
 
 STEPS = 12
-PRESETS = ("data_parallel", "fsdp", "zero1")
+MESHES = {
+    "data": "--parallel.preset data_parallel",
+    "fsdp": "--parallel.preset fsdp",
+    "zero1": "--parallel.preset zero1",
+    "2d": "--parallel.preset 2d",
+    "spatial": "--parallel.data 4 --parallel.spatial 2",
+}
 
 
 def detecting(**sections: str) -> str:
@@ -296,11 +302,11 @@ def assert_same(one: Path, other: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("mesh", MESHES)
 def test_on_eight_devices_the_losses_are_the_same(
-    alone: Path, tmp_path: Path, preset: str
+    alone: Path, tmp_path: Path, mesh: str
 ) -> None:
-    assert_same(alone, run_on(tmp_path, 8, f"--parallel.preset {preset}"))
+    assert_same(alone, run_on(tmp_path, 8, MESHES[mesh]))
 
 
 @pytest.mark.slow

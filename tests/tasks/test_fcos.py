@@ -11,7 +11,7 @@ import pytest
 
 from jaxtrain.data.augment import affine
 from jaxtrain.data.augment.geometry import Affine, Flip, PaddedCrop, ResizedBox
-from jaxtrain.tasks import box_geometry, fcos
+from jaxtrain.tasks import box_geometry, box_places, fcos
 
 STRIDES, BOUNDS = (4, 8, 16), ((0, 16), (16, 32), (32, math.inf))
 
@@ -36,8 +36,8 @@ def one_target(rng: Any, num: int = 6) -> dict[str, np.ndarray]:
     }
 
 
-def places() -> fcos.Places:
-    return fcos.make_places([(16, 16), (8, 8), (4, 4)], STRIDES, BOUNDS)
+def places() -> box_places.Places:
+    return box_places.make_places([(16, 16), (8, 8), (4, 4)], STRIDES, BOUNDS)
 
 
 def assigned_by_loops(target: Any, radius: float) -> tuple[list[int], list[Any]]:
@@ -70,7 +70,7 @@ def assigned_by_loops(target: Any, radius: float) -> tuple[list[int], list[Any]]
 @pytest.mark.parametrize("seed", range(4))
 def test_places_learn_the_boxes_of_the_paper(seed: int) -> None:
     target = one_target(np.random.default_rng(seed))
-    found = fcos.assign(jax.tree.map(jnp.asarray, target), places(), 1.5)
+    found = box_places.assign(jax.tree.map(jnp.asarray, target), places(), 1.5)
     labels, distances = assigned_by_loops(target, 1.5)
     assert found.label.tolist() == labels
     assert max(labels) >= 0
@@ -84,7 +84,7 @@ def test_places_learn_the_boxes_of_the_paper(seed: int) -> None:
 
 def test_distances_are_those_to_the_sides_again() -> None:
     target = one_target(np.random.default_rng(0))
-    found = fcos.assign(jax.tree.map(jnp.asarray, target), places(), 1.5)
+    found = box_places.assign(jax.tree.map(jnp.asarray, target), places(), 1.5)
     there = np.array(found.there)
     boxes = np.array(fcos.to_boxes(found.distances, places()))[there]
     classes = np.array(found.label)[there]
@@ -153,9 +153,9 @@ def test_losses_of_images_are_their_own() -> None:
 
 def test_perfect_outputs_have_no_loss_of_boxes_and_find_them() -> None:
     target = one_target(np.random.default_rng(2))
-    found = fcos.assign(jax.tree.map(jnp.asarray, target), places(), 1.5)
+    found = box_places.assign(jax.tree.map(jnp.asarray, target), places(), 1.5)
     sure = 20 * (2 * jax.nn.one_hot(found.label, 5) - 1)
-    middle = fcos.centerness(found.distances)
+    middle = box_places.centerness(found.distances)
     logits = jnp.log(middle / (1 - middle + 1e-6))
     flat = fcos.Flat(sure[None], found.distances[None], logits[None])
     batch = jax.tree.map(lambda x: jnp.asarray(x)[None], target)
