@@ -34,6 +34,7 @@ def count(name: str) -> dict[str, int]:
     import jax
     import numpy as np
     import pixel_classes
+    import synthetic_boxes
 
     from jaxtrain import own
     from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
@@ -47,9 +48,13 @@ def count(name: str) -> dict[str, int]:
     source = f"synthetic:{height}x{width}x{channels}/{classes}/{4 * classes}"
     data = DataConfig(source=source, batch_size=BATCH, cache="stream")
     optimizer = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)
-    task = f"{pixel_classes.__file__}:PixelClasses"
+    task = "classification"
+    if about.has_maps:
+        task = f"{pixel_classes.__file__}:PixelClasses"
+    if about.has_boxes:
+        task = f"{synthetic_boxes.__file__}:SyntheticBoxes"
     config = Config(
-        task=task if about.has_maps else "classification",
+        task=task,
         data=data,
         model=ModelConfig(name=name),
         optimizer=optimizer,

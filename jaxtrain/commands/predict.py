@@ -57,6 +57,10 @@ class PredictArguments:
     # New folder for the classes of the pixels of each image: a mask, .png with a
     # palette, and .overlay.png, both of the image's size.
     masks: Path | None = None
+    # Of a model of boxes: new folder for the images with what was found in them.
+    pictures: Path | None = None
+    # Of a model of boxes: file, .json, for all boxes, as COCO's results.
+    coco: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
     calibrated: bool = False
     # Load the parts of your own (code) that the folder names: their files are shown,
@@ -91,6 +95,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         maps=arguments.explain is not None,
         outputs=arguments.outputs is not None,
         masks=arguments.masks is not None,
+        boxes=not (arguments.pictures is None and arguments.coco is None),
     )
     predict.check(model, wanted)
     # Images beyond the rows that the screen shows may be of no use.
@@ -133,6 +138,8 @@ def _check(arguments: PredictArguments) -> None:
             raise UserError(f"--{option.replace('_', '-')} {value}: give 1 or more")
     if arguments.out is not None:
         tables.check("--out", arguments.out)
+    if arguments.coco is not None and arguments.coco.suffix != ".json":
+        raise UserError(f"--coco {arguments.coco}: it is JSON, such as boxes.json")
     if arguments.features is not None and arguments.features.suffix != ".npy":
         raise UserError(
             f"--features {arguments.features}: it is a file of NumPy, such as "
@@ -142,8 +149,8 @@ def _check(arguments: PredictArguments) -> None:
 
 def _written(arguments: PredictArguments) -> list[Path]:
     """List the files and folders to write."""
-    paths = arguments.out, arguments.features, arguments.explain, arguments.outputs
-    paths += (arguments.masks,)
+    options = "out", "features", "explain", "outputs", "masks", "pictures", "coco"
+    paths = (getattr(arguments, option) for option in options)
     return [path for path in paths if path is not None]
 
 
@@ -155,7 +162,7 @@ def _sinks(
     layout: "TableLayout",
 ) -> "Iterator[list[Sink]]":
     """Open all that is to be written: all of it is there at the end, or nothing."""
-    from jaxtrain.inference import predict, sinks
+    from jaxtrain.inference import box_sinks, predict, sinks
 
     with contextlib.ExitStack() as renames, contextlib.ExitStack() as stack:
         opened = []
@@ -173,6 +180,11 @@ def _sinks(
         if arguments.masks is not None:
             fit = model.description.fit
             opened.append(sinks.masks(arguments.masks, names, fit, renames))
+        if arguments.pictures is not None:
+            place = arguments.pictures
+            opened.append(box_sinks.pictures(place, names, model, renames))
+        if arguments.coco is not None:
+            opened.append(box_sinks.coco(arguments.coco, model, renames))
         yield [stack.enter_context(one) for one in opened]
 
 
@@ -186,6 +198,8 @@ def _show(rows: "list[Row]", layout: "TableLayout") -> None:
 
     outputs, more = layout.outputs[:NUM_OUTPUTS], layout.outputs[NUM_OUTPUTS:]
     heads = outputs or ("label", "prob")
+    if layout.model.finder is not None:
+        heads = ("boxes", "labels")
     table = Table("filename", *(escape(printable(head)) for head in heads))
     for row in rows:
         name, cells = shown(row["filename"]), _cells(row, outputs)
@@ -204,6 +218,9 @@ def _cells(row: "Row", outputs: tuple[str, ...]) -> tuple[str, ...]:
 
     if row["error"] is not None:
         return (printable(f"unreadable: {row['error']}"),)
+    if "num_boxes" in row:
+        labels = row["labels"].split(SEPARATOR)
+        return str(row["num_boxes"]), printable("\n".join(labels))
     if outputs:
         return tuple(f"{row[name]:.4g}" for name in outputs)
     if "labels" in row:

@@ -170,9 +170,11 @@ def typed_options(
 def _numbers_of(value: Any, hint: Any) -> Any:
     """Return the numbers of a text, or a single one, for a field that holds several."""
     if isinstance(value, str | int | float) and not _is_of_type(value, hint):
-        try:
-            numbers = tuple(map(float, str(value).split(",")))
-        except ValueError:
-            return value
-        return numbers if _is_of_type(numbers, hint) else value
+        for kind in (float, int):
+            try:
+                numbers = tuple(map(kind, str(value).split(",")))
+            except ValueError:
+                continue
+            if _is_of_type(numbers, hint):
+                return numbers
     return value

@@ -46,9 +46,18 @@ COMBINATIONS = (
     ),
     Needs(option("data", "data_dir"), _source("tfds:NAME"), "leave it out"),
     Needs(
-        option("data", "include", "allow_outside"),
+        option("data", "include"),
         _source("folder:DIR", "masks:DIR", "csv:FILE"),
         "leave it out",
+    ),
+    Needs(
+        option("data", "allow_outside"),
+        _source("folder:DIR", "masks:DIR", "csv:FILE", "coco:FILE", "yolo:DIR"),
+        "leave it out",
+    ),
+    Needs(option("data", "images_dir"), _source("coco:FILE"), "leave it out"),
+    Needs(
+        option("data", "max_boxes"), _source("coco:FILE", "yolo:DIR"), "leave it out"
     ),
     Needs(
         option("data", "targets"),
@@ -99,9 +108,13 @@ class DataConfig(Section):
     # A file that lists the images to keep, of a folder:, masks: or csv: source: their
     # places below its folder, one a line.
     include: str | None = None
-    # Whether images of a folder:, masks: or csv: source may lie outside of its folder:
-    # through links, and by absolute paths or `..` in a table.
+    # Whether images of a folder:, masks:, csv:, coco: or yolo: source may lie outside
+    # of its folder: through links, and by absolute paths or `..` in a table.
     allow_outside: bool = False
+    # Folder of the images of a coco: source; None: looked for beside its file.
+    images_dir: str | None = None
+    # Boxes of an image, of a coco: or yolo: source, at most; one with more is an error.
+    max_boxes: int = 500
     # Columns of the targets, a number each, in place of one class an image: by their
     # names in a csv: or hf: source; names for those of `label` of an arrays: source.
     targets: tuple[str, ...] = ()
@@ -179,7 +192,7 @@ class DataConfig(Section):
 
     def validate(self) -> None:
         self._positive("batch_size", "eval_batch_size", "image_size", "max_pixels")
-        self._positive("repeats", "train_image_size")
+        self._positive("repeats", "train_image_size", "max_boxes")
         self._check_training_sizes()
         self._fraction("validation_fraction", "max_bad_fraction")
         self._all(["test_fraction"], lambda part: 0 < part < 1, "above 0, below 1")

@@ -51,6 +51,11 @@ class ModelConfig(Section):
     # Weight of the loss of each auxiliary head in training; 0: there are none.
     aux_weight: float | None = None
 
+    # Of a model of boxes: channels of each level of its pyramid.
+    pyramid_channels: int | None = None
+    # Of a model of boxes: convolutions of each of its heads, before the last one.
+    head_layers: int | None = None
+
     # Of a model of your own: what its constructor takes.
     options: Options = field(default_factory=dict)
     # A function of your own that changes the model once it is built, such as
@@ -58,7 +63,7 @@ class ModelConfig(Section):
     transform: str | None = None
 
     def validate(self) -> None:
-        self._positive("width")
+        self._positive("width", "pyramid_channels", "head_layers")
         self._fraction("dropout", "drop_path")
         self._positive("norm_epsilon")
         self._all(["output_stride"], (8, 16, 32).__contains__, "8, 16 or 32")

@@ -19,6 +19,7 @@ from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images
 from jaxtrain.data.arrays import open_arrays
+from jaxtrain.data.coco import open_coco
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
@@ -36,6 +37,7 @@ from jaxtrain.data.slices import (
 )
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
+from jaxtrain.data.yolo import open_yolo
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.registry import call_own, check_no_options
 
@@ -43,7 +45,7 @@ from jaxtrain.registry import call_own, check_no_options
 TEST = "test"
 TEST_FRACTION = 0.1
 # Ending of a file -> kind of source.
-KIND_BY_ENDING = {".csv": "csv", ".npz": "arrays"}
+KIND_BY_ENDING = {".csv": "csv", ".json": "coco", ".npz": "arrays"}
 # Statistics are taken from all images of a set up to this size, so much at a time.
 STATISTICS_BYTES = 2**30
 CHUNK_BYTES = 2**24
@@ -223,10 +225,20 @@ def _guess(path: str) -> str | None:
             return f"packed:{path}"
         if {os.fsdecode(IMAGES), os.fsdecode(MASKS)} <= {*names}:
             return f"masks:{path}"
-        idx = any("-idx3-ubyte" in name for name in names)
-        return f"idx:{path}" if idx else f"folder:{path}"
+        if any("-idx3-ubyte" in name for name in names):
+            return f"idx:{path}"
+        return f"{_kind_of_boxes(place, names) or 'folder'}:{path}"
     kind = KIND_BY_ENDING.get(os.path.splitext(place)[1].lower())
     return f"{kind}:{path}" if kind and os.path.isfile(place) else None
+
+
+def _kind_of_boxes(place: str, names: list[str]) -> str | None:
+    """Return the kind of a folder of images with boxes; None: it is none."""
+    if "annotations" in names:
+        within = os.path.join(place, "annotations")
+        found = os.listdir(within) if os.path.isdir(within) else []
+        return "coco" if any(name.startswith("instances_") for name in found) else None
+    return "yolo" if {"data.yaml", "data.yml"} & {*names} else None
 
 
 def _open_own(config: DataConfig) -> Opened:
@@ -385,6 +397,8 @@ SOURCES: dict[str, Kind] = {
     "idx": Kind(open_idx, form="idx:DIR"),
     "hf": Kind(open_hf, form="hf:NAME_OR_DIR"),
     "packed": Kind(open_packed, form="packed:DIR"),
+    "coco": Kind(open_coco, form="coco:FILE_OR_DIR"),
+    "yolo": Kind(open_yolo, form="yolo:DIR"),
     "tfds": Kind(open_tfds, form="tfds:NAME"),
     "synthetic": Kind(open_synthetic, form="synthetic:HxWxC/CLASSES[/EXAMPLES]"),
 }

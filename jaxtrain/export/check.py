@@ -146,6 +146,11 @@ def _scale(request: Request, outputs: np.ndarray) -> tuple[np.ndarray, str]:
     by its spread, but by no less than float32 can tell apart.
     """
     size = np.abs(outputs)
+    if request.model.finder is not None:
+        # Pixels of boxes, and scores, whose largest is 1.
+        scale = np.ones(outputs.shape[-1], size.dtype)
+        scale[:4] = size[..., :4].max()
+        return scale, "the image, or of 1"
     if request.model.readout is None:
         return size.max(), "the largest"
     least = LEAST_SPREAD * size.max(axis=0)

@@ -87,7 +87,12 @@ def _check_model(request: Request) -> None:
             "units of the data, which would be rounded to 256 steps; choose fp32, bf16 "
             "or fp16"
         )
-    if not hasattr(model.outputs, "shape"):
+    if model.finder is not None and request.precision == "int8":
+        raise UserError(
+            f"--precision int8: task = {model.description.task!r} has boxes in pixels, "
+            "which would be rounded to 256 steps; choose fp32, bf16 or fp16"
+        )
+    if model.finder is None and not hasattr(model.outputs, "shape"):
         shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(
             f"task = {model.description.task!r} has outputs of the shapes {shapes} for "

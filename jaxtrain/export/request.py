@@ -18,6 +18,9 @@ from jaxtrain.inference.model import TrainedModel
 Runner = Callable[[np.ndarray], np.ndarray]
 # Parameters and all other state, nested dicts each.
 Weights = tuple[Any, Any]
+# What boxes are called: left, top, right and bottom in pixels, then the score of each
+# class, of each place (batch, places, 4 + classes).
+BOXES = "boxes_and_scores"
 HALF = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 
 
@@ -50,6 +53,8 @@ class Request:
     @property
     def output(self) -> str:
         """What the numbers are called that the file puts out."""
+        if self.model.finder is not None:
+            return BOXES
         if self.model.readout is not None:
             return self.model.readout.name
         if self.gives_probabilities:
@@ -93,13 +98,15 @@ class Request:
         return jax.tree.map(stored, (self.model.params, self.model.model_state))
 
     def apply(self, weights: Weights, images: jax.Array) -> jax.Array:
-        """Return the outputs of images, float32 (batch, outputs)."""
+        """Return the outputs of images, float32 (batch, outputs), or `BOXES`."""
         model = self._computing
         if self.preprocessing:
             images = model.prepare(images)
         logits = model.portable_forward(
             *weights, images.astype(model.policy.compute_dtype)
         )
+        if model.finder is not None:
+            return jnp.concatenate(model.finder.candidates(logits), -1)
         if model.readout is not None:
             # Folded into a product of 16 bits, as a model of one's own may end with,
             # mean and deviation would be rounded to them: a year to a multiple of 8.
@@ -127,6 +134,7 @@ class Request:
             "output": self.output,
             "precision": self.precision,
             "class_names": given.class_names,
+            "box_names": None if self.model.finder is None else self.model.finder.names,
             "output_names": None if readout is None else readout.columns,
             # Such as the threshold of each label.
             "chosen": given.chosen,

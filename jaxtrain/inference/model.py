@@ -16,12 +16,13 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.inference import stream
 from jaxtrain.inference.description import Description
-from jaxtrain.inference.pixels import as_sequence
+from jaxtrain.inference.found_boxes import FoundBoxes, boxes_of
+from jaxtrain.inference.pixels import as_sequence, size_of
 from jaxtrain.models import folding
 from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.tasks.base import Readout, Task
+from jaxtrain.tasks.base import Finder, Readout, Task
 from jaxtrain.training import precision, step
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
@@ -30,7 +31,7 @@ from jaxtrain.trees import by_path
 # Images that a program takes at once; of fewer, the next power of two.
 MAX_BATCH = 64
 
-Output = Literal["logits", "probabilities", "values", "features", "masks"]
+Output = Literal["logits", "probabilities", "values", "features", "masks", "found"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +120,24 @@ class TrainedModel:
             )
         return self._all("masks", images)
 
+    def find(self, images: Any) -> list[FoundBoxes]:
+        """Return the boxes that a model finds in each image; see `predict`.
+
+        Raises:
+          UserError: an image cannot be read, or the model finds no boxes.
+        """
+        if self.finder is None:
+            raise UserError(
+                f"task = {self.description.task!r} finds no boxes: ask for predict, or "
+                "logits"
+            )
+        given = as_sequence(images)
+        found = self._all("found", given)
+        return [
+            boxes_of(found, i, self.description, size_of(image))
+            for i, image in enumerate(given)
+        ]
+
     def features(self, images: Any) -> np.ndarray:
         """Return what the last layer gets, float32 (N, features); see `predict`."""
         return self._all("features", images)
@@ -139,6 +158,14 @@ class TrainedModel:
         """What people get of the outputs; None: classes, or the outputs themselves."""
         about = self.description
         return self.task.readout(about.task_options, about.column_names)
+
+    @functools.cached_property
+    def finder(self) -> Finder | None:
+        """What finds things in images by the outputs; None: nothing does."""
+        about = self.description
+        return self.task.finder(
+            about.task_options, about.column_names, about.image_shape
+        )
 
     @functools.cached_property
     def policy(self) -> Policy:
@@ -297,8 +324,13 @@ class TrainedModel:
         def masks(*arguments: Any) -> jax.Array:
             return self.forward(*arguments).argmax(-1).astype(np.uint8)
 
+        def found(*arguments: Any) -> Any:
+            assert self.finder is not None
+            return self.finder.of(self.forward(*arguments))
+
         return {
             "masks": masks,
+            "found": found,
             "logits": self.forward,
             "probabilities": probabilities,
             "values": values,

@@ -19,6 +19,8 @@ from jaxtrain.data.images import Fit
 # A file by its path, its bytes, a picture of Pillow, or uint8 (H, W, C) or (H, W).
 AnyImage = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 MAX_PIXELS = DataConfig.max_pixels
+# Height and width of an image, behind its pixels.
+SIZE_BYTES = 8
 
 
 def to_pixels(
@@ -50,6 +52,42 @@ def to_pixels(
         f"a {type(image).__name__} is no image: give a path, bytes, a picture of "
         "Pillow or a uint8 array"
     )
+
+
+def to_sized_pixels(
+    data: bytes, shape: tuple[int, int, int], fit: Fit, max_pixels: int
+) -> np.ndarray:
+    """Return an image file as `to_pixels` does, and its size behind it, uint8 (n,)."""
+    pixels = to_pixels(data, shape, fit, max_pixels)
+    size = np.array(size_of(data, max_pixels), "<u4")
+    return np.concatenate([pixels.ravel(), size.view(np.uint8)])
+
+
+def sized_pixels(
+    flat: np.ndarray, shape: tuple[int, int, int]
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """Return the pixels (H, W, C) and the size that `to_sized_pixels` has put together.
+
+    The size is the height and width of the image, upright.
+    """
+    height, width = flat[-SIZE_BYTES:].view("<u4").tolist()
+    return flat[:-SIZE_BYTES].reshape(shape), (height, width)
+
+
+def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+    """Return the height and width of an image, upright; of a file, by its header.
+
+    Raises:
+      UnreadableError: it is no image, or damaged.
+    """
+    if isinstance(image, str | os.PathLike):
+        image = _read(image)
+    if isinstance(image, bytes):
+        file = files.open_file(image, max_pixels)
+        return file.height, file.width
+    if isinstance(image, Image.Image):
+        return np.asarray(ImageOps.exif_transpose(image)).shape[:2]
+    return image.shape[0], image.shape[1]
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:

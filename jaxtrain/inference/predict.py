@@ -13,7 +13,7 @@ import numpy as np
 from jaxtrain.data.files import MODES
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import UserError
-from jaxtrain.inference import class_maps, gradcam, stream
+from jaxtrain.inference import class_maps, found_boxes, gradcam, stream
 from jaxtrain.inference.class_maps import SHARE
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.stream import Batches, ImageBatch
@@ -37,6 +37,7 @@ class Wanted:
       maps: Grad-CAM of the likeliest class.
       outputs: All that the model puts out, as arrays.
       masks: Classes of the pixels of each image.
+      boxes: Boxes, which files or pictures are made of.
     """
 
     topk: int = 1
@@ -45,6 +46,7 @@ class Wanted:
     maps: bool = False
     outputs: bool = False
     masks: bool = False
+    boxes: bool = False
 
 
 def check(model: TrainedModel, wanted: Wanted) -> None:
@@ -65,7 +67,12 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
         raise UserError(
             f"--masks: task = {about.task!r} tells no classes of pixels; leave it out"
         )
-    if not (in_a_row or wanted.outputs or model.puts_out_masks):
+    if wanted.boxes and model.finder is None:
+        raise UserError(
+            f"--pictures or --coco: task = {about.task!r} finds no boxes; leave it out"
+        )
+    tells = in_a_row or model.puts_out_masks or model.finder is not None
+    if not (tells or wanted.outputs):
         shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(
             f"task = {about.task!r} has outputs of the shape {shapes} for an image, "
@@ -138,6 +145,8 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
             found["outputs"] = logits
         if model.puts_out_masks:
             found["output"] = class_maps.shares(logits)
+        if model.finder is not None:
+            found["found"] = model.finder.of(logits)
         if in_a_row and model.class_names is None:
             readout = model.readout
             found["output"] = logits if readout is None else readout.of(logits)
@@ -192,8 +201,9 @@ class TableLayout:
 
     @property
     def empty(self) -> bool:
-        """Whether there are no columns: outputs are neither a row nor classes."""
-        return not (self.model.puts_out_a_row or self.model.puts_out_masks)
+        """Whether there are no columns: outputs are no row, classes or boxes."""
+        tells = self.model.puts_out_a_row or self.model.puts_out_masks
+        return not tells and self.model.finder is None
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -203,7 +213,9 @@ class TableLayout:
     @functools.cached_property
     def columns(self) -> Columns:
         kinds: Columns = {NAME: str}
-        if self.class_names is not None and self.model.several_labels:
+        if self.model.finder is not None:
+            kinds |= found_boxes.COLUMNS
+        elif self.class_names is not None and self.model.several_labels:
             kinds |= {"labels": str, **dict.fromkeys(self._probabilities, float)}
         elif self.class_names is not None:
             values = ("index", int), ("label", str), ("prob", float)
@@ -216,7 +228,7 @@ class TableLayout:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The columns of numbers of a model that names no classes of whole images."""
-        if self.empty or self.class_names is not None:
+        if self.empty or self.class_names is not None or self.model.finder is not None:
             return ()
         if self.model.puts_out_masks:
             return tuple(f"{SHARE}{name}" for name in self.model.class_names or ())
@@ -243,6 +255,8 @@ class TableLayout:
             yield {**empty, NAME: name, **values, ERROR: error}
 
     def _values(self, found: dict[str, Any], i: int) -> Row:
+        if self.model.finder is not None:
+            return found_boxes.row(found["found"], i, self.model.finder)
         if self.class_names is None:
             return {
                 name: plain(found["output"][i, j])

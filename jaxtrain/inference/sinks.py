@@ -28,7 +28,7 @@ Sink = Callable[[ImageBatch], None]
 def table(path: Path, layout: TableLayout, renames: ExitStack) -> Iterator[Sink]:
     """Write rows into the file of `--out`."""
     open_table = tables.TABLES[path.suffix.lower()]
-    with _opened(
+    with opened(
         "--out", path, lambda partial: open_table(partial, layout.columns), renames
     ) as write:
         yield lambda batch: write(list(layout.rows(batch)))
@@ -37,7 +37,7 @@ def table(path: Path, layout: TableLayout, renames: ExitStack) -> Iterator[Sink]
 @contextlib.contextmanager
 def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
     """Write features into the file of `--features`; NaN where there is no image."""
-    with _opened(
+    with opened(
         "--features",
         path,
         lambda partial: tables.npy_file(partial, (num, width)),
@@ -66,7 +66,7 @@ def overlays(
         # Pillow's own 6 takes 11 ms, not 3, for files a sixth smaller.
         picture.save(f"{place}.png", compress_level=1)
 
-    yield _of_each("--explain", path, names, write, renames)
+    yield of_each("--explain", path, names, write, renames)
 
 
 @contextlib.contextmanager
@@ -81,7 +81,7 @@ def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
             heads = {head: x[i] for head, x in by_path(found).items()}
             np.savez(f"{place}.npz", **heads)
 
-    yield _of_each("--outputs", path, names, write, renames)
+    yield of_each("--outputs", path, names, write, renames)
 
 
 @contextlib.contextmanager
@@ -97,10 +97,10 @@ def masks(path: Path, names: FileNames, fit: Fit, renames: ExitStack) -> Iterato
         for picture, ending in zip(drawn, (".png", ".overlay.png"), strict=True):
             picture.save(f"{place}{ending}", compress_level=1)
 
-    yield _of_each("--masks", path, names, write, renames)
+    yield of_each("--masks", path, names, write, renames)
 
 
-def _of_each(
+def of_each(
     option: str,
     path: Path,
     names: FileNames,
@@ -123,7 +123,7 @@ def _of_each(
 
 
 @contextlib.contextmanager
-def _opened(
+def opened(
     option: str,
     path: Path,
     make: Callable[[Path], AbstractContextManager[Callable[[Any], Any]]],

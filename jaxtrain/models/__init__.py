@@ -6,9 +6,10 @@ from typing import Any
 from jaxtrain.models.base import Model
 from jaxtrain.models.classifiers import CLASSIFIERS
 from jaxtrain.models.deeplab import FCN, DeepLabV3
+from jaxtrain.models.fcos import FCOS
 from jaxtrain.models.unet import UNet
 
-# Those of maps begin with a classifier.
+# Those of maps and of boxes begin with a classifier.
 MODELS: dict[str, type[Model]] = {
     **CLASSIFIERS,
     "unet": UNet,
@@ -16,6 +17,7 @@ MODELS: dict[str, type[Model]] = {
     "deeplabv3_resnet101": DeepLabV3.variant(base_backbone="resnet101"),
     "fcn_resnet50": FCN,
     "fcn_resnet101": FCN.variant(base_backbone="resnet101"),
+    "fcos": FCOS,
 }
 
 # Of the section `model`, what is no option of a model.

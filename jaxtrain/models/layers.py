@@ -150,6 +150,19 @@ class Layers:
         epsilon = self.norm_epsilon if epsilon is None else epsilon
         return LayerNorm(channels, epsilon=epsilon, **self._common)
 
+    def group_norm(
+        self, channels: int, groups: int, *, epsilon: float | None = None
+    ) -> "GroupNorm":
+        """Make a group norm (Wu and He 2018, arXiv:1803.08494).
+
+        Args:
+          channels: Number of input channels.
+          groups: Number of groups of channels, a divisor of it.
+          epsilon: Addend of the variance. Defaults to `norm_epsilon`.
+        """
+        epsilon = self.norm_epsilon if epsilon is None else epsilon
+        return GroupNorm(channels, groups, epsilon=epsilon, **self._common)
+
     @property
     def _common(self) -> dict[str, Any]:
         return {
@@ -198,6 +211,22 @@ class LayerNorm(NamedLayer, nnx.LayerNorm):
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Normalise (..., channels); the result has the layer's dtype."""
+        return super().__call__(x).astype(self.output_dtype)
+
+
+class GroupNorm(NamedLayer, nnx.GroupNorm):
+    """Flax's group norm, computed in at least float32 and rounded once."""
+
+    def __init__(self, channels: int, groups: int, *, dtype: Any, **options: Any):
+        # The variance is that of the differences, as in a layer norm.
+        super().__init__(
+            channels, groups, dtype=wide(dtype), use_fast_variance=False, **options
+        )
+        self.output_dtype = dtype
+
+    @in_own_scope
+    def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
+        """Normalise (batch, ..., channels); the result has the layer's dtype."""
         return super().__call__(x).astype(self.output_dtype)
 
 

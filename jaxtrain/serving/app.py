@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
@@ -17,8 +18,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from jaxtrain.data.files import UnreadableError
+from jaxtrain.inference.found_boxes import boxes_of
 from jaxtrain.inference.model import Output, TrainedModel
-from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.inference.pixels import SIZE_BYTES, sized_pixels, to_sized_pixels
 from jaxtrain.serving.batcher import Batcher
 from jaxtrain.serving.decoders import DecoderPool
 from jaxtrain.serving.limits import RefusedError, ServiceLimits
@@ -36,6 +38,8 @@ def output_of(model: TrainedModel) -> Output:
     """Return the name of what the model puts out for a request."""
     if model.puts_out_masks:
         return "masks"
+    if model.finder is not None:
+        return "found"
     return "probabilities" if model.readout is None else "values"
 
 
@@ -48,7 +52,8 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
     `GET /health` tells that it works.
 
     Args:
-      model: Model with classes of whole images or of pixels, or a `readout`.
+      model: Model with classes of whole images or of pixels, a `readout`, or a
+        `finder`.
     """
     names, about, readout = model.class_names, model.description, model.readout
     output = output_of(model)
@@ -56,10 +61,16 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
     if readout is not None:
         size = {"columns": readout.columns}
 
-    def run(pixels: np.ndarray) -> np.ndarray:
-        return np.asarray(model.run(pixels, output))[: len(pixels)]
+    if model.finder is not None:
+        size = {"num_classes": len(model.finder.names)}
 
-    def told(row: np.ndarray, num_shown: int) -> dict[str, Any]:
+    def run(pixels: np.ndarray) -> list[Any]:
+        found = jax.device_get(model.run(pixels, output))
+        return [jax.tree.map(lambda x, i=i: x[i], found) for i in range(len(pixels))]
+
+    def told(row: Any, num_shown: int, of: tuple[int, int]) -> dict[str, Any]:
+        if model.finder is not None:
+            return _boxes(row, model, of)
         if readout is not None:
             numbers = map(_number, row.tolist())
             return {"values": dict(zip(readout.columns, numbers, strict=True))}
@@ -75,9 +86,10 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
 
     batcher, shape = Batcher(run, limits), about.image_shape
     to_shape = functools.partial(
-        to_pixels, shape=shape, fit=about.fit, max_pixels=limits.max_pixels
+        to_sized_pixels, shape=shape, fit=about.fit, max_pixels=limits.max_pixels
     )
-    decoders = DecoderPool(to_shape, shape, limits.decode_seconds, limits.num_decoders)
+    flat = (math.prod(shape) + SIZE_BYTES,)
+    decoders = DecoderPool(to_shape, flat, limits.decode_seconds, limits.num_decoders)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -107,17 +119,18 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
             body = await _body(request, limits.max_bytes)
             images = await _images(request, body)
             with batcher.reserve(len(images) - 1):
-                pixels = [await decode(name, data) for name, data in images]
+                decoded = [await decode(name, data) for name, data in images]
+                pixels, sizes = zip(*decoded, strict=True)
                 rows = await asyncio.gather(*map(batcher.submit, pixels))
         shown = [
-            {"filename": name, **told(row, num_shown)}
-            for (name, _), row in zip(images, rows, strict=True)
+            {"filename": name, **told(row, num_shown, size)}
+            for (name, _), row, size in zip(images, rows, sizes, strict=True)
         ]
         return {"predictions": shown}
 
-    async def decode(name: str, data: bytes) -> np.ndarray:
+    async def decode(name: str, data: bytes) -> tuple[np.ndarray, tuple[int, int]]:
         try:
-            return await decoders.decode(data)
+            return sized_pixels(await decoders.decode(data), shape)
         except UnreadableError as error:
             raise RefusedError(400, f"{name} is unreadable: {error}") from None
 
@@ -199,6 +212,24 @@ def _topk(request: Request, num_classes: int) -> int:
     if num < 1:
         raise RefusedError(400, f"topk = {text!r}: expected a number above 0")
     return min(num, num_classes)
+
+
+def _boxes(row: Any, model: TrainedModel, size: tuple[int, int]) -> dict[str, Any]:
+    """Return the boxes of an image of a height and width, in its pixels."""
+    assert model.finder is not None
+    batch = jax.tree.map(lambda x: x[None], row)
+    found = boxes_of(batch, 0, model.description, size)
+    names = model.finder.names
+    told = [
+        {
+            "box": [round(x, 3) for x in box],
+            "index": kind,
+            "label": names[kind],
+            "score": score,
+        }
+        for box, score, kind in zip(*(x.tolist() for x in found), strict=True)
+    ]
+    return {"size": list(size), "boxes": told}
 
 
 def _classes(row: np.ndarray, names: tuple[str, ...], num: int) -> list[dict[str, Any]]:

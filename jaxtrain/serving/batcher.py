@@ -2,18 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
 from jaxtrain.serving.limits import RefusedError, ServiceLimits
 
-# Runs a batch (n, H, W, C) and returns a row for each image.
-RunBatch = Callable[[np.ndarray], np.ndarray]
+# Runs a batch (n, H, W, C) and returns a row for each image: an array, or a tree.
+RunBatch = Callable[[np.ndarray], Sequence[Any]]
 
 # An image, and what its row is put into.
-Waiting = tuple[np.ndarray, asyncio.Future[np.ndarray]]
+Waiting = tuple[np.ndarray, asyncio.Future[Any]]
 
 
 class Batcher:
@@ -54,7 +55,7 @@ class Batcher:
         finally:
             self.num_waiting -= num
 
-    async def submit(self, pixels: np.ndarray) -> np.ndarray:
+    async def submit(self, pixels: np.ndarray) -> Any:
         """Return the row of an image, uint8 (H, W, C), for which a place is taken."""
         result = asyncio.get_running_loop().create_future()
         await self._queue.put((pixels, result))

@@ -3,6 +3,7 @@
 import socket
 from typing import Any
 
+import jax
 import numpy as np
 import uvicorn
 
@@ -73,4 +74,4 @@ def _compile(model: TrainedModel, max_batch: int) -> None:
     for exponent in range((max_batch - 1).bit_length() + 1):
         # So many images, which the model pads to the size of a program.
         pixels = np.zeros((2**exponent, *model.image_shape), np.uint8)
-        np.asarray(model.run(pixels, output_of(model)))
+        jax.block_until_ready(model.run(pixels, output_of(model)))

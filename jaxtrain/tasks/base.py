@@ -47,6 +47,28 @@ class Readout(NamedTuple):
     of: Callable[[jax.Array], jax.Array]
 
 
+class Finder(NamedTuple):
+    """What people get of the outputs of a model that finds things in images.
+
+    Boxes are left, top, right and bottom in pixels of the image that the model sees.
+
+    Attributes:
+      names: Names of the classes.
+      category_ids: What files as COCO's call each class.
+      shown_score: Least score of what pictures and tables show.
+      of: Function of outputs, traced, that returns `boxes` (B, K, 4), `scores` (B, K),
+        the best first, and `classes` (B, K), -1 for padding.
+      candidates: Function of outputs, traced, that returns what these are taken of:
+        boxes (B, N, 4) and the scores of all classes (B, N, C).
+    """
+
+    names: tuple[str, ...]
+    category_ids: tuple[int, ...]
+    shown_score: float
+    of: Callable[[Any], dict[str, jax.Array]]
+    candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
+
+
 class Task:
     """What is learnt from a data set.
 
@@ -65,7 +87,7 @@ class Task:
         shapes of `output_spec`, added up.
       class_names: of the outputs, where each stands for a class; else None.
       column_names: of the numbers of a target, where it has several columns, or one
-        with a name; else None.
+        with a name; of the classes of boxes; else None.
       settled: Options that the task has taken from the training targets. The config of
         the run then holds them, and with them it is the same task without these data.
       refused: Path of a field of the config that has no meaning for the task -> why.
@@ -80,6 +102,7 @@ class Task:
         validation split is evaluated, which chooses.
       whole_images: Whether targets are of whole images, and wrong where one is cut or
         mirrored: recipes by `new` then do neither.
+      finds_boxes: Whether there is a `finder`: outputs become boxes of things.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
         calibration, averaged views and the check of labels ask for.
@@ -102,6 +125,7 @@ class Task:
     class_maps: ClassVar[bool] = False
     output_name: ClassVar[str] = "logits"
     several_labels: ClassVar[bool] = False
+    finds_boxes: ClassVar[bool] = False
     chosen: Mapping[str, Any] | None = None
     best_metric: ClassVar[str] = "loss"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
@@ -275,6 +299,23 @@ class Task:
           names: `column_names` of the task of the run.
         """
         del options, names
+        return None
+
+    @classmethod
+    def finder(
+        cls,
+        options: Mapping[str, Any],
+        names: Sequence[str] | None,
+        image_shape: tuple[int, int, int],
+    ) -> Finder | None:
+        """Return what finds things in images by the outputs; None: nothing does.
+
+        Args:
+          options: Options of the task, as in the config of the run.
+          names: `column_names` of the task of the run.
+          image_shape: Height, width and channels of the images that the model sees.
+        """
+        del options, names, image_shape
         return None
 
     @staticmethod

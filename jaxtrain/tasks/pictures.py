@@ -105,6 +105,34 @@ def outlines(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     return np.asarray(picture)
 
 
+def labelled_boxes(
+    image: np.ndarray, boxes: np.ndarray, classes: np.ndarray, texts: Sequence[str]
+) -> np.ndarray:
+    """Draw boxes on an image, uint8 (H, W, C), a colour for each class, with texts.
+
+    Args:
+      image: Image that the boxes are on.
+      boxes: Left, top, right and bottom in pixels, (N, 4); the first is on top.
+      classes: Class of each box, (N,).
+      texts: Text of each box.
+
+    Returns:
+      uint8 (H, W, 3).
+    """
+    picture = Image.fromarray(_coloured(image))
+    draw, wide = ImageDraw.Draw(picture), max(1, min(picture.size) // 200)
+    size = int(np.clip(min(picture.size) // 30, 8, 24))
+    for number in reversed(range(len(boxes))):
+        left, top, right, bottom = boxes[number].tolist()
+        colour = tuple(COLOURS[classes[number] % len(COLOURS)].tolist())
+        draw.rectangle((left, top, right, bottom), outline=colour, width=wide)
+        text = fitted(texts[number], max(picture.width - int(left), 1), size)
+        where = left, max(0.0, top - size - 2)
+        draw.rectangle(draw.textbbox(where, text, font=font(size)), fill=colour)
+        draw.text(where, text, fill="white", font=font(size))
+    return np.asarray(picture)
+
+
 def _coloured(image: np.ndarray) -> np.ndarray:
     """Return an image with three channels."""
     return image[..., :3] if image.shape[-1] > 2 else image[..., :1].repeat(3, -1)

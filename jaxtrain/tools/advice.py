@@ -11,11 +11,12 @@ import numpy as np
 
 from jaxtrain import own, tasks
 from jaxtrain.config import DataConfig
+from jaxtrain.config.detection import DetectionOptions
 from jaxtrain.data.survey import Survey
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
 from jaxtrain.models.classifiers import CLASSIFIERS
-from jaxtrain.tasks.base import Advice
+from jaxtrain.tasks.base import Advice, Task
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 # Up to this size images are small: a small network, shifts of a few pixels.
@@ -35,6 +36,8 @@ TOTAL_STEPS = 4000
 EPOCHS = (20, 100)
 FINE_TUNE_STEPS, FINE_TUNE_EPOCHS = 500, (10, 30)
 FEWEST_EXAMPLES, FEW_EXAMPLES = 10, 1000
+# Largest stride at which boxes are looked for by default, which divides image sizes.
+BOX_STRIDE = DetectionOptions.strides[-1]
 # Of the area of an image, the least and the most.
 SMALLEST_WINDOW = (0.35, 1.0)
 
@@ -84,6 +87,9 @@ def advise(
     """
     num_train = found.counts["train"]
     size = weights.size if weights else _image_size(found, num_train)
+    task = tasks.kind(suitable_task(found, data))
+    if task.finds_boxes:
+        size = -(-size // BOX_STRIDE) * BOX_STRIDE
     held_out = _held_out(found, num_train)
     for fraction, _ in held_out.values():
         num_train -= math.ceil(fraction * num_train)
@@ -100,7 +106,6 @@ def advise(
         "classes": (data.classes, "of the masks"),
         "label_separator": (data.label_separator, "between the labels of an image"),
     }
-    task = tasks.kind(suitable_task(found, data))
     same = "True, if a mirrored image has the same numbers"
     still = {"horizontal_flip": (False, same)}
     advice: Advice = {
@@ -110,15 +115,19 @@ def advise(
             **(_images_of(weights) if weights else _images(found, size)),
             "batch_size": (batch_size, f"{steps_per_epoch:,} steps an epoch"),
         },
-        "augment": still if task.whole_images else _augmentation(found, size),
+        "augment": still if task.whole_images else _augmentation(found, size, task),
         **(_fine_tuning(weights, batch_size) if weights else {}),
         **({} if weights else _from_scratch(num_train, size, batch_size)),
         "train": _length(steps_per_epoch, fine_tune=weights is not None),
     }
     for section, fields in task.advice(found.class_counts).items():
-        if section == "model":
+        if section == "model" and task.class_maps:
             advice["model"].update(_backbone(advice["model"]["name"][0]))
         advice.setdefault(section, {}).update(fields)
+    if task.finds_boxes and weights:
+        advice["model"]["backbone"] = weights.model, "the model of the weights"
+    if task.finds_boxes:
+        advice["model"].pop("dropout", None)
     return advice
 
 
@@ -191,8 +200,13 @@ def _images_of(weights: StartWeights) -> dict[str, tuple[int, str]]:
     }
 
 
-def _augmentation(found: Survey, size: int) -> dict[str, tuple[Any, str]]:
+def _augmentation(
+    found: Survey, size: int, task: type[Task]
+) -> dict[str, tuple[Any, str]]:
     small = size <= SMALL_SIZE
+    if task.finds_boxes:
+        same = "boxes go along; False, if left and right make classes differ"
+        return {"horizontal_flip": (True, same)}
     advice: dict[str, tuple[Any, str]] = {}
     if small:
         padding = max(1, size // 8)

@@ -44,12 +44,14 @@ class Published(NamedTuple):
       num_outputs: classes of the data.
       results: of it, the first one first.
       has_maps: whether it puts out the class of each pixel.
+      has_boxes: whether it puts out boxes of things.
     """
 
     image_shape: tuple[int, int, int]
     num_outputs: int
     results: tuple[Result, ...] = ()
     has_maps: bool = False
+    has_boxes: bool = False
 
 
 def _imagenet(*results: Result, size: int = 224) -> Published:
@@ -135,4 +137,5 @@ PUBLISHED: dict[str, Published] = {
     "deeplabv3_resnet101": _maps(_coco(67.4), size=520),
     "fcn_resnet50": _maps(_coco(60.5), size=520),
     "fcn_resnet101": _maps(_coco(63.7), size=520),
+    "fcos": Published((512, 512, 3), 80, has_boxes=True),
 }

@@ -52,6 +52,8 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "multilabel": ((64, 64, 3), 10, 21_600),
     "regression": ((32, 32, 3), 3, 7200),
     "segmentation": ((64, 64, 3), 11, 21_600),
+    # Of boxes.
+    "detection": ((64, 64, 3), 10, 6000),
 }
 RECIPES = sorted((ROOT / "configs").glob("*.py"))
 OF_CLASSES = [p for p in RECIPES if load_config(p).task == "classification"]
@@ -145,6 +147,8 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
         {0: 0, 72: 0.01, 144: 0.02, 792: 0.01, 1439: 0.02 / 1296},
     ),
     "regression": (1344, {0: 0, 134: 2e-3, 739: 1e-3, 1343: 3.37e-9}),
+    # 93 steps an epoch.
+    "detection": (930, {0: 0, 93: 3e-3, 372: 2.25e-3, 651: 0.75e-3, 929: 1.06e-8}),
 }
 
 
@@ -184,6 +188,9 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
         }
     if config.task == "segmentation":
         facts = {PIXEL_CLASSES: tuple(map(str, range(num_classes)))}
+    if tasks.kind(config.task).finds_boxes:
+        names = tuple(map(str, range(num_classes)))
+        facts = {"box_names": names, "num_boxes": 4}
     task = tasks.build(config, image_shape, facts)
     checks.check_batches(config, mesh)
     checks.check_mixing(config, mesh, task)

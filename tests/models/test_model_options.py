@@ -31,6 +31,8 @@ VALUES: dict[str, Any] = {
     "aux_weight": 0.15,
     "backbone": "resnet34",
     "output_stride": 16,
+    "pyramid_channels": 24,
+    "head_layers": 3,
 }
 # What a short family has anyway.
 CHANGED = {"resnet": {"stem"}, "mobilenet": {"padding"}}

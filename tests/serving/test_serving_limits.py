@@ -276,7 +276,7 @@ def test_a_decoder_that_does_not_end_is_ended_and_replaced():
 
 
 def test_a_server_ends_whatever_is_decoded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(app, "to_pixels", obey)
+    monkeypatch.setattr(app, "to_sized_pixels", obey)
     server = start(timeout_seconds=1, decode_seconds=10**6)
     status, told = server.ask(b"spin")
     assert (status, told["error"]) == (503, "no answer in 1 seconds")

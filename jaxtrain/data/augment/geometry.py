@@ -24,6 +24,11 @@ class Geometry:
     A subclass moves arrays (H, W, C), and points.
     """
 
+    @property
+    def moved_size(self) -> tuple[int, int] | None:
+        """Height and width of the moved image; None: those that it had."""
+        return None
+
     def pixels(
         self,
         array: jax.Array,
@@ -169,6 +174,10 @@ class ResizedBox(Geometry):
     box: Box
     size: int
     within: bool = False
+
+    @property
+    def moved_size(self) -> tuple[int, int]:
+        return self.size, self.size
 
     def nearest(self, pixels: jax.Array) -> jax.Array:
         return resize_nearest(pixels, self.box, self.size)

@@ -50,7 +50,13 @@ def run(images):
 
 if __name__ == "__main__":
     names, numbers = (load()[2].get(k) for k in ("class_names", "output_names"))
+    boxes = load()[2].get("box_names")
     for outputs in run(np.load(sys.argv[1])):
+        if boxes:
+            place, kind = np.unravel_index(outputs[:, 4:].argmax(), (-1, len(boxes)))
+            told = ", ".join(f"{x:.1f}" for x in outputs[place, :4])
+            print(boxes[kind], f"{outputs[place, 4 + kind]:.4f}", f"at {told}")
+            continue
         if numbers:
             told = zip(numbers, outputs, strict=True)
             print(", ".join(f"{name} {x:.6g}" for name, x in told))

@@ -1,0 +1,200 @@
+"""What lists of boxes have in common: checks of a box, and a store of all of them."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES, BoxFileStore
+from jaxtrain.data.image_files import FileNames, Folder, digest, listed, shown
+from jaxtrain.data.problems import Problems, UnusableError
+from jaxtrain.data.slices import NamedSplits
+from jaxtrain.data.stores import Opened, Remark
+from jaxtrain.errors import UserError
+
+# Side of an image by what a list says, at most: that of no image file.
+MAX_SIDE = 2**24
+# Pixels by which a box may leave its image, of rounding; and parts of a side, where
+# boxes are in these.
+ROUNDING, ROUNDING_PART = 1.0, 0.005
+MEND = "mend the box, or take it out"
+
+
+class ListedBox(NamedTuple):
+    """A box of an image: its corners, the number of its class, whether of a crowd."""
+
+    corners: tuple[float, float, float, float]
+    kind: int
+    crowd: bool = False
+
+
+class ListedImage(NamedTuple):
+    """An image, by its place below the folder of all, and its boxes.
+
+    Attributes:
+      where: What messages call it.
+      size: Height and width in pixels; None if boxes are in parts of them.
+    """
+
+    where: str
+    path: bytes
+    size: tuple[int, int] | None
+    boxes: list[ListedBox]
+
+
+def corners(
+    left: float, top: float, width: float, height: float, size: tuple[float, float]
+) -> tuple[float, float, float, float]:
+    """Return left, top, right and bottom of a box, cut at the border of its image.
+
+    Args:
+      size: Height and width of the image; (1, 1) where boxes are in parts of these.
+
+    Raises:
+      UnusableError: it has no area, or is not in the image.
+    """
+    if not all(map(math.isfinite, (left, top, width, height))):
+        raise UnusableError("a box of numbers that are not finite", MEND)
+    told = f"a box [{left:g}, {top:g}, {width:g}, {height:g}]"
+    if width <= 0 or height <= 0:
+        raise UnusableError(f"{told} has no area", MEND)
+    rows, columns = size
+    rounding = ROUNDING_PART if size == (1, 1) else ROUNDING
+    right, bottom = left + width, top + height
+    least, most = min(left, top), max(right - columns, bottom - rows)
+    if least < -rounding or most > rounding:
+        of = "" if size == (1, 1) else f" of {columns:g}x{rows:g} pixels"
+        raise UnusableError(f"{told} is outside of its image{of}", MEND)
+    found = max(left, 0.0), max(top, 0.0), min(right, columns), min(bottom, rows)
+    if found[2] <= found[0] or found[3] <= found[1]:
+        raise UnusableError(f"{told} is outside of its image", MEND)
+    return found
+
+
+def to_store(
+    config: DataConfig,
+    root: str,
+    images: dict[str, list[ListedImage]],
+    names: Sequence[str],
+    category_ids: Sequence[int],
+    problems: Problems,
+) -> Opened:
+    """Return the store of images with boxes, and the splits.
+
+    Args:
+      config: Section `data` of the run: where the list is, and what it may hold.
+      root: Folder of the images.
+      images: Images of each split.
+      names: Names of the classes.
+      category_ids: What the list calls each class.
+      problems: What is wrong already.
+
+    Raises:
+      UserError: something is wrong: one message has all of it.
+    """
+    splits: NamedSplits = {}
+    every = [one for some in images.values() for one in some]
+    start = 0
+    for split, some in images.items():
+        splits[split] = [np.arange(start, start + len(some))]
+        start += len(some)
+    sizes = _file_sizes(Folder(root, config), every, problems)
+    _check_counts(config, every, problems)
+    remarks, names, numbers = _used(config, images, names, problems)
+    problems.check()
+    boxes = [box for one in every for box in one.boxes]
+    kinds = np.array([box.kind for box in boxes], np.int64)
+    counts = [len(one.boxes) for one in every]
+    facts = {
+        NAMES: tuple(names),
+        CATEGORY_IDS: tuple(
+            category_ids[i] for i in np.flatnonzero(numbers >= 0).tolist()
+        ),
+        NUM_BOXES: max(counts),
+        "digest": _digest(every, sizes),
+    }
+    in_pixels = every[0].size is not None
+    store = BoxFileStore(
+        root=root,
+        file_names=FileNames.join([one.path for one in every]),
+        boxes=np.array([box.corners for box in boxes], np.float32).reshape(-1, 4),
+        classes=numbers[kinds].astype(np.int32),
+        crowd=np.array([box.crowd for box in boxes], bool),
+        ends=np.cumsum(counts),
+        sizes=np.array([one.size for one in every], np.int32) if in_pixels else None,
+        facts=facts,
+        remarks=remarks,
+    )
+    return store, splits
+
+
+def _digest(images: list[ListedImage], sizes: list[int]) -> str:
+    """Return the SHA-256 of the names and sizes of the files, and of all boxes."""
+    told = (repr((one.size, one.boxes)).encode() for one in images)
+    known = (b"\0".join((one.path, x)) for one, x in zip(images, told, strict=True))
+    return digest(zip(known, sizes, strict=True))
+
+
+def _file_sizes(
+    folder: Folder, images: list[ListedImage], problems: Problems
+) -> list[int]:
+    """Return the bytes of each image file; those that are not there are problems."""
+    return [
+        problems.attempt(folder.size, one.path, where=one.where) or 0 for one in images
+    ]
+
+
+def _check_counts(
+    config: DataConfig, images: list[ListedImage], problems: Problems
+) -> None:
+    """Refuse images of more boxes than may stand beside one."""
+    for one in images:
+        if len(one.boxes) > config.max_boxes:
+            problems.add(
+                f"{shown(one.path)} has {len(one.boxes)} boxes, more than "
+                f"data.max_boxes = {config.max_boxes}",
+                "raise data.max_boxes, or take some out",
+                one.where,
+            )
+
+
+def _used(
+    config: DataConfig,
+    images: dict[str, list[ListedImage]],
+    names: Sequence[str],
+    problems: Problems,
+) -> tuple[tuple[Remark, ...], list[str], np.ndarray]:
+    """Return remarks, the names of the classes that have boxes, and their numbers.
+
+    Classes of which no split has a box, as the heads of some exports, are left out.
+    """
+    if "train" not in images or not images["train"]:
+        there = ", ".join(images) or "none"
+        raise UserError(f"{config.source} has the splits {there}, and no train")
+    counts = {
+        split: np.bincount(
+            [box.kind for one in some for box in one.boxes], minlength=len(names)
+        )
+        for split, some in images.items()
+    }
+    used = np.sum(list(counts.values()), axis=0) > 0
+    for split, found in counts.items():
+        lacking = np.flatnonzero((found > 0) & (counts["train"] == 0))
+        if len(lacking):
+            told = listed(names[i] for i in lacking.tolist())
+            problems.add(
+                f"the {split} split has boxes of classes that the training split "
+                f"lacks: {told}",
+                "a model cannot learn them: add training images, or take them out",
+            )
+    if not used.any() and not problems:
+        raise UserError(f"{config.source} has no box: there is nothing to learn")
+    numbers = np.where(used, np.cumsum(used) - 1, -1)
+    unused = [names[i] for i in np.flatnonzero(~used).tolist()]
+    remarks = ()
+    if unused:
+        text = f"{listed(unused)}, of which there is no box"
+        remarks = (Remark("classes left out", text, serious=False),)
+    return remarks, [names[i] for i in np.flatnonzero(used).tolist()], numbers

@@ -1,0 +1,119 @@
+"""The places that FCOS looks for boxes at, and which of them learns which box.
+
+Tian et al. 2020, arXiv:2006.09214. Places learn boxes around whose middles they are; of
+several boxes, the smallest.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of all levels, one level after the other.
+
+    Attributes:
+      points: (x, y) in pixels of the image, float32 (N, 2).
+      stride: Stride of the level of each, (N,).
+      least: Distance to the farthest side of its box, from which on it learns, (N,).
+      most: The same, up to which it learns, (N,).
+    """
+
+    points: np.ndarray
+    stride: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
+
+
+class Assigned(NamedTuple):
+    """What each place of an image is to learn.
+
+    Attributes:
+      label: Class, (N,); -1 if there is none.
+      distances: Pixels to the left, top, right and bottom of the box, (N, 4); 1 where
+        there is none.
+      ignored: Whether it learns nothing, as it is in a crowd, (N,).
+    """
+
+    label: jax.Array
+    distances: jax.Array
+    ignored: jax.Array
+
+    @property
+    def there(self) -> jax.Array:
+        """Whether each place has a box, (N,)."""
+        return self.label >= 0
+
+
+def make_places(
+    shapes: Sequence[tuple[int, int]],
+    strides: Sequence[int],
+    bounds: Sequence[tuple[float, float]],
+) -> Places:
+    """Return the places of levels of such rows and columns."""
+    points, stride, least, most = [], [], [], []
+    levels = zip(shapes, strides, bounds, strict=True)
+    for (rows, columns), pixels, (low, high) in levels:
+        y, x = np.mgrid[:rows, :columns]
+        points.append(np.stack([x.ravel(), y.ravel()], -1) * pixels + pixels / 2)
+        num = rows * columns
+        for some, value in ((stride, pixels), (least, low), (most, high)):
+            some.append(np.full(num, value, np.float32))
+    return Places(
+        np.concatenate(points).astype(np.float32),
+        np.concatenate(stride),
+        np.concatenate(least),
+        np.concatenate(most),
+    )
+
+
+def assign(target: Mapping[str, Any], places: Places, radius: float) -> Assigned:
+    """Return what places learn of one image.
+
+    Args:
+      target: `boxes` (M, 4), `classes` (M,), -1 for padding, and `crowd` (M,).
+      places: Places of the levels.
+      radius: Strides around the middle of a box within which places learn it.
+    """
+    boxes = target["boxes"]
+    points, stride = (jnp.asarray(x, boxes.dtype) for x in _arrays(places)[:2])
+    least, most = (jnp.asarray(x, boxes.dtype) for x in _arrays(places)[2:])
+    distances = jnp.concatenate(
+        [points[:, None] - boxes[None, :, :2], boxes[None, :, 2:] - points[:, None]], -1
+    )
+    inside = distances.min(-1) > 0
+    middle = (boxes[:, :2] + boxes[:, 2:]) / 2
+    off = jnp.abs(points[:, None] - middle[None]).max(-1)
+    farthest = distances.max(-1)
+    reached = (farthest >= least[:, None]) & (farthest <= most[:, None])
+    near = off < radius * stride[:, None]
+    counts = (target["classes"] >= 0) & ~target["crowd"]
+    sides = boxes[:, 2:] - boxes[:, :2]
+    area = jnp.where(
+        inside & near & reached & counts, sides[:, 0] * sides[:, 1], jnp.inf
+    )
+    chosen = area.argmin(-1)
+    there = jnp.take_along_axis(area, chosen[:, None], 1)[:, 0] < jnp.inf
+    own = jnp.take_along_axis(distances, chosen[:, None, None], 1)[:, 0]
+    in_crowd = jnp.any(inside & target["crowd"], -1)
+    return Assigned(
+        jnp.where(there, target["classes"][chosen], -1),
+        jnp.where(there[:, None], own, 1),
+        in_crowd & ~there,
+    )
+
+
+def centerness(distances: jax.Array) -> jax.Array:
+    """Return how much a place is the middle of its box, 0 to 1 (equation 3)."""
+    across, down = distances[..., 0::2], distances[..., 1::2]
+    ratio = across.min(-1) / across.max(-1) * (down.min(-1) / down.max(-1))
+    return jnp.sqrt(ratio)
+
+
+def _arrays(places: Places) -> tuple[np.ndarray, ...]:
+    return places.points, places.stride, places.least, places.most

@@ -1,0 +1,30 @@
+"""Section of a report on boxes: how well those of each class are found."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from jaxtrain.json_files import typed
+from jaxtrain.pages.templates import render
+from jaxtrain.tasks.box_metrics import BOXES_OF_CLASSES, OF_CLASSES
+
+# Of more classes than this only the worst are shown.
+MAX_CLASSES = 100
+
+
+def box_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
+    """Return the table of the classes, the lowest average precision first.
+
+    Args:
+      values: Metrics by name, read from records: of any form, or missing.
+      names: Names of the classes.
+    """
+    precision = typed.fitting(values.get(OF_CLASSES), list[float | None]) or []
+    counts = typed.fitting(values.get(BOXES_OF_CLASSES), list[int]) or []
+    # Beyond those listed no class has a box.
+    rows = list(zip(names, precision, counts, strict=False))
+    rows.sort(key=lambda row: (row[1] is None, row[1] or 0))
+    shown, left_out = rows[:MAX_CLASSES], max(0, len(rows) - MAX_CLASSES)
+    page = "tasks/box_sections.html.j2"
+    return Markup(render(page, rows=shown, left_out=left_out).decode())

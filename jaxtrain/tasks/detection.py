@@ -1,0 +1,231 @@
+"""The task of finding things in an image: their boxes and classes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from markupsafe import Markup
+
+from jaxtrain.config.base import typed_options
+from jaxtrain.config.detection import DetectionOptions
+from jaxtrain.data.augment.geometry import Geometry
+from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES
+from jaxtrain.errors import UserError, counted
+from jaxtrain.tasks import box_metrics, fcos
+from jaxtrain.tasks.base import Advice, Finder, Task, Values
+from jaxtrain.tasks.box_geometry import followed
+from jaxtrain.tasks.box_places import Places, make_places
+from jaxtrain.tasks.box_sections import box_sections
+from jaxtrain.tasks.metrics import Metric
+from jaxtrain.tasks.pictures import outlines
+
+# Boxes of an example that texts name.
+MAX_NAMED = 12
+
+
+class Detection(Task):
+    """Targets are boxes with classes, as a store with `place` of boxes has them.
+
+    Outputs are maps of each level: see `jaxtrain.tasks.fcos`.
+
+    Args:
+      image_shape: Height, width and channels of the images.
+      facts: Facts of the data set: names of the classes.
+      **given: Options, those of `DetectionOptions`.
+
+    Raises:
+      UserError: the data have no boxes, or the images do not fit the strides.
+    """
+
+    Options = DetectionOptions
+    finds_boxes = True
+    best_metric = "map"
+    shown = ("map", "map50")
+    refused: Mapping[str, str] = {
+        "data.augment.mixup": "the boxes of two mixed images would all be half there",
+        "data.augment.cutmix": "what is pasted hides boxes, or parts of them",
+        "data.sampling": "an image has boxes of several classes, and is of none",
+    }
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        facts: Mapping[str, Any],
+        **given: Any,
+    ):
+        self._options = options = DetectionOptions(**given)
+        if NAMES not in facts or NUM_BOXES not in facts:
+            raise UserError(
+                "task = 'detection': the data set has no boxes: give a coco: or yolo: "
+                "source (docs/detection.md)"
+            )
+        self.column_names = tuple(facts[NAMES])
+        if options.category_ids is None:
+            ids = facts.get(CATEGORY_IDS, range(len(self.column_names)))
+            self.settled = {"category_ids": ",".join(map(str, ids))}
+        _check_strides(options.strides, image_shape)
+        self.output_spec = output_spec(
+            image_shape, options.strides, len(self.column_names)
+        )
+        self._finder = make_finder(options, self.column_names, image_shape)
+
+    def describe(self) -> str:
+        assert self.column_names is not None
+        return f"boxes of {counted(len(self.column_names), 'class', 'classes')}"
+
+    def check_targets(self, targets: Any, split: str) -> None:
+        wanted = {"boxes", "classes", "crowd", "size"}
+        if not (isinstance(targets, dict) and targets.keys() == wanted):
+            raise UserError(
+                f"{split} has targets that are no boxes: expected "
+                f"{', '.join(sorted(wanted))}, as jaxtrain.data.boxes has them"
+            )
+
+    def label(self, target: Any) -> str:
+        return self._named(np.asarray(target["classes"]))
+
+    def follow(self, target: Any, geometry: Geometry) -> Any:
+        return followed(target, geometry)
+
+    def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
+        del training
+        parts = self._losses(outputs, target)
+        weight = self._options.box_weight
+        return parts["classes"] + weight * parts["boxes"] + parts["centerness"]
+
+    def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
+        return {
+            f"{name}_loss": jnp.mean(x).astype(jnp.float32)
+            for name, x in self._losses(outputs, target).items()
+        }
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return box_metrics.metrics(self._keep)
+
+    @classmethod
+    def known_metrics(cls) -> Mapping[str, Metric]:
+        return box_metrics.metrics(lambda outputs, target: {})
+
+    @classmethod
+    def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
+        return NUM_BOXES in facts
+
+    @classmethod
+    def advice(cls, class_counts: np.ndarray) -> Advice:
+        del class_counts
+        whole = "the whole image, with a border: what is cut off is not found"
+        return {
+            "data": {"crop_mode": ("border", whole)},
+            "model": {
+                "name": ("fcos", "boxes without anchors"),
+                "backbone": ("resnet18", "a good start; resnet50 for more images"),
+                "pyramid_channels": (128, "the paper has 256, for 80 classes"),
+                "head_layers": (2, "the paper has 4"),
+            },
+            "checkpoint": {"best_metric": (cls.best_metric, "COCO's main metric")},
+        }
+
+    @classmethod
+    def finder(
+        cls,
+        options: Mapping[str, Any],
+        names: Sequence[str] | None,
+        image_shape: tuple[int, int, int],
+    ) -> Finder | None:
+        chosen = typed_options(DetectionOptions, options, "detection")
+        return make_finder(chosen, tuple(names or ()), image_shape)
+
+    @staticmethod
+    def report_sections(values: Values, names: Sequence[str]) -> Markup:
+        return box_sections(values, names)
+
+    def draw_example(
+        self, image: np.ndarray, target: Any, outputs: Any
+    ) -> Mapping[str, np.ndarray | str]:
+        found = jax.device_get(
+            self._finder.of(jax.tree.map(lambda x: jnp.asarray(x)[None], outputs))
+        )
+        sure = found["scores"][0] >= self._options.shown_score
+        true = np.asarray(target["classes"]) >= 0
+        kinds = found["classes"][0][sure]
+        return {
+            "true": outlines(image, np.asarray(target["boxes"])[true]),
+            "found": outlines(image, found["boxes"][0][sure]),
+            "boxes": self._named(np.asarray(target["classes"])),
+            "found boxes": self._named(kinds),
+        }
+
+    def _losses(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
+        options, places = self._options, _places_of(self._options, outputs)
+        return fcos.losses(
+            fcos.flatten(outputs, places),
+            target,
+            places,
+            radius=options.radius,
+            alpha=options.focal_alpha,
+            gamma=options.focal_gamma,
+        )
+
+    def _keep(self, outputs: Any, target: Any) -> dict[str, Any]:
+        """Keep what is found in each image, and what is there."""
+        true = {name: target[name] for name in ("boxes", "classes", "crowd")}
+        return {"found": self._finder.of(outputs), "true": true}
+
+    def _named(self, classes: np.ndarray) -> str:
+        assert self.column_names is not None
+        names = [self.column_names[i] for i in classes.tolist() if i >= 0]
+        more = len(names) - MAX_NAMED
+        rest = f" and {more} more" if more > 0 else ""
+        return ", ".join(names[:MAX_NAMED]) + rest if names else "none"
+
+
+def output_spec(
+    image_shape: tuple[int, int, int], strides: Sequence[int], num_classes: int
+) -> tuple[dict[str, tuple[int, int, int]], ...]:
+    """Return the shapes of the maps of each level."""
+    height, width, _ = image_shape
+    features = {"boxes": 4, "centerness": 1, "classes": num_classes}
+    return tuple(
+        {name: (height // s, width // s, size) for name, size in features.items()}
+        for s in strides
+    )
+
+
+def make_finder(
+    options: DetectionOptions, names: tuple[str, ...], image_shape: tuple[int, int, int]
+) -> Finder:
+    """Return what people get of the outputs: boxes of the image that the model saw."""
+    ids = options.category_ids or tuple(range(len(names)))
+
+    def candidates(outputs: Any) -> tuple[jax.Array, jax.Array]:
+        places = _places_of(options, outputs)
+        flat = fcos.flatten(outputs, places)
+        return fcos.candidates(flat, places, image_shape[:2])
+
+    def found(outputs: Any) -> dict[str, jax.Array]:
+        return fcos.detect(
+            *candidates(outputs),
+            num=options.candidates,
+            keep=options.keep,
+            score_threshold=options.score_threshold,
+            nms_threshold=options.nms_threshold,
+        )
+
+    return Finder(names, ids, options.shown_score, found, candidates)
+
+
+def _places_of(options: DetectionOptions, outputs: Any) -> Places:
+    """Return the places of maps: those of smaller training images are fewer."""
+    shapes = [level["boxes"].shape[1:3] for level in outputs]
+    return make_places(shapes, options.strides, options.bounds)
+
+
+def _check_strides(strides: tuple[int, ...], image_shape: tuple[int, ...]) -> None:
+    for side in image_shape[:2]:
+        if side % strides[-1]:
+            raise UserError(
+                f"task_options: strides = {strides}: images of {side} pixels are no "
+                f"multiple of {strides[-1]}: set data.image_size, or other strides"
+            )

@@ -1,0 +1,162 @@
+"""What FCOS learns, and how its outputs become boxes (Tian et al. 2020).
+
+arXiv:2006.09214. Each place of each level tells the distances from it to the four sides
+of a box, in strides, as logarithms; the scores of the classes; and how much the place
+is the middle of the box.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.dtypes import widen
+from jaxtrain.tasks.box_geometry import clipped, generalized_iou, suppressed
+from jaxtrain.tasks.box_places import Places, assign, centerness
+
+# Of a distance in strides, its largest logarithm: more than any image has.
+MAX_LOG = 8.0
+
+
+def focal_losses(
+    logits: jax.Array, true: jax.Array, alpha: float, gamma: float
+) -> jax.Array:
+    """Return the focal loss of each number (Lin et al. 2017, arXiv:1708.02002)."""
+    entropy = jax.nn.softplus(logits) - logits * true
+    probability = jax.nn.sigmoid(logits)
+    missed = probability * (1 - true) + (1 - probability) * true
+    weight = alpha * true + (1 - alpha) * (1 - true)
+    return weight * missed**gamma * entropy
+
+
+class Flat(NamedTuple):
+    """The outputs of all levels, one place after the other, (B, N, ...).
+
+    Attributes:
+      classes: Logits of the classes, (B, N, C).
+      distances: Pixels to the left, top, right and bottom, (B, N, 4).
+      centerness: Logits, (B, N).
+    """
+
+    classes: jax.Array
+    distances: jax.Array
+    centerness: jax.Array
+
+
+def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
+    """Return the outputs of the levels, maps (B, rows, columns, features), in a row."""
+
+    def joined(name: str) -> jax.Array:
+        maps = [widen(level[name]) for level in outputs]
+        return jnp.concatenate(
+            [x.reshape(x.shape[0], -1, x.shape[-1]) for x in maps], 1
+        )
+
+    logs = jnp.minimum(joined("boxes"), MAX_LOG)
+    stride = jnp.asarray(places.stride, logs.dtype)
+    distances = jnp.exp(logs) * stride[:, None]
+    return Flat(joined("classes"), distances, joined("centerness")[..., 0])
+
+
+def to_boxes(distances: jax.Array, places: Places) -> jax.Array:
+    """Return the boxes of distances (..., N, 4) from the places."""
+    points = jnp.asarray(places.points, distances.dtype)
+    return jnp.concatenate(
+        [points - distances[..., :2], points + distances[..., 2:]], -1
+    )
+
+
+def losses(
+    flat: Flat,
+    target: Mapping[str, Any],
+    places: Places,
+    *,
+    radius: float,
+    alpha: float,
+    gamma: float,
+) -> dict[str, jax.Array]:
+    """Return the losses of each image, (B,): `classes`, `boxes` and `centerness`.
+
+    They are divided by what the image itself has, not the batch, so that the loss of an
+    image does not depend on those beside it.
+    """
+    found = jax.vmap(lambda one: assign(one, places, radius))(dict(target))
+    there = found.there.astype(flat.classes.dtype)
+    num = jnp.maximum(there.sum(-1), 1)
+    true = jax.nn.one_hot(found.label, flat.classes.shape[-1], dtype=there.dtype)
+    focal = focal_losses(flat.classes, true, alpha, gamma).sum(-1)
+    of_classes = jnp.where(found.ignored, 0, focal).sum(-1) / num
+    distances = found.distances.astype(there.dtype)
+    middle = centerness(distances) * there
+    overlap = generalized_iou(
+        to_boxes(flat.distances, places), to_boxes(distances, places)
+    )
+    whole = middle.sum(-1)
+    of_boxes = ((1 - overlap) * middle).sum(-1) / jnp.where(whole > 0, whole, 1)
+    entropy = jax.nn.softplus(flat.centerness) - flat.centerness * middle
+    of_middles = (entropy * there).sum(-1) / num
+    return {"classes": of_classes, "boxes": of_boxes, "centerness": of_middles}
+
+
+def candidates(
+    flat: Flat, places: Places, size: tuple[int, int]
+) -> tuple[jax.Array, jax.Array]:
+    """Return a box of each place, (B, N, 4), and the scores of its classes, (B, N, C).
+
+    Args:
+      size: Height and width of the image, at which boxes are cut.
+    """
+    boxes = to_boxes(flat.distances, places)
+    middle = jax.nn.sigmoid(flat.centerness)[..., None]
+    scores = jnp.sqrt(jax.nn.sigmoid(flat.classes) * middle)
+    return clipped(boxes, jnp.array(size, boxes.dtype)), scores
+
+
+def detect(
+    boxes: jax.Array,
+    scores: jax.Array,
+    *,
+    num: int,
+    keep: int,
+    score_threshold: float,
+    nms_threshold: float,
+) -> dict[str, jax.Array]:
+    """Return what is found in images, the best first.
+
+    Args:
+      boxes: A box of each place, (B, N, 4).
+      scores: Scores of its classes, (B, N, C).
+      num: Number of candidates that are compared with each other.
+      keep: Number of boxes that stay at most.
+      score_threshold: Least score of a box.
+      nms_threshold: Intersection over union above which boxes of a class are the same.
+
+    Returns:
+      `boxes` (B, keep, 4), `scores` (B, keep), 0 for padding, and `classes`, int32 (B,
+      keep), -1 for padding.
+    """
+    num_classes = scores.shape[-1]
+    num = min(num, scores.shape[1] * num_classes)
+
+    def one(boxes: jax.Array, scores: jax.Array) -> dict[str, jax.Array]:
+        best, place = jax.lax.top_k(scores.reshape(-1), num)
+        some, kinds = boxes[place // num_classes], place % num_classes
+        stays, _ = suppressed(some, kinds, nms_threshold)
+        best = jnp.where(stays & (best >= score_threshold), best, 0)
+        found, order = jax.lax.top_k(best, min(keep, num))
+        there = found > 0
+        rest = keep - len(found)
+        return {
+            "boxes": jnp.pad(
+                jnp.where(there[:, None], some[order], 0), ((0, rest), (0, 0))
+            ),
+            "scores": jnp.pad(found, (0, rest)),
+            "classes": jnp.pad(
+                jnp.where(there, kinds[order], -1).astype(jnp.int32),
+                (0, rest),
+                constant_values=-1,
+            ),
+        }
+
+    return jax.vmap(one)(boxes, scores)

@@ -1,0 +1,265 @@
+"""Sources of images with boxes: what is read, where boxes go, what is refused."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxtrain.config import AugmentConfig, DataConfig
+from jaxtrain.data import sources
+from jaxtrain.data.boxes import MIN_AREA, NAMES, NUM_BOXES, padded
+from jaxtrain.data.packing.writer import pack
+from jaxtrain.data.placed import Placed
+from jaxtrain.errors import UserError
+from tests.helpers.composed import compose
+from tests.helpers.composed_boxes import coco_values, write_coco, write_yolo
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    return {
+        "train": compose(24),
+        "val": compose(8, seed=1),
+        "test": compose(8, split="test"),
+    }
+
+
+def config(source: str, **fields: Any) -> DataConfig:
+    return DataConfig(source=source, image_size=64, **fields)
+
+
+def check_boxes(source: sources.Source, some: Any, order: list[int]) -> None:
+    batch = source.read(np.arange(len(order)))
+    np.testing.assert_array_equal(batch["image"], some.image[order])
+    target, num = batch["target"], source.facts[NUM_BOXES]
+    assert target["boxes"].shape == (len(order), num, 4)
+    for row, i in enumerate(order):
+        there = some.box_class[i] >= 0
+        kinds = target["classes"][row]
+        assert (kinds[there.sum() :] == -1).all()
+        np.testing.assert_array_equal(kinds[: there.sum()], some.box_class[i][there])
+        boxes = target["boxes"][row, : there.sum()]
+        np.testing.assert_allclose(boxes, some.boxes[i][there], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("write", "kind"), [(write_coco, "coco"), (write_yolo, "yolo")]
+)
+def test_images_come_with_their_boxes(
+    tmp_path: Path, made: Any, write: Any, kind: str
+) -> None:
+    folder = write(tmp_path / "set", made)
+    assert sources.complete(str(folder)) == f"{kind}:{folder}"
+    splits = sources.load(config(f"{kind}:{folder}"), seed=0)
+    assert splits.train.facts[NAMES] == made["train"].names
+    assert splits.validation is not None
+    check_boxes(splits.train, made["train"], list(range(24)))
+    check_boxes(splits.validation, made["val"], list(range(8)))
+    check_boxes(splits.test, made["test"], list(range(8)))
+    present = splits.train.strata()
+    np.testing.assert_array_equal(present, made["train"].present)
+
+
+def test_one_file_with_its_images_beside_it(tmp_path: Path, made: Any) -> None:
+    folder = write_coco(tmp_path / "set", made)
+    path = folder / "annotations" / "instances_train.json"
+    splits = sources.load(config(f"coco:{path}"), seed=0)
+    assert len(splits.train) + len(splits.test) == 24 - 2
+    moved = tmp_path / "elsewhere"
+    (folder / "train").rename(moved)
+    given = config(f"coco:{path}", images_dir=str(moved))
+    again = sources.load(given, seed=0)
+    np.testing.assert_array_equal(again.train.indices, splits.train.indices)
+
+
+def test_boxes_follow_their_image_on_the_host(tmp_path: Path, made: Any) -> None:
+    folder = write_coco(tmp_path / "set", made)
+    for path in (folder / "train").iterdir():
+        Image.open(path).resize((128, 96)).save(path)
+    place = folder / "annotations" / "instances_train.json"
+    values = json.loads(place.read_text())
+    for image in values["images"]:
+        image |= {"height": 96, "width": 128}
+    for one in values["annotations"]:
+        one["bbox"] = [x * f for x, f in zip(one["bbox"], (2, 1.5) * 2, strict=True)]
+    place.write_text(json.dumps(values))
+    data = DataConfig(source=f"coco:{place}", image_size=48, crop_pct=1.0)
+    source = sources.load(data, seed=0).train
+    target = source.read(np.arange(1))["target"]
+    index = source.indices[0]
+    there = made["train"].box_class[index] >= 0
+    # The middle square of 96 pixels, 16 from the left, at half its size.
+    boxes = made["train"].boxes[index][there] * (2, 1.5, 2, 1.5)
+    boxes = ((boxes - (16, 0, 16, 0)) / 2).clip(0, 48)
+    large = (boxes[:, 2:] - boxes[:, :2]).prod(-1) >= MIN_AREA
+    np.testing.assert_allclose(
+        target["boxes"][0, : large.sum()], boxes[large], atol=1e-4
+    )
+    assert (target["classes"][0, large.sum() :] == -1).all()
+    assert target["size"].tolist() == [[48, 48]]
+
+
+def test_what_is_cut_off_becomes_padding() -> None:
+    boxes = np.array([[-4, 2, 4, 10], [30, 0, 32.1, 31], [9, 9, 10, 11]])
+    found = padded(boxes, np.arange(3), np.zeros(3), (32, 32), 4)
+    assert found["classes"].tolist() == [0, 1, -1, -1]
+    np.testing.assert_array_equal(found["boxes"][0], [0, 2, 4, 10])
+    np.testing.assert_array_equal(found["boxes"][1], [30, 0, 32, 31])
+
+
+def test_an_image_of_another_size_is_unreadable(tmp_path: Path, made: Any) -> None:
+    folder = write_coco(tmp_path / "set", made)
+    Image.new("RGB", (64, 60)).save(folder / "train" / "000003.png")
+    source = sources.load(config(f"coco:{folder}"), seed=0).train
+    unreadable: list[Any] = []
+    target = source.read(np.arange(4), unreadable=unreadable)["target"]
+    assert "64x60 pixels" in str(unreadable[0])
+    assert "64x64" in str(unreadable[0])
+    assert (target["classes"][3] == -1).all()
+
+
+def test_windows_that_the_host_cuts_take_boxes_along(tmp_path: Path) -> None:
+    """What is white in a window is where its box says."""
+    some = compose(8)
+    for pixels, boxes in zip(some.image, some.boxes, strict=True):
+        left, top, right, bottom = boxes[0].astype(int)
+        pixels[:] = 0
+        pixels[top:bottom, left:right] = 255
+    some.box_class[:, 1:] = -1
+    folder = write_coco(tmp_path / "set", {"train": some, "test": some})
+    augment = AugmentConfig(random_resized_crop=True)
+    data = config(f"coco:{folder}", augment=augment, validation_fraction=0.0)
+    source = pickle.loads(pickle.dumps(sources.load(data, seed=0).train))
+    batch = source.read(np.arange(8), np.stack([np.arange(8), np.full(8, 7)], 1))
+    seen = 0
+    for pixels, boxes, kinds in zip(
+        batch["image"],
+        batch["target"]["boxes"],
+        batch["target"]["classes"],
+        strict=True,
+    ):
+        white = pixels[..., 0] > 127
+        rows, columns = np.flatnonzero(white.any(1)), np.flatnonzero(white.any(0))
+        if kinds[0] >= 0 and len(rows):
+            shown = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+            np.testing.assert_allclose(boxes[0], shown, atol=1)
+            seen += 1
+    assert seen > 3
+
+
+def test_packed_they_would_lose_their_places(tmp_path: Path, made: Any) -> None:
+    folder = write_coco(tmp_path / "set", made)
+    with pytest.raises(UserError, match="targets have places in the images"):
+        pack(config(f"coco:{folder}"), tmp_path / "packed", size=None, format="jpeg")
+
+
+def broken(change: Any) -> dict[str, Any]:
+    values = coco_values(compose(6))
+    change(values)
+    return values
+
+
+BROKEN = {
+    "outside of its image of 64x64": lambda v: v["annotations"][0].update(
+        bbox=[60, 60, 20, 20]
+    ),
+    "has no area": lambda v: v["annotations"][0].update(bbox=[6, 6, 0, 20]),
+    "no list of four numbers": lambda v: v["annotations"][0].update(
+        bbox=[1, 2, "3", 4]
+    ),
+    "no category of the id 99": lambda v: v["annotations"][0].update(category_id=99),
+    "no image of the id 77": lambda v: v["annotations"][0].update(image_id=77),
+    "annotations[1]: the id 1 a second time": lambda v: v["annotations"][1].update(
+        id=1
+    ),
+    "images[1]: the id 0 a second time": lambda v: v["images"][1].update(id=0),
+    "is images[0] already": lambda v: v["images"][1].update(file_name="000000.png"),
+    "nowhere.png": lambda v: v["images"][0].update(file_name="nowhere.png"),
+    "leads out of the folder": lambda v: v["images"][0].update(file_name="../x.png"),
+    "height is no whole number": lambda v: v["images"][0].pop("height"),
+    "the name digit-1": lambda v: v["categories"][0].update(name="digit-1"),
+    "has no list 'categories'": lambda v: v.pop("categories"),
+    "iscrowd is": lambda v: v["annotations"][0].update(iscrowd="yes"),
+    "has no box": lambda v: v["annotations"].clear(),
+}
+
+
+@pytest.mark.parametrize("told", BROKEN)
+def test_what_is_wrong_is_named(tmp_path: Path, told: str) -> None:
+    folder = write_coco(tmp_path / "set", {"train": compose(6)})
+    place = folder / "annotations" / "instances_train.json"
+    place.write_text(json.dumps(broken(BROKEN[told])))
+    with pytest.raises(UserError) as error:
+        sources.load(config(f"coco:{folder}"), seed=0)
+    assert told in str(error.value)
+
+
+def test_lists_that_are_no_json_are_refused(tmp_path: Path) -> None:
+    folder = write_coco(tmp_path / "set", {"train": compose(2)})
+    place = folder / "annotations" / "instances_train.json"
+    for text in ("{", "[1]", '{"images": NaN}', "[" * 100_000):
+        place.write_text(text)
+        with pytest.raises(UserError, match=r"instances_train\.json"):
+            sources.load(config(f"coco:{folder}"), seed=0)
+
+
+def test_more_boxes_than_allowed_are_refused(tmp_path: Path, made: Any) -> None:
+    folder = write_coco(tmp_path / "set", made)
+    with pytest.raises(UserError, match=r"data\.max_boxes = 3"):
+        sources.load(config(f"coco:{folder}", max_boxes=3), seed=0)
+
+
+def test_crowds_are_marked_and_unused_categories_left_out(tmp_path: Path) -> None:
+    values = coco_values(compose(6))
+    values["categories"].append({"id": 0, "name": "things"})
+    values["annotations"][0]["iscrowd"] = 1
+    folder = write_coco(tmp_path / "set", {"train": compose(6)})
+    place = folder / "annotations" / "instances_train.json"
+    place.write_text(json.dumps(values))
+    store, _ = sources.open_store(config(f"coco:{folder}"))
+    assert "things" not in store.facts[NAMES]
+    assert "things" in store.remarks[0].text  # pyright: ignore
+    source = sources.load(config(f"coco:{folder}"), seed=0).train
+    where = source.indices.tolist().index(0)
+    assert source.read(np.array([where]))["target"]["crowd"][0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("99 0.5 0.5 0.1 0.1", "there is no class 99"),
+        ("0 0.5 0.5 0.1", "is no box"),
+        ("0 0.5 0.5 0 0.1", "has no area"),
+        ("0 0.9 0.5 0.4 0.1", "is outside of its image"),
+        ("0 nan 0.5 0.4 0.1", "not finite"),
+    ],
+)
+def test_wrong_lines_are_named(tmp_path: Path, made: Any, text: str, told: str) -> None:
+    folder = write_yolo(tmp_path / "set", made)
+    (folder / "labels" / "train" / "000002.txt").write_text(text)
+    with pytest.raises(UserError) as error:
+        sources.load(config(f"yolo:{folder}"), seed=0)
+    assert told in str(error.value)
+    assert "labels/train/000002.txt, line 1" in str(error.value)
+
+
+def test_names_of_yolo(tmp_path: Path, made: Any) -> None:
+    folder = write_yolo(tmp_path / "set", made)
+    (folder / "labels" / "train" / "none.txt").write_text("")
+    with pytest.raises(UserError, match=r"none\.txt is of no image"):
+        sources.load(config(f"yolo:{folder}"), seed=0)
+    (folder / "data.yaml").write_text("names: 3")
+    with pytest.raises(UserError, match="has no `names`"):
+        sources.load(config(f"yolo:{folder}"), seed=0)
+    (folder / "data.yaml").unlink()
+    with pytest.raises(UserError, match=r"classes\.txt"):
+        sources.load(config(f"yolo:{folder}"), seed=0)
+
+
+def test_points_of_a_place() -> None:
+    placed = Placed((10, 20), (0, 0, 20, 10), (20, 40))
+    assert placed.points(np.array([10, 5])).tolist() == [20, 10]

@@ -1,0 +1,317 @@
+"""Detection through the command line: a folder as COCO's, from training to answers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxtrain import load_model
+from tests.helpers.composed import compose
+from tests.helpers.composed_boxes import coco_values, write_coco, write_yolo
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
+from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.serving import LIMITS, Running
+
+STEPS = 12
+MESHES = {
+    "data": "--parallel.preset data_parallel",
+    "fsdp": "--parallel.preset fsdp",
+    "zero1": "--parallel.preset zero1",
+    "2d": "--parallel.preset 2d",
+    "spatial": "--parallel.data 4 --parallel.spatial 2",
+}
+
+
+def detecting(**sections: str) -> str:
+    """Return a recipe of a small detector of images of 32 pixels."""
+    usual = {
+        "task": '"detection"',
+        "task_options": '{"strides": "4,8", "radius": 2.5, "keep": 20}',
+        "data": 'DataConfig(source="coco:set", image_size=32, batch_size=16, '
+        "eval_batch_size=8, augment=AugmentConfig(horizontal_flip=True))",
+        "model": 'ModelConfig(name="fcos", backbone="convnet", width=0.25, '
+        "pyramid_channels=16, head_layers=1)",
+        "optimizer": 'OptimizerConfig(name="adamw", learning_rate=0.003)',
+        "train": f"TrainConfig(steps={STEPS}, eval_every_steps={STEPS})",
+        "logging": "LoggingConfig(every_steps=1)",
+    }
+    return recipe(**{**usual, **sections})
+
+
+def made() -> dict[str, Any]:
+    return {
+        "train": compose(48),
+        "val": compose(8, seed=1),
+        "test": compose(8, split="test"),
+    }
+
+
+def train(folder: Path, words: str = "", **env: str) -> None:
+    result = Cli(folder)(*f"--config recipe.py --workdir run {words}".split(), **env)
+    assert result.code == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a set of images and a run."""
+    folder = tmp_path_factory.mktemp("boxes")
+    write_coco(folder / "set", made())
+    write_recipe(folder / "recipe.py", detecting())
+    train(folder)
+    return folder
+
+
+def test_a_run_learns_and_its_metrics_are_those_of_coco(here: Path) -> None:
+    lines, test = read_lines(here / "run", "train"), read_summary(here / "run")["eval"]
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert {"classes_loss", "boxes_loss", "centerness_loss"} <= lines[0].keys()
+    names = {"map", "map50", "map75", "ar100", "class_ap", "class_boxes"}
+    assert names <= test.keys()
+    values = compose(8, split="test")
+    num = np.bincount(values.box_class[values.box_class >= 0], minlength=10)
+    assert test["class_boxes"] == num[: len(test["class_boxes"])].tolist()
+    assert read_summary(here / "run")["best"]["metric"] == "map"
+    about = json.loads((here / "run" / "model.json").read_text())
+    assert about["column_names"] == list(values.names)
+    ids = about["task_options"]["category_ids"]
+    assert ids == ",".join(str(i + 1) for i in range(10))
+
+
+def test_an_evaluation_finds_the_same(here: Path) -> None:
+    result = Cli(here)("evaluate", "--workdir", "run", "--split", "test")
+    assert result.code == 0, result.stderr
+    found = json.loads((here / "run" / "evaluation.json").read_text())["metrics"]
+    summary = read_summary(here / "run")["eval"]
+    for name in ("loss", "map", "map50"):
+        np.testing.assert_allclose(found[name], summary[name], rtol=1e-4, atol=1e-6)
+
+
+def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
+    wide = here / "wide"
+    wide.mkdir()
+    with Image.open(here / "set" / "test" / "000001.png") as image:
+        image.resize((160, 128)).save(wide / "000001.png")
+    result = Cli(here)(
+        *(
+            "predict",
+            "--workdir",
+            "run",
+            "--pictures",
+            "pictures",
+            "--coco",
+            "out.json",
+        ),
+        *("--out", "out.jsonl", "wide"),
+    )
+    assert result.code == 0, result.stderr
+    found = json.loads((here / "out.json").read_text())
+    (ours,) = load_model(here / "run").find([wide / "000001.png"])
+    assert len(found) == len(ours.scores) > 0
+    for one, box, score, kind in zip(found, *ours, strict=True):
+        left, top, width, height = one["bbox"]
+        told = left, top, left + width, top + height
+        np.testing.assert_allclose(told, box, atol=2e-3)
+        assert one["image_id"] == 1
+        assert one["score"] == pytest.approx(score, abs=1e-4)
+        assert one["category_id"] == kind + 1
+        # The middle square: 16 pixels are cut off on both sides, and a part of it.
+        assert left >= 16
+        assert left + width <= 144
+    with Image.open(here / "pictures" / "000001.png.png") as picture:
+        assert picture.size == (160, 128)
+    (row,) = map(json.loads, (here / "out.jsonl").read_text().splitlines())
+    shown = [name for name in row["labels"].split(";") if name]
+    assert row["num_boxes"] == len(shown) == (ours.scores >= 0.3).sum()
+
+
+def test_a_server_answers_with_boxes(here: Path) -> None:
+    path = here / "set" / "test" / "000002.png"
+    model = load_model(here / "run")
+    server = Running(model, LIMITS)
+    try:
+        status, answer = server.ask(path.read_bytes())
+    finally:
+        server.stop()
+    (found,) = answer["predictions"]
+    (ours,) = model.find([path])
+    assert status == 200
+    assert found["size"] == [64, 64]
+    boxes = [one["box"] for one in found["boxes"]]
+    np.testing.assert_allclose(boxes, ours.boxes, atol=0.05)
+    labels = [one["label"] for one in found["boxes"]]
+    assert labels == [compose(1).names[i] for i in ours.classes]
+
+
+@pytest.mark.parametrize("format", ["stablehlo", pytest.param("onnx")])
+def test_a_file_holds_boxes_and_scores(here: Path, format: str) -> None:
+    if format == "onnx":
+        pytest.importorskip("onnxruntime")
+    words = f"export --workdir run --format {format} --out {format}.file"
+    result = Cli(here)(*words.split())
+    assert result.code == 0, result.stderr
+    assert "of the image, or of 1" in result.stdout
+    if format == "onnx":
+        import onnx
+
+        (output,) = onnx.load(here / "onnx.file").graph.output
+        assert output.name == "boxes_and_scores"
+
+
+def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
+    result = Cli(here)("report", "--workdir", "run")
+    assert result.code == 0, result.stderr
+    page = (here / "run" / "report.html").read_text()
+    assert "<h2>Boxes</h2>" in page
+    assert "digit-3" in page
+    assert "found boxes" in page
+
+
+@each_row(
+    ("words", "message"),
+    [
+        ("predict --workdir run --topk 2 set/test", "--topk: task = 'detection' has"),
+        ("evaluate --workdir run --calibrate", "has no classes that it would be"),
+        ("evaluate --workdir run --corruptions", "some of them move pixels"),
+        ("predict --workdir run --coco out.txt set/test", "--coco out.txt: it is JSON"),
+        ("--config recipe.py --data.augment.mixup 0.2", "two mixed images would"),
+        ("--config recipe.py --data.augment.cutmix 0.5", "what is pasted hides"),
+        ("--config recipe.py --train.tta flip", "has no classes whose probabilities"),
+        ("--config recipe.py --data.sampling balanced", "boxes of several classes"),
+        ("--config recipe.py --data.image-size 36", "no multiple of 8"),
+        ("--config recipe.py --task-options.strides 1,2", "at the strides 2, 4, and"),
+        ("--config recipe.py --data.source digits", "the data set has no boxes"),
+        ("--config recipe.py --task classification", "task"),
+        ("--config recipe.py --task-options.strides 8,4", "strides = (8, 4)"),
+        ("--config recipe.py --task-options.keep 500", "candidates = 300 is less than"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    here: Path, words: str, message: str
+) -> None:
+    result = Cli(here)(*words.split())
+    assert result.code == 2, result.stderr
+    assert message in result.stderr, result.stderr
+
+
+def test_bad_boxes_are_named_by_training_and_by_the_doctor(tmp_path: Path) -> None:
+    write_coco(tmp_path / "set", {"train": compose(24)})
+    values = coco_values(compose(24))
+    values["annotations"][2]["bbox"] = [60, 60, 30, 30]
+    values["annotations"][4]["category_id"] = 77
+    values["images"][5]["file_name"] = "gone.png"
+    place = tmp_path / "set" / "annotations" / "instances_train.json"
+    place.write_text(json.dumps(values))
+    write_recipe(tmp_path / "recipe.py", detecting())
+    for command in ((), ("data", "--check", "--out", "out")):
+        result = Cli(tmp_path)(*command, "--config", "recipe.py")
+        assert result.code == 2, result.stdout
+        assert "3 things are wrong" in result.stderr
+        for told in ("annotations[2]", "the id 77", "gone.png"):
+            assert told in result.stderr
+
+
+def test_the_doctor_looks_at_images_with_boxes(here: Path, tmp_path: Path) -> None:
+    words = ("data", "--check", "--config", "recipe.py", "--out", str(tmp_path))
+    result = Cli(here)(*words)
+    assert result.code == 0, result.stderr
+    assert (tmp_path / "data_report.html").is_file()
+
+
+@pytest.mark.parametrize("write", [write_coco, write_yolo])
+def test_new_proposes_detection(
+    tmp_path: Path, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jaxtrain.performance import estimate
+
+    monkeypatch.setattr(estimate, "estimate", lambda config: "not timed here")
+    write(tmp_path / "set", made())
+    result = Cli(tmp_path)("new", "--data", "set", "--out", "new.py")
+    assert result.code == 0, result.stderr
+    text = (tmp_path / "new.py").read_text()
+    assert 'task="detection"' in text
+    assert 'name="fcos"' in text
+    assert "random_resized_crop" not in text
+
+
+def test_it_begins_with_the_weights_of_a_classifier(here: Path, tmp_path: Path) -> None:
+    (tmp_path / "set").symlink_to(here / "set")
+    classifying = recipe(
+        data='DataConfig(source="synthetic:32x32x3/4/64", batch_size=16)',
+        model='ModelConfig(name="convnet", width=0.25)',
+        train="TrainConfig(steps=4)",
+    )
+    write_recipe(tmp_path / "recipe.py", classifying)
+    result = Cli(tmp_path)(*["--config", "recipe.py", "--workdir", "classes"])
+    assert result.code == 0, result.stderr
+    rate = 'OptimizerConfig(name="sgd", learning_rate=1e-9)'
+    write_recipe(
+        tmp_path / "recipe.py", detecting(optimizer=rate, train="TrainConfig(steps=1)")
+    )
+    train(tmp_path, "--model.pretrained classes")
+    found, begun = (load_model(tmp_path / name) for name in ("run", "classes"))
+    same = found.params.keys() & begun.params.keys()
+    assert len(same) >= 4
+    for name in same:
+        for path, x in begun.params[name].items():
+            ours = np.asarray(found.params[name][path])
+            np.testing.assert_allclose(ours, np.asarray(x), atol=1e-6)
+
+
+# --- slow ----------------------------------------------------------------------------
+
+
+def in_float64(**sections: str) -> str:
+    return detecting(
+        precision='"fp64"',
+        optimizer='OptimizerConfig(name="sgd", learning_rate=0.01)',
+        train="TrainConfig(steps=8, eval_every_steps=4)",
+        checkpoint="CheckpointConfig(every_steps=4)",
+        **sections,
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on one device, in float64."""
+    return run_on(tmp_path_factory.mktemp("one"), 1)
+
+
+def run_on(folder: Path, devices: int, words: str = "") -> Path:
+    folder.mkdir(exist_ok=True)
+    if not (folder / "set").exists():
+        write_coco(folder / "set", made())
+    write_recipe(folder / "recipe.py", in_float64())
+    train(folder, words, JAX_NUM_CPU_DEVICES=str(devices), **FP64)
+    return folder
+
+
+def assert_same(one: Path, other: Path) -> None:
+    losses = [[x["loss"] for x in read_lines(f / "run", "train")] for f in (one, other)]
+    assert len(losses[0]) == 8
+    np.testing.assert_allclose(*losses, rtol=TOLERANCE)
+    tests = [read_summary(folder / "run")["eval"] for folder in (one, other)]
+    for name, value in tests[0].items():
+        ours = np.array(value, float)
+        np.testing.assert_allclose(ours, np.array(tests[1][name], float), TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES)
+def test_on_eight_devices_the_losses_are_the_same(
+    alone: Path, tmp_path: Path, mesh: str
+) -> None:
+    assert_same(alone, run_on(tmp_path, 8, MESHES[mesh]))
+
+
+@pytest.mark.slow
+def test_stopped_and_resumed_on_other_devices_it_ends_the_same(
+    alone: Path, tmp_path: Path
+) -> None:
+    run_on(tmp_path, 8, "--parallel.preset fsdp --train.stop-after-steps 5")
+    assert_same(alone, run_on(tmp_path, 2))
