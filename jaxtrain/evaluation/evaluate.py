@@ -130,6 +130,11 @@ def _check(asked: Asked, subject: Subject) -> None:
             f"{given[0]}: task = {task!r} has no classes that it would be about; leave "
             "the option out"
         )
+    if asked.attack is not None and not subject.task.loss_of_examples:
+        raise UserError(
+            f"--attack {asked.attack.name}: task = {task!r} has no loss of an example "
+            "by itself that an attack could raise; leave the option out"
+        )
     if asked.ood is not None and asked.tta is not None:
         raise UserError(
             f"--ood {asked.ood} with views ({asked.tta}): the energy is one of logits, "

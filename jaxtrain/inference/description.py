@@ -25,7 +25,7 @@ ANEW = (
     "anew"
 )
 # Fields that are not written where they have these values.
-ABSENT = {"output_spec": None, "column_names": None, "chosen": {}}
+ABSENT = {"output_spec": None, "column_names": None, "chosen": {}, "num_centres": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,7 @@ class Description:
       output_spec: Shape of its outputs for an image, or dicts and tuples of shapes.
         None means (num_outputs,).
       column_names: of the numbers that it was trained to predict, if any.
+      num_centres: Classes whose centres it has learnt behind its outputs, if any.
       task_options: of the task, as in the config of the run.
       chosen: what validation chose for the weights (`Task.choose`): lists of a number
         for each output, by name; {} if nothing, or without weights.
@@ -64,6 +65,7 @@ class Description:
     interpolation: str
     output_spec: Any = None
     column_names: tuple[str, ...] | None = None
+    num_centres: int = 0
     task_options: Options = field(default_factory=dict)
     chosen: dict[str, list[float]] = field(default_factory=dict)
     jaxtrain: str = field(default=jaxtrain.__version__)
@@ -81,6 +83,7 @@ class Description:
             image_shape=self.image_shape,
             num_outputs=self.num_outputs,
             output_spec=self.output_spec,
+            num_centres=self.num_centres,
         )
 
     @functools.cached_property
@@ -146,6 +149,7 @@ class Description:
         expected = {
             "image_shape": (min(self.image_shape) > 0, "sizes above 0"),
             "num_outputs": (self.num_outputs > 0, "1 or more"),
+            "num_centres": (self.num_centres >= 0, "0 or more"),
             "class_names": (
                 names is None or len(names) == self.num_outputs,
                 f"{self.num_outputs} names, one for each output",

@@ -105,7 +105,10 @@ class TrainedModel:
         return self._all("logits", images)
 
     def features(self, images: Any) -> np.ndarray:
-        """Return what the last layer gets, float32 (N, features); see `predict`."""
+        """Return what the last layer gets, float32 (N, features); see `predict`.
+
+        Of a model of embeddings: these, as `predict` returns them.
+        """
         return self._all("features", images)
 
     # What commands are made of.
@@ -170,6 +173,9 @@ class TrainedModel:
         Raises:
           UserError: the last layer is no `Head`.
         """
+        if self.task.embeds:
+            assert self.readout is not None
+            return self.readout.of(self.forward(params, model_state, images))
 
         def bare(weights: Any, images: jax.Array) -> Any:
             model = nnx.merge(self.graphdef, *weights, copy=True)

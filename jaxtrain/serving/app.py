@@ -51,13 +51,17 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
     size: dict[str, Any] = {"num_classes": len(names or ())}
     if readout is not None:
         size = {"columns": readout.columns}
+        if readout.is_vector:
+            size = {"size": len(readout.columns)}
 
     def run(pixels: np.ndarray) -> np.ndarray:
         return np.asarray(model.run(pixels, output))[: len(pixels)]
 
     def told(row: np.ndarray, num_shown: int) -> dict[str, Any]:
         if readout is not None:
-            numbers = map(_number, row.tolist())
+            numbers = [*map(_number, row.tolist())]
+            if readout.is_vector:
+                return {readout.name: numbers}
             return {"values": dict(zip(readout.columns, numbers, strict=True))}
         assert names is not None
         answer: dict[str, Any] = {"classes": _classes(row, names, num_shown)}

@@ -13,6 +13,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.registry import check_call, find_row, given_options
 from jaxtrain.tasks.base import Task, is_shape
 from jaxtrain.tasks.classification import Classification
+from jaxtrain.tasks.embedding import Embedding
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.regression import Regression
@@ -22,6 +23,7 @@ TASKS: dict[str, type[Task]] = {
     "classification": Classification,
     "regression": Regression,
     "multilabel": Multilabel,
+    "embedding": Embedding,
 }
 
 # What is known of metrics in records: a user's own are not among them.
