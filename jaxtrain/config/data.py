@@ -101,6 +101,10 @@ class DataConfig(Section):
     # Seeded, stratified fraction of the training split held out for validation when
     # there is no validation split; 0: no validation.
     validation_fraction: float = 0.1
+    # What is held out of the training split: examples of all classes; or whole classes,
+    # to judge embeddings by classes that were not trained on: a set's own splits named
+    # test and validation are then left aside.
+    hold_out: Literal["examples", "classes"] = "examples"
     # Let splits share examples, such as to see that a model can learn a few by heart.
     allow_overlap: bool = False
     # How an epoch is drawn: every example once (shuffle), or as many of each class,

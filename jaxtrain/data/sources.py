@@ -28,6 +28,7 @@ from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.slices import (
     NamedSplits,
+    class_split,
     count_shared,
     select,
     stratified_split,
@@ -99,9 +100,11 @@ def load_splits(
     on_device = _fits_on_device(config, store)
     open_named = functools.partial(open_split, config, store, splits, on_device)
     train = open_named(config.train_split)
-    if config.test_split == TEST and TEST not in splits:
+    # Its own other splits have the classes that are trained on.
+    anew = config.hold_out == "classes"
+    if config.test_split == TEST and (anew or TEST not in splits):
         fraction = config.test_fraction or TEST_FRACTION
-        train, test = _hold_out("data.test_fraction", fraction, train, seed=0)
+        train, test = _hold_out(config, "data.test_fraction", fraction, train, seed=0)
     elif config.test_fraction is not None:
         raise UserError(
             f"data.test_fraction = {config.test_fraction} has no effect: there is the "
@@ -115,14 +118,14 @@ def load_splits(
     if config.validation_split is not None:
         validation = open_named(config.validation_split)
         named[f"data.validation_split = {config.validation_split!r}"] = validation
-    elif "validation" in splits:
+    elif "validation" in splits and not anew:
         given = open_named("validation")
         if not any(count_shared(given.indices, s.indices) for s in (train, test)):
             validation = given
     shared = _describe_shared(named)
     if validation is None and config.validation_fraction > 0:
         name, fraction = "data.validation_fraction", config.validation_fraction
-        train, validation = _hold_out(name, fraction, train, seed)
+        train, validation = _hold_out(config, name, fraction, train, seed)
         # A split that names an example twice may have it in both.
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
@@ -257,8 +260,16 @@ def open_split(
 
 
 def _hold_out(
-    field: str, fraction: float, train: Source, seed: int
+    config: DataConfig, field: str, fraction: float, train: Source, seed: int
 ) -> tuple[Source, Source]:
+    if config.hold_out == "classes":
+        if train.strata().ndim > 1 or "num_classes" not in train.facts:
+            raise UserError(
+                f"data.hold_out = 'classes': an image of {config.source} is not of one "
+                "class; hold out examples"
+            )
+        kept, held_out = class_split(train.strata(), fraction, seed)
+        return train.subset(kept), train.subset(held_out)
     # Mixed by name, the first are taken: a file that comes or goes then moves no other
     # into another split, and a packed set has the same ones.
     draws = np.arange(len(train)) if train.facts.get("mixed") else None

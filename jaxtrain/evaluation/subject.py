@@ -21,10 +21,10 @@ FREE = (
     *("source", "data_dir", "include", "options", "train_split", "validation_split"),
     *("test_split", "test_fraction", "validation_fraction", "allow_overlap"),
     *("eval_batch_size", "max_pixels", "max_bad_fraction", "workers"),
-    *("targets", "label_separator"),
+    *("targets", "label_separator", "hold_out"),
 )
 # Those that choose, of the run's own images, the ones that it was not trained on.
-HELD_OUT = ("test_fraction", "validation_fraction")
+HELD_OUT = ("test_fraction", "validation_fraction", "hold_out")
 ALL = "all"
 # What training does to images, and evaluations do not.
 AS_EVALUATED: dict[str, Any] = {

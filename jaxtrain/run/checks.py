@@ -38,6 +38,7 @@ def check_data(config: Config, splits: Splits, task: Task, mesh: Mesh) -> None:
     check_statistics(config, splits.input_shape[-1])
     check_objective(config, task)
     check_whole_batch(config, task)
+    check_hold_out(config, task)
     check_views(config, task)
     check_refused(config, task)
     check_targets(config.data, splits, task)
@@ -347,6 +348,15 @@ def check_whole_batch(config: Config, task: Task) -> None:
                 "example with all others of its batch, and a micro-batch has only some "
                 f"of them: set {path} to 1, and data.batch_size to what fits"
             )
+
+
+def check_hold_out(config: Config, task: Task) -> None:
+    """Refuse to hold out classes from a task that only knows those it has learnt."""
+    if config.data.hold_out == "classes" and not task.embeds:
+        raise UserError(
+            f"data.hold_out = 'classes': task = {config.task!r} cannot tell classes "
+            "that it was not trained on; hold out examples, or set task to embedding"
+        )
 
 
 def check_views(config: Config, task: Task) -> None:
