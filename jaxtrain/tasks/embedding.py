@@ -81,8 +81,8 @@ class Embedding(Task):
 
     def label(self, target: Any) -> str:
         number = int(target)
-        known = self._names is not None and 0 <= number < len(self._names)
-        return str(self._names[number]) if known else str(number)
+        names = self._names or ()
+        return str(names[number] if 0 <= number < len(names) else number)
 
     def check_targets(self, targets: Any, split: str) -> None:
         array = isinstance(targets, np.ndarray) and targets.ndim == 1

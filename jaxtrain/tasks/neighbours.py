@@ -20,7 +20,7 @@ class Neighbours(NamedTuple):
     """What is found of N examples; arrays have a row for each.
 
     Attributes:
-      index: Numbers of the nearest others, the nearest first, (N, K); K is `MOST`, or
+      nearest: Numbers of the nearest others, the nearest first, (N, K); K is `MOST`, or
         the number of others.
       label: Classes of these, (N, K).
       own: Class of the example, (N,).
@@ -29,7 +29,7 @@ class Neighbours(NamedTuple):
         the class.
     """
 
-    index: np.ndarray
+    nearest: np.ndarray
     label: np.ndarray
     own: np.ndarray
     answerable: np.ndarray
@@ -68,7 +68,7 @@ def find_neighbours(
     mean = alike / np.maximum(num_alike, 1)
     loss = logs + 1 / temperature - mean / temperature
     return Neighbours(
-        index=index,
+        nearest=index,
         label=label[index],
         own=label,
         answerable=num_alike > 0,

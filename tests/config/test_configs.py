@@ -33,6 +33,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "cifar10_resnet18": ((32, 32, 3), 10, 45_000, 11_173_962),
     "cifar10_wide_resnet28_10": ((32, 32, 3), 10, 45_000, 36_479_194),
     "folder": ((28, 28, 1), 10, 54_000, 69_066),
+    "embedding": ((28, 28, 1), 10, 54_000, 110_640),
     # Of some folder.
     "finetune_folder": ((224, 224, 3), 10, 6400, 23_528_522),
     "imagenet_cnn4": (*IMAGENET, 1_911_528),
@@ -70,6 +71,7 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
         70_200,
         {0: 0.1, 21_059: 0.1, 21_060: 0.02, 42_120: 4e-3, 56_160: 8e-4, 70_199: 8e-4},
     ),
+    "embedding": (2526, {0: 0, 421: 0.02, 2525: 0}),
     "folder": (4200, {0: 0, 210: 2e-3, 2205: 1e-3, 4199: 0}),
     # 100 steps of the last layer from a 25th of the peak on, 900 of all from a fifth of
     # half of it on; to 1e-5 of the peak of each.
