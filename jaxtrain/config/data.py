@@ -19,6 +19,7 @@ from jaxtrain.errors import UserError
 # How images are made smaller, unless the config or pretrained weights say.
 CROP_PCT: Final = 0.875
 INTERPOLATION: Final = "bilinear"
+CROP_MODE: Final = "center"
 
 RESIZED = option("data", "image_size")
 
@@ -64,6 +65,13 @@ COMBINATIONS = (
     Needs(option("data.augment", "random_resized_crop"), RESIZED),
     Needs(_other("crop_pct", CROP_PCT), RESIZED),
     Needs(_other("interpolation", INTERPOLATION), RESIZED),
+    Needs(_other("crop_mode", CROP_MODE), RESIZED),
+    Incompatible(
+        _other("crop_mode", CROP_MODE),
+        _other("crop_pct", CROP_PCT),
+        "the whole image is kept",
+        "leave one of them out",
+    ),
 )
 
 
@@ -128,6 +136,10 @@ class DataConfig(Section):
     # Of the shorter side, what is kept of images that are made smaller, but for the
     # random windows of training; None: as of the pretrained weights, else 0.875.
     crop_pct: float | None = None
+    # How images of other shapes become square: by the centre (center), stretched as a
+    # whole (squash), or as a whole between grey borders (border); None: as of the
+    # pretrained weights, else center.
+    crop_mode: Literal["center", "squash", "border"] | None = None
     # How images are resized: bilinear or bicubic, both antialiased; None: as of the
     # pretrained weights, else bilinear.
     interpolation: Literal["bilinear", "bicubic"] | None = None
@@ -174,9 +186,19 @@ class DataConfig(Section):
         check(self, COMBINATIONS, "data")
 
     @property
-    def fit(self) -> tuple[float, Literal["bilinear", "bicubic"]]:
-        """What `crop_pct` and `interpolation` are where nothing says them."""
-        return self.crop_pct or CROP_PCT, self.interpolation or INTERPOLATION
+    def fit(
+        self,
+    ) -> tuple[
+        float,
+        Literal["bilinear", "bicubic"],
+        Literal["center", "squash", "border"],
+    ]:
+        """What `crop_pct`, `interpolation` and `crop_mode` are where nothing says."""
+        return (
+            self.crop_pct or CROP_PCT,
+            self.interpolation or INTERPOLATION,
+            self.crop_mode or CROP_MODE,
+        )
 
     @property
     def training_sizes(self) -> tuple[int, ...]:

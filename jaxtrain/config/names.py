@@ -2,12 +2,12 @@
 
 import ast
 import importlib
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import tyro
 
+import jaxtrain
 from jaxtrain.config.base import Section
 
 # Fields of options -> the table whose rows declare theirs, as `Options`.
@@ -34,20 +34,37 @@ def names_of_rows(table: str) -> list[str]:
     JAX, which takes a second that nobody wants to wait for help.
 
     Args:
-      table: MODULE:NAME of a dict that is written out there. A row with an argument
-        `form` is named in this form.
+      table: MODULE:NAME of a dict that is written out there; `**OTHER` in it stands for
+        the rows of a table that the module imports. A row with an argument `form` is
+        named in this form.
     """
     module, _, name = table.partition(":")
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None
-    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+    body = ast.parse(_file(module).read_text(encoding="utf-8")).body
+    imported = {
+        alias.name: f"{node.module}:{alias.name}"
+        for node in body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
         is_table = any(isinstance(t, ast.Name) and t.id == name for t in targets)
         if is_table and isinstance(value := getattr(node, "value", None), ast.Dict):
-            rows = zip(value.keys, value.values, strict=True)
-            return [_form(key, row) for key, row in rows]
+            names = []
+            for key, row in zip(value.keys, value.values, strict=True):
+                if key is None and isinstance(row, ast.Name):
+                    names += names_of_rows(imported[row.id])
+                else:
+                    names.append(_form(key, row))
+            return names
     raise AssertionError(f"{table} is no dict that is written out")
+
+
+def _file(module: str) -> Path:
+    """Return the file of a module of this package, without importing what it is in."""
+    path = Path(jaxtrain.__file__).parent.joinpath(*module.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def rows_with_options(field: str) -> dict[str, type[Section]]:

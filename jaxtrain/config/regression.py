@@ -12,7 +12,10 @@ OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
     "delta": ("huber", 1.0),
     "level": ("gaussian", 0.9),
     "quantiles": ("quantiles", (0.05, 0.5, 0.95)),
+    "levels": ("ordinal", None),
 }
+# More values than this are no levels: each but one has an output.
+MAX_LEVELS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +23,16 @@ class RegressionOptions(Section):
     """What regression can be told: `task_options`."""
 
     # What training lowers, of the numbers in deviations of their column.
-    loss: Literal["mse", "l1", "huber", "gaussian", "quantiles"] = "mse"
+    loss: Literal["mse", "l1", "huber", "gaussian", "quantiles", "ordinal"] = "mse"
     # Of huber: the error, in deviations, beyond which the loss grows linearly; None: 1.
     delta: float | None = None
     # Of gaussian: the part of the numbers that the interval is to hold; None: 0.9.
     level: float | None = None
     # Of quantiles: which, rising, the median in their middle; None: 0.05, 0.5, 0.95.
     quantiles: tuple[float, ...] | None = None
+    # Of ordinal: the values that numbers have, rising; None: those of the training
+    # split.
+    levels: tuple[float, ...] | None = None
     # Mean of each column, subtracted from its numbers; None: of the training split.
     mean: tuple[float, ...] | None = None
     # Deviation of each column, divided by then; None: of the training split.
@@ -47,6 +53,11 @@ class RegressionOptions(Section):
             ("quantiles",),
             _are_quantiles,
             "three or more values between 0 and 1, rising, 0.5 in their middle",
+        )
+        self._all(
+            ("levels",),
+            lambda x: 2 <= len(x) <= MAX_LEVELS and list(x) == sorted({*x}),
+            f"2 to {MAX_LEVELS} rising values",
         )
         self._all(("std",), lambda values: values and min(values) > 0, "values above 0")
         if (self.mean is None) != (self.std is None):

@@ -16,6 +16,11 @@ from jaxtrain.errors import UserError
 # Left, top, right, bottom in pixels.
 Box = tuple[float, float, float, float]
 
+# How images of other shapes become square (see `DataConfig.crop_mode`).
+CROP_MODES = ("center", "squash", "border")
+# Value of the pixels of a border, in all channels.
+BORDER = 128
+
 FILTERS = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
@@ -51,6 +56,7 @@ class Fit:
     Attributes:
       centre_part: of the shorter side, what is kept of an image made smaller.
       interpolation: bilinear or bicubic.
+      crop_mode: One of `CROP_MODES`.
       window: of the random windows of training; None: there are none.
       window_size: height and width that the step resizes them to, or the largest; None:
         those of other images.
@@ -58,20 +64,37 @@ class Fit:
 
     centre_part: float = 224 / 256
     interpolation: str = "bilinear"
+    crop_mode: str = "center"
     window: Window | None = None
     window_size: int | None = None
 
     def centre_box(self, height: int, width: int, size: int) -> Box:
-        """Return the centred square that is resized to `size`.
+        """Return the box that is resized to `size` x `size`: a centred square.
 
         It has the shorter side of the image; a part of it if that is more than `size`,
-        which is the usual way of evaluation: shorter side to 256, centre 224.
+        which is the usual way of evaluation: shorter side to 256, centre 224. With
+        `squash` it is the whole image. With `border` it has the longer side, and what
+        is beyond the image, whole pixels of the result, becomes border.
         """
+        if self.crop_mode == "squash":
+            return 0.0, 0.0, float(width), float(height)
+        if self.crop_mode == "border":
+            left, right = _bordered(width, size, max(height, width))
+            top, bottom = _bordered(height, size, max(height, width))
+            return left, top, right, bottom
         side = float(min(height, width))
         if side > size:
             side *= self.centre_part
         left, top = (width - side) / 2, (height - side) / 2
         return left, top, left + side, top + side
+
+
+def _bordered(stored: int, size: int, longest: int) -> tuple[float, float]:
+    """Return where a side begins and ends that becomes a part of `size` pixels."""
+    new = max(1, round(stored * size / longest))
+    scale = stored / new
+    start = -((size - new) // 2) * scale
+    return start, start + size * scale
 
 
 FIT = Fit()
@@ -231,11 +254,34 @@ def resize(
       image: uint8 (H, W, C).
       size: height and width of the result, or one number for both.
       interpolation: a name in FILTERS.
-      box: what is resampled; None: the whole image.
+      box: What is resampled, of which whole pixels of the result may lie beyond the
+        image; they are `BORDER`. None: the whole image.
     """
     height, width = (size, size) if isinstance(size, int) else size
+    if box is not None and _is_beyond(box, image.shape):
+        return _resize_between(image, (height, width), interpolation, box)
     channels = image.shape[-1]
     resized = files.to_picture(image).resize(
         (width, height), FILTERS[interpolation], box
     )
     return np.asarray(resized).reshape(height, width, channels)
+
+
+def _is_beyond(box: Box, shape: tuple[int, ...]) -> bool:
+    """Whether a box has more than an image, by more than rounding."""
+    left, top, right, bottom = box
+    return min(left, top, shape[1] - right, shape[0] - bottom) < -1e-6
+
+
+def _resize_between(
+    image: np.ndarray, size: tuple[int, int], interpolation: str, box: Box
+) -> np.ndarray:
+    """Resample a whole image into the middle of a border."""
+    left, top, right, bottom = box
+    across, down = size[1] / (right - left), size[0] / (bottom - top)
+    rows, columns = round(image.shape[0] * down), round(image.shape[1] * across)
+    first_row, first_column = round(-top * down), round(-left * across)
+    whole = np.full((*size, image.shape[-1]), BORDER, np.uint8)
+    place = np.s_[first_row : first_row + rows, first_column : first_column + columns]
+    whole[place] = resize(image, (rows, columns), interpolation)
+    return whole

@@ -151,11 +151,19 @@ def _fits_on_device(config: DataConfig, store: Store) -> bool:
     """Whether the step cuts windows: of images of one size; else the host cuts them."""
     if not config.augment.random_resized_crop:
         return False
-    differ = None in store.image_shape
+    height, width, _ = store.image_shape
+    differ = None in (height, width)
     if differ and config.cache == "device":
         raise UserError(
             f"augment.random_resized_crop: the images of {config.source} differ in "
             "size, so that the host cuts them: set data.cache to stream"
+        )
+    if config.crop_mode == "border" and height != width and not differ:
+        raise UserError(
+            f"augment.random_resized_crop with data.crop_mode = 'border': the images "
+            f"of {config.source} have one size, {width}x{height}, and the device, "
+            "which then resizes them, makes no borders: set data.crop_mode to squash "
+            "or center"
         )
     return not differ
 

@@ -82,7 +82,11 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
     about = model.description
     fixed = {**_of_images(model), "mean": about.mean, "std": about.std}
     if "image_size" in fixed:
-        fixed |= {"crop_pct": about.crop_pct, "interpolation": about.interpolation}
+        fixed |= {
+            "crop_pct": about.crop_pct,
+            "interpolation": about.interpolation,
+            "crop_mode": about.crop_mode,
+        }
     for name, value in fixed.items():
         if getattr(data, name) is not None:
             raise UserError(
@@ -125,9 +129,12 @@ def _for_crops(data: DataConfig, tta: str) -> DataConfig:
 
     The whole centred square has `image_size / crop_pct` pixels: 256 for 224.
     """
-    crop_pct, _ = data.fit
-    if data.image_size is None or crop_pct == 1:
-        why = "data.crop_pct is 1" if data.image_size else "images are not resized"
+    crop_pct, _, crop_mode = data.fit
+    if data.image_size is None or crop_mode != "center" or crop_pct == 1:
+        why = "images are not resized"
+        if data.image_size:
+            whole = f"data.crop_mode is {crop_mode}"
+            why = "data.crop_pct is 1" if crop_mode == "center" else whole
         raise UserError(
             f"--tta {tta}: {why}, so that nothing is left around what the model is "
             "shown: take flip"
@@ -192,7 +199,7 @@ def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
     Raises:
       UserError: it cannot be opened, or has images of another shape.
     """
-    same = ("crop_pct", "interpolation", "batch_size", "eval_batch_size")
+    same = ("crop_pct", "interpolation", "crop_mode", "batch_size", "eval_batch_size")
     same += ("max_bad_fraction", "max_pixels")
     data = DataConfig(
         source=name,

@@ -127,6 +127,7 @@ class Request:
             "std": given.std,
             "crop_pct": given.crop_pct,
             "interpolation": given.interpolation,
+            "crop_mode": given.crop_mode,
             "origin": self.model.origin,
             "jaxtrain": given.jaxtrain,
         }

@@ -9,7 +9,7 @@ from typing import Any
 import jaxtrain
 from jaxtrain.config import ModelConfig
 from jaxtrain.config.base import Options
-from jaxtrain.data.images import FILTERS, Fit
+from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import read_object
@@ -25,7 +25,13 @@ ANEW = (
     "anew"
 )
 # Fields that are not written where they have these values.
-ABSENT = {"output_spec": None, "column_names": None, "chosen": {}, "num_centres": 0}
+ABSENT = {
+    "crop_mode": "center",
+    "output_spec": None,
+    "column_names": None,
+    "chosen": {},
+    "num_centres": 0,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +49,7 @@ class Description:
       std: of each channel, in 0..1, divided by then.
       crop_pct: of the shorter side, what is kept of images that are made smaller.
       interpolation: how images are resized, bilinear or bicubic.
+      crop_mode: How images of other shapes become square.
       output_spec: Shape of its outputs for an image, or dicts and tuples of shapes.
         None means (num_outputs,).
       column_names: of the numbers that it was trained to predict, if any.
@@ -63,6 +70,7 @@ class Description:
     std: tuple[float, ...]
     crop_pct: float
     interpolation: str
+    crop_mode: str = "center"
     output_spec: Any = None
     column_names: tuple[str, ...] | None = None
     num_centres: int = 0
@@ -73,7 +81,7 @@ class Description:
     @property
     def fit(self) -> Fit:
         """How images of other sizes get the size of the model."""
-        return Fit(self.crop_pct, self.interpolation)
+        return Fit(self.crop_pct, self.interpolation, self.crop_mode)
 
     def blueprint(self) -> Blueprint:
         """Return what builds the model as it is used: batch norm has one group."""
@@ -165,6 +173,7 @@ class Description:
             ),
             "crop_pct": (0 < self.crop_pct <= 1, "above 0, up to 1"),
             "interpolation": (self.interpolation in FILTERS, " or ".join(FILTERS)),
+            "crop_mode": (self.crop_mode in CROP_MODES, " or ".join(CROP_MODES)),
         }
         for name, (good, what) in expected.items():
             if not good:

@@ -14,6 +14,7 @@ from typing import Any
 from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config, ModelConfig
+from jaxtrain.config.data import CROP_MODE
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
@@ -27,7 +28,7 @@ from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.regular_file import read_text
 
 # Of the section `data`.
-PREPARED = ("crop_pct", "interpolation", "mean", "std")
+PREPARED = ("crop_pct", "interpolation", "crop_mode", "mean", "std")
 # Digits of a digest that are shown.
 NUM_SHOWN = 12
 
@@ -73,12 +74,14 @@ def settle(
         model = _filled(model, _options(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
         if data.image_size is not None:
-            prepared = {
-                "crop_pct": about.crop_pct,
-                "interpolation": about.interpolation,
-            }
+            prepared["interpolation"] = about.interpolation
+            if about.crop_mode != CROP_MODE:
+                prepared["crop_mode"] = about.crop_mode
+            if (data.crop_mode or about.crop_mode) == CROP_MODE:
+                prepared["crop_pct"] = about.crop_pct
     data = _filled(data, prepared)
-    crop_pct, interpolation = data.fit
+    # The usual crop_mode stays None, as in the runs of versions that had no other.
+    crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
     return dataclasses.replace(config, model=model, data=data), trained
 
@@ -206,6 +209,7 @@ def _theirs(trained: Trained, config: Config) -> dict[str, Any]:
     if config.data.image_size is not None:
         found["data.crop_pct"] = about.crop_pct
         found["data.interpolation"] = about.interpolation
+        found["data.crop_mode"] = about.crop_mode
     channels = len(config.data.mean or about.mean)
     mean, std = statistics(about.mean, about.std, channels)
     known = about.model.name in MODELS

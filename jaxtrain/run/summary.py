@@ -48,7 +48,7 @@ def describe_data(setup: Setup) -> dict[str, Any]:
 def describe_model(setup: Setup, programs: Programs) -> Description:
     """Return what there is to know of the model, to use it without its data."""
     config = setup.config
-    crop_pct, interpolation = config.data.fit
+    crop_pct, interpolation, crop_mode = config.data.fit
     return Description(
         task=config.task,
         task_options=config.task_options,
@@ -66,6 +66,7 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         std=programs.std,
         crop_pct=crop_pct,
         interpolation=interpolation,
+        crop_mode=crop_mode,
     )
 
 

@@ -103,7 +103,7 @@ class Task:
     class_names: tuple[str, ...] | None = None
     column_names: tuple[str, ...] | None = None
     settled: Mapping[str, Any] = MappingProxyType({})
-    refused: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    refused: Mapping[str, str] = MappingProxyType({})
     num_centres: int = 0
     needs_whole_batch: bool = False
     loss_of_examples: ClassVar[bool] = True

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,7 @@ class Embedding(Task):
     shown = ("recall_at_1",)
     loss_of_examples = False
     embeds = True
-    refused: ClassVar[Mapping[str, str]] = {
+    refused: Mapping[str, str] = {  # noqa: RUF012
         f"data.augment.{name}": "a mixture of two classes is to be near to neither"
         for name in ("mixup", "cutmix")
     }

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from jaxtrain.config.regression import RegressionOptions
-
 # Added to a learned variance, so that its logarithm stays finite.
 LEAST_VARIANCE = 1e-6
 # Ending of the name of a deviation, whose unit is that of its column.
@@ -150,12 +148,3 @@ class QuantileLoss(NumberLoss):
             found.append(found[-1] + steps[..., i])
             found.insert(0, found[0] - steps[..., len(self.quantiles) - 1 - i])
         return found
-
-
-def make_loss(options: RegressionOptions) -> NumberLoss:
-    """Return the loss that the options of the task name."""
-    if options.loss == "gaussian":
-        return GaussianLoss(options.of_loss("level"))
-    if options.loss == "quantiles":
-        return QuantileLoss(options.of_loss("quantiles"))
-    return PointLoss(options.loss, options.of_loss("delta"))

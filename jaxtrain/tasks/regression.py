@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,23 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Advice, Readout, Task, Values, check_columns
 from jaxtrain.tasks.metrics import Metric
-from jaxtrain.tasks.number_losses import STD, NumberLoss, make_loss
+from jaxtrain.tasks.number_columns import (
+    as_text,
+    check_finite,
+    check_numbers,
+    in_columns,
+    levels_of,
+    names_of,
+    statistics_of,
+    training_numbers,
+)
+from jaxtrain.tasks.number_losses import (
+    STD,
+    GaussianLoss,
+    NumberLoss,
+    PointLoss,
+    QuantileLoss,
+)
 from jaxtrain.tasks.number_metrics import (
     OF_COLUMNS,
     coverage_sums,
@@ -25,9 +41,10 @@ from jaxtrain.tasks.number_metrics import (
     number_metrics,
 )
 from jaxtrain.tasks.number_sections import number_sections
+from jaxtrain.tasks.ordinal_loss import OrdinalLoss
 
-# What a column is called that has no name.
-UNNAMED = "target"
+# What ordinal numbers are not used with.
+UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
 # Numbers of an example that texts show.
 MAX_SHOWN = 8
 # Examples of a split that are looked at where to look at all would be to read images.
@@ -55,7 +72,7 @@ class Regression(Task):
     whole_images = True
     best_metric = "mae"
     shown = ("mae",)
-    refused: ClassVar[Mapping[str, str]] = {
+    refused: Mapping[str, str] = {
         "data.augment.cutmix": "a part of an image does not have that part of its "
         "numbers; data.augment.mixup mixes them",
         "data.sampling": "numbers are no classes whose images could be balanced",
@@ -74,16 +91,19 @@ class Regression(Task):
                 "task = 'regression': the targets of the data set are classes; name "
                 "the columns that hold its numbers by data.targets"
             )
-        if options.mean is None or options.std is None:
-            targets = facts["training_targets"]()
-            _check_numbers(targets, "the training split")
-            targets = _in_columns(targets)
-            self._names = _names(facts, targets.shape[1])
-            mean, std = _statistics(targets, self._names)
-            self.settled = {"mean": _as_text(mean), "std": _as_text(std)}
+        mean, std, levels = options.mean, options.std, options.levels
+        if mean is None or std is None:
+            targets = training_numbers(facts)
+            self._names = names_of(facts, targets.shape[1])
+            mean, std = statistics_of(targets, self._names)
+            self.settled = {"mean": as_text(mean), "std": as_text(std)}
         else:
-            mean, std = options.mean, options.std
-            self._names = _names(facts, len(mean))
+            self._names = names_of(facts, len(mean))
+        if options.loss == "ordinal" and levels is None:
+            levels = levels_of(training_numbers(facts))
+            self.settled = {**self.settled, "levels": as_text(levels)}
+        if levels is not None:
+            self.refused = {**self.refused, **UNMIXED}
         self.column_names = self._names
         num = len(self._names)
         for name, values in (("mean", mean), ("std", std)):
@@ -94,7 +114,8 @@ class Regression(Task):
                     f"{counted(num, 'column')}: {', '.join(self._names)}"
                 )
         self._mean, self._std = np.array(mean), np.array(std)
-        self._loss = make_loss(options)
+        self._levels = levels
+        self._loss = make_loss(options, mean, std, levels)
         self._readout = _make_readout(self._loss, mean, std, self._names)
         check_columns(self._readout.columns)
         self.num_outputs = num * self._loss.num_outputs
@@ -111,26 +132,44 @@ class Regression(Task):
         return f"{counted(len(self._names), 'number')}: {names}{more}"
 
     def check_targets(self, targets: Any, split: str) -> None:
-        _check_numbers(targets, split)
-        columns = _in_columns(targets)
+        check_numbers(targets, split)
+        columns = in_columns(targets)
         if columns.shape[1] != len(self._names):
             raise UserError(
                 f"{split} has {counted(columns.shape[1], 'column')} of numbers, and "
                 f"the task {len(self._names)}: {', '.join(self._names)}"
             )
-        _check_finite(columns, self._names, split)
+        check_finite(columns, self._names, split)
+        self._check_levels(columns, split)
         # Of a few an example may have none.
         if len(columns) > FEW and np.isnan(columns).all():
             raise UserError(f"{split} has no number: choose another split")
+
+    def _check_levels(self, columns: np.ndarray, split: str) -> None:
+        """Raise UserError for a number that is none of the levels, if there are any."""
+        if self._levels is None:
+            return
+        known = np.isin(columns, self._as_stored(columns.dtype)) | np.isnan(columns)
+        if not known.all():
+            row, column = np.argwhere(~known)[0]
+            raise UserError(
+                f"{split}: the column {self._names[column]!r} is "
+                f"{columns[row, column]:g} for image {row}, which is none of the "
+                f"levels {', '.join(f'{x:g}' for x in self._levels)}: add it to the "
+                "levels of task_options, or mend the number"
+            )
+
+    def _as_stored(self, dtype: Any) -> np.ndarray:
+        return np.array(self._levels).astype(dtype)
 
     def label(self, target: Any) -> str:
         return self._told(np.ravel(target))
 
     def target(self, batch: Batch) -> jax.Array:
-        return _in_columns(batch["target"])
+        return in_columns(batch["target"])
 
     def mix(self, target: Any, partner: Any, weight: jax.Array) -> jax.Array:
-        one, other = _in_columns(target), _in_columns(partner)
+        one, other = in_columns(target), in_columns(partner)
         share = weight.astype(one.dtype)[:, None]
         # A partner without a share may have no number.
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
@@ -176,8 +215,11 @@ class Regression(Task):
         chosen = typed_options(RegressionOptions, options, "regression")
         if chosen.mean is None or chosen.std is None:
             return None
-        names = _names({NAMES: names} if names else {}, len(chosen.mean))
-        return _make_readout(make_loss(chosen), chosen.mean, chosen.std, names)
+        names = names_of({NAMES: names} if names else {}, len(chosen.mean))
+        if chosen.loss == "ordinal" and chosen.levels is None:
+            return None
+        loss = make_loss(chosen, chosen.mean, chosen.std, chosen.levels)
+        return _make_readout(loss, chosen.mean, chosen.std, names)
 
     @staticmethod
     def report_sections(values: Values, names: Sequence[str]) -> Markup:
@@ -235,6 +277,31 @@ class Regression(Task):
         return ", ".join(texts)
 
 
+def make_loss(
+    options: RegressionOptions,
+    mean: Sequence[float],
+    std: Sequence[float],
+    levels: Sequence[float] | None,
+) -> NumberLoss:
+    """Return the loss that the options of the task name.
+
+    Args:
+      options: Options of the task.
+      mean: Mean of each column.
+      std: Deviation of each column.
+      levels: Levels of the numbers, where they have any.
+    """
+    if options.loss == "gaussian":
+        return GaussianLoss(options.of_loss("level"))
+    if options.loss == "quantiles":
+        return QuantileLoss(options.of_loss("quantiles"))
+    if options.loss == "ordinal":
+        assert levels is not None
+        from_mean = np.array(levels) - np.array(mean)[:, None]
+        return OrdinalLoss(from_mean / np.array(std)[:, None])
+    return PointLoss(options.loss, options.of_loss("delta"))
+
+
 def _make_readout(
     loss: NumberLoss, mean: Sequence[float], std: Sequence[float], names: Sequence[str]
 ) -> Readout:
@@ -256,73 +323,3 @@ def _make_readout(
 
     columns = tuple(f"{name}{ending}" for name in names for ending in endings)
     return Readout("values", columns, values)
-
-
-def _in_columns(targets: Any) -> Any:
-    """Return numbers (N,) or (N, columns) as floats (N, columns), at least float32."""
-    dtype = np.promote_types(targets.dtype, np.float32)
-    return targets.astype(dtype).reshape(len(targets), -1)
-
-
-def _check_numbers(targets: Any, split: str) -> None:
-    """Raise UserError for targets that are no numbers (N,) or (N, columns)."""
-    array = isinstance(targets, np.ndarray) and targets.ndim in (1, 2)
-    if not (array and targets.dtype.kind in "biuf"):
-        raise UserError(
-            f"{split} has targets that are no numbers (N,) or (N, columns): choose "
-            "another task"
-        )
-
-
-def _names(facts: Mapping[str, Any], num: int) -> tuple[str, ...]:
-    """Return the names of the columns, or names for those that have none."""
-    if NAMES in facts:
-        return tuple(map(str, facts[NAMES]))
-    return (UNNAMED,) if num == 1 else tuple(f"{UNNAMED}_{i}" for i in range(num))
-
-
-def _statistics(
-    targets: np.ndarray, names: Sequence[str]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and deviation of each column over the numbers that it has.
-
-    The sums are exact: on another CPU a resumed run must find the same.
-
-    Raises:
-      UserError: a column has no number, only one, or one that is infinite.
-    """
-    _check_finite(targets, names, "the training split")
-    mean, std = [], []
-    for name, column in zip(names, targets.astype(np.float64).T, strict=True):
-        known = column[~np.isnan(column)]
-        if not len(known):
-            raise UserError(
-                f"task = 'regression': the column {name!r} has no number in the "
-                "training split; fill it in, or leave it out of data.targets"
-            )
-        mean.append(math.fsum(known) / len(known))
-        std.append(math.sqrt(math.fsum(np.square(known - mean[-1])) / len(known)))
-        if known.min() == known.max():
-            raise UserError(
-                f"task = 'regression': the column {name!r} is {known[0]:g} in all "
-                f"{len(known):,} training examples that have it, a deviation of 0: "
-                "there is nothing to learn; leave it out of data.targets"
-            )
-    return tuple(mean), tuple(std)
-
-
-def _check_finite(targets: np.ndarray, names: Sequence[str], split: str) -> None:
-    """Raise UserError for numbers that are infinite."""
-    for name, column in zip(names, targets.T, strict=True):
-        bad = np.flatnonzero(np.isinf(column))
-        if len(bad):
-            raise UserError(
-                f"{split}: the column {name!r} is {column[bad[0]]} for "
-                f"{counted(len(bad), 'example')}, first for no. {bad[0]}: give finite "
-                "numbers, or NaN where one is missing"
-            )
-
-
-def _as_text(values: Sequence[float]) -> str:
-    """Return numbers as an option of a task holds them."""
-    return ",".join(map(repr, map(float, values)))

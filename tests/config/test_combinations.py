@@ -39,6 +39,7 @@ VALUES: dict[str, Any] = {
     "data.image_size": 32,
     "data.include": "list.txt",
     "data.interpolation": "bicubic",
+    "data.crop_mode": "squash",
     "data.label_separator": ";",
     "data.progressive_sizes": [16, 32],
     "data.targets": ["size"],

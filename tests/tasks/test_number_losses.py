@@ -10,8 +10,8 @@ from sklearn import metrics
 
 from jaxtrain.config.regression import RegressionOptions
 from jaxtrain.errors import UserError
-from jaxtrain.tasks.number_losses import LEAST_VARIANCE, make_loss
-from jaxtrain.tasks.regression import Regression
+from jaxtrain.tasks.number_losses import LEAST_VARIANCE
+from jaxtrain.tasks.regression import Regression, make_loss
 from tests.helpers.rows import each_row
 
 SHAPE, NAMES = (8, 8, 1), ("size", "age")
@@ -29,7 +29,8 @@ def task(targets: np.ndarray | None = None, **options: object) -> Regression:
 
 
 def losses(num_outputs: int, **options: object) -> np.ndarray:
-    loss = make_loss(RegressionOptions(**options))  # pyright: ignore[reportArgumentType]
+    given = RegressionOptions(**options)  # pyright: ignore[reportArgumentType]
+    loss = make_loss(given, (0.0, 0.0), (1.0, 1.0), given.levels)
     assert loss.num_outputs == num_outputs
     outputs, target = jnp.asarray(OUTPUTS[..., :num_outputs]), jnp.asarray(TARGET)
     return np.asarray(loss.losses(outputs, target))
@@ -60,6 +61,39 @@ def test_the_gaussian_loss_is_the_density():
     np.testing.assert_allclose(losses(2, loss="gaussian"), -density, rtol=1e-5)
 
 
+def test_the_ordinal_loss_asks_for_each_level_that_comes_up():
+    levels, expected = (-1.0, 0.0, 1.0, 2.0), np.zeros((64, 2))
+    ranks = np.digitize(TARGET, (-0.5, 0.5, 1.5))
+    for (row, column), rank in np.ndenumerate(ranks):
+        for k, x in enumerate(OUTPUTS[row, column]):
+            if k <= rank:  # Is it more than level k, of those that are at least that?
+                above = special.expit(x)
+                expected[row, column] -= np.log(above if rank > k else 1 - above) / 3
+    found = losses(3, loss="ordinal", levels=levels)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_grade_is_the_level_that_half_of_the_probability_reaches():
+    grades = np.array([1.0, 2.0, 4.0, 8.0])
+    targets = np.stack([np.tile(grades, 4), np.repeat(grades, 4)], 1)
+    model = task(targets, loss="ordinal")
+    assert model.num_outputs == 6
+    assert model.settled["levels"] == "1.0,2.0,4.0,8.0"
+    outputs = OUTPUTS.reshape(64, 6)
+    reached = np.cumprod(special.expit(OUTPUTS), -1) >= 0.5
+    expected = grades[reached.sum(-1)]
+    options = {"loss": "ordinal", **model.settled}
+    readout = Regression.readout(options, NAMES)
+    assert readout is not None and readout.columns == NAMES
+    np.testing.assert_allclose(readout.of(jnp.asarray(outputs)), expected, rtol=1e-5)
+    with pytest.raises(UserError, match="'age' is 3 for image 1, which is none of"):
+        model.check_targets(np.array([[1, 2], [2, 3], [4, 8]]), "the test split")
+    assert "data.augment.mixup" in model.refused
+    assert "data.augment.mixup" not in Regression.refused
+    with pytest.raises(UserError, match="has 128: choose another loss"):
+        task(loss="ordinal")
+
+
 def test_the_quantile_loss_is_the_mean_of_the_pinball_losses():
     parts, found = (0.1, 0.5, 0.8), quantiles()
     expected = np.mean(
@@ -73,9 +107,8 @@ def test_the_quantile_loss_is_the_mean_of_the_pinball_losses():
 
 
 def test_quantiles_never_cross_and_five_have_the_median_in_their_middle():
-    loss = make_loss(
-        RegressionOptions(loss="quantiles", quantiles=(0.05, 0.2, 0.5, 0.8, 0.95))
-    )
+    given = RegressionOptions(loss="quantiles", quantiles=(0.05, 0.2, 0.5, 0.8, 0.95))
+    loss = make_loss(given, (0.0, 0.0), (1.0, 1.0), None)
     outputs = jnp.asarray(5 * RNG.normal(size=(32, 2, 5)))
     low, second, fourth, high = loss.beside(outputs)
     rising = [low, second, loss.prediction(outputs), fourth, high]

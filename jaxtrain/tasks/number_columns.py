@@ -1,0 +1,109 @@
+"""Numbers of a data set, in columns: what is taken from those of training, and checks.
+
+Missing numbers are NaN.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.config.regression import MAX_LEVELS
+from jaxtrain.data.columns import NAMES
+from jaxtrain.errors import UserError, counted
+
+# What a column is called that has no name.
+UNNAMED = "target"
+
+
+def in_columns(targets: Any) -> Any:
+    """Return numbers (N,) or (N, columns) as floats (N, columns), at least float32."""
+    dtype = np.promote_types(targets.dtype, np.float32)
+    return targets.astype(dtype).reshape(len(targets), -1)
+
+
+def training_numbers(facts: Mapping[str, Any]) -> np.ndarray:
+    """Return the numbers of the training split, (N, columns)."""
+    targets = facts["training_targets"]()
+    check_numbers(targets, "the training split")
+    return in_columns(targets)
+
+
+def levels_of(targets: np.ndarray) -> tuple[float, ...]:
+    """Return the values that numbers of the training split have, rising.
+
+    Raises:
+      UserError: they are too many.
+    """
+    levels = np.unique(targets[np.isfinite(targets)])
+    if len(levels) > MAX_LEVELS:
+        raise UserError(
+            f"task_options: loss = 'ordinal' is for numbers of at most {MAX_LEVELS} "
+            f"values, and the training split has {len(levels):,}: choose another loss"
+        )
+    return tuple(levels.tolist())
+
+
+def check_numbers(targets: Any, split: str) -> None:
+    """Raise UserError for targets that are no numbers (N,) or (N, columns)."""
+    array = isinstance(targets, np.ndarray) and targets.ndim in (1, 2)
+    if not (array and targets.dtype.kind in "biuf"):
+        raise UserError(
+            f"{split} has targets that are no numbers (N,) or (N, columns): choose "
+            "another task"
+        )
+
+
+def names_of(facts: Mapping[str, Any], num: int) -> tuple[str, ...]:
+    """Return the names of the columns, or names for those that have none."""
+    if NAMES in facts:
+        return tuple(map(str, facts[NAMES]))
+    return (UNNAMED,) if num == 1 else tuple(f"{UNNAMED}_{i}" for i in range(num))
+
+
+def statistics_of(
+    targets: np.ndarray, names: Sequence[str]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and deviation of each column over the numbers that it has.
+
+    The sums are exact: on another CPU a resumed run must find the same.
+
+    Raises:
+      UserError: a column has no number, only one, or one that is infinite.
+    """
+    check_finite(targets, names, "the training split")
+    mean, std = [], []
+    for name, column in zip(names, targets.astype(np.float64).T, strict=True):
+        known = column[~np.isnan(column)]
+        if not len(known):
+            raise UserError(
+                f"task = 'regression': the column {name!r} has no number in the "
+                "training split; fill it in, or leave it out of data.targets"
+            )
+        mean.append(math.fsum(known) / len(known))
+        std.append(math.sqrt(math.fsum(np.square(known - mean[-1])) / len(known)))
+        if known.min() == known.max():
+            raise UserError(
+                f"task = 'regression': the column {name!r} is {known[0]:g} in all "
+                f"{len(known):,} training examples that have it, a deviation of 0: "
+                "there is nothing to learn; leave it out of data.targets"
+            )
+    return tuple(mean), tuple(std)
+
+
+def check_finite(targets: np.ndarray, names: Sequence[str], split: str) -> None:
+    """Raise UserError for numbers that are infinite."""
+    for name, column in zip(names, targets.T, strict=True):
+        bad = np.flatnonzero(np.isinf(column))
+        if len(bad):
+            raise UserError(
+                f"{split}: the column {name!r} is {column[bad[0]]} for "
+                f"{counted(len(bad), 'example')}, first for no. {bad[0]}: give finite "
+                "numbers, or NaN where one is missing"
+            )
+
+
+def as_text(values: Sequence[float]) -> str:
+    """Return numbers as an option of a task holds them."""
+    return ",".join(map(repr, map(float, values)))
