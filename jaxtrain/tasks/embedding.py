@@ -51,7 +51,7 @@ class Embedding(Task):
     shown = ("recall_at_1",)
     loss_of_examples = False
     embeds = True
-    refused: Mapping[str, str] = {  # noqa: RUF012
+    refused: Mapping[str, str] = {
         f"data.augment.{name}": "a mixture of two classes is to be near to neither"
         for name in ("mixup", "cutmix")
     }
