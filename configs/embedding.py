@@ -5,7 +5,8 @@
 
 Hardware: 2 CPU cores that others used, too. Measured: 6 min 57 s, 2 min 52 s of CPU
 time, compilation included; of the 10,000 test images 0.888 have one of their kind as
-the nearest neighbour (recall at 1), by the best validation.
+the nearest neighbour (recall at 1), and the five nearest vote for it with an accuracy
+of 0.911 (best validation).
 Data: 60,000 images (Xiao et al. 2017, arXiv:1708.07747), 10 % held out for validation.
 Recipe: configs/fashion_mnist.py with the additive angular margin loss (Deng et al.
 2019, arXiv:1801.07698); scale and margin are smaller than for its 85,000 faces.

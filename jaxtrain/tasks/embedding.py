@@ -40,7 +40,7 @@ class Embedding(Task):
     Args:
       image_shape: of the images.
       facts: of the data set: for ArcFace `num_classes`; their `class_names` if known.
-      **given: `EmbeddingOptions`.
+      **given: `EmbeddingOptions`: the loss and what belongs to it.
 
     Raises:
       UserError: the data set does not tell its number of classes.

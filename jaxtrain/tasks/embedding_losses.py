@@ -52,7 +52,7 @@ def contrastive_losses(
 
     Args:
       outputs: Embeddings of any length, (B, size).
-      label: Classes, (B,) integers.
+      label: Class of each example, (B,) integers.
       temperature: Divisor of the cosines.
     """
     units = unit(widen(outputs))

@@ -43,7 +43,7 @@ def find_neighbours(
 
     Args:
       embedding: Embeddings of length 1, (N, size).
-      label: Classes, (N,).
+      label: Class of each example, (N,).
       temperature: Divisor of the cosines in the loss.
     """
     num, most = len(embedding), min(MOST, len(embedding) - 1)
