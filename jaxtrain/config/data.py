@@ -14,6 +14,7 @@ from jaxtrain.config.combinations import (
     option,
 )
 from jaxtrain.config.names import row_of
+from jaxtrain.config.sound import SoundConfig
 from jaxtrain.errors import UserError
 
 # How images are made smaller, unless the config or pretrained weights say.
@@ -47,7 +48,7 @@ COMBINATIONS = (
     Needs(option("data", "data_dir"), _source("tfds:NAME"), "leave it out"),
     Needs(
         option("data", "include", "allow_outside"),
-        _source("folder:DIR", "csv:FILE"),
+        _source("folder:DIR", "csv:FILE", "audio:DIR"),
         "leave it out",
     ),
     Needs(
@@ -61,6 +62,36 @@ COMBINATIONS = (
         option("data", "label_separator"),
         "labels are columns, or a list in one column",
         "leave one of them out",
+    ),
+    Needs(
+        option("data.sound", *vars(SoundConfig())), _source("audio:DIR"), "leave it out"
+    ),
+    Needs(
+        option("data.augment", "time_masks", "frequency_masks"),
+        _source("audio:DIR"),
+        "leave it out",
+    ),
+    Incompatible(
+        _source("audio:DIR"),
+        option("data", "image_size", "channels"),
+        "spectrograms have the size that data.sound says, and one channel",
+        "leave it out",
+    ),
+    Incompatible(
+        _source("audio:DIR"),
+        option(
+            "data.augment",
+            *("brightness", "contrast", "saturation", "hue", "randaugment"),
+            *("trivialaugment", "augmix"),
+        ),
+        "it is made for pictures, and not for spectrograms",
+        "leave it out",
+    ),
+    Incompatible(
+        choice("data", "cache", "device"),
+        option("data.sound", "random_crop"),
+        "clips on the device are cut already",
+        "set data.cache to stream",
     ),
     Needs(option("data.augment", "random_resized_crop"), RESIZED),
     Needs(_other("crop_pct", CROP_PCT), RESIZED),
@@ -155,6 +186,8 @@ class DataConfig(Section):
     mean: tuple[float, ...] | None = None
     # Standard deviation of each channel, in 0..1, divided by; None: likewise.
     std: tuple[float, ...] | None = None
+    # Clips of an audio: source, and their spectrograms.
+    sound: SoundConfig = field(default_factory=SoundConfig)
     # Random changes of the training images, other ones in every epoch.
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     # Keep the images on the device (device), stream them (stream), or decide by size.

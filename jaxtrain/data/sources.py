@@ -19,11 +19,12 @@ from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images
 from jaxtrain.data.arrays import open_arrays
+from jaxtrain.data.audio import open_audio
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
-from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.data.image_source import SOUND, Source, Unreadable
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.slices import (
@@ -75,7 +76,7 @@ class Splits:
     @property
     def input_shape(self) -> tuple[int, int, int]:
         """(H, W, C) of the images that the model sees."""
-        height, width, channels = self.train.image_shape
+        height, width, channels = self.train.shape_seen
         return self.size or height, self.size or width, channels
 
 
@@ -201,6 +202,18 @@ def open_store(config: DataConfig) -> Opened:
         raise UserError(f"data.source = {config.source!r}: expected {row.form}")
     check_no_options("data", config.source, config.options)
     return row.open(name, config)
+
+
+def refuse_sounds(store: Store, what: str) -> None:
+    """Refuse clips of sound where pictures are looked at.
+
+    Raises:
+      UserError: the examples of a store are clips.
+    """
+    if SOUND in store.facts:
+        raise UserError(
+            f"{what} looks at pictures, and an audio: source has sounds: leave it out"
+        )
 
 
 def complete(text: str) -> str:
@@ -359,7 +372,7 @@ def statistics(
         read = source.read(some, unreadable=unreadable)
         if unreadable:
             read = source.fill_in(read, some, unreadable)
-        counts += images.histogram(read["image"])
+        counts += images.histogram(source.pictures(read["image"]))
     values = np.arange(256) / 255
     weights = counts / counts.sum(axis=1, keepdims=True)
     mean = weights @ values
@@ -381,6 +394,7 @@ SOURCES: dict[str, Kind] = {
     "digits": Kind(open_digits, form="digits"),
     "csv": Kind(open_csv, form="csv:FILE"),
     "folder": Kind(open_folder, form="folder:DIR"),
+    "audio": Kind(open_audio, form="audio:DIR"),
     "arrays": Kind(open_arrays, form="arrays:FILE.npz"),
     "idx": Kind(open_idx, form="idx:DIR"),
     "hf": Kind(open_hf, form="hf:NAME_OR_DIR"),

@@ -145,7 +145,8 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
     places = sorted({place for chosen in groups.values() for place in chosen})
     unreadable: list[Any] = []
     index = found.index[places]
-    images = source.read(index, unreadable=unreadable)["image"]
+    read = source.read(index, unreadable=unreadable)["image"]
+    images = source.pictures(read)
     bad = {one.index for one in unreadable}
     names = example_names(source, index)
     shown = {

@@ -82,7 +82,8 @@ def show_nearest(setup: Setup, found: NearestExamples) -> list[list[NearExample]
     rows = []
     for index, label in zip(found.index, found.label, strict=True):
         unreadable: list[Any] = []
-        images = source.read(index, unreadable=unreadable)["image"]
+        read = source.read(index, unreadable=unreadable)["image"]
+        images = source.pictures(read)
         bad, names = {one.index for one in unreadable}, example_names(source, index)
         rows.append(
             [

@@ -51,9 +51,15 @@ FACTS: dict[str, tuple[Any, ...]] = {
     # Of columns, not classes; tests/users/test_recipes_of_columns.py has their models.
     "multilabel": ((64, 64, 3), 10, 21_600),
     "regression": ((32, 32, 3), 3, 7200),
+    # Of sounds; tests/users/test_sound.py trains it.
+    "sound": ((64, 101, 1), 10, 1080),
 }
 RECIPES = sorted((ROOT / "configs").glob("*.py"))
-OF_CLASSES = [path for path in RECIPES if not load_config(path).data.targets]
+OF_CLASSES = [
+    path
+    for path in RECIPES
+    if not (load_config(path).data.targets or path.stem == "sound")
+]
 
 # Recipe -> steps of the run, and learning rates at the first step, near the middle, at
 # the last and where they turn. An epoch of ImageNet has 1,255,544 // batch steps; half
@@ -141,6 +147,8 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
     # 180 and 112 steps an epoch.
     "multilabel": (1800, {0: 0, 180: 0.06, 990: 0.03, 1799: 0.06 / 1620}),
     "regression": (1344, {0: 0, 134: 2e-3, 739: 1e-3, 1343: 3.37e-9}),
+    # 18 steps an epoch.
+    "sound": (270, {0: 0, 27: 2e-3, 108: 1.5e-3, 269: 8.3571e-8}),
 }
 
 

@@ -56,6 +56,7 @@ def pack(
       UserError: the source or the folder is wrong, or too many images are unreadable.
     """
     store, splits = sources.open_store(config)
+    sources.refuse_sounds(store, "data --pack")
     examples = _examples(splits, config.source)
     form = make_form(store, format, size, config.max_pixels)
     facts = _facts(store.facts, config.source)
