@@ -17,8 +17,8 @@ from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
-    from jaxtrain.evaluation.attacks import Attack
     from jaxtrain.tasks.base import Task
+    from jaxtrain.training.attacks import Attack
 
 EXAMPLE = "--workdir runs/digits --calibrate --attack pgd --epsilon 8/255"
 # Of PGD, where --steps is left out.
@@ -192,7 +192,7 @@ def _attack(arguments: EvaluateArguments) -> "Attack | None":
         raise UserError(f"--steps {steps} has no effect with --attack fgsm, one step")
     if steps is not None and steps < 1:
         raise UserError(f"--steps {steps}: expected 1 or more")
-    from jaxtrain.evaluation.attacks import Attack
+    from jaxtrain.training.attacks import Attack
 
     norm = arguments.norm or "linf"
     return Attack(

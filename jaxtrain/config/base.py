@@ -140,28 +140,31 @@ class Section:
 Typed = TypeVar("Typed", bound=Section)
 
 
-def typed_options(kind: type[Typed], given: Mapping[str, Any], task: str) -> Typed:
-    """Return the options of a task as its dataclass; several numbers may be `1,5,1`.
+def typed_options(
+    kind: type[Typed], given: Mapping[str, Any], name: str, field: str = "task_options"
+) -> Typed:
+    """Return the options of a part as its dataclass; several numbers may be `1,5,1`.
 
     Args:
-      kind: Options that the task declares.
+      kind: Options that the part declares.
       given: Options by name, as `task_options` of a config.
-      task: Name of the task, for messages.
+      name: Name of the part, such as the task, for messages.
+      field: Field of the config that has the options.
 
     Raises:
-      UserError: The task does not take one, or a value does not fit.
+      UserError: The part does not take one, or a value does not fit.
     """
     hints = get_type_hints(kind)
-    for name in given:
-        if name not in hints:
+    for option in given:
+        if option not in hints:
             raise UserError(
-                f"task_options: {task} takes {', '.join(hints) or 'no options'}, not "
-                f"{name!r}{nearest(name, hints)}"
+                f"{field}: {name} takes {', '.join(hints) or 'no options'}, not "
+                f"{option!r}{nearest(option, hints)}"
             )
     try:
-        return kind(**{name: _numbers_of(v, hints[name]) for name, v in given.items()})
+        return kind(**{n: _numbers_of(v, hints[n]) for n, v in given.items()})
     except UserError as error:
-        raise UserError(f"task_options: {error}") from None
+        raise UserError(f"{field}: {error}") from None
 
 
 def _numbers_of(value: Any, hint: Any) -> Any:

@@ -6,11 +6,62 @@ from typing import Literal
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, choice, option
 
+# Losses of the probability of the true class alone.
+OF_TRUE_CLASS = ("focal", "poly", "symmetric", "bootstrap")
+# Option of one loss -> that loss, and what the option is there if it is left out.
+OF_ONE_LOSS: dict[str, tuple[str, float]] = {
+    "focal_gamma": ("focal", 2.0),
+    "poly_epsilon": ("poly", 1.0),
+    "reverse_weight": ("symmetric", 10.0),
+    "bootstrap_beta": ("bootstrap", 0.8),
+}
+
 COMBINATIONS = (
     Needs(
         option("train", "target_threshold"),
         choice("train", "loss", "binary_cross_entropy"),
         "set train.loss to binary_cross_entropy too",
+    ),
+    *(
+        Needs(
+            option("train", name),
+            choice("train", "loss", loss),
+            f"set train.loss to {loss} too",
+        )
+        for name, (loss, _) in OF_ONE_LOSS.items()
+    ),
+    *(
+        Incompatible(
+            option("train", "label_smoothing"),
+            choice("train", "loss", loss),
+            "it looks at the probability of the true class alone",
+            "leave label smoothing out",
+        )
+        for loss in OF_TRUE_CLASS
+    ),
+    Incompatible(
+        option("train", "logit_adjustment"),
+        choice("train", "loss", "binary_cross_entropy"),
+        "it adds the logarithms of the shares of the classes, which a softmax has",
+        "choose another loss",
+    ),
+    Incompatible(
+        option("train", "logit_adjustment"),
+        option("train", "class_weights"),
+        "both make up for classes with few images",
+        "leave one of them out",
+    ),
+    Incompatible(
+        option("train", "logit_adjustment"),
+        choice("data", "sampling", "balanced"),
+        "balanced sampling takes all classes as often already",
+        "leave one of them out",
+    ),
+    Incompatible(
+        choice("train", "class_weights", "effective_number"),
+        choice("data", "sampling", "balanced"),
+        "balanced sampling takes all classes as often already",
+        "leave one of them out",
     ),
     Incompatible(
         choice("train", "class_weights", "balanced"),
@@ -27,19 +78,57 @@ class ClassificationOptions(Section):
 
     # Classification: probability moved from the true class to all classes evenly.
     label_smoothing: float = 0.0
-    # Classification: what training lowers: the cross entropy of the softmax, or the
-    # mean over the classes of that of "is it this one?"; evaluations tell the first.
-    loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
+    # Classification: what training lowers: the cross entropy of the softmax; the mean
+    # over the classes of that of "is it this one?"; with less weight on easy examples
+    # (focal, Lin et al. 2017); plus a term of 1 - p (poly, Leng et al. 2022); for wrong
+    # labels, plus the reverse cross entropy (symmetric, Wang et al. 2019), or against
+    # what the model predicts as well (bootstrap, Reed et al. 2015). Evaluations tell
+    # the first.
+    loss: Literal[
+        "cross_entropy",
+        "binary_cross_entropy",
+        "focal",
+        "poly",
+        "symmetric",
+        "bootstrap",
+    ] = "cross_entropy"
+    # Of focal: exponent of 1 - p, p the probability of the true class; None: 2.
+    focal_gamma: float | None = None
+    # Of poly: factor on 1 - p; None: 1.
+    poly_epsilon: float | None = None
+    # Of symmetric: weight of the reverse cross entropy, with -4 for log 0, over that of
+    # the cross entropy; None: 10.
+    reverse_weight: float | None = None
+    # Of bootstrap: share of the label in the target, the rest is the predicted class
+    # (hard bootstrapping); None: 0.8.
+    bootstrap_beta: float | None = None
+    # Classification: factor on the logarithms of the shares of the classes in training,
+    # which training adds to the logits (Menon et al. 2021), such as 1; None: nothing.
+    logit_adjustment: float | None = None
     # Of binary_cross_entropy: targets above it, as those of mixed and smoothed examples
     # may be, become 1 and the others 0; None: they stay as they are.
     target_threshold: float | None = None
     # Classification: weight of each class in the training loss, relative to the others,
-    # or balanced: one over the number of its examples; None: all alike.
-    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    # or balanced: one over the number of its examples; or effective_number: one over
+    # 1 - 0.999 ** that number (Cui et al. 2019); None: all alike.
+    class_weights: (
+        Literal["balanced", "effective_number"] | tuple[float, ...] | None
+    ) = None
 
     def validate(self) -> None:
-        self._fraction("label_smoothing", "target_threshold")
+        self._fraction("label_smoothing", "target_threshold", "bootstrap_beta")
+        self._not_negative("focal_gamma", "reverse_weight")
+        self._positive("logit_adjustment")
+        self._check(
+            "focal_gamma", (self.focal_gamma or 1) >= 1, "0, or a value of at least 1"
+        )
+        self._all(["poly_epsilon"], lambda x: x >= -1, "a value of at least -1")
         weights = self.class_weights
         ok = not isinstance(weights, tuple) or (weights and min(weights) >= 0)
         self._check("class_weights", bool(ok), "balanced, or values of 0 or more")
         check(self, COMBINATIONS, "train")
+
+    def of_loss(self, name: str) -> float:
+        """Return an option that belongs to one loss, or its default."""
+        value = getattr(self, name)
+        return OF_ONE_LOSS[name][1] if value is None else value

@@ -11,7 +11,10 @@ import jaxtrain
 from jaxtrain.config.base import Section
 
 # Fields of options -> the table whose rows declare theirs, as `Options`.
-OPTIONS = {"task_options": "jaxtrain.tasks:TASKS"}
+OPTIONS = {
+    "task_options": "jaxtrain.tasks:TASKS",
+    "train.method_options": "jaxtrain.training.methods:METHODS",
+}
 
 
 def row_of(table: str) -> Any:

@@ -53,15 +53,25 @@ class OptimizerConfig(Section):
     rate_factors: dict[str, float] = field(default_factory=dict)
     # Largest global norm of the gradients; None: not clipped.
     clip_norm: float | None = None
+    # Largest norm of the gradient of each output of a layer, as a part of the norm of
+    # its weights (adaptive gradient clipping, Brock et al. 2021); None: not clipped.
+    clip_ratio: float | None = None
+    # Subtract from the gradients of kernels their mean over the inputs of each output
+    # (gradient centralisation, Yong et al. 2020).
+    centralize: bool = False
     # Momentum of sgd, lars, rmsprop and muon.
     momentum: float | None = None
     # Nesterov momentum, of the same, and of adam and adamw.
     nesterov: bool | None = None
-    # Decay of the first moment (adam, adamw, lamb, lion).
+    # Decay of the first moment (adam, adamw, lamb, lion, adan, ademamix, adopt).
     b1: float | None = None
-    # Decay of the second moment (adam, adamw, lamb, lion, rmsprop).
+    # Decay of the second moment (adam, adamw, lamb, lion, rmsprop, ademamix, adopt); of
+    # adan, of the differences of gradients.
     b2: float | None = None
-    # Added to the denominator (adam, adamw, lamb, rmsprop, adagrad).
+    # Decay of the second moment of adan; of the slow first moment of ademamix.
+    b3: float | None = None
+    # Added to the denominator (adam, adamw, lamb, rmsprop, adagrad, adan, ademamix,
+    # adopt).
     eps: float | None = None
     # How the learning rate goes on after the warm-up.
     schedule: Annotated[str, row_of("jaxtrain.training.schedules:SCHEDULES")] = (
@@ -99,7 +109,7 @@ class OptimizerConfig(Section):
     options: Options = field(default_factory=dict)
 
     def validate(self) -> None:
-        self._positive("learning_rate", "clip_norm", "eps", "step_factor")
+        self._positive("learning_rate", "clip_norm", "clip_ratio", "eps", "step_factor")
         self._all(["step_factor"], lambda factor: factor <= 1, "a value of at most 1")
         self._not_negative("weight_decay", "end_factor")
         self._share("layer_decay", "step_every", "decay_fraction")
@@ -107,7 +117,7 @@ class OptimizerConfig(Section):
         ok = all(not isinstance(f, str | bool) and f > 0 for f in factors)
         self._check("rate_factors", ok, "values above 0; train.freeze freezes layers")
         self._not_negative("warmup_epochs", "warmup_steps", "warmup_examples")
-        self._fraction("momentum", "b1", "b2", "warmup_factor")
+        self._fraction("momentum", "b1", "b2", "b3", "warmup_factor")
         self._positive("power")
         # Each cycle makes the compiled step larger.
         self._within(2, 100, "cycles")

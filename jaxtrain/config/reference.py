@@ -4,11 +4,12 @@ python -m jaxtrain.config.reference > docs/config.md
 """
 
 import dataclasses
+import textwrap
 from typing import Any, get_type_hints
 
 from jaxtrain.config.base import Options, Section, default_of, shown_type
 from jaxtrain.config.help import meanings, sections_of
-from jaxtrain.config.names import rows_with_options
+from jaxtrain.config.names import OPTIONS, rows_with_options
 from jaxtrain.config.root import Config
 
 INTRODUCTION = """# The config: every field
@@ -32,11 +33,14 @@ def page() -> str:
         title = f"`{path}`" if path else "The whole run"
         about = (type(section).__doc__ or "").partition("\n")[0]
         parts.append(f"## {title}\n\n{about}\n\n{_table(path, section)}\n")
-    for name, kind in rows_with_options("task_options").items():
-        title = f"`task_options` of {name}"
+    options = [(f, *row) for f in OPTIONS for row in rows_with_options(f).items()]
+    for field, name, kind in options:
+        title = f"`{field}` of {name}"
         if isinstance(Config().train, kind):
             names = ", ".join(f"`{field.name}`" for field in _leaves(kind()))
-            parts.append(f"## {title}\n\n{names}: as fields of [`train`](#train).\n")
+            told = f"{names}: as fields of [`train`](#train)."
+            wrapped = textwrap.fill(told, 99, break_long_words=False)
+            parts.append(f"## {title}\n\n{wrapped}\n")
         else:
             parts.append(f"## {title}\n\n{kind.__doc__}\n\n{_table('', kind())}\n")
     return "\n".join(parts)

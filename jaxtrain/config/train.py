@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from jaxtrain.config import classification
 from jaxtrain.config.base import Options
 from jaxtrain.config.classification import ClassificationOptions
-from jaxtrain.config.combinations import Incompatible, Needs, check, option, own_part
+from jaxtrain.config.combinations import Incompatible, Needs, check, option
 from jaxtrain.config.names import row_of
 from jaxtrain.config.optimizer import LBFGS, OWN_OPTIMIZER, WARMUPS
 from jaxtrain.config.parallel import STAGES
@@ -31,9 +31,7 @@ COMBINATIONS = (
         "the line search of lbfgs asks for the loss that the plain method lowers",
         "use another optimizer.name",
     ),
-    Needs(
-        option("train", "method_options"), own_part("train", "method"), "leave them out"
-    ),
+    Needs(option("train", "method_options"), METHOD, "leave them out"),
     *classification.COMBINATIONS,
     Needs(
         option("train", "freeze_epochs"),
@@ -119,7 +117,7 @@ class TrainConfig(ClassificationOptions):
     on_spike: Literal["warn", "skip", "rewind"] = "warn"
     # How a step gets its gradients; or a method of your own.
     method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = "plain"
-    # Options of a method of your own, by name.
+    # Options of the method, by name.
     method_options: Options = field(default_factory=dict)
     # Layers that are not trained: patterns of their paths, such as stage1_block*, or
     # backbone, all but the last. Their batch norms use the running statistics.

@@ -13,7 +13,6 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration, outliers, resampling, robustness
-from jaxtrain.evaluation.attacks import Attack
 from jaxtrain.evaluation.corruptions.corrupt import Corruption, check_shape
 from jaxtrain.evaluation.corruptions.levels import levels
 from jaxtrain.evaluation.passes import Keep, Pass, PassResult, Subject
@@ -22,6 +21,7 @@ from jaxtrain.evaluation.subject import open_other, open_subject
 from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
+from jaxtrain.training.attacks import Attack
 from jaxtrain.training.views import View, named
 
 # Of the form of the result: a key that changes its meaning changes it.

@@ -24,10 +24,10 @@ from jaxtrain.data.sources import Source
 from jaxtrain.dtypes import wide
 from jaxtrain.engine import passes
 from jaxtrain.evaluation import resampling
-from jaxtrain.evaluation.attacks import Attack
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
+from jaxtrain.training.attacks import Attack
 from jaxtrain.training.views import View, plain
 
 # (outputs, target) -> arrays (B, ...): what is kept of each example.

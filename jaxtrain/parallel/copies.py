@@ -68,6 +68,16 @@ class Copies:
         """
         return self._on_each(self._reduce, specs, _own(specs), specs)(grads)
 
+    def sum_in_place(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
+        """Sum the gradients of copies over the devices, each copy having all of it."""
+
+        def everywhere(name: str, grad: jax.Array, spec: P) -> jax.Array:
+            del name, spec
+            summed = jax.lax.psum(grad.astype(self.sum_dtype), BATCH_AXES)
+            return summed.astype(grad.dtype)
+
+        return self._on_each(everywhere, specs, _own(specs), _own(specs))(grads)
+
     def _gather(self, name: str, x: jax.Array, spec: P) -> jax.Array:
         if name.endswith("/kernel"):
             x = x.astype(self.dtype)

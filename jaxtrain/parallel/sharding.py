@@ -8,11 +8,13 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.experimental.layout import Format
 from jax.experimental.layout import Layout as MemoryLayout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.copies import Arrays, Copies
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
@@ -116,6 +118,34 @@ class Layout:
             return self._constrain(copies.sum(grads, specs), shared=True)
 
         return self._apart(grads, add_up, lambda summed: summed)
+
+    def whole_grads(self, grads: Any) -> Any:
+        """Sum gradients, inside jit, in the shapes that they have: copies, of copies.
+
+        They are what the method of a step may move the trained parameters by.
+        """
+
+        def everywhere(copies: Copies, grads: Arrays) -> Arrays:
+            specs = self._specs(_rows(grads), shared=False)
+            return copies.sum_in_place(grads, specs)
+
+        return self._apart(grads, everywhere, lambda whole: whole)
+
+    def norm_of_whole(self, grads: Any) -> jax.Array:
+        """Return the norm of what `whole_grads` returned, in at least float32."""
+
+        def squares(x: jax.Array) -> jax.Array:
+            return jnp.sum(jnp.square(widen(x)))
+
+        def of_copies(copies: Copies, grads: Arrays) -> Arrays:
+            del copies  # Of which all are alike.
+            return {n: squares(x) / x.shape[0] for n, x in grads.items()}
+
+        def of_others(grads: Any) -> Any:
+            return jax.tree.map(squares, grads)
+
+        parts = jax.tree.leaves(self._apart(grads, of_copies, of_others))
+        return jnp.sqrt(sum(parts, jnp.float32(0)))
 
     def specs_of_grads(self, grads: Any) -> Any:
         """Return the PartitionSpec of each array that `shared_grads` returns.

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config.classification import ClassificationOptions
+from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
-from jaxtrain.tasks.balance import class_weights
+from jaxtrain.tasks import losses
+from jaxtrain.tasks.balance import class_weights, log_shares
 from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
 from jaxtrain.tasks.metrics import Metric
@@ -24,6 +26,15 @@ MAX_MATRIX_CLASSES = 100
 UNBALANCED = 3
 # From so many on, recipes smooth labels.
 MANY_CLASSES = 10
+
+
+# Loss of the probability of the true class -> its function, and the option it takes.
+LOSSES = {
+    "focal": (losses.focal, "focal_gamma"),
+    "poly": (losses.poly, "poly_epsilon"),
+    "symmetric": (losses.symmetric, "reverse_weight"),
+    "bootstrap": (losses.bootstrap, "bootstrap_beta"),
+}
 
 
 class MixedLabels(NamedTuple):
@@ -44,7 +55,8 @@ class Classification(Task):
       facts: of the data set: `num_classes` and, if known, their `class_names`.
       **given: `ClassificationOptions`: label smoothing (Szegedy et al. 2016,
         arXiv:1512.00567), the loss with its target threshold (Wightman et al. 2021,
-        arXiv:2110.00476), and class weights, for which `facts` has `class_counts`.
+        arXiv:2110.00476), class weights and the adjustment of logits, for which `facts`
+        has `class_counts`.
 
     Raises:
       UserError: the data set does not tell its number of classes, or the weights do not
@@ -79,13 +91,17 @@ class Classification(Task):
                 f"the data set names {len(self._names)} classes, and has "
                 f"{self.num_outputs}"
             )
-        self._smoothing = options.label_smoothing
+        self._smoothing, self._options = options.label_smoothing, options
         self._binary = options.loss == "binary_cross_entropy"
         self._threshold = options.target_threshold
         self._weights: np.ndarray | None = None
         # Evaluations count no classes: their loss weighs none.
         if options.class_weights is not None and "class_counts" in facts:
             self._weights = class_weights(options.class_weights, facts["class_counts"])
+        self._adjustment: np.ndarray | None = None
+        if options.logit_adjustment is not None and "class_counts" in facts:
+            shares = log_shares(facts["class_counts"])
+            self._adjustment = options.logit_adjustment * shares
 
     def describe(self) -> str:
         return f"{self.num_outputs} classes"
@@ -108,13 +124,27 @@ class Classification(Task):
     ) -> jax.Array:
         if training and self._binary:
             return self._binary_loss(outputs, target)
+        if training and self._adjustment is not None:
+            outputs = widen(outputs)
+            outputs = outputs + jnp.asarray(self._adjustment, outputs.dtype)
+        return self._softmax_loss(outputs, target, training)
+
+    def _softmax_loss(
+        self, outputs: jax.Array, target: jax.Array | MixedLabels, training: bool
+    ) -> jax.Array:
         if isinstance(target, MixedLabels):
-            one, other = (
-                self.loss(outputs, label, training=training) for label in target[:2]
+            return _shared(
+                target, lambda label: self._softmax_loss(outputs, label, training)
             )
-            return target.weight * one + (1 - target.weight) * other
-        loss = cross_entropy(outputs, target, self._smoothing if training else 0.0)
-        return self._weighed(loss, target) if training else loss
+        if not training:
+            return cross_entropy(outputs, target)
+        options = self._options
+        if options.loss == "cross_entropy":
+            loss = cross_entropy(outputs, target, self._smoothing)
+        else:
+            function, name = LOSSES[options.loss]
+            loss = function(outputs, target, options.of_loss(name))
+        return self._weighed(loss, target)
 
     def _binary_loss(
         self, outputs: jax.Array, target: jax.Array | MixedLabels

@@ -25,6 +25,51 @@ def cross_entropy(
     return (1 - label_smoothing) * true_class + label_smoothing * all_classes
 
 
+def focal(logits: jax.Array, labels: jax.Array, gamma: float) -> jax.Array:
+    """Return -(1 - p)^gamma log p of each example, p of its true class.
+
+    Lin et al. 2017, arXiv:1708.02002, equation 4, of the softmax; `gamma` is 0, or at
+    least 1, so that gradients are finite where p is 1.
+    """
+    log_p = _log_probability(logits, labels)
+    if gamma == 0:
+        return -log_p
+    return -((1 - jnp.exp(log_p)) ** gamma) * log_p
+
+
+def poly(logits: jax.Array, labels: jax.Array, epsilon: float) -> jax.Array:
+    """Return -log p + epsilon (1 - p) of each example, p of its true class.
+
+    Poly-1 of Leng et al. 2022, arXiv:2204.12511.
+    """
+    log_p = _log_probability(logits, labels)
+    return -log_p + epsilon * (1 - jnp.exp(log_p))
+
+
+def symmetric(logits: jax.Array, labels: jax.Array, weight: float) -> jax.Array:
+    """Return -log p + weight * 4 (1 - p), p of the true class.
+
+    The latter is the reverse cross entropy, with -4 for the logarithm of 0: Wang et al.
+    2019, arXiv:1908.06112, whose alpha is 1 here and beta `weight`.
+    """
+    return poly(logits, labels, 4 * weight)
+
+
+def bootstrap(logits: jax.Array, labels: jax.Array, beta: float) -> jax.Array:
+    """Return the cross entropy against the label, by beta, and the predicted class.
+
+    Hard bootstrapping of Reed et al. 2015, arXiv:1412.6596, equation 6.
+    """
+    predicted = jnp.argmax(logits, axis=-1)
+    own, other = (_log_probability(logits, x) for x in (labels, predicted))
+    return -(beta * own + (1 - beta) * other)
+
+
+def _log_probability(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return the logarithm of the probability of each true class, (batch,)."""
+    return -optax.softmax_cross_entropy_with_integer_labels(widen(logits), labels)
+
+
 def binary_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
     """Return the mean over the classes of the cross entropy of "is it this one?".
 

@@ -50,6 +50,31 @@ def clip(grads: Any, norm: jax.Array, max_norm: float) -> Any:
     )
 
 
+def clip_by_ratio(grads: Any, params: Any, ratio: float) -> Any:
+    """Return `grads`, each output's scaled down to a part of the norm of its weights.
+
+    Adaptive gradient clipping (Brock et al. 2021, arXiv:2102.06171), which leaves a
+    norm of at least 1e-3 to weights that are 0; a vector is one output.
+    """
+    tx = optax.adaptive_grad_clip(ratio)
+    wide_grads, wide_params = widen((grads, params))
+    return tx.update(wide_grads, tx.init(wide_params), wide_params)[0]
+
+
+def centralize(grads: Any) -> Any:
+    """Return `grads`, those of kernels (..., outputs) with the mean 0 over the inputs.
+
+    Yong et al. 2020, arXiv:2004.01461. That of optax has the outputs first.
+    """
+
+    def one(g: jax.Array) -> jax.Array:
+        if g.ndim < 2:
+            return g
+        return g - jnp.mean(g, axis=tuple(range(g.ndim - 1)), keepdims=True)
+
+    return jax.tree.map(one, widen(grads))
+
+
 def decay_mask(params: Any) -> Any:
     """Return True for kernels, False for biases and norm parameters: the vectors."""
     return jax.tree.map(lambda p: p.ndim > 1, params)
@@ -128,6 +153,14 @@ def _rmsprop(
     )
 
 
+def _adopt(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
+    return optax.chain(
+        optax.contrib.scale_by_adopt(**options),
+        optax.add_decayed_weights(weight_decay, decay_mask),
+        optax.scale_by_learning_rate(lr),
+    )
+
+
 def _muon(
     lr: Schedule, weight_decay: float, momentum: float = 0.95, nesterov: bool = True
 ) -> Tx:
@@ -179,6 +212,12 @@ OPTIMIZERS = {
     "lars": Row(_lars, ("momentum", "nesterov")),
     # Chen et al. 2023, arXiv:2302.06675.
     "lion": Row(_decoupled(optax.lion), ("b1", "b2")),
+    # Xie et al. 2022, arXiv:2208.06677: Nesterov's momentum without a second gradient.
+    "adan": Row(_decoupled(optax.adan), ("b1", "b2", "b3", "eps")),
+    # Pagliardini et al. 2024, arXiv:2409.03137: a fast and a slow first moment.
+    "ademamix": Row(_decoupled(optax.contrib.ademamix), ("b1", "b2", "b3", "eps")),
+    # Taniguchi et al. 2024, arXiv:2411.02853: Adam that converges with any b2.
+    "adopt": Row(_adopt, ("b1", "b2", "eps")),
     # Tieleman & Hinton 2012, Coursera, lecture 6e.
     "rmsprop": Row(_l2(_rmsprop), ("b2", "eps", "momentum", "nesterov")),
     # Duchi et al. 2011, JMLR 12.

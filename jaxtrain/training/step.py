@@ -84,7 +84,9 @@ def make_train_step(
 
             return task.objective(forward, batch, key)
 
-        return Objective(losses, scale, normalization)
+        return Objective(
+            losses, scale, normalization, layout.whole_grads, layout.norm_of_whole
+        )
 
     def gradients(
         state: TrainState, repeat_micro: RepeatMicro

@@ -18,7 +18,7 @@ from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.dtypes import wide
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import choose
-from jaxtrain.training.optimizers import clip
+from jaxtrain.training.optimizers import centralize, clip, clip_by_ratio
 from jaxtrain.training.precision import add_updates, adjust_loss_scale, at_minimum
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.spikes import make_detector
@@ -87,11 +87,15 @@ class Update:
         **extra_args: Any,
     ) -> tuple[Any, Any]:
         """Return the new parameters and optimizer state, before `apply` checks them."""
+        trained, rest = self.frozen.part(state.params)
         if self.optimizer.clip_norm is not None:
             grads = clip(grads, grad_norm, self.optimizer.clip_norm)
+        if self.optimizer.clip_ratio is not None:
+            grads = clip_by_ratio(grads, trained, self.optimizer.clip_ratio)
+        if self.optimizer.centralize:
+            grads = centralize(grads)
         if self.tells_rate:
             extra_args["learning_rate"] = self._learning_rate(state)
-        trained, rest = self.frozen.part(state.params)
         updates, opt_state = self.tx.update(
             grads, state.opt_state, trained, **extra_args
         )

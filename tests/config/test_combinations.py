@@ -54,6 +54,8 @@ VALUES: dict[str, Any] = {
     "model.pretrained_digest": "0123456789abcdef",
     "optimizer.milestones": [0.5],
     "optimizer.schedule": "cosine",
+    "train.class_weights": "balanced",
+    "train.focal_gamma": 1.5,
     "train.freeze": ["stem*"],
     "train.method": "my.py:Method",
     "train.method_options": {"epsilon": 1.0},

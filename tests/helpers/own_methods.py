@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain import keys, own
-from jaxtrain.evaluation.attacks import Attack
 from jaxtrain.tasks.classification import Classification
+from jaxtrain.training.attacks import Attack
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.plain import Plain
 

@@ -12,7 +12,9 @@ from flax import nnx
 
 from jaxtrain.config import AugmentConfig, OptimizerConfig, TrainConfig
 from jaxtrain.training import methods
-from jaxtrain.training.methods.base import Normalization
+from jaxtrain.training.methods.adversarial import Adversarial
+from jaxtrain.training.methods.base import UNCHANGED, Normalization, Objective
+from jaxtrain.training.methods.sam import Sam
 from jaxtrain.training.step import make_train_step
 from tests.helpers import own_methods
 from tests.helpers.axes import compare
@@ -98,6 +100,79 @@ def test_a_method_sees_pixels_and_raises_the_loss_within_its_bound():
     assert 0.3 * epsilon * steepest < rise < 1.2 * epsilon * steepest
 
 
+@each_row("adaptive", [False, True])
+def test_sam_takes_the_gradient_at_the_sharpest_weights_nearby(adaptive: bool):
+    """Equations 2 of Foret et al. 2021, and 10 of Kwon et al. 2021, by hand."""
+    trial, rho = Trial(optimizer=SGD), 0.3
+
+    def loss_fn(params: Any) -> Any:
+        return cross_entropy(trial, params, IMAGES[0])[0]
+
+    loss_and_grads = jax.jit(jax.value_and_grad(loss_fn))
+    weights = trial.state.params
+    loss, grads = loss_and_grads(weights)
+    sizes = jax.tree.map(
+        lambda w: np.abs(w) + 0.01 if adaptive else np.ones_like(w), weights
+    )
+    scaled = jax.tree.map(np.multiply, sizes, grads)
+    norm = np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(scaled)))
+    sharpest = jax.tree.map(
+        lambda w, g, size: w + rho * size * g / norm, weights, scaled, sizes
+    )
+    there, grads = loss_and_grads(sharpest)
+    params, metrics = one_step(trial, method=Sam(rho=rho, adaptive=adaptive))
+    np.testing.assert_allclose(metrics["loss"][0], loss, rtol=1e-5)
+    # A difference of two losses of float32.
+    np.testing.assert_allclose(metrics["sharpness"][0], there - loss, rtol=1e-3)
+    assert there > loss
+    expected = jax.tree.map(lambda p, g: p - RATE * g, weights, grads)
+    close(params, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_sam_leaves_weights_without_gradients_where_they_are():
+    weights = {"a": jnp.ones(3), "b": jnp.zeros((2, 2), jnp.bfloat16)}
+
+    def losses(params: Any, *_: Any) -> Any:
+        return jnp.zeros(4) * params["a"].sum(), {}, {}
+
+    objective = Objective(
+        losses, jnp.float32(1), UNCHANGED, LAYOUT.whole_grads, LAYOUT.norm_of_whole
+    )
+    grads, _, metrics = Sam().gradients(objective, weights, {}, {}, jax.random.key(0))
+    assert not any(np.asarray(g, float).any() for g in jax.tree.leaves(grads))
+    assert metrics["sharpness"] == 0
+
+
+def test_one_step_of_the_attack_is_1_25_epsilon_from_a_random_start():
+    """FGSM of Wong et al. 2020: within epsilon, nearly all pixels at its border."""
+    trial, epsilon = Trial(optimizer=SGD), 0.1
+    seen: list[Any] = []
+
+    class Watched(Adversarial):
+        def __init__(self, **given: Any):
+            super().__init__(**given)
+            attack = self.attack
+
+            def watched(losses: Any, pixels: Any, keys: Any) -> Any:
+                changed = attack(losses, pixels, keys)
+                jax.debug.callback(lambda *x: seen.append(x), pixels, changed)
+                return changed
+
+            self.attack = watched  # pyright: ignore[reportAttributeAccessIssue]
+
+    mean, std = 0.5, 0.25
+    images = Normalization((mean,), (std,))
+    one_step(trial, method=Watched(epsilon=epsilon), normalization=images)
+    jax.effects_barrier()
+    ((pixels, changed),) = seen
+    change = np.abs(np.asarray(changed) - np.asarray(pixels))
+    inside = (np.asarray(changed) > 0) & (np.asarray(changed) < 1)
+    assert change[inside].max() <= epsilon + 1e-6
+    # From u, even in -1..1, a step of 1.25 passes 1 for u > -0.25: 5/8 of the pixels.
+    at_border = (change[inside] > 0.999 * epsilon).mean()
+    np.testing.assert_allclose(at_border, 5 / 8, atol=0.05)
+
+
 MIXING = AugmentConfig(mixup=0.4, cutmix=1.0)
 # Options -> the fields of `train`, and what else of a config has them.
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -142,16 +217,30 @@ def test_by_hand_the_plain_method_is_itself_with_other_options(option: Any):
 
 
 @pytest.mark.slow
-def test_a_method_with_many_options_raises_the_loss():
-    ours, theirs = (steps_by(method, MANY).metrics for method in (ADVERSARIAL, "plain"))
-    assert not ours["skipped"].any() and ours["loss"][0] > theirs["loss"][0]
+@pytest.mark.parametrize("method", [ADVERSARIAL, "adversarial", "sam"])
+def test_a_method_goes_with_many_options(method: str):
+    ours, theirs = (steps_by(name, MANY).metrics for name in (method, "plain"))
+    assert not ours["skipped"].any()
+    # That of sam is the loss before it moves.
+    is_same = ours["loss"][0] == theirs["loss"][0]
+    assert is_same if method == "sam" else ours["loss"][0] > theirs["loss"][0]
+    assert ours["loss"][-1] != theirs["loss"][-1]
 
 
 @pytest.mark.slow
-def test_on_any_devices_a_method_computes_what_it_does_on_one():
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"method": ADVERSARIAL},
+        {"method": "adversarial", "method_options": {"norm": "l2", "steps": 2}},
+        {"method": "sam"},
+        {"method": "sam", "method_options": {"adaptive": True}},
+    ],
+    ids=["own", "adversarial", "sam", "asam"],
+)
+def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, Any]):
     """In float64, by the l2 norm: the sign of a gradient of 0 is that of rounding."""
-    common = {"micro": 1, "stages": 1, "preset": "fsdp"}
-    common |= {"train": {"method": ADVERSARIAL}}
+    common = {"micro": 1, "stages": 1, "preset": "fsdp", "train": train}
     meshes = [
         {"data": 2, "fsdp": 2, "model": 2},
         {"data": 2, "spatial": 2, "spatial_width": 2},
@@ -171,12 +260,23 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one():
 @each_row(
     ("words", "told"),
     [
-        ("--train.method fgsm", "train.method = 'fgsm': expected plain, or path/to"),
+        (
+            "--train.method fgsm",
+            "train.method = 'fgsm': expected plain, sam, ",
+        ),
         (
             "--train.method-options epsilon 1",
-            "has no effect with train.method = 'plain', only with",
+            "has no effect without train.method: leave them out",
         ),
         (f"--train.method {ADVERSARIAL} --train.method-options size 1", "'size'"),
+        (
+            "--train.method sam --train.method-options size 1",
+            "train.method_options: sam takes rho, adaptive, not 'size'",
+        ),
+        (
+            "--train.method adversarial --train.method-options epsilon -1",
+            "train.method_options: epsilon = -1",
+        ),
         ("--train.method tests.helpers.own_methods:noise", "own_methods:noise"),
         (
             f"--train.method {ADVERSARIAL} --optimizer.name lbfgs",

@@ -12,7 +12,14 @@ import pytest
 
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
-from jaxtrain.training.optimizers import OPTIMIZERS, clip, decay_mask, make_optimizer
+from jaxtrain.training.optimizers import (
+    OPTIMIZERS,
+    centralize,
+    clip,
+    clip_by_ratio,
+    decay_mask,
+    make_optimizer,
+)
 from jaxtrain.training.schedules import make_schedule
 from tests.helpers.rows import each_row
 
@@ -129,6 +136,54 @@ def muon(leaf: Leaf, g: Array, momentum: float = 0.95, nesterov: bool = True) ->
     return -leaf.lr * (u.reshape(g.shape) + leaf.wd * leaf.p)
 
 
+def adan(
+    leaf: Leaf,
+    g: Array,
+    b1: float = 0.98,
+    b2: float = 0.92,
+    b3: float = 0.99,
+    eps: float = 1e-8,
+) -> Array:
+    """Algorithm 1 of the paper, whose betas are 1 - these, with corrected biases."""
+    difference = g - leaf.memory.get("last", g)
+    leaf.memory["last"], t = g, leaf.t
+    m = leaf.average("m", g, b1) / (1 - b1**t)
+    v = leaf.average("v", difference, b2) / (1 - b2**t)
+    ahead = (g + (1 - b2) * difference) ** 2
+    # optax adds another 1e-8 within the root.
+    n = np.sqrt(leaf.average("n", ahead, b3) / (1 - b3**t) + 1e-8) + eps
+    return -leaf.lr * ((m + (1 - b2) * v) / n + leaf.wd * leaf.p)
+
+
+def ademamix(
+    leaf: Leaf,
+    g: Array,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    b3: float = 0.9999,
+    eps: float = 1e-8,
+) -> Array:
+    fast = leaf.average("m1", g, b1) / (1 - b1**leaf.t)
+    slow = leaf.average("m2", g, b3)
+    n = np.sqrt(leaf.average("n", g**2, b2) / (1 - b2**leaf.t)) + eps
+    return -leaf.lr * ((fast + 5 * slow) / n + leaf.wd * leaf.p)
+
+
+def adopt(
+    leaf: Leaf, g: Array, b1: float = 0.9, b2: float = 0.9999, eps: float = 1e-6
+) -> Array:
+    """Algorithm 2 of the paper: the first gradient is looked at alone, no update."""
+    before, m = leaf.memory.get("v"), np.zeros_like(g)
+    if before is None:
+        leaf.memory["v"] = g**2
+    else:
+        limit = (leaf.t - 1) ** 0.25
+        scaled = np.clip(g / np.maximum(np.sqrt(before), eps), -limit, limit)
+        m = leaf.average("m", scaled, b1)
+        leaf.average("v", g**2, b2)
+    return -leaf.lr * (m + leaf.wd * leaf.p)
+
+
 ADAM = {"b1": 0.8, "b2": 0.9, "eps": 0.1}
 NESTEROV = {"momentum": 0.7, "nesterov": True}
 # The formula, and options, each unlike its default, that are set together.
@@ -141,6 +196,9 @@ CASES: dict[str, tuple[Callable[..., Array], list[dict[str, Any]]]] = {
     "lion": (lion, [{"b1": 0.5, "b2": 0.6}]),
     "rmsprop": (rmsprop, [{"b2": 0.8, "eps": 0.1}, {"momentum": 0.7}, NESTEROV]),
     "adagrad": (adagrad, [{"eps": 0.1}]),
+    "adan": (adan, [{**ADAM, "b3": 0.7}]),
+    "ademamix": (ademamix, [{**ADAM, "b3": 0.7}]),
+    "adopt": (adopt, [ADAM]),
     "muon": (muon, [{"momentum": 0.7}, {"nesterov": False}]),
 }
 
@@ -231,7 +289,8 @@ def test_decay_mask_leaves_out_vectors() -> None:
 
 # Of a step without gradients, what is taken off the kernels as a fraction of them; a
 # trust ratio makes the size of the decay cancel.
-DECAYED = dict.fromkeys(["sgd", "adamw", "lion", "muon"], RATE * DECAY)
+DECOUPLED = ["sgd", "adamw", "lion", "adan", "ademamix", "adopt", "muon"]
+DECAYED = dict.fromkeys(DECOUPLED, RATE * DECAY)
 DECAYED |= {"lamb": RATE, "lars": RATE * 0.001}
 
 
@@ -256,6 +315,33 @@ def test_clipped_gradients_are_those_of_optax(dtype: Any) -> None:
         )
         shrunk = optax.tree.norm(expected)
         np.testing.assert_allclose(shrunk, min(max_norm, norm), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_gradients_are_clipped_by_the_weights_of_each_output(dtype: Any) -> None:
+    grads, params = random_tree(1, dtype), random_tree(0, dtype)
+    params["conv"]["kernel"] = params["conv"]["kernel"].at[..., 1].set(0)
+    for found, g, p in zip(
+        *map(jax.tree.leaves, (clip_by_ratio(grads, params, 0.3), grads, params)),
+        strict=True,
+    ):
+        g, p = (np.asarray(x, np.float64) for x in (g, p))
+        dims = tuple(range(max(1, g.ndim - 1)))
+        g_norm, p_norm = (np.sqrt(np.sum(x**2, dims, keepdims=True)) for x in (g, p))
+        largest = 0.3 * np.maximum(p_norm, 1e-3)
+        expected = g * np.minimum(1, largest / g_norm)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert (largest < g_norm).any()
+
+
+def test_centralized_gradients_have_a_mean_of_zero_over_the_inputs() -> None:
+    grads = random_tree(1)
+    found = centralize(grads)
+    for layer in ("conv", "dense"):
+        g = np.asarray(grads[layer]["kernel"], np.float64)
+        expected = g - g.reshape(-1, g.shape[-1]).mean(0)
+        np.testing.assert_allclose(found[layer]["kernel"], expected, atol=1e-6)
+    np.testing.assert_array_equal(found["norm"]["scale"], grads["norm"]["scale"])
 
 
 @each_row("name", OPTIMIZERS)

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 
 from jaxtrain import scopes
+from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
 from jaxtrain.training.update import Metrics
 
@@ -35,11 +36,17 @@ class Objective:
       scale: Factor on the loss that its gradients carry, so that float16 does not round
         them to 0; 1 without a loss scale.
       normalization: Statistics that the images of a batch are normalised with.
+      whole: Function of the gradients of the trained parameters that returns those of
+        the whole micro-batch. They differ where each device trains copies of its own.
+      norm: Function of such whole gradients, or of what has their shapes, to the norm
+        of all of them, in at least float32.
     """
 
     losses: Losses
     scale: jax.Array
     normalization: Normalization
+    whole: Callable[[Any], Any]
+    norm: Callable[[Any], jax.Array]
 
     @scopes.part(scopes.LOSS)
     def __call__(
@@ -55,7 +62,13 @@ class Method:
     """How a step gets its gradients from an objective.
 
     A user's own is created with the options of `train.method_options`.
+
+    Attributes:
+      Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keywords that
+        `__init__` takes; None for a method of the table means that it takes none.
     """
+
+    Options: ClassVar[type[Section] | None] = None
 
     def gradients(
         self,

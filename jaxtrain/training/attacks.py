@@ -31,13 +31,15 @@ class Attack:
         arXiv:1706.06083).
       epsilon: of the change, in units of pixels in 0..1.
       norm: that it is measured by: of the largest value (linf), or of all (l2).
-      steps: of PGD, each of 2.5 epsilon / steps; the last image counts.
+      steps: of PGD; the last image counts.
+      step_size: of a step of PGD; None means 2.5 epsilon / steps.
     """
 
     name: Literal["fgsm", "pgd"]
     epsilon: float
     norm: Norm = "linf"
     steps: int = 1
+    step_size: float | None = None
 
     def __call__(
         self, loss_of: LossOf, images: jax.Array, keys: jax.Array
@@ -60,8 +62,12 @@ class Attack:
         if self.name == "fgsm":
             return ascend(images, self.epsilon)
 
+        size = self.step_size
+        if size is None:
+            size = STEP_FACTOR * self.epsilon / self.steps
+
         def body(at: jax.Array, _: jax.Array) -> tuple[jax.Array, None]:
-            return ascend(at, STEP_FACTOR * self.epsilon / self.steps), None
+            return ascend(at, size), None
 
         start = jnp.clip(images + self._start(images, keys), 0, 1)
         return repeat(body, start, jnp.arange(self.steps))[0]

@@ -1,0 +1,101 @@
+"""`main.py average`: one model whose weights are the means of several."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from jaxtrain.config.fields import check_own
+from jaxtrain.errors import UserError
+from jaxtrain.processes import collector
+from jaxtrain.processes.signals import StopSignals
+
+if TYPE_CHECKING:
+    from jaxtrain.tools.average import Averaged
+
+EXAMPLE = "runs/seed0 runs/seed1 runs/seed2 --out soup --greedy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageArguments:
+    """Average the weights of finished runs of one recipe (model soups)."""
+
+    # Folders of runs, of models, or files of weights; the first is of a run, whose
+    # images judge the models.
+    models: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    # New folder for the model, as export --format safetensors writes it.
+    out: Path
+    # Leave out the models with which the validation split gets worse, from the best on.
+    greedy: bool = False
+    # Training images that statistics of batch norms are computed of anew; 0: the means
+    # of those of the models.
+    images: int = 10_000
+    # Weights of runs: best, by their validation; latest; or the number of a step.
+    checkpoint: str = "best"
+    # Load the parts of your own (code) that the folders name: their files are shown,
+    # and compared with the recorded digests.
+    trust: bool = False
+    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+
+
+def run(arguments: AverageArguments, signals: StopSignals) -> None:
+    """Average, judge and write."""
+    if arguments.images < 0:
+        raise UserError(f"--images {arguments.images}: expected 0 or more")
+    if arguments.out.exists():
+        raise UserError(f"--out {arguments.out} is there already: choose a new folder")
+    with collector.held_back():
+        from jaxtrain import load_model
+        from jaxtrain.config.recipe import is_run, read_run
+        from jaxtrain.inference import folder
+        from jaxtrain.inference.trust import trust
+        from jaxtrain.parallel import devices
+        from jaxtrain.records.run_log import show_table
+        from jaxtrain.tools.average import average, find_validation
+
+    places = [Path(text) for text in arguments.models]
+    if not places or not is_run(places[0]):
+        given = arguments.models[0] if places else "nothing"
+        raise UserError(
+            f"average is given {given}: the first model is the folder of a run, whose "
+            "images judge all, such as average runs/seed0 runs/seed1 --out soup"
+        )
+    config = read_run(places[0])
+    if arguments.trust:
+        for place in places:
+            trust(place)
+    check_own(config, "model", "task", "train.metrics", "data.source")
+    devices.start(arguments.platform)
+    models = [
+        load_model(place, arguments.checkpoint if is_run(place) else "best")
+        for place in places
+    ]
+    found = average(
+        models,
+        config,
+        num_images=arguments.images,
+        greedy=arguments.greedy,
+        judged_by_validation=find_validation(
+            [read_run(place) for place in places if is_run(place)]
+        ),
+    )
+    folder.write(found.model, arguments.out)
+    show_table("average", describe(found, arguments))
+
+
+def describe(found: "Averaged", arguments: AverageArguments) -> dict[str, str]:
+    """Return the rows of a table: the models, the mean, where it is."""
+    rows = {}
+    for number, name in enumerate(arguments.models):
+        told = f"{found.values[number]:.4f}" if found.values else "not judged"
+        rows[name] = told + ("" if number in found.used else ", left out")
+    rows["mean"] = f"not judged, of {len(found.used)} models"
+    if found.goal is not None:
+        told = f"{found.value:.4f} of {len(found.used)} models"
+        rows["mean"] = f"{told} ({found.goal.metric} of the validation split)"
+    rows["statistics"] = "means of those of the models"
+    if arguments.images:
+        rows["statistics"] = f"of up to {arguments.images:,} training images"
+    return {**rows, "wrote": str(arguments.out)}

@@ -1,0 +1,37 @@
+"""Options of training methods: `train.method_options`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtrain.config.base import Section
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamOptions(Section):
+    """What sam can be told."""
+
+    # Length of the step to the sharpest weights nearby; None: 0.05, adaptive 0.5.
+    rho: float | None = None
+    # Whether each weight moves by its own size (ASAM, Kwon et al. 2021).
+    adaptive: bool = False
+
+    def validate(self) -> None:
+        self._positive("rho")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdversarialOptions(Section):
+    """What adversarial can be told."""
+
+    # Largest change of the images, of pixels in 0..1, such as 8 / 255 = 0.031.
+    epsilon: float = 0.031
+    # Norm that it is measured by: of the largest value, or of all values.
+    norm: Literal["linf", "l2"] = "linf"
+    # Steps of the attack; 1: FGSM from a random start (Wong et al. 2020), more: PGD
+    # (Madry et al. 2018).
+    steps: int = 1
+    # Length of each step; None: 1.25 epsilon for one, 2.5 epsilon / steps for more.
+    step_size: float | None = None
+
+    def validate(self) -> None:
+        self._positive("epsilon", "steps", "step_size")

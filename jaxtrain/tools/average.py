@@ -1,0 +1,281 @@
+"""One model of several: the mean of their weights, and batch norms that fit them.
+
+Model soups (Wortsman et al. 2022, arXiv:2203.05482), uniform or greedy, with the
+statistics of batch norms computed anew, as SWA does (Izmailov et al. 2018,
+arXiv:1803.05407): those of the models belong to other activations.
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.config import Config
+from jaxtrain.data import sources
+from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation.passes import Pass, Subject
+from jaxtrain.evaluation.subject import open_subject
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.models.batch_norm import momenta
+from jaxtrain.parallel import sharding
+from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.metrics import Goal
+from jaxtrain.training.step import apply_model
+from jaxtrain.trees import by_path
+
+# Of the key that chooses the images for statistics.
+IMAGES_STREAM = 2**34
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """An averaged model, and how it came to be.
+
+    Attributes:
+      model: The model.
+      used: Numbers of the models that it is the mean of, in the order given.
+      goal: Metric by which models were judged; None: there is no validation split.
+      values: Value of each model on the validation split; empty likewise.
+      value: That of the averaged model; None likewise.
+    """
+
+    model: TrainedModel
+    used: tuple[int, ...]
+    goal: Goal | None
+    values: tuple[float, ...]
+    value: float | None
+
+
+def average(
+    models: Sequence[TrainedModel],
+    config: Config,
+    *,
+    num_images: int,
+    greedy: bool,
+    judged_by_validation: bool,
+) -> Averaged:
+    """Average models of one kind.
+
+    Args:
+      models: Two or more models.
+      config: Config of the run whose images they are judged by.
+      num_images: Number of training images that statistics of batch norms are computed
+        of; 0 keeps the means of the models' statistics.
+      greedy: Whether a model is left out with which the mean is worse on the validation
+        split, from the best on.
+      judged_by_validation: Whether there is a validation split that none of the models
+        was trained on (`find_validation`).
+
+    Raises:
+      UserError: the models differ in more than weights, or there is no validation
+        split for what needs one.
+    """
+    check_alike(models)
+    fit = partial(_with_statistics, config=config, num_images=num_images)
+    if not judged_by_validation:
+        if greedy:
+            raise UserError(
+                "--greedy judges means by the validation split, and there is none that "
+                "no model was trained on: leave it out, or name data.validation_split "
+                "in the recipe of runs of several seeds"
+            )
+        return Averaged(fit(mean_of(models)), tuple(range(len(models))), None, (), None)
+    judge = partial(_judge, config)
+    judged = [judge(model) for model in models]
+    used = list(range(len(models)))
+    if greedy:
+        used = _greedy(models, judged, fit, judge)
+    model = fit(mean_of([models[i] for i in used]))
+    found = judge(model)
+    chosen = found.task.choose(found.values)
+    about = model.description.with_chosen(chosen, "the averaged model")
+    return Averaged(
+        dataclasses.replace(model, description=about),
+        tuple(sorted(used)),
+        found.task.main_goal,
+        tuple(one.number for one in judged),
+        found.number,
+    )
+
+
+def find_validation(configs: Sequence[Config]) -> bool:
+    """Whether runs have a validation split that none of them was trained on.
+
+    The one that is held out of the training split is another for each seed.
+    """
+    first, *others = configs
+    if sources.load(first.data, first.seed).validation is None:
+        return False
+    held_out = first.data.validation_split is None
+    same = ("source", "train_split", "validation_split", "validation_fraction")
+    return all(
+        (not held_out or other.seed == first.seed)
+        and all(getattr(other.data, n) == getattr(first.data, n) for n in same)
+        for other in others
+    )
+
+
+def check_alike(models: Sequence[TrainedModel]) -> None:
+    """Check that models differ in nothing but their weights.
+
+    Raises:
+      UserError: they are fewer than two, or of other kinds.
+    """
+    if len(models) < 2:
+        raise UserError(f"{len(models)} model: give two or more to average")
+    first, *others = (
+        dataclasses.replace(model.description, chosen={}, jaxtrain="")
+        for model in models
+    )
+    for number, other in enumerate(others, 2):
+        names = [
+            field.name
+            for field in dataclasses.fields(first)
+            if getattr(first, field.name) != getattr(other, field.name)
+        ]
+        if names:
+            told = ", ".join(
+                f"{n} = {getattr(other, n)!r}, not {getattr(first, n)!r}" for n in names
+            )
+            raise UserError(
+                f"model {number} is not like the first: {told}; average runs of one "
+                "recipe, with data.mean and data.std in it where their splits differ"
+            )
+
+
+def mean_of(models: Sequence[TrainedModel]) -> TrainedModel:
+    """Return the model whose arrays are the means of the models', in float64."""
+
+    def mean(*arrays: Any) -> np.ndarray:
+        first = np.asarray(arrays[0])
+        if not jnp.issubdtype(first.dtype, jnp.floating):
+            return first
+        total = sum((np.asarray(x, np.float64) for x in arrays[1:]), np.float64(0))
+        return ((np.asarray(first, np.float64) + total) / len(arrays)).astype(
+            first.dtype
+        )
+
+    params, state = (
+        jax.tree.map(mean, *(getattr(model, name) for model in models))
+        for name in ("params", "model_state")
+    )
+    about = dataclasses.replace(models[0].description, chosen={})
+    origin = {"step": None, "run": None, "weights": None}
+    return TrainedModel(about, params, state, origin)
+
+
+def _greedy(
+    models: Sequence[TrainedModel],
+    judged: Sequence["Judged"],
+    fit: Callable[[TrainedModel], TrainedModel],
+    judge: Callable[[TrainedModel], "Judged"],
+) -> list[int]:
+    """Return which models to average: recipe 1 of Wortsman et al. 2022."""
+    order = sorted(range(len(models)), key=lambda i: (judged[i].loss, i))
+    used, best = order[:1], judged[order[0]].loss
+    for i in order[1:]:
+        candidate = judge(fit(mean_of([models[j] for j in (*used, i)])))
+        if candidate.loss <= best:
+            used, best = [*used, i], candidate.loss
+    return used
+
+
+class Judged(NamedTuple):
+    """What a model is worth.
+
+    Attributes:
+      task: Its task.
+      values: Metrics of the validation split.
+    """
+
+    task: Task
+    values: Values
+
+    @property
+    def number(self) -> float:
+        """The main metric; NaN where it is not defined."""
+        value = self.values.get(self.task.main_goal.metric)
+        return float(value) if isinstance(value, int | float) else math.nan
+
+    @property
+    def loss(self) -> float:
+        """The main metric, or its negative, so that less is better; last NaN."""
+        sign = -1 if self.task.main_goal.higher else 1
+        return math.inf if math.isnan(self.number) else sign * self.number
+
+
+def _judge(config: Config, model: TrainedModel) -> Judged:
+    subject, source = open_subject(model, config, config.data, "validation")
+    task = copy.copy(subject.task)
+    task.chosen = None  # The split at hand chooses.
+    found = Pass(subject=dataclasses.replace(subject, task=task))(source, "validation")
+    return Judged(task, found.values)
+
+
+def _with_statistics(
+    model: TrainedModel, config: Config, num_images: int
+) -> TrainedModel:
+    """Return the model with the mean statistics of batches of training images.
+
+    The images are as in an evaluation, without augmentation; batches are those of the
+    run, each statistic the mean over them.
+    """
+    keeps = momenta(model.description.abstract)
+    if not num_images or not keeps:
+        return model
+    subject, source = open_subject(model, config, config.data, "train", on_host=True)
+    order = mixed(len(source))[:num_images]
+    size = min(config.data.batch_size, len(order))
+    size = max(model.share(1), size - size % model.share(1))
+    program, totals = _batch_statistics(subject, keeps), dict[str, Any]()
+    starts = range(0, len(order) - size + 1, size)
+    for start in starts:
+        pixels = _read(source, order[start : start + size])
+        found = program(
+            *model.placed, sharding.put_batch(model.mesh, pixels[None], size)
+        )
+        for path, x in jax.device_get(found).items():
+            totals[path] = totals.get(path, 0.0) + np.asarray(x, np.float64)
+    flat, tree = by_path(model.model_state), jax.tree.structure(model.model_state)
+    state = tree.unflatten(
+        (totals[path] / len(starts)).astype(x.dtype) if path in totals else x
+        for path, x in flat.items()
+    )
+    return dataclasses.replace(model, model_state=state)
+
+
+def _batch_statistics(subject: Subject, keeps: Any) -> Callable[..., Any]:
+    """Return the program of the statistics of one batch, by their paths."""
+    model = subject.model
+
+    def statistics(params: Any, state: Any, pixels: jax.Array) -> dict[str, jax.Array]:
+        # From 0 on a step leaves so much of the statistics of its batch.
+        zeros = jax.tree.map(jnp.zeros_like, state)
+        images, key = model.prepare(pixels[0]), jax.random.key(0)
+        with jax.default_matmul_precision(model.policy.products):
+            _, after = apply_model(model.graphdef, params, zeros, images, key)
+        return {path: x / (1 - keeps[path]) for path, x in by_path(after).items()}
+
+    return jax.jit(statistics, out_shardings=sharding.replicated(model.mesh))
+
+
+def _read(source: Source, indices: np.ndarray) -> np.ndarray:
+    unreadable: list[Unreadable] = []
+    batch = source.read(indices, unreadable=unreadable)
+    if unreadable:
+        batch = source.fill_in(batch, indices, unreadable)
+    return batch["image"]
+
+
+def mixed(num: int) -> np.ndarray:
+    """Return the numbers 0 to `num`, mixed, the same ones each time."""
+    draws = np.random.Philox(key=[0, IMAGES_STREAM]).random_raw(num)
+    return np.argsort(draws, kind="stable")

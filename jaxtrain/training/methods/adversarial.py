@@ -1,0 +1,64 @@
+"""Training on images that an attack has changed.
+
+Madry et al. 2018, arXiv:1706.06083; Wong et al. 2020, arXiv:2001.03994.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain import keys
+from jaxtrain.config.methods import AdversarialOptions
+from jaxtrain.data.batch import Batch
+from jaxtrain.training.attacks import Attack
+from jaxtrain.training.methods.base import Metrics, Objective
+from jaxtrain.training.methods.plain import Plain
+
+# Length of the single step of FGSM, in epsilons (Wong et al. 2020).
+FAST_STEP = 1.25
+
+
+class Adversarial(Plain):
+    """The gradients of the loss of images that an attack has changed.
+
+    Each step starts at a random place near the images: one step is FGSM as in Wong et
+    al. 2020, several are PGD. The attack sees the model in training mode, with dropout
+    and the statistics of its batch; running statistics are those of changed images.
+    """
+
+    Options = AdversarialOptions
+
+    def __init__(self, **given: Any):
+        options = AdversarialOptions(**given)
+        size = options.step_size
+        if size is None and options.steps == 1:
+            size = FAST_STEP * options.epsilon
+        self.attack = Attack(
+            name="pgd",
+            norm=options.norm,
+            epsilon=options.epsilon,
+            steps=options.steps,
+            step_size=size,
+        )
+
+    def gradients(
+        self,
+        objective: Objective,
+        params: Any,
+        model_state: Any,
+        batch: Batch,
+        key: jax.Array,
+    ) -> tuple[Any, Any, Metrics]:
+        image = batch["image"]
+        mean, std = (jnp.asarray(x, image.dtype) for x in objective.normalization)
+
+        def changed(pixels: jax.Array) -> Batch:
+            return {**batch, "image": (pixels - mean) / std}
+
+        def losses(pixels: jax.Array) -> jax.Array:
+            return objective.losses(params, model_state, changed(pixels), key)[0]
+
+        each = keys.of_examples(key, batch["index"])
+        pixels = self.attack(losses, image * std + mean, each)
+        return super().gradients(objective, params, model_state, changed(pixels), key)

@@ -1,0 +1,67 @@
+"""Sharpness-aware minimisation: the gradients at the sharpest weights nearby.
+
+SAM (Foret et al. 2021, arXiv:2010.01412) and ASAM (Kwon et al. 2021, arXiv:2102.11600).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.config.methods import SamOptions
+from jaxtrain.data.batch import Batch
+from jaxtrain.dtypes import widen
+from jaxtrain.training.methods.base import Method, Metrics, Objective
+
+# What ASAM adds to the size of each weight.
+ETA = 0.01
+
+
+class Sam(Method):
+    """Two forward and backward passes a step, the second from perturbed weights.
+
+    What counts is the gradient of the second; statistics of batch norms and metrics are
+    those of the first, and random numbers the same in both. The perturbation is that of
+    the gradient of the whole micro-batch, on all devices.
+    """
+
+    Options = SamOptions
+
+    def __init__(self, **given: Any):
+        options = SamOptions(**given)
+        self._adaptive = options.adaptive
+        self._rho = options.rho or (0.5 if options.adaptive else 0.05)
+
+    def gradients(
+        self,
+        objective: Objective,
+        params: Any,
+        model_state: Any,
+        batch: Batch,
+        key: jax.Array,
+    ) -> tuple[Any, Any, Metrics]:
+        differentiated = jax.value_and_grad(objective, has_aux=True)
+        (_, (after, metrics)), grads = differentiated(params, model_state, batch, key)
+        sharpest = self._sharpest(objective, params, grads)
+        (_, (_, there)), grads = differentiated(sharpest, model_state, batch, key)
+        metrics = {**metrics, "sharpness": there["loss"] - metrics["loss"]}
+        return grads, after, metrics
+
+    def _sharpest(self, objective: Objective, params: Any, grads: Any) -> Any:
+        """Return the weights of about the highest loss within rho."""
+        weights, grads = widen(params), widen(objective.whole(grads))
+        sizes = jax.tree.map(self._size, weights)
+        scaled = jax.tree.map(jnp.multiply, grads, sizes)
+        # Of gradients that are 0 nothing moves; those that are not finite stay so.
+        norm = objective.norm(scaled)
+        rho = self._rho / jnp.where(norm > 0, norm, 1)
+        return jax.tree.map(
+            lambda p, w, g, size: (w + rho * size * g).astype(p.dtype),
+            *(params, weights, scaled, sizes),
+        )
+
+    def _size(self, weight: jax.Array) -> jax.Array:
+        """Return what the moves of weights are measured in."""
+        if self._adaptive:
+            return jnp.abs(weight) + ETA
+        return jnp.ones((), weight.dtype)

@@ -1,0 +1,144 @@
+"""One model of several runs: means of weights, statistics of batch norms."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jaxtrain import load_model
+from jaxtrain.config.recipe import read_run
+from jaxtrain.data import sources
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.tools.average import mixed
+from jaxtrain.trees import by_path
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
+
+IMAGES, BATCH = 300, 64
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs of one recipe from the same weights, and a bad model."""
+    folder = tmp_path_factory.mktemp("soup")
+    text = recipe(
+        model='ModelConfig(name="convnet", width=0.125)', train="TrainConfig(steps=40)"
+    )
+    write_recipe(folder / "recipe.py", text)
+    cli = Cli(folder)
+    words = "--config recipe.py --workdir base"
+    assert cli(*words.split()).code == 0
+    for name, rate in (("one", 0.1), ("two", 0.03), ("bad", 2.0)):
+        words = f"--config recipe.py --workdir {name} --optimizer.learning-rate {rate}"
+        words += " --model.pretrained base --train.steps 20"
+        result = cli(*words.split())
+        assert result.code == 0, result.stderr
+    return folder
+
+
+def arrays(model: TrainedModel) -> dict[str, np.ndarray]:
+    return {k: np.asarray(x) for k, x in by_path((model.params, {})).items()}
+
+
+def soup(here: Path, words: str, out: Path) -> tuple[TrainedModel, str]:
+    result = Cli(here)("average", *words.split(), "--out", str(out))
+    assert result.code == 0, result.stderr
+    return load_model(out), result.stdout
+
+
+def test_weights_are_means_and_statistics_those_of_training_images(
+    here: Path, tmp_path: Path
+):
+    words = f"one two --images {IMAGES}"
+    made, shown = soup(here, words, tmp_path / "soup")
+    assert "of 2 models (accuracy of the" in shown
+    one, two = (arrays(load_model(here / name)) for name in ("one", "two"))
+    found = arrays(made)
+    assert found.keys() == one.keys()
+    for path, x in found.items():
+        np.testing.assert_allclose(x, (one[path] + two[path]) / 2, rtol=1e-6)
+    # Of the first norm, behind a convolution of the images as an evaluation sees them.
+    config = read_run(here / "one")
+    source = sources.load(config.data, config.seed).train
+    chosen = mixed(len(source))[:IMAGES]
+    about, kernel = made.description, made.params["conv1"]["kernel"]
+    means, variances = [], []
+    for start in range(0, IMAGES - BATCH + 1, BATCH):
+        pixels = source.read(chosen[start : start + BATCH])["image"]
+        images = (pixels / 255 - about.mean) / about.std
+        features = jax.lax.conv_general_dilated(
+            *(images.astype(np.float32), kernel, (1, 1), "SAME"),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+        means.append(np.mean(features, (0, 1, 2)))
+        variances.append(np.var(features, (0, 1, 2)))
+    norm = made.model_state["norm1"]
+    np.testing.assert_allclose(norm["mean"], np.mean(means, 0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(norm["var"], np.mean(variances, 0), rtol=1e-4)
+
+
+def test_without_images_statistics_are_means_of_the_models(here: Path, tmp_path: Path):
+    made, _ = soup(here, "one two --images 0", tmp_path / "soup")
+    one, two = (by_path(load_model(here / name).model_state) for name in ("one", "two"))
+    for path, x in by_path(made.model_state).items():
+        expected = (np.asarray(one[path]) + np.asarray(two[path])) / 2
+        np.testing.assert_allclose(x, expected, rtol=1e-6)
+
+
+def test_a_greedy_soup_leaves_out_what_makes_it_worse(here: Path, tmp_path: Path):
+    made, shown = soup(here, "bad one two --greedy", tmp_path / "soup")
+    rows = dict(
+        [cell.strip() for cell in line.split("│")[1:3]]
+        for line in shown.splitlines()
+        if "│" in line
+    )
+    assert rows["bad"].endswith("left out")
+    names = ("bad", "one", "two", "mean")
+    value = {name: float(rows[name].split()[0].strip(",")) for name in names}
+    assert value["mean"] >= max(value["one"], value["two"]) > value["bad"]
+    assert np.isfinite(made.params["conv1"]["kernel"]).all()
+
+
+def test_a_soup_is_evaluated_and_begins_a_run(here: Path, tmp_path: Path):
+    made = tmp_path / "soup"
+    soup(here, "one two", made)
+    config = read_run(here / "one")
+    test = sources.load(config.data, config.seed).test
+    read = test.read(np.arange(len(test)))
+    np.savez(tmp_path / "digits.npz", image=read["image"], label=read["target"])
+    cli, out = Cli(here), tmp_path / "found.json"
+    words = f"--workdir {made} --data.source arrays:{tmp_path}/digits.npz --split all"
+    result = cli("evaluate", *words.split(), "--out", str(out))
+    assert result.code == 0, result.stderr
+    assert json.loads(out.read_text())["metrics"]["accuracy"] > 0.5
+    words = f"--config recipe.py --workdir {tmp_path}/next --model.pretrained {made}"
+    result = cli(*words.split(), "--train.steps", "10")
+    assert result.code == 0, result.stderr
+
+
+@each_row(
+    ("words", "message"),
+    [
+        ("seeded one --greedy --out s", "that no model was trained on"),
+        ("one --out s", "1 model: give two or more"),
+        ("one two --out two", "--out two is there already"),
+        ("one two --images -1 --out s", "--images -1: expected 0 or more"),
+        ("nothing one --out s", "the first model is the folder of a run"),
+        ("one wide --out s", "model 2 is not like the first: model = "),
+    ],
+)
+def test_what_is_refused(here: Path, words: str, message: str):
+    others = {
+        "wide": "--model.width 0.25",
+        "seeded": "--seed 5 --model.pretrained base",
+    }
+    for name, options in others.items():
+        if name in words and not (here / name).exists():
+            made = f"--config recipe.py --workdir {name} --train.steps 10 {options}"
+            assert Cli(here)(*made.split()).code == 0
+    result = Cli(here)("average", *words.split())
+    assert result.code == 2
+    assert message in " ".join(result.stderr.split())
