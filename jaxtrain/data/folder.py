@@ -50,8 +50,8 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
         # They are the classes, more likely.
         raise UserError(
             f"{source} has one class, {shown(folders[0])}: two or more are needed to "
-            f"tell apart; its {kind.noun}s lie in folders: if these are classes, give "
-            f"folder:{os.path.join(name, shown(first))}"
+            f"tell apart; its {kind.noun}s lie in folders: if these are the classes, "
+            f"give {source.partition(':')[0]}:{os.path.join(name, shown(first))}"
         )
     numbers = {class_folder: i for i, class_folder in enumerate(folders)}
     files: list[tuple[bytes, int]] = []

@@ -130,19 +130,19 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path, sound: str):
         ("evaluate --workdir run --attack fgsm --epsilon 8/255", "made for pictures"),
         (
             "evaluate --workdir run --data.source synthetic:16x38x1/3/30 --split all",
-            "has images, and the model takes sounds",
+            "has no effect with data.source = 'synthetic:",
         ),
         ("predict --workdir run --explain seen tones/test", "the model hears sounds"),
         ("serve --workdir run", "the model hears sounds, and the server takes images"),
         ("export --workdir run --format saved --out x", "choose stablehlo or onnx"),
         ("data --check --config recipe.py", "data --check looks at pictures"),
-        ("data --pack x --config recipe.py", "data --pack looks at pictures"),
+        ("data --pack audio:tones --out x", "data --pack looks at pictures"),
         ("new --data audio:tones --out new.py", "new looks at pictures"),
         ("--config recipe.py --data.image-size 32", "spectrograms have the size that"),
         ("--config recipe.py --data.augment.randaugment 2", "it is made for pictures"),
         (
             "--config recipe.py --data.source digits",
-            "has no effect without data.source = audio:DIR",
+            "only with data.source = audio:DIR",
         ),
     ],
 )
