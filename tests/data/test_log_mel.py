@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +60,7 @@ def test_masks_are_bands_of_the_mean_by_the_key_of_the_example():
     keys = make_keys(jax.random.key(0), jnp.int32(3), index)
     batch = {"image": image, "target": jnp.zeros(num)}
     found = augment(batch, keys, config, jnp.array([fill]))["image"][..., 0]
-    masked = np.equal(np.asarray(found), 7)
+    masked: Any = np.asarray(found) == 7
     assert set(np.unique(found)) == {7.0, 99.5}
     # A place is masked if its row or its column is.
     whole_rows, whole_columns = masked.all(2), masked.all(1)
