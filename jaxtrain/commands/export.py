@@ -122,10 +122,13 @@ def _prepared(model: "TrainedModel", pixels: "np.ndarray") -> "np.ndarray":
     import jax.numpy as jnp
     import numpy as np
 
+    from jaxtrain.data import log_mel
     from jaxtrain.data.preprocess import normalize
 
-    about = model.description
-    return np.asarray(normalize(jnp.asarray(pixels), about.mean, about.std, np.float32))
+    about, images = model.description, jnp.asarray(pixels)
+    if about.sound is not None:
+        images = log_mel.to_images(images, about.sound)
+    return np.asarray(normalize(images, about.mean, about.std, np.float32))
 
 
 def _batch(text: str | None) -> int | None:

@@ -80,11 +80,11 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         from jaxtrain.inference.trust import trust
         from jaxtrain.parallel import devices
 
-    found = find(arguments.images)
     if arguments.trust:
         trust(arguments.workdir)
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
+    found = find(arguments.images, kind=model.kind)
     fitted = None
     if arguments.calibrated:
         fitted = temperature.read(arguments.workdir, model.origin)

@@ -63,6 +63,11 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             trust(arguments.workdir)
         devices.start(arguments.platform)
         model = load_model(arguments.workdir, arguments.checkpoint)
+        if model.description.sound is not None:
+            raise UserError(
+                f"--workdir {arguments.workdir}: the model hears sounds, and the "
+                "server takes images; use predict, or load_model in Python"
+            )
         classes = model.class_names is not None and model.puts_out_a_row
         tells = classes or model.puts_out_masks or model.finder is not None
         if model.readout is None and not tells:

@@ -29,6 +29,7 @@ from jaxtrain.config.model import ModelConfig
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.parallel import MESH_AXES, ParallelConfig, Preset
 from jaxtrain.config.root import ONE_OF, Config
+from jaxtrain.config.sound import SoundConfig
 from jaxtrain.config.train import TrainConfig
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "OptimizerConfig",
     "ParallelConfig",
     "Preset",
+    "SoundConfig",
     "TrainConfig",
     "allow_own",
     "changed_paths",

@@ -22,6 +22,8 @@ COMBINATIONS = (
     Needs(
         _option("erasing_scale", "erasing_ratio", "erasing_value"), _option("erasing")
     ),
+    Needs(_option("time_mask_frames"), _option("time_masks")),
+    Needs(_option("frequency_mask_bands"), _option("frequency_masks")),
     Needs(_option("mix_probability"), _option("mixup", "cutmix")),
     Needs(_option("cutmix_probability"), _option("mixup")),
     Needs(_option("cutmix_probability"), _option("cutmix")),
@@ -81,6 +83,14 @@ class AugmentConfig(Section):
     erasing_ratio: tuple[float, ...] = (0.3, 3.3)
     # What it is painted with: the mean colour, or noise.
     erasing_value: Literal["mean", "noise"] = "mean"
+    # SpecAugment, of sound: so many stretches of time are set to the mean.
+    time_masks: int = 0
+    # Most frames of such a stretch.
+    time_mask_frames: int = 10
+    # SpecAugment: so many bands of frequency are set to the mean.
+    frequency_masks: int = 0
+    # Most bands of the mel scale of such a band.
+    frequency_mask_bands: int = 8
     # Mixup: pairs of examples are mixed, by weights of Beta(this, this); 0: none.
     mixup: float = 0.0
     # Cutmix: a rectangle comes from a partner, its part of the area likewise; 0: none.
@@ -108,6 +118,8 @@ class AugmentConfig(Section):
         self._positive("augmix_width", "augmix_depth", "augmix_alpha")
         self._within(0, 1, "erasing")
         self._not_negative("mixup", "cutmix")
+        self._within(0, 100, "time_masks", "frequency_masks")
+        self._positive("time_mask_frames", "frequency_mask_bands")
         self._share("mix_probability", "cutmix_probability")
         for name in ("crop", "erasing"):
             self._range(f"{name}_scale", most=1)

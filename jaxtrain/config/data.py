@@ -14,6 +14,7 @@ from jaxtrain.config.combinations import (
     option,
 )
 from jaxtrain.config.names import row_of
+from jaxtrain.config.sound import SoundConfig
 from jaxtrain.errors import UserError
 
 # How images are made smaller, unless the config or pretrained weights say.
@@ -47,12 +48,19 @@ COMBINATIONS = (
     Needs(option("data", "data_dir"), _source("tfds:NAME"), "leave it out"),
     Needs(
         option("data", "include"),
-        _source("folder:DIR", "masks:DIR", "csv:FILE"),
+        _source("folder:DIR", "masks:DIR", "csv:FILE", "audio:DIR"),
         "leave it out",
     ),
     Needs(
         option("data", "allow_outside"),
-        _source("folder:DIR", "masks:DIR", "csv:FILE", "coco:FILE", "yolo:DIR"),
+        _source(
+            "folder:DIR",
+            "masks:DIR",
+            "csv:FILE",
+            "coco:FILE",
+            "yolo:DIR",
+            "audio:DIR",
+        ),
         "leave it out",
     ),
     Needs(option("data", "images_dir"), _source("coco:FILE"), "leave it out"),
@@ -82,6 +90,36 @@ COMBINATIONS = (
         option("data", "label_separator"),
         "labels are columns, or a list in one column",
         "leave one of them out",
+    ),
+    Needs(
+        option("data.sound", *vars(SoundConfig())), _source("audio:DIR"), "leave it out"
+    ),
+    Needs(
+        option("data.augment", "time_masks", "frequency_masks"),
+        _source("audio:DIR"),
+        "leave it out",
+    ),
+    Incompatible(
+        _source("audio:DIR"),
+        option("data", "image_size", "channels"),
+        "spectrograms have the size that data.sound says, and one channel",
+        "leave it out",
+    ),
+    Incompatible(
+        _source("audio:DIR"),
+        option(
+            "data.augment",
+            *("brightness", "contrast", "saturation", "hue", "randaugment"),
+            *("trivialaugment", "augmix"),
+        ),
+        "it is made for pictures, and not for spectrograms",
+        "leave it out",
+    ),
+    Incompatible(
+        choice("data", "cache", "device"),
+        option("data.sound", "random_crop"),
+        "clips on the device are cut already",
+        "set data.cache to stream",
     ),
     Needs(option("data.augment", "random_resized_crop"), RESIZED),
     Needs(_other("crop_pct", CROP_PCT), RESIZED),
@@ -137,6 +175,10 @@ class DataConfig(Section):
     # Seeded, stratified fraction of the training split held out for validation when
     # there is no validation split; 0: no validation.
     validation_fraction: float = 0.1
+    # What is held out of the training split: examples of all classes; or whole classes,
+    # to judge embeddings by classes that were not trained on: a set's own splits named
+    # test and validation are then left aside.
+    hold_out: Literal["examples", "classes"] = "examples"
     # Let splits share examples, such as to see that a model can learn a few by heart.
     allow_overlap: bool = False
     # How an epoch is drawn: every example once (shuffle), or as many of each class,
@@ -179,6 +221,8 @@ class DataConfig(Section):
     mean: tuple[float, ...] | None = None
     # Standard deviation of each channel, in 0..1, divided by; None: likewise.
     std: tuple[float, ...] | None = None
+    # Clips of an audio: source, and their spectrograms.
+    sound: SoundConfig = field(default_factory=SoundConfig)
     # Random changes of the training images, other ones in every epoch.
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     # Keep the images on the device (device), stream them (stream), or decide by size.

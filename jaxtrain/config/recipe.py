@@ -35,6 +35,7 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OF_SOURCE = (
     *("data_dir", "include", "allow_outside", "options", "train_split"),
     *("validation_split", "test_split", "test_fraction", "allow_overlap"),
+    "hold_out",
 )
 # Those of `data` that say where sources of one kind have their targets.
 OF_KIND = ("targets", "label_separator")

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtrain.config import DataConfig
 from jaxtrain.data import classes, formats
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.folder_scan import Classes, FolderScan
+from jaxtrain.data.folder_scan import IMAGES, Classes, FileKind, FolderScan
 from jaxtrain.data.image_files import (
     FileNames,
     Folder,
@@ -22,10 +22,6 @@ from jaxtrain.data.slices import draws_of_names
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 
-LAYOUT = (
-    "CLASS/image.jpg or, with splits, train/CLASS/image.jpg, validation/... , test/..."
-)
-
 
 def open_folder(name: str, config: DataConfig) -> Opened:
     """Open images that lie in one folder a class, or so in train/, val/ and test/.
@@ -34,10 +30,15 @@ def open_folder(name: str, config: DataConfig) -> Opened:
       UserError: it is no such folder, or holds what cannot be used; one message has all
         of it.
     """
+    return open_files(name, config, IMAGES)
+
+
+def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
+    """Open files of a kind as `open_folder` does images."""
     source = config.source
     folder = Folder(os.path.expanduser(name), config)
     include, problems = Include(config), Problems(source)
-    scan = FolderScan(folder, include, problems)
+    scan = FolderScan(folder, include, problems, kind)
     places = _places(scan, problems)
     found = {split: scan.classes(place) for split, place in places.items()}
     if not problems:
@@ -49,8 +50,8 @@ def open_folder(name: str, config: DataConfig) -> Opened:
         # They are the classes, more likely.
         raise UserError(
             f"{source} has one class, {shown(folders[0])}: two or more are needed to "
-            f"tell apart; its images lie in folders: if these are the classes, give "
-            f"folder:{os.path.join(name, shown(first))}"
+            f"tell apart; its {kind.noun}s lie in folders: if these are the classes, "
+            f"give {source.partition(':')[0]}:{os.path.join(name, shown(first))}"
         )
     numbers = {class_folder: i for i, class_folder in enumerate(folders)}
     files: list[tuple[bytes, int]] = []
@@ -84,8 +85,8 @@ def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
 
     def holds_classes(name: bytes) -> bool:
         folders, files = scan.listing(name)
-        images = any(formats.is_image(file.name) for file in files)
-        return bool(folders and (others or not images))
+        wanted = any(scan.kind.is_read(file.name) for file in files)
+        return bool(folders and (others or not wanted))
 
     train = [name for name in found if named[name] == "train" and holds_classes(name)]
     if not train:
@@ -115,12 +116,13 @@ def _check_train(
     """Raise UserError if there are problems, or a class has no image to train on."""
     told, ignored = scan.include.told, scan.ignored
     if not problems and not any(train.values()):
-        endings = " ".join(formats.readable_endings())
+        endings, noun = " ".join(scan.kind.endings()), scan.kind.noun
         other = f"; other files: {len(ignored)}, such as {listed(ignored[:1])}"
         passed = "".join(f"; {r.title}: {r.text}" for r in scan.remarks())
         raise UserError(
-            f"{source} holds no image to train on{told}: expected {LAYOUT}, with "
-            f"the endings {endings}{other + passed if ignored else ''}"
+            f"{source} holds no {noun} to train on{told}: expected "
+            f"{scan.kind.layout}, with the endings {endings}"
+            f"{other + passed if ignored else ''}"
         )
     empty = [class_folder for class_folder, files in train.items() if not files]
     if empty:
@@ -128,8 +130,8 @@ def _check_train(
         counts = formats.count_endings(n for n in ignored if n.startswith(starts))
         instead = f" (they hold {formats.describe_counts(counts)})" if counts else ""
         problems.add(
-            f"{len(empty)} folders of classes hold no image{told}: "
+            f"{len(empty)} folders of classes hold no {scan.kind.noun}{told}: "
             f"{listed(empty)}{instead}",
-            "add images, or remove the folders",
+            f"add {scan.kind.noun}s, or remove the folders",
         )
     problems.check()

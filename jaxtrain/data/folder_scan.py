@@ -2,6 +2,8 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from jaxtrain.data import formats
 from jaxtrain.data.image_files import Folder, listed, shown
@@ -18,10 +20,43 @@ Classes = dict[bytes, list[tuple[bytes, int]]]
 Entries = list["os.DirEntry[bytes]"]
 
 
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of files that lie in the folders of classes.
+
+    Attributes:
+      noun: What messages call one.
+      is_read: Whether a file is taken for one that is read here, by its name.
+      endings: Function that returns the endings of their names.
+      example: Name of such a file.
+    """
+
+    noun: str
+    is_read: Callable[[bytes], bool]
+    endings: Callable[[], Sequence[str]]
+    example: str
+
+    @property
+    def layout(self) -> str:
+        """How a folder is laid out."""
+        place = f"CLASS/{self.example}"
+        return f"{place} or, with splits, train/{place}, validation/... , test/..."
+
+
+IMAGES = FileKind("image", formats.is_image, formats.readable_endings, "image.jpg")
+
+
 class FolderScan:
     """Lists folders and images; what it cannot use it hands to `problems`."""
 
-    def __init__(self, folder: Folder, include: Include, problems: Problems):
+    def __init__(
+        self,
+        folder: Folder,
+        include: Include,
+        problems: Problems,
+        kind: FileKind = IMAGES,
+    ):
+        self.kind = kind
         self._folder, self.include, self._problems = folder, include, problems
         self._listings: dict[bytes, tuple[list[bytes], Entries]] = {}
         # Files that are no image, or lie in no class.
@@ -60,14 +95,15 @@ class FolderScan:
     def remarks(self) -> tuple[Remark, ...]:
         """Return remarks on ignored files, and on images deeper than usual."""
         found = []
-        strays = [name for name in self.ignored if formats.is_image(name)]
+        is_read, noun = self.kind.is_read, self.kind.noun
+        strays = [name for name in self.ignored if is_read(name)]
         counts = formats.count_endings(
-            name for name in self.ignored if not formats.is_image(name)
+            name for name in self.ignored if not is_read(name)
         )
         parts = [formats.describe_counts(counts)] if counts else []
         if strays:
             parts.append(
-                f"{len(strays):,} images in no folder of a class: {listed(strays)}"
+                f"{len(strays):,} {noun}s in no folder of a class: {listed(strays)}"
             )
         if self._left_behind:
             parts.append(f"the folders {listed(self._left_behind)}")
@@ -79,7 +115,7 @@ class FolderScan:
         if self._nested:
             number = sum(self._nested.values())
             text = (
-                f"{number:,} images lie in folders inside those of classes "
+                f"{number:,} {noun}s lie in folders inside those of classes "
                 f"({listed(self._nested)}) and are of the class outside"
             )
             # Folders of one name that lie in several classes may be the classes.
@@ -108,7 +144,7 @@ class FolderScan:
         folders, entries = self.listing(place, keep=False)
         for entry in entries:
             name = os.path.join(place, entry.name)
-            if not formats.is_image(entry.name):
+            if not self.kind.is_read(entry.name):
                 self.ignored.append(name)
             elif self.include.keeps(name):
                 size = self._problems.attempt(self._folder.size, name, entry)

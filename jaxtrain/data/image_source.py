@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.data import canvas, files, images, memory
+from jaxtrain.config.sound import SoundConfig
+from jaxtrain.data import canvas, files, images, log_mel, memory, sound_files
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.images import FIT, Box, Fit
 from jaxtrain.data.placed import Placed, place_of
@@ -17,6 +19,8 @@ from jaxtrain.errors import UserError
 
 # Second half of the key that chooses what takes the place of an unreadable image.
 REPLACE_STREAM = 2**33
+# Of the facts of a set whose examples are clips: the section of the sound.
+SOUND = "sound"
 # Examples drawn in search of another of the same class, and how many at a time.
 MAX_DRAWS = 2**14
 DRAWS = 256
@@ -61,12 +65,36 @@ class Source:
 
         Where targets go along, windows are resized at once, and `box` is left out.
         """
+        if self.sound is not None:
+            return self.image_shape if self.sound.random_crop else None
         if self.fit.window is None:
             return None
         size, channels = self._window_size, self.image_shape[-1]
         if self.is_placed:
             return size, size, channels
         return canvas.canvas_shape(size, channels)
+
+    @property
+    def sound(self) -> SoundConfig | None:
+        """How clips become images, in the step; None: the examples are images."""
+        return self.facts.get(SOUND)
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """The dtype of what `read` returns."""
+        return np.uint8 if self.sound is None else np.int16
+
+    @property
+    def shape_seen(self) -> tuple[int, int, int]:
+        """(H, W, C) of the images that become of what `read` returns."""
+        return self.image_shape if self.sound is None else self.sound.image_shape
+
+    def pictures(self, read: np.ndarray) -> np.ndarray:
+        """Return what `read` returned as images, uint8 (n, H, W, C)."""
+        if self.sound is None:
+            return read
+        images = log_mel.to_images(jnp.asarray(read), self.sound)
+        return np.rint(np.asarray(images)).astype(np.uint8)
 
     @property
     def is_placed(self) -> bool:
@@ -124,6 +152,8 @@ class Source:
     ) -> dict[str, Any]:
         """Return `image`, uint8 (n, H, W, C), and `target`, any arrays (n, ...).
 
+        Of clips `image` is int16 (n, samples, 1, 1).
+
         Args:
           indices: which examples, in which order, (n,).
           crop_seeds: numbers, 0 or more, (n, k); if given, each image is a random
@@ -139,6 +169,9 @@ class Source:
         found: list[Unreadable] = []
         if self.is_placed:
             batch = self._place(stored, targets, indices, crop_seeds, found)
+        elif self.sound is not None:
+            clips = self._fit(stored, indices, found, crop_seeds)
+            batch = {"image": clips, "target": targets}
         elif crop_seeds is not None:
             batch = self._cut(stored, indices, crop_seeds, found)
             batch["target"] = targets
@@ -231,22 +264,36 @@ class Source:
         return image, canvas.draw(image, seed, self.fit)
 
     def _fit(
-        self, stored: Images, indices: np.ndarray, unreadable: list[Unreadable]
+        self,
+        stored: Images,
+        indices: np.ndarray,
+        unreadable: list[Unreadable],
+        seeds: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return stored images in their size, black ones of what cannot be read."""
+        """Return stored images in their size, black ones of what cannot be read.
+
+        Of sounds these are clips, at random places if there are `seeds`.
+        """
         if not (self._same_size and isinstance(stored, np.ndarray)):
             fitted = []
-            for index, image in zip(indices.tolist(), stored, strict=True):
+            for i, (index, image) in enumerate(
+                zip(indices.tolist(), stored, strict=True)
+            ):
+                seed = None if seeds is None else seeds[i].tolist()
                 try:
-                    fitted.append(self._fit_one(image))
+                    fitted.append(self._fit_one(image, seed))
                 except UnreadableError as error:
                     unreadable.append(_unreadable(image, index, error))
-                    fitted.append(np.zeros(self.image_shape, np.uint8))
+                    fitted.append(np.zeros(self.image_shape, self.dtype))
             stored = np.asarray(fitted)
         return images.to_channels(stored, self.image_shape[-1])
 
-    def _fit_one(self, image: np.ndarray | StoredFile) -> np.ndarray:
+    def _fit_one(
+        self, image: np.ndarray | StoredFile, seed: Sequence[int] | None = None
+    ) -> np.ndarray:
         size, width, channels = self.image_shape
+        if self.sound is not None and isinstance(image, StoredFile):
+            return sound_files.decode(image.data, self.sound, seed)
         if not isinstance(image, StoredFile):
             same = image.shape[:2] == (size, width)
             return image if same else images.centre_fit(image, size, self.fit)

@@ -88,7 +88,8 @@ def should_cache(
         if config.workers or splits.train.canvas_shape:
             return False
         sources = splits.named().values()
-        size = sum(len(s) * int(np.prod(s.image_shape)) for s in sources)
+        itemsize = np.dtype(splits.train.dtype).itemsize
+        size = sum(itemsize * len(s) * int(np.prod(s.image_shape)) for s in sources)
         return size <= cache_bytes(device_bytes)
     return config.cache == "device"
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from jaxtrain import keys, scopes
 from jaxtrain.config import AugmentConfig
+from jaxtrain.config.sound import SoundConfig
+from jaxtrain.data import log_mel
 from jaxtrain.data.augment import augment, windows
 from jaxtrain.data.augment.apply import Follow, make_keys, stay
 from jaxtrain.data.augment.mix import Join, Paste, mix_pairs
@@ -34,6 +36,7 @@ def make_preprocess(
     repeats: int = 1,
     size: int | None = None,
     fit: Fit = FIT,
+    sound: SoundConfig | None = None,
 ) -> Preprocess:
     """Return what the step does to a batch: gather, fit, augment, mix, normalise.
 
@@ -48,12 +51,15 @@ def make_preprocess(
       repeats: Times in a row that an example is in a batch.
       size: Height and width of the prepared images; None: those of the stored ones.
       fit: How they get this size.
+      sound: How clips become images; None: the batch has images.
     """
 
     @scopes.part(scopes.PREPROCESS)
     def preprocess(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
         index = batch["index"]
         batch = {**batch, **jax.tree.map(lambda array: array[index], data)}
+        if sound is not None:
+            batch = {**batch, "image": log_mel.to_images(batch["image"], sound)}
         if config is not None:
             each = make_keys(
                 keys.stream(root, keys.AUGMENT), step, index, batch.get("repeat")

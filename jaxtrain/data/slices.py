@@ -171,6 +171,35 @@ def draws_of_names(names: Iterable[bytes]) -> np.ndarray:
     return np.frombuffer(b"".join(hashes), np.uint64)
 
 
+def class_split(
+    label: np.ndarray, fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hold out all examples of some classes: `round(fraction * classes)`, at least two.
+
+    Args:
+      label: Class of each example, (N,).
+      fraction: Part of the classes that is held out.
+      seed: of the choice.
+
+    Returns:
+      The rising indices of the examples kept, and of those held out.
+
+    Raises:
+      UserError: fewer than two classes would be kept.
+    """
+    found = np.unique(label)
+    num = max(2, round(fraction * len(found)))
+    if len(found) - num < 2:
+        raise UserError(
+            f"data.hold_out = 'classes': of {len(found)} classes {num} would be held "
+            "out, and fewer than two kept: set data.validation_fraction or "
+            "data.test_fraction to less, or hold out examples"
+        )
+    draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(found))
+    held_out = np.isin(label, found[np.argsort(draws, kind="stable")[:num]])
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
 def stratified_split(
     strata: np.ndarray, fraction: float, seed: int, draws: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -19,18 +19,20 @@ from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images
 from jaxtrain.data.arrays import open_arrays
+from jaxtrain.data.audio import open_audio
 from jaxtrain.data.coco import open_coco
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
-from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.data.image_source import SOUND, Source, Unreadable
 from jaxtrain.data.masks import IMAGES, MASKS, open_masks
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.slices import (
     NamedSplits,
+    class_split,
     count_shared,
     select,
     stratified_split,
@@ -78,7 +80,7 @@ class Splits:
     @property
     def input_shape(self) -> tuple[int, int, int]:
         """(H, W, C) of the images that the model sees."""
-        height, width, channels = self.train.image_shape
+        height, width, channels = self.train.shape_seen
         return self.size or height, self.size or width, channels
 
 
@@ -103,9 +105,11 @@ def load_splits(
     on_device = _fits_on_device(config, store)
     open_named = functools.partial(open_split, config, store, splits, on_device)
     train = open_named(config.train_split)
-    if config.test_split == TEST and TEST not in splits:
+    # Its own other splits have the classes that are trained on.
+    anew = config.hold_out == "classes"
+    if config.test_split == TEST and (anew or TEST not in splits):
         fraction = config.test_fraction or TEST_FRACTION
-        train, test = _hold_out("data.test_fraction", fraction, train, seed=0)
+        train, test = _hold_out(config, "data.test_fraction", fraction, train, seed=0)
     elif config.test_fraction is not None:
         raise UserError(
             f"data.test_fraction = {config.test_fraction} has no effect: there is the "
@@ -119,14 +123,14 @@ def load_splits(
     if config.validation_split is not None:
         validation = open_named(config.validation_split)
         named[f"data.validation_split = {config.validation_split!r}"] = validation
-    elif "validation" in splits:
+    elif "validation" in splits and not anew:
         given = open_named("validation")
         if not any(count_shared(given.indices, s.indices) for s in (train, test)):
             validation = given
     shared = _describe_shared(named)
     if validation is None and config.validation_fraction > 0:
         name, fraction = "data.validation_fraction", config.validation_fraction
-        train, validation = _hold_out(name, fraction, train, seed)
+        train, validation = _hold_out(config, name, fraction, train, seed)
         # A split that names an example twice may have it in both.
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
@@ -210,6 +214,18 @@ def open_store(config: DataConfig) -> Opened:
     return opened
 
 
+def refuse_sounds(store: Store, what: str) -> None:
+    """Refuse clips of sound where pictures are looked at.
+
+    Raises:
+      UserError: the examples of a store are clips.
+    """
+    if SOUND in store.facts:
+        raise UserError(
+            f"{what} looks at pictures, and an audio: source has sounds: leave it out"
+        )
+
+
 def complete(text: str) -> str:
     """Return a source in full: a path alone stands for a folder or a file of images."""
     known = text.partition(":")[0] in SOURCES or own.is_own(text)
@@ -287,8 +303,16 @@ def open_split(
 
 
 def _hold_out(
-    field: str, fraction: float, train: Source, seed: int
+    config: DataConfig, field: str, fraction: float, train: Source, seed: int
 ) -> tuple[Source, Source]:
+    if config.hold_out == "classes":
+        if train.strata().ndim > 1 or "num_classes" not in train.facts:
+            raise UserError(
+                f"data.hold_out = 'classes': an image of {config.source} is not of one "
+                "class; hold out examples"
+            )
+        kept, held_out = class_split(train.strata(), fraction, seed)
+        return train.subset(kept), train.subset(held_out)
     # Mixed by name, the first are taken: a file that comes or goes then moves no other
     # into another split, and a packed set has the same ones.
     draws = np.arange(len(train)) if train.facts.get("mixed") else None
@@ -370,7 +394,7 @@ def statistics(
         read = source.read(some, unreadable=unreadable)
         if unreadable:
             read = source.fill_in(read, some, unreadable)
-        counts += images.histogram(read["image"])
+        counts += images.histogram(source.pictures(read["image"]))
     values = np.arange(256) / 255
     weights = counts / counts.sum(axis=1, keepdims=True)
     mean = weights @ values
@@ -393,6 +417,7 @@ SOURCES: dict[str, Kind] = {
     "csv": Kind(open_csv, form="csv:FILE"),
     "folder": Kind(open_folder, form="folder:DIR"),
     "masks": Kind(open_masks, form="masks:DIR"),
+    "audio": Kind(open_audio, form="audio:DIR"),
     "arrays": Kind(open_arrays, form="arrays:FILE.npz"),
     "idx": Kind(open_idx, form="idx:DIR"),
     "hf": Kind(open_hf, form="hf:NAME_OR_DIR"),

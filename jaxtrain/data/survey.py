@@ -11,7 +11,7 @@ from jaxtrain.data import files
 from jaxtrain.data.columns import NAMES
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
-from jaxtrain.data.sources import open_store
+from jaxtrain.data.sources import open_store, refuse_sounds
 from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
 
@@ -74,6 +74,7 @@ def survey(config: DataConfig) -> Survey:
       UserError: the source cannot be opened, no image can be read, or none has a label.
     """
     store, splits = open_store(config)
+    refuse_sounds(store, "new")
     if store.image_shape[-1] not in (1, 3):
         raise UserError(
             f"{config.source} has images of {store.image_shape[-1]} channels, which a "

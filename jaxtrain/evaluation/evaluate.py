@@ -130,6 +130,21 @@ def _check(asked: Asked, subject: Subject) -> None:
             f"{given[0]}: task = {task!r} has no classes that it would be about; leave "
             "the option out"
         )
+    pictures = {
+        "--corruptions": asked.corruptions,
+        f"--attack {asked.attack and asked.attack.name}": asked.attack is not None,
+    }
+    for option in (name for name, is_given in pictures.items() if is_given):
+        if subject.model.description.sound is not None:
+            raise UserError(
+                f"{option}: it is made for pictures, and the model hears sounds; leave "
+                "the option out"
+            )
+    if asked.attack is not None and not subject.task.loss_of_examples:
+        raise UserError(
+            f"--attack {asked.attack.name}: task = {task!r} has no loss of an example "
+            "by itself that an attack could raise; leave the option out"
+        )
     if asked.ood is not None and asked.tta is not None:
         raise UserError(
             f"--ood {asked.ood} with views ({asked.tta}): the energy is one of logits, "

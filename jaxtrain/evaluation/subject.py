@@ -21,10 +21,10 @@ FREE = (
     *("source", "data_dir", "include", "options", "train_split", "validation_split"),
     *("test_split", "test_fraction", "validation_fraction", "allow_overlap"),
     *("eval_batch_size", "max_pixels", "max_bad_fraction", "workers"),
-    *("targets", "label_separator", "classes", "images_dir", "max_boxes"),
+    *("targets", "label_separator", "classes", "images_dir", "max_boxes", "hold_out"),
 )
 # Those that choose, of the run's own images, the ones that it was not trained on.
-HELD_OUT = ("test_fraction", "validation_fraction")
+HELD_OUT = ("test_fraction", "validation_fraction", "hold_out")
 ALL = "all"
 # What training does to images, and evaluations do not.
 AS_EVALUATED: dict[str, Any] = {
@@ -63,7 +63,7 @@ def open_subject(
         data = dataclasses.replace(data, augment=AugmentConfig())
     source, size, fit = _open_split(data, config.seed, split)
     if tta not in CROPS:
-        _check_shape(source, size, model.image_shape, data)
+        _check_shape(source, size, model, data)
     task = build_task(config, model, source.facts, data)
     task.check_targets(targets_to_check(source), f"--split {split} of {data.source}")
     return Subject(model=model, task=task, data=data, size=size, fit=fit), source
@@ -100,6 +100,8 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
 
 def _of_images(model: TrainedModel) -> dict[str, Any]:
     """Return the fields of `data` that give images the shape that a model takes."""
+    if model.description.sound is not None:
+        return {"sound": model.description.sound}
     height, width, channels = model.image_shape
     size = {"image_size": height} if height == width else {}
     return size | ({"channels": channels} if channels in (1, 3) else {})
@@ -210,7 +212,7 @@ def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
     store, splits = sources.open_store(data)
     text = sources.TEST if sources.TEST in splits else ALL
     source = sources.open_split(data, store, splits, False, text)
-    _check_shape(source, None, model.image_shape, data)
+    _check_shape(source, None, model, data)
     return dataclasses.replace(source, change=_without_labels)
 
 
@@ -238,10 +240,19 @@ def _open_split(
 
 
 def _check_shape(
-    source: Source, size: int | None, wanted: tuple[int, int, int], data: DataConfig
+    source: Source, size: int | None, model: TrainedModel, data: DataConfig
 ) -> None:
-    height, width, channels = source.image_shape
-    found = (size or height, size or width, channels)
+    sound = model.description.sound
+    if source.sound != sound:
+        kinds = [
+            "images" if x is None else f"sounds ({x})" for x in (source.sound, sound)
+        ]
+        raise UserError(
+            f"{data.source} has {kinds[0]}, and the model takes {kinds[1]}: give it "
+            "what it was trained on"
+        )
+    height, width, channels = source.shape_seen
+    found, wanted = (size or height, size or width, channels), model.image_shape
     if found != wanted:
         raise UserError(
             f"{data.source} has images of {'x'.join(map(str, found))} (height, width, "

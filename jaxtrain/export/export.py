@@ -68,6 +68,11 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
     """
     write, load = FORMATS[format]
     _check_model(request)
+    if request.model.description.sound is not None and format == "saved":
+        raise UserError(
+            "--format saved: its script prepares images, and the model hears sounds; "
+            "choose stablehlo or onnx"
+        )
     check_arguments(format, request.precision, out)  # again: loading took a while
     folder, slow = format == "saved", format == "onnx" and request.precision == "bf16"
     with whole("--out", out, folder=folder) as partial, reported("--out", out):

@@ -12,7 +12,7 @@ from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
 from jaxtrain.inference.found import find
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.inference.pixels import AnyImage, to_pixels
 
 # Images of a check, and those that tell the ranges.
 CHECKED = 64
@@ -62,13 +62,13 @@ def of_folder(
       UserError: there are none, or one cannot be read.
     """
     try:
-        names, found = find([str(folder)]), []
+        names, found = find([str(folder)], kind=model.kind), []
     except UserError as error:
         raise UserError(f"--images {error}") from None
     num = CALIBRATION if calibrate else CHECKED
     for path in (os.fsdecode(names[i]) for i in _spread(len(names), num)):
         try:
-            found.append(to_pixels(path, model.image_shape, model.description.fit))
+            found.append(_to_pixels(model, path))
         except UnreadableError as error:
             raise UserError(f"--images {folder}: {path}: {error}") from None
     images = np.stack(found)
@@ -83,11 +83,16 @@ def _some(model: TrainedModel, source: sources.Source, num: int) -> np.ndarray:
     bad = {u.index for u in unreadable}
     return np.stack(
         [
-            to_pixels(np.asarray(image), model.image_shape, model.description.fit)
+            _to_pixels(model, np.asarray(image))
             for index, image in zip(indices, images, strict=True)
             if index not in bad
         ]
     )
+
+
+def _to_pixels(model: TrainedModel, image: AnyImage) -> np.ndarray:
+    about = model.description
+    return to_pixels(image, about.stored_shape, about.fit, sound=about.sound)
 
 
 def _spread(length: int, num: int) -> np.ndarray:

@@ -70,8 +70,10 @@ class Request:
     def images(self) -> jax.ShapeDtypeStruct:
         """Shape and dtype of a batch, whose size may be symbolic."""
         size = self.batch or export.symbolic_shape("batch")[0]
-        dtype = np.uint8 if self.preprocessing else np.float32
-        return jax.ShapeDtypeStruct((size, *self.model.image_shape), dtype)
+        about = self.model.description
+        if not self.preprocessing:
+            return jax.ShapeDtypeStruct((size, *about.image_shape), np.float32)
+        return jax.ShapeDtypeStruct((size, *about.stored_shape), about.stored_dtype)
 
     @functools.cached_property
     def _computing(self) -> TrainedModel:
@@ -123,12 +125,12 @@ class Request:
     def about(self) -> dict[str, Any]:
         """Return what the file says of itself, as JSON values."""
         given, images = self.model.description, self.images
-        readout = self.model.readout
+        readout, sound = self.model.readout, given.sound
         return {
             "model": given.model.name,
             "input": {
                 "name": "images",
-                "shape": [self.batch or "batch", *given.image_shape],
+                "shape": [self.batch or "batch", *images.shape[1:]],
                 "dtype": images.dtype.name,
             },
             "output": self.output,
@@ -142,6 +144,7 @@ class Request:
             "std": given.std,
             "crop_pct": given.crop_pct,
             "interpolation": given.interpolation,
+            **({} if sound is None else {"sound": vars(sound)}),
             "crop_mode": given.crop_mode,
             "origin": self.model.origin,
             "jaxtrain": given.jaxtrain,

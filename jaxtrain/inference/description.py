@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import jaxtrain
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import ModelConfig, SoundConfig
 from jaxtrain.config.base import Options
 from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
 from jaxtrain.errors import UserError
@@ -30,6 +32,8 @@ ABSENT = {
     "output_spec": None,
     "column_names": None,
     "chosen": {},
+    "num_centres": 0,
+    "sound": None,
 }
 
 
@@ -52,6 +56,8 @@ class Description:
       output_spec: Shape of its outputs for an image, or dicts and tuples of shapes.
         None means (num_outputs,).
       column_names: of the numbers that it was trained to predict, if any.
+      num_centres: Classes whose centres it has learnt behind its outputs, if any.
+      sound: How it makes images of clips; None: it sees images.
       task_options: of the task, as in the config of the run.
       chosen: what validation chose for the weights (`Task.choose`): lists of a number
         for each output, by name; {} if nothing, or without weights.
@@ -71,6 +77,8 @@ class Description:
     crop_mode: str = "center"
     output_spec: Any = None
     column_names: tuple[str, ...] | None = None
+    num_centres: int = 0
+    sound: SoundConfig | None = None
     task_options: Options = field(default_factory=dict)
     chosen: dict[str, list[float]] = field(default_factory=dict)
     jaxtrain: str = field(default=jaxtrain.__version__)
@@ -80,6 +88,15 @@ class Description:
         """How images of other sizes get the size of the model."""
         return Fit(self.crop_pct, self.interpolation, self.crop_mode)
 
+    @property
+    def stored_shape(self) -> tuple[int, int, int]:
+        """Shape of an example before it is prepared: image, or clip."""
+        return self.image_shape if self.sound is None else self.sound.stored_shape
+
+    @property
+    def stored_dtype(self) -> type[np.generic]:
+        return np.uint8 if self.sound is None else np.int16
+
     def blueprint(self) -> Blueprint:
         """Return what builds the model as it is used: batch norm has one group."""
         return Blueprint(
@@ -88,6 +105,7 @@ class Description:
             image_shape=self.image_shape,
             num_outputs=self.num_outputs,
             output_spec=self.output_spec,
+            num_centres=self.num_centres,
         )
 
     @functools.cached_property
@@ -153,6 +171,7 @@ class Description:
         expected = {
             "image_shape": (min(self.image_shape) > 0, "sizes above 0"),
             "num_outputs": (self.num_outputs > 0, "1 or more"),
+            "num_centres": (self.num_centres >= 0, "0 or more"),
             "class_names": (
                 names is None or len(names) == self.num_outputs,
                 f"{self.num_outputs} names, one for each output",
@@ -165,6 +184,10 @@ class Description:
             "chosen": (
                 all(len(x) == self.num_outputs for x in self.chosen.values()),
                 f"lists of {self.num_outputs} numbers, one for each output",
+            ),
+            "sound": (
+                self.sound is None or self.sound.image_shape == self.image_shape,
+                f"one that makes images of {self.image_shape}",
             ),
             "crop_pct": (0 < self.crop_pct <= 1, "above 0, up to 1"),
             "interpolation": (self.interpolation in FILTERS, " or ".join(FILTERS)),

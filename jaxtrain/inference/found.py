@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from jaxtrain.data.formats import is_image, readable_endings
+from jaxtrain.data.folder_scan import IMAGES, FileKind
 from jaxtrain.data.image_files import FileNames, shown
 from jaxtrain.errors import UserError
 
@@ -15,7 +15,9 @@ from jaxtrain.errors import UserError
 STDIN = "-"
 
 
-def find(words: Sequence[str], stdin: BinaryIO | None = None) -> FileNames:
+def find(
+    words: Sequence[str], stdin: BinaryIO | None = None, kind: FileKind = IMAGES
+) -> FileNames:
     """Return the names of image files, in the order of the words, sorted within each.
 
     Args:
@@ -24,6 +26,7 @@ def find(words: Sequence[str], stdin: BinaryIO | None = None) -> FileNames:
         hidden; patterns such as `photos/**/*.jpg`; and `-`.
       stdin: standard input: names one a line, or as `find -print0` writes them. They
         are taken as they are: whether the files are there is seen when they are read.
+      kind: Kind of files that are taken from folders.
 
     Raises:
       UserError: a word stands for no image, or two for the same.
@@ -37,7 +40,7 @@ def find(words: Sequence[str], stdin: BinaryIO | None = None) -> FileNames:
         raise UserError("- is given twice: standard input is read once")
     found: list[bytes] = []
     for word in words:
-        found += _of_stdin(stdin) if word == STDIN else _of_word(word)
+        found += _of_stdin(stdin) if word == STDIN else _of_word(word, kind)
     _check_distinct(found)
     return FileNames.join(found)
 
@@ -52,11 +55,11 @@ def _of_stdin(stdin: BinaryIO | None) -> list[bytes]:
     return names
 
 
-def _of_word(word: str) -> list[bytes]:
+def _of_word(word: str, kind: FileKind) -> list[bytes]:
     # A file may be called like a pattern.
     if os.path.lexists(word):
         path = os.fsencode(word)
-        return _of_folder(path) if os.path.isdir(path) else [path]
+        return _of_folder(path, kind) if os.path.isdir(path) else [path]
     if not glob.has_magic(word):
         raise UserError(
             f"{shown(word)}: no such file or folder, seen from {shown(os.getcwd())}"
@@ -72,28 +75,30 @@ def _of_word(word: str) -> list[bytes]:
             found.append(path)
         # `**` matches folders and what lies in them: once is enough.
         elif "**" not in word:
-            found += _images_below(path)
+            found += _files_below(path, kind)
     if not found:
-        raise UserError(f"{shown(word)} matches folders without images alone")
+        raise UserError(f"{shown(word)} matches folders without {kind.noun}s alone")
     return found
 
 
-def _of_folder(path: bytes) -> list[bytes]:
-    found = _images_below(path)
+def _of_folder(path: bytes, kind: FileKind) -> list[bytes]:
+    found = _files_below(path, kind)
     if not found:
-        known = " ".join(readable_endings())
-        raise UserError(f"{shown(path)} holds no image: no file ends with {known}")
+        known = " ".join(kind.endings())
+        raise UserError(
+            f"{shown(path)} holds no {kind.noun}: no file ends with {known}"
+        )
     return found
 
 
-def _images_below(path: bytes) -> list[bytes]:
+def _files_below(path: bytes, kind: FileKind) -> list[bytes]:
     found = []
     for folder, folders, names in os.walk(path, onerror=_refuse):
         folders[:] = [name for name in folders if not name.startswith(b".")]
         found += [
             os.path.join(folder, name)
             for name in names
-            if not name.startswith(b".") and is_image(name)
+            if not name.startswith(b".") and kind.is_read(name)
         ]
     return sorted(found)
 

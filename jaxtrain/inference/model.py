@@ -11,6 +11,9 @@ from flax import nnx
 
 from jaxtrain import tasks
 from jaxtrain.config import ParallelConfig
+from jaxtrain.data import log_mel
+from jaxtrain.data.audio import SOUNDS
+from jaxtrain.data.folder_scan import IMAGES, FileKind
 from jaxtrain.data.preprocess import normalize
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
@@ -139,7 +142,10 @@ class TrainedModel:
         ]
 
     def features(self, images: Any) -> np.ndarray:
-        """Return what the last layer gets, float32 (N, features); see `predict`."""
+        """Return what the last layer gets, float32 (N, features); see `predict`.
+
+        Of a model of embeddings: these, as `predict` returns them.
+        """
         return self._all("features", images)
 
     # What commands are made of.
@@ -147,6 +153,11 @@ class TrainedModel:
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh:
         return make_mesh(ParallelConfig())
+
+    @property
+    def kind(self) -> FileKind:
+        """The kind of files that it is used on."""
+        return IMAGES if self.description.sound is None else SOUNDS
 
     @property
     def task(self) -> type[Task]:
@@ -192,8 +203,13 @@ class TrainedModel:
         return self.task.class_maps and self.class_names is not None
 
     def prepare(self, pixels: jax.Array) -> jax.Array:
-        """Normalise uint8 (B, H, W, C), as the model sees images. May be traced."""
+        """Normalise uint8 (B, H, W, C), as the model sees images. May be traced.
+
+        Of clips, int16 (B, samples, 1, 1), the spectrograms are normalised.
+        """
         about = self.description
+        if about.sound is not None:
+            pixels = log_mel.to_images(pixels, about.sound)
         return normalize(pixels, about.mean, about.std, self.policy.compute_dtype)
 
     def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
@@ -217,6 +233,9 @@ class TrainedModel:
         Raises:
           UserError: the last layer is no `Head`.
         """
+        if self.task.embeds:
+            assert self.readout is not None
+            return self.readout.of(self.forward(params, model_state, images))
 
         def bare(weights: Any, images: jax.Array) -> Any:
             model = nnx.merge(self.graphdef, *weights, copy=True)
@@ -262,7 +281,7 @@ class TrainedModel:
         Returns:
           What the program makes of the batch, with rows of padding beyond n.
         """
-        padded = np.zeros((1, size, *pixels.shape[1:]), np.uint8)
+        padded = np.zeros((1, size, *pixels.shape[1:]), pixels.dtype)
         padded[0, : len(pixels)] = pixels
         return program(*self.placed, sharding.put_batch(self.mesh, padded, size))
 
@@ -279,7 +298,8 @@ class TrainedModel:
 
     def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
         """Return the shapes of what a function makes of one normalised image."""
-        pixels = jax.ShapeDtypeStruct((1, *self.image_shape), np.uint8)
+        about = self.description
+        pixels = jax.ShapeDtypeStruct((1, *about.stored_shape), about.stored_dtype)
         images = jax.eval_shape(self.prepare, pixels)
         return jax.eval_shape(function, self.params, self.model_state, images)
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from jaxtrain.config import DataConfig
-from jaxtrain.data import files, images
+from jaxtrain.config import DataConfig, SoundConfig
+from jaxtrain.data import files, images, sound_files
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import read_file
 from jaxtrain.data.images import Fit
@@ -28,6 +28,7 @@ def to_pixels(
     shape: tuple[int, int, int],
     fit: Fit,
     max_pixels: int = MAX_PIXELS,
+    sound: SoundConfig | None = None,
 ) -> np.ndarray:
     """Return an image as an evaluation sees it, uint8 of `shape` (H, W, C).
 
@@ -36,12 +37,16 @@ def to_pixels(
       shape: Shape that the model takes.
       fit: How the image gets this size.
       max_pixels: Number of pixels of a file beyond which it is refused.
+      sound: How clips are made of sounds, int16 of `shape` (samples, 1, 1); None: it
+        is an image.
 
     Raises:
       UnreadableError: it is no image, or damaged, or cannot get this shape.
     """
     if isinstance(image, str | os.PathLike):
         image = _read(image)
+    if sound is not None:
+        return _to_clip(image, sound)
     if isinstance(image, bytes):
         return _of_file(image, shape, fit, max_pixels)
     if isinstance(image, Image.Image):
@@ -88,6 +93,21 @@ def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     if isinstance(image, Image.Image):
         return np.asarray(ImageOps.exif_transpose(image)).shape[:2]
     return image.shape[0], image.shape[1]
+
+
+def _to_clip(given: bytes | Image.Image | np.ndarray, sound: SoundConfig) -> np.ndarray:
+    """Return a clip of the bytes of a file, or of samples at the rate of the model."""
+    if isinstance(given, bytes):
+        return sound_files.decode(given, sound)
+    shape = sound.stored_shape
+    known = isinstance(given, np.ndarray) and given.dtype == np.int16
+    samples = np.asarray(given) if known else np.zeros(0)
+    if samples.shape not in (shape, shape[:1]):
+        raise UnreadableError(
+            f"expected a WAV or FLAC file, or int16 samples {shape[:1]} at "
+            f"{sound.sample_rate} Hz"
+        )
+    return samples.reshape(shape)
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:

@@ -28,7 +28,8 @@ class ImageBatch(NamedTuple):
 
     Attributes:
       images: Images as they were given, such as paths of files.
-      pixels: What the model sees of them, uint8 (n, H, W, C); zeros of bad ones.
+      pixels: What the model sees of them, uint8 (n, H, W, C), or clips of sound, int16
+        (n, samples, 1, 1); zeros of bad ones.
       errors: Why each image could not be read, or None.
       found: Arrays on the host, (n, ...), in any tree.
     """
@@ -60,11 +61,12 @@ def load(
         end = min(num, (batch + 1) * batch_size)
         start = batch * batch_size + part * UNIT
         some = [get(i) for i in range(start, min(end, start + UNIT))]
-        pixels = np.zeros((len(some), *about.image_shape), np.uint8)
+        shape = about.stored_shape
+        pixels = np.zeros((len(some), *shape), about.stored_dtype)
         errors: list[str | None] = [None] * len(some)
         for i, image in enumerate(some):
             try:
-                pixels[i] = to_pixels(image, about.image_shape, about.fit)
+                pixels[i] = to_pixels(image, shape, about.fit, sound=about.sound)
             except UnreadableError as error:
                 errors[i] = str(error)
         return ImageBatch(some, pixels, errors)

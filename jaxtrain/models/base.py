@@ -13,6 +13,7 @@ from jaxtrain import scopes
 from jaxtrain.config.train import Remat
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import apply_beside
+from jaxtrain.models.centres import CENTRES
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.named import name_layers
 from jaxtrain.models.remat import Part, join
@@ -83,8 +84,9 @@ class Model(nnx.Module):
 
     @property
     def backbone_layers(self) -> tuple[str, ...]:
-        """Names of the layers of the backbone: of all pieces but the last one."""
-        return tuple(name for piece in self.pieces[:-1] for name in piece.names)
+        """Names of the layers of the backbone: of all pieces before the head."""
+        pieces = [piece for piece in self.pieces if CENTRES not in piece.names]
+        return tuple(name for piece in pieces[:-1] for name in piece.names)
 
     def add_piece(self, apply: Callable[..., Any], **layers: nnx.Module) -> None:
         """Append a piece: what `apply(*layers, x, rngs)` makes of `x`.

@@ -14,6 +14,7 @@ from jaxtrain.config import MAX_COUNT, ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
+from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
 from jaxtrain.models.layers import Layers
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
@@ -33,6 +34,8 @@ class Blueprint:
       output_spec: Shape of the outputs for an image, or a tree of shapes, for a
         constructor that takes it. None means (num_outputs,).
       norm_groups: parts of a training batch that batch norm takes by themselves.
+      num_centres: Classes whose centres the model learns behind its outputs; 0 adds no
+        such layer (see `jaxtrain.models.centres`).
     """
 
     config: ModelConfig
@@ -41,6 +44,7 @@ class Blueprint:
     num_outputs: int
     output_spec: Any = None
     norm_groups: int = 1
+    num_centres: int = 0
 
     def images(self, num: int) -> jax.ShapeDtypeStruct:
         """Return the shape and dtype of images as the model sees them."""
@@ -61,7 +65,7 @@ class Blueprint:
         config = backbone_config(self.config)
         if config is None:
             return None
-        return dataclasses.replace(self, config=config, output_spec=None)
+        return dataclasses.replace(self, config=config, output_spec=None, num_centres=0)
 
     def build(self, rngs: nnx.Rngs) -> Model:
         """Build the model; its weights come from the stream `params` of `rngs`.
@@ -78,6 +82,9 @@ class Blueprint:
         if "output_spec" in inspect.signature(model.__init__).parameters:
             options["output_spec"] = self._spec()
         made = model(self.image_shape, self.num_outputs, layers=layers, **options)
+        if self.num_centres:
+            centres = ClassCentres(self.num_outputs, self.num_centres, layers=layers)
+            made.add_piece(beside_cosines, **{CENTRES: centres})
         _check_attributes(made)
         _check_image_shape(self.image_shape, name, made.min_size)
         return _transformed(made, self.config.transform)

@@ -69,6 +69,25 @@ class DrawnExample:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NearExample:
+    """An example, or one of its nearest neighbours.
+
+    Attributes:
+      picture: Picture as a data: address; None if it could not be read again.
+      name: Name of its file, or its number in the split.
+      label: Its class.
+      same: Whether that is the class of the example itself.
+      tiny: Whether its pixels are to be seen.
+    """
+
+    picture: str | None
+    name: str
+    label: str
+    same: bool
+    tiny: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sample:
     """Which examples of a split the model has looked at.
 
@@ -158,6 +177,7 @@ class Examples:
       sample: Examples that were looked at, of a task without one class an image; None
         if there are none.
       drawn: Those of them with the largest losses, the largest first.
+      nearest: Rows of an example and its nearest neighbours, of a task that embeds.
       pairs: Training images before and after augmentation.
       notes: What there cannot be, and why.
       failed: What could not be had, and why.
@@ -167,6 +187,7 @@ class Examples:
     shown: dict[str, list[Shown]] = field(default_factory=dict)
     sample: Sample | None = None
     drawn: Sequence[DrawnExample] = ()
+    nearest: Sequence[Sequence[NearExample]] = ()
     pairs: Sequence[Pair] = ()
     notes: Sequence[str] = ()
     failed: Sequence[str] = ()

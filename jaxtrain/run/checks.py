@@ -37,6 +37,8 @@ def check_data(config: Config, splits: Splits, task: Task, mesh: Mesh) -> None:
     """Check the splits, and what a config does with them, for the task."""
     check_statistics(config, splits.input_shape[-1])
     check_objective(config, task)
+    check_whole_batch(config, task)
+    check_hold_out(config, task)
     check_views(config, task)
     check_refused(config, task)
     check_targets(config.data, splits, task)
@@ -331,6 +333,30 @@ def check_objective(config: Config, task: Task) -> None:
             f"task = {config.task!r}, which has an objective of its own, needs passes "
             f"of the whole model, of which each of parallel.pipeline_stages = {stages} "
             "has a part: set parallel.pipeline_stages to 1"
+        )
+
+
+def check_whole_batch(config: Config, task: Task) -> None:
+    """Refuse micro-batches where the loss compares all examples of a batch."""
+    asked = {
+        "train.accumulate_steps": config.train.accumulate_steps,
+        "parallel.pipeline_stages": config.parallel.pipeline_stages,
+    }
+    for path, num in asked.items():
+        if num > 1 and task.needs_whole_batch:
+            raise UserError(
+                f"{path} = {num}: the loss of task = {config.task!r} compares each "
+                "example with all others of its batch, and a micro-batch has only some "
+                f"of them: set {path} to 1, and data.batch_size to what fits"
+            )
+
+
+def check_hold_out(config: Config, task: Task) -> None:
+    """Refuse to hold out classes from a task that only knows those it has learnt."""
+    if config.data.hold_out == "classes" and not task.embeds:
+        raise UserError(
+            f"data.hold_out = 'classes': task = {config.task!r} cannot tell classes "
+            "that it was not trained on; hold out examples, or set task to embedding"
         )
 
 

@@ -70,6 +70,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         num_outputs=about.num_outputs,
         output_spec=about.output_spec,
         norm_groups=1,
+        num_centres=about.num_centres,
     )
     shapes = _shapes(as_trained)
     differences = trained.differences(shapes)

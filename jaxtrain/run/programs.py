@@ -124,6 +124,7 @@ def augmented(
         repeats=setup.config.data.repeats,
         size=phase.image_size or setup.splits.size,
         fit=setup.splits.fit,
+        sound=setup.splits.train.sound,
     )
 
 
@@ -133,7 +134,13 @@ def unaugmented(
     """Return what prepares the batches of evaluations."""
     splits, follow = setup.splits, setup.task.follow
     return make_preprocess(
-        mean, std, dtype, follow=follow, size=splits.size, fit=splits.fit
+        mean,
+        std,
+        dtype,
+        follow=follow,
+        size=splits.size,
+        fit=splits.fit,
+        sound=splits.train.sound,
     )
 
 

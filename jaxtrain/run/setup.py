@@ -127,7 +127,7 @@ def build_setup(
         checks.check_unfreezing(config, timetable)
         schedule = build_schedule(config, timetable)
     blueprint = make_blueprint(
-        config, policy, shape, task.num_outputs, task.output_spec
+        config, policy, shape, task.num_outputs, task.output_spec, task.num_centres
     )
     model = blueprint.abstract()
     phases = build_phases(config, timetable, model, schedule)
@@ -194,6 +194,7 @@ def make_blueprint(
     image_shape: tuple[int, int, int],
     num_outputs: int,
     output_spec: Any = None,
+    num_centres: int = 0,
 ) -> Blueprint:
     """Return what the model of `config` is built from."""
     return Blueprint(
@@ -203,6 +204,7 @@ def make_blueprint(
         num_outputs=num_outputs,
         output_spec=output_spec,
         norm_groups=config.norm_groups,
+        num_centres=num_centres,
     )
 
 

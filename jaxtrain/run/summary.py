@@ -61,6 +61,8 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         output_spec=plain_spec(setup.task.output_spec),
         class_names=setup.task.class_names,
         column_names=setup.task.column_names,
+        num_centres=setup.task.num_centres,
+        sound=setup.splits.train.sound,
         mean=programs.mean,
         std=programs.std,
         crop_pct=crop_pct,

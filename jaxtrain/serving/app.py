@@ -60,6 +60,8 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
     size: dict[str, Any] = {"num_classes": len(names or ())}
     if readout is not None:
         size = {"columns": readout.columns}
+        if readout.is_vector:
+            size = {"size": len(readout.columns)}
 
     if model.finder is not None:
         size = {"num_classes": len(model.finder.names)}
@@ -72,7 +74,9 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         if model.finder is not None:
             return _boxes(row, model, of)
         if readout is not None:
-            numbers = map(_number, row.tolist())
+            numbers = [*map(_number, row.tolist())]
+            if readout.is_vector:
+                return {readout.name: numbers}
             return {"values": dict(zip(readout.columns, numbers, strict=True))}
         assert names is not None
         if model.puts_out_masks:

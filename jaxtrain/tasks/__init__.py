@@ -14,6 +14,7 @@ from jaxtrain.registry import check_call, find_row, given_options
 from jaxtrain.tasks.base import Task, is_shape
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.detection import Detection
+from jaxtrain.tasks.embedding import Embedding
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.regression import Regression
@@ -26,6 +27,7 @@ TASKS: dict[str, type[Task]] = {
     "multilabel": Multilabel,
     "segmentation": Segmentation,
     "detection": Detection,
+    "embedding": Embedding,
 }
 
 # What is known of metrics in records: a user's own are not among them.

@@ -40,11 +40,14 @@ class Readout(NamedTuple):
       columns: What each of its numbers is called, as in a table.
       of: Function of outputs (B, num_outputs), traced, that returns these numbers,
         (B, len(columns)).
+      is_vector: Whether they are one vector, told as a list, whose numbers mean nothing
+        one by one.
     """
 
     name: str
     columns: tuple[str, ...]
     of: Callable[[jax.Array], jax.Array]
+    is_vector: bool = False
 
 
 class Finder(NamedTuple):
@@ -103,6 +106,14 @@ class Task:
       whole_images: Whether targets are of whole images, and wrong where one is cut or
         mirrored: recipes by `new` then do neither.
       finds_boxes: Whether there is a `finder`: outputs become boxes of things.
+      num_centres: Classes whose centres the model learns behind its outputs, which in
+        training are then `jaxtrain.models.centres.WithCosines`; 0: none.
+      needs_whole_batch: Whether the loss of an example depends on the others of its
+        batch, so that a part of a batch has another.
+      loss_of_examples: Whether the loss of an evaluation is a mean of losses that
+        examples have by themselves; attacks and the report ask for these.
+      embeds: Whether what people get of the outputs (`readout`) are the features of an
+        image.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
         calibration, averaged views and the check of labels ask for.
@@ -120,6 +131,10 @@ class Task:
     column_names: tuple[str, ...] | None = None
     settled: Mapping[str, Any] = MappingProxyType({})
     refused: Mapping[str, str] = MappingProxyType({})
+    num_centres: int = 0
+    needs_whole_batch: bool = False
+    loss_of_examples: ClassVar[bool] = True
+    embeds: ClassVar[bool] = False
     whole_images: ClassVar[bool] = False
     one_class_an_image: ClassVar[bool] = False
     class_maps: ClassVar[bool] = False

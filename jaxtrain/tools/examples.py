@@ -8,20 +8,24 @@ import jax
 import numpy as np
 
 from jaxtrain.config import ParallelConfig, check_own
-from jaxtrain.data.files import StoredFile
-from jaxtrain.data.image_files import ImageFileStore
-from jaxtrain.data.image_files import shown as shown_name
 from jaxtrain.data.order import DataOrder
-from jaxtrain.data.sources import Source
 from jaxtrain.errors import CheckpointError, UntrustedError, UserError
 from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
-from jaxtrain.report.examples import DrawnExample, Examples, Pair, Predictions, Shown
+from jaxtrain.report.examples import (
+    DrawnExample,
+    Examples,
+    Pair,
+    Predictions,
+    Shown,
+)
 from jaxtrain.report.history import History
 from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.tools.nearest import NearestExamples, find_nearest, show_nearest
 from jaxtrain.tools.preview import first_images
 from jaxtrain.tools.sample import (
     SampleLimits,
     WorstExamples,
+    example_names,
     find_worst,
     predict_some,
 )
@@ -76,24 +80,31 @@ def collect_examples(
             failed.append(_told(what, error))
             return None
 
-    predictions, shown, sample, drawn = None, {}, None, ()
+    predictions, shown, sample, drawn, nearest = None, {}, None, (), ()
     found = _choose_split(setup, history, notes)
     if found is not None:
         classes = setup.task.one_class_an_image
         look = predict_some if classes else find_worst
+        if setup.task.embeds:
+            look = find_nearest
         seen = attempt("Predictions", look, history.workdir, *found, limits)
         if seen is not None and not len(seen.index):
             failed.append(f"Predictions: no {found[0]} image can be read")
         elif seen is not None and classes:
             predictions, shown = seen, attempt("Images", _show, seen) or {}
         elif seen is not None:
-            sample, drawn = seen.sample, attempt("Images", _draw, seen) or ()
+            sample = seen.sample
+            if isinstance(seen, NearestExamples):
+                nearest = attempt("Images", show_nearest, seen) or ()
+            else:
+                drawn = attempt("Images", _draw, seen) or ()
     pairs = attempt("Training images", _pairs, history, order) or ()
     return Examples(
         predictions=predictions,
         shown=shown,
         sample=sample,
         drawn=drawn,
+        nearest=nearest,
         pairs=pairs,
         notes=notes,
         failed=failed,
@@ -134,9 +145,10 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
     places = sorted({place for chosen in groups.values() for place in chosen})
     unreadable: list[Any] = []
     index = found.index[places]
-    images = source.read(index, unreadable=unreadable)["image"]
+    read = source.read(index, unreadable=unreadable)["image"]
+    images = source.pictures(read)
     bad = {one.index for one in unreadable}
-    names = _names(source, index)
+    names = example_names(source, index)
     shown = {
         place: Shown(
             picture=None if int(index[n]) in bad else to_address(images[n], LARGE_SIDE),
@@ -154,7 +166,7 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 
 def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
     """Draw examples as their task does; of many parts or long texts, the first."""
-    names = _names(setup.splits.named()[found.sample.split], found.index)
+    names = example_names(setup.splits.named()[found.sample.split], found.index)
     task, drawn = setup.task.with_chosen(found.chosen), []
     for n, image in enumerate(found.image):
         own = jax.tree.map(lambda x, n=n: x[n], (found.target, found.outputs))
@@ -185,18 +197,6 @@ def _address(picture: np.ndarray) -> str:
             "pictures, uint8 (H, W, C)"
         )
     return to_address(picture, LARGE_SIDE)
-
-
-def _names(source: Source, index: np.ndarray) -> list[str]:
-    """Return the names of files, or the numbers of examples where there are none."""
-    if isinstance(source.store, ImageFileStore):
-        # As seen from the folder of the set.
-        return [shown_name(source.store.names[i]) for i in source.indices[index]]
-    stored, _ = source.store.read(source.indices[index])
-    files = [one for one in stored if isinstance(one, StoredFile)]
-    if len(files) == len(index):
-        return [shown_name(one.name) for one in files]
-    return [f"no. {i}" for i in index.tolist()]
 
 
 def _pairs(setup: Setup, history: History, order: DataOrder | None) -> list[Pair]:

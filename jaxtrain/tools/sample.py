@@ -15,6 +15,8 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.data import ahead
 from jaxtrain.data.batch import Batch
+from jaxtrain.data.files import StoredFile
+from jaxtrain.data.image_files import ImageFileStore, shown
 from jaxtrain.data.preprocess import restored
 from jaxtrain.data.sources import Source
 from jaxtrain.engine import passes
@@ -86,8 +88,8 @@ def predict_some(
 
     nothing = np.zeros(0, np.int64)
     parts = [(nothing, nothing, nothing, np.zeros(0), np.zeros(0))]
-    program = _program(setup, model, found)
-    with contextlib.closing(_results(source, program, limits)) as results:
+    program = make_program(setup, model, found)
+    with contextlib.closing(batch_results(source, program, limits)) as results:
         for index, good, result in results:
             label, probabilities = (np.asarray(x)[: len(good)][good] for x in result)
             probabilities = probabilities.astype(np.float64)
@@ -127,8 +129,8 @@ def find_worst(
         return loss, (batch["image"], target, outputs)
 
     numbers, losses = [np.zeros(0, np.int64)], [np.zeros(0)]
-    program = _program(setup, model, found)
-    with contextlib.closing(_results(source, program, limits)) as results:
+    program = make_program(setup, model, found)
+    with contextlib.closing(batch_results(source, program, limits)) as results:
         for some, good, (loss, _) in results:
             numbers.append(some)
             losses.append(np.asarray(loss, np.float64)[: len(good)][good])
@@ -151,7 +153,19 @@ def find_worst(
     )
 
 
-def _program(
+def example_names(source: Source, index: np.ndarray) -> list[str]:
+    """Return the names of files, or the numbers of examples where there are none."""
+    if isinstance(source.store, ImageFileStore):
+        # As seen from the folder of the set.
+        return [shown(source.store.names[i]) for i in source.indices[index]]
+    stored, _ = source.store.read(source.indices[index])
+    files = [one for one in stored if isinstance(one, StoredFile)]
+    if len(files) == len(index):
+        return [shown(one.name) for one in files]
+    return [f"no. {i}" for i in index.tolist()]
+
+
+def make_program(
     setup: Setup, model: TrainedModel, found: Found
 ) -> Callable[[dict[str, Any]], Any]:
     """Return what is found of a batch, on one device."""
@@ -182,7 +196,7 @@ def _read(
     return index[good], good, {**batch, "index": padded.astype(np.int32)}
 
 
-def _results(
+def batch_results(
     source: Source, program: Callable[[dict[str, Any]], Any], limits: SampleLimits
 ) -> Generator[tuple[np.ndarray, np.ndarray, Any], None, None]:
     """Yield the numbers that can be read, whether each can, and what is found.

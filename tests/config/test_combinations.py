@@ -36,6 +36,9 @@ VALUES: dict[str, Any] = {
     "data.augment.mix_probability": 0.3,
     "data.crop_pct": 0.9,
     "data.data_dir": "sets",
+    "data.channels": 1,
+    "data.sound.seconds": 0.5,
+    "data.augment.hue": 0.1,
     "data.image_size": 32,
     "data.classes": "classes.txt",
     "data.images_dir": "images",
@@ -68,7 +71,7 @@ BESIDE = {"data.progressive_sizes": SMALLER, "data.train_image_size": SMALLER}
 EXAMPLES = {
     "of your own": "my.py:part",
     "= tfds:NAME": "tfds:mnist",
-    "= folder:DIR or csv:FILE": "csv:list.csv",
+    "= folder:DIR or csv:FILE or audio:DIR": "csv:list.csv",
     "= csv:FILE": "csv:list.csv",
     "= csv:FILE or hf:NAME_OR_DIR or arrays:FILE.npz": "csv:list.csv",
 }

@@ -34,6 +34,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "cifar10_resnet18": ((32, 32, 3), 10, 45_000, 11_173_962),
     "cifar10_wide_resnet28_10": ((32, 32, 3), 10, 45_000, 36_479_194),
     "folder": ((28, 28, 1), 10, 54_000, 69_066),
+    "embedding": ((28, 28, 1), 10, 54_000, 110_688),
     # Of some folder.
     "finetune_folder": ((224, 224, 3), 10, 6400, 23_528_522),
     "imagenet_cnn4": (*IMAGENET, 1_911_528),
@@ -54,9 +55,16 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "segmentation": ((64, 64, 3), 11, 21_600),
     # Of boxes.
     "detection": ((64, 64, 3), 10, 6000),
+    # Of sounds; tests/users/test_sound.py trains it.
+    "sound": ((64, 101, 1), 10, 1080),
 }
 RECIPES = sorted((ROOT / "configs").glob("*.py"))
-OF_CLASSES = [p for p in RECIPES if load_config(p).task == "classification"]
+OF_CLASSES = [
+    path
+    for path in RECIPES
+    if load_config(path).task in ("classification", "embedding")
+    and path.stem != "sound"
+]
 
 # Recipe -> steps of the run, and learning rates at the first step, near the middle, at
 # the last and where they turn. An epoch of ImageNet has 1,255,544 // batch steps; half
@@ -74,6 +82,7 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
         70_200,
         {0: 0.1, 21_059: 0.1, 21_060: 0.02, 42_120: 4e-3, 56_160: 8e-4, 70_199: 8e-4},
     ),
+    "embedding": (2526, {0: 0, 421: 0.02, 2525: 0}),
     "folder": (4200, {0: 0, 210: 2e-3, 2205: 1e-3, 4199: 0}),
     # 100 steps of the last layer from a 25th of the peak on, 900 of all from a fifth of
     # half of it on; to 1e-5 of the peak of each.
@@ -149,6 +158,8 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
     "regression": (1344, {0: 0, 134: 2e-3, 739: 1e-3, 1343: 3.37e-9}),
     # 93 steps an epoch.
     "detection": (930, {0: 0, 93: 3e-3, 372: 2.25e-3, 651: 0.75e-3, 929: 1.06e-8}),
+    # 18 steps an epoch.
+    "sound": (270, {0: 0, 27: 2e-3, 108: 1.5e-3, 269: 8.3571e-8}),
 }
 
 

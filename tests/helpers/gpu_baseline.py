@@ -39,14 +39,21 @@ SHAPES = {
     "cifar10_resnet18": "32x32x3/10/45000",
     "cifar10_wide_resnet28_10": "32x32x3/10/45000",
     "folder": "28x28x1/10/54000",
+    "embedding": "28x28x1/10/54000",
     "finetune_folder": "224x224x3/10/6400",
 }
 
 
 def recipes() -> list[str]:
-    """Return all recipes but those of a table's columns, which no stand-in has."""
-    paths = sorted((ROOT / "configs").glob("*.py"))
-    return [path.stem for path in paths if not load_config(path).data.targets]
+    """Return all recipes but those of columns or sounds, which no stand-in has."""
+    configs = {
+        path.stem: load_config(path).data for path in (ROOT / "configs").glob("*.py")
+    }
+    return sorted(
+        name
+        for name, data in configs.items()
+        if not (data.targets or data.source.startswith("audio:"))
+    )
 
 
 def process_of(name: str) -> tuple[str, str]:

@@ -213,9 +213,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return the list of the images that are read from now on."""
     read, to_pixels = [], stream.to_pixels
 
-    def count(image: Any, *rest: Any) -> np.ndarray:
+    def count(image: Any, *rest: Any, **options: Any) -> np.ndarray:
         read.append(image)
-        return to_pixels(image, *rest)
+        return to_pixels(image, *rest, **options)
 
     monkeypatch.setattr(stream, "to_pixels", count)
     return read
@@ -227,7 +227,7 @@ def test_a_few_batches_are_in_memory_however_many_files_there_are(
     image, num, size = np.zeros(SHAPE, np.uint8), 4000, 16
     read = []
 
-    def quick(name: str, *rest: Any) -> np.ndarray:
+    def quick(name: str, *rest: Any, **options: Any) -> np.ndarray:
         read.append(name)
         return image
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import colour, policies, simple
+from jaxtrain.data.augment import colour, policies, simple, spectrogram
 from jaxtrain.data.augment.apply import Follow, change_each, stay
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.errors import UserError
@@ -55,6 +55,8 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
     "augmix": AugmentationRow(9, paint=policies.aug_mix),
     "cutout_size": AugmentationRow(2, paint=simple.cutout),
     "erasing": AugmentationRow(10, paint=simple.erasing),
+    "time_masks": AugmentationRow(11, paint=spectrogram.time_masks),
+    "frequency_masks": AugmentationRow(12, paint=spectrogram.frequency_masks),
 }
 
 # Fields that need to know what the channels are; of grey images some change nothing.

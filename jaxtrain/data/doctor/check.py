@@ -51,6 +51,7 @@ def check(
     """
     start = time.perf_counter()
     store, named = sources.open_store(config.data)
+    sources.refuse_sounds(store, "data --check")
     if clean_list is not None and not hasattr(store, "names"):
         raise UserError(
             f"--write-clean: the images of {config.data.source} are no files that "

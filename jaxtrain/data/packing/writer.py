@@ -63,6 +63,7 @@ def pack(
             "masks, which packed images lose as they are resized: train on the set as "
             "it is"
         )
+    sources.refuse_sounds(store, "data --pack")
     examples = _examples(splits, config.source)
     form = make_form(store, format, size, config.max_pixels)
     facts = _facts(store.facts, config.source)

@@ -65,7 +65,7 @@ def write(request: Request, path: Path) -> None:
 
     model = emit(
         request.function(),
-        request.model.image_shape,
+        request.images.shape[1:],
         dtype=request.images.dtype,
         batch=request.batch,
         opset=OPSET_BFLOAT16 if request.precision == "bf16" else OPSET,

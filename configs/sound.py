@@ -1,0 +1,41 @@
+"""Spoken digits, clips of a second: a small convnet on spectrograms.
+
+    python -m tests.helpers.spoken spoken --num 120
+    python main.py --config configs/sound.py
+
+Hardware: 2 CPU cores that others kept busy. Measured: 7 min 7 s, compilation included;
+test accuracy 0.990 on 400 clips of voices that were not trained on.
+Data: the words zero to nine by espeak-ng (extra `audio`, and the program), 120 of each
+to train on, of which 10 % are held out for validation, and 40 of other voices to test.
+Recipe: our own, with SpecAugment (Park et al. 2019, arXiv:1904.08779).
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    SoundConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        data=DataConfig(
+            source="audio:spoken",
+            batch_size=60,
+            sound=SoundConfig(seconds=1.0, sample_rate=16_000, mels=64),
+            augment=AugmentConfig(time_masks=2, frequency_masks=2),
+        ),
+        model=ModelConfig(name="convnet", width=0.25, dropout=0.2),
+        optimizer=OptimizerConfig(
+            name="adamw",
+            learning_rate=2e-3,
+            weight_decay=0.05,
+            schedule="cosine",
+            warmup_fraction=0.1,
+        ),
+        train=TrainConfig(epochs=15),
+    )

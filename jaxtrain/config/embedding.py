@@ -1,0 +1,41 @@
+"""Options of the task embedding: `task_options`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtrain.config.base import Section
+from jaxtrain.errors import UserError
+
+# Defaults of the options that belong to ArcFace: those of its authors.
+MARGIN, SCALE = 0.5, 64.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions(Section):
+    """What embedding can be told."""
+
+    # What training lowers: arcface (Deng et al. 2019, arXiv:1801.07698), which learns
+    # a centre for each class, or contrastive (Khosla et al. 2020, arXiv:2004.11362),
+    # which compares the examples of a batch.
+    loss: Literal["arcface", "contrastive"] = "arcface"
+    # Numbers of an embedding.
+    size: int = 128
+    # Of arcface: angle, in radians, added between an example and its own centre; None:
+    # 0.5.
+    margin: float | None = None
+    # Of arcface: factor on the cosines, which makes logits of them; None: 64.
+    scale: float | None = None
+    # Divisor of cosines in the contrastive loss, that of evaluations, too.
+    temperature: float = 0.1
+
+    def validate(self) -> None:
+        for name in ("margin", "scale"):
+            value = getattr(self, name)
+            if value is not None and self.loss != "arcface":
+                raise UserError(
+                    f"{name} = {value!r} has no effect on loss = {self.loss!r}: leave "
+                    "it out, or set loss to arcface"
+                )
+        self._check("size", 2 <= self.size <= 2**16, "2 to 65536")
+        self._all(("margin",), lambda x: 0 <= x < 1.5, "0 or more, below 1.5 radians")
+        self._positive("scale", "temperature")

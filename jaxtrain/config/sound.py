@@ -1,0 +1,58 @@
+"""The section `data.sound`: how sound files become what a model sees."""
+
+from dataclasses import dataclass
+
+from jaxtrain.config.base import Section
+from jaxtrain.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoundConfig(Section):
+    """Clips of one length and rate, and their spectrograms: of an audio: source."""
+
+    # Samples a second that all clips are resampled to.
+    sample_rate: int = 16_000
+    # Length of a clip: longer ones are cut, shorter ones padded with silence.
+    seconds: float = 1.0
+    # Cut longer clips at a random place in training, and not in the middle; they are
+    # then streamed.
+    random_crop: bool = False
+    # Samples of a frame of the spectrogram, under a Hann window.
+    window: int = 512
+    # Samples from the beginning of a frame to that of the next.
+    hop: int = 160
+    # Bands of the mel scale (Slaney's), up to half the sample rate.
+    mels: int = 64
+
+    def validate(self) -> None:
+        self._within(1000, 384_000, "sample_rate")
+        self._positive("seconds")
+        self._within(16, 2**16, "window")
+        self._within(1, 2**16, "hop")
+        self._within(2, 1024, "mels")
+        if not 1 <= self.samples <= 2**26:
+            raise UserError(
+                f"seconds = {self.seconds} at sample_rate = {self.sample_rate}: "
+                f"expected 1 to {2**26} samples"
+            )
+        if self.mels > self.window // 2:
+            raise UserError(
+                f"mels = {self.mels} with window = {self.window}: a frame has only "
+                f"{self.window // 2} frequencies above 0; set mels to less, or window "
+                "to more"
+            )
+
+    @property
+    def samples(self) -> int:
+        """Samples of a clip."""
+        return round(self.seconds * self.sample_rate)
+
+    @property
+    def stored_shape(self) -> tuple[int, int, int]:
+        """Shape of a clip as it is stored, int16: (samples, 1, 1)."""
+        return self.samples, 1, 1
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Shape of the spectrogram that the model sees: (mels, frames, 1)."""
+        return self.mels, 1 + self.samples // self.hop, 1

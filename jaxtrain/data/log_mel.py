@@ -1,0 +1,110 @@
+"""Spectrograms on the device: what a step makes of clips before it augments them.
+
+Numbers are those of librosa (McFee et al. 2015): frames centred on every `hop`-th
+sample, silence beyond the ends, a periodic Hann window, power, Slaney's mel bands
+(`htk=False, norm="slaney"`), decibels with a reference of 1.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.config.sound import SoundConfig
+from jaxtrain.dtypes import wide
+
+# Largest value of a sample, int16.
+FULL_SCALE = 2**15
+# Least power whose logarithm is taken.
+LEAST_POWER = 1e-10
+# Decibels of a black and of a white pixel. A tone of full scale has about 26.
+BLACK, WHITE = -80.0, 40.0
+# Slaney's mel scale: linear in steps of 200 / 3 Hz up to 1000 Hz, then logarithmic in
+# steps of ln(6.4) / 27 (Auditory Toolbox, Slaney 1998).
+LINEAR_STEP, KNEE, LOG_STEP = 200 / 3, 1000.0, math.log(6.4) / 27
+
+
+def to_images(clips: jax.Array, sound: SoundConfig) -> jax.Array:
+    """Return the spectrograms of clips as grey images, not rounded. Traced.
+
+    Args:
+      clips: int16 (B, samples, 1, 1).
+      sound: Section of the sound.
+
+    Returns:
+      Decibels in 0..255 from `BLACK` to `WHITE`, (B, mels, frames, 1): the lowest band
+      first, in at least float32.
+    """
+    decibels = log_mel(clips[:, :, 0, 0].astype(_float()) / FULL_SCALE, sound)
+    scaled = 255 * (decibels - BLACK) / (WHITE - BLACK)
+    return jnp.clip(scaled, 0, 255)[..., None]
+
+
+def log_mel(waves: jax.Array, sound: SoundConfig) -> jax.Array:
+    """Return decibels of the mel bands of waves (B, samples) in -1..1.
+
+    The Fourier transform of the frames is a convolution, which all file formats of an
+    export have.
+
+    Returns:
+      Decibels, (B, mels, frames).
+    """
+    half = sound.window // 2
+    kernel = jnp.asarray(_fourier(sound.window), waves.dtype)
+    found = jax.lax.conv_general_dilated(
+        waves[:, :, None, None],
+        kernel[:, None, None, :],
+        (sound.hop, 1),
+        ((half, half), (0, 0)),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        precision=jax.lax.Precision.HIGHEST,
+    )[:, :, 0]
+    frames = sound.image_shape[1]
+    parts = jnp.square(found[:, :frames])
+    power = parts[..., : half + 1] + parts[..., half + 1 :]
+    bands = jnp.asarray(mel_bands(sound), waves.dtype)
+    mel = jnp.dot(power, bands.T, precision=jax.lax.Precision.HIGHEST)
+    logs = jnp.log(jnp.maximum(mel, LEAST_POWER))
+    return (10 / math.log(10)) * jnp.swapaxes(logs, 1, 2)
+
+
+def mel_bands(sound: SoundConfig) -> np.ndarray:
+    """Return the weight of each frequency in each band, (mels, window // 2 + 1).
+
+    Triangles of the same area, whose corners are the middles of the bands beside.
+    """
+    frequencies = np.linspace(0, sound.sample_rate / 2, sound.window // 2 + 1)
+    corners = _to_hertz(np.linspace(0, _to_mel(sound.sample_rate / 2), sound.mels + 2))
+    widths = np.diff(corners)[:, None]
+    ramps = corners[:, None] - frequencies
+    rising, falling = -ramps[:-2] / widths[:-1], ramps[2:] / widths[1:]
+    weights = np.maximum(0, np.minimum(rising, falling))
+    return weights * (2 / (corners[2:] - corners[:-2]))[:, None]
+
+
+def _fourier(window: int) -> np.ndarray:
+    """Return real and imaginary parts of the windowed transform, (window, 2 * bins)."""
+    time, bins = np.arange(window)[:, None], np.arange(window // 2 + 1)
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * time / window)
+    # In whole turns, so that the angle is exact.
+    angle = 2 * np.pi * ((time * bins) % window) / window
+    return np.concatenate([hann * np.cos(angle), -hann * np.sin(angle)], axis=1)
+
+
+def _to_mel(hertz: float) -> float:
+    if hertz < KNEE:
+        return hertz / LINEAR_STEP
+    return KNEE / LINEAR_STEP + math.log(hertz / KNEE) / LOG_STEP
+
+
+def _to_hertz(mels: np.ndarray) -> np.ndarray:
+    knee = KNEE / LINEAR_STEP
+    logarithmic = KNEE * np.exp(LOG_STEP * (np.maximum(mels, knee) - knee))
+    return np.where(mels < knee, LINEAR_STEP * mels, logarithmic)
+
+
+def _float() -> Any:
+    """Return the dtype to compute in: float64 where it is switched on."""
+    return wide(jnp.zeros(()).dtype)

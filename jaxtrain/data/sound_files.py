@@ -1,0 +1,128 @@
+"""Sound files to clips of one length and rate.
+
+Files are data that anybody may have written: of WAV and FLAC alone, and bounded before
+they are decoded.
+"""
+
+import importlib
+import importlib.util
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.config.sound import SoundConfig
+from jaxtrain.data import formats
+from jaxtrain.data.decode_limits import UnreadableError
+from jaxtrain.errors import UserError
+
+# Endings of names, in lower case.
+ENDINGS_OF_SOUNDS = (".wav", ".flac")
+# Samples of a file, of all channels: five hours at 16 kHz.
+MAX_SAMPLES = 2**28
+MAX_CHANNELS, MAX_RATE = 64, 384_000
+# Samples beside the clip that are resampled with it, of the slower rate; the filter of
+# SciPy reaches 10.
+MARGIN = 16
+EXTRA = "sound files need the extra audio: pip install -e '.[audio]'"
+
+
+def check_installed() -> None:
+    """Check that sound files can be read.
+
+    Raises:
+      UserError: the library is not installed.
+    """
+    if importlib.util.find_spec("soundfile") is None:
+        raise UserError(f"{EXTRA} (soundfile is not installed)")
+
+
+def is_sound(name: bytes) -> bool:
+    """Whether a file is taken for a sound that is read here, by its ending."""
+    return formats.ending(name) in ENDINGS_OF_SOUNDS
+
+
+def decode(
+    data: bytes | OSError, sound: SoundConfig, seed: Sequence[int] | None = None
+) -> np.ndarray:
+    """Return a clip of a file: mono, at the rate and of the length of the config.
+
+    Args:
+      data: the file, or why it could not be read.
+      sound: Section of the sound.
+      seed: Numbers, 0 or more, that the place of a longer clip is a function of; None
+        takes the middle. Of a shorter one silence is on both sides.
+
+    Returns:
+      int16 (samples, 1, 1).
+
+    Raises:
+      UnreadableError: it is no such file, damaged, empty, or too long.
+    """
+    if isinstance(data, OSError):
+        raise UnreadableError(data.strerror or str(data)) from data
+    if not data:
+        raise UnreadableError("the file is empty")
+    is_wav = data[:4] == b"RIFF" and data[8:12] == b"WAVE"
+    if not (is_wav or data[:4] == b"fLaC"):
+        raise UnreadableError("it is no sound of a known format (WAV, FLAC)")
+    check_installed()
+    # An extra, which type checkers need not find.
+    soundfile: Any = importlib.import_module("soundfile")
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            return _clip(file, sound, seed)
+    except UnreadableError:
+        raise
+    # Damaged files make libsndfile raise several kinds of errors.
+    except Exception as error:
+        raise UnreadableError(" ".join(str(error).split()) or repr(error)) from error
+
+
+def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarray:
+    num, rate, channels = file.frames, file.samplerate, file.channels
+    within = channels <= MAX_CHANNELS and 0 < rate <= MAX_RATE
+    if num * channels > MAX_SAMPLES or not within:
+        raise UnreadableError(
+            f"it has {num:,} samples of {channels} channels at {rate:,} Hz: at most "
+            f"{MAX_SAMPLES:,} of all, {MAX_CHANNELS} channels and {MAX_RATE:,} Hz are "
+            "read"
+        )
+    if num < 1:
+        raise UnreadableError("it has no sample")
+    # In lowest terms: so many samples of the file are so many of the clip.
+    common = math.gcd(rate, sound.sample_rate)
+    theirs, ours = rate // common, sound.sample_rate // common
+    length = num * ours // theirs
+    start = _start(length, sound.samples, seed)
+    # What the clip takes of the file, and what the filter reaches, from where a sample
+    # of both falls together.
+    margin = MARGIN * max(1, ours // theirs)
+    first = max(0, start - margin) // ours * theirs
+    last = min(num, -(-(start + sound.samples + margin) * theirs // ours))
+    file.seek(first)
+    wave = file.read(last - first, dtype="float64", always_2d=True).mean(axis=1)
+    if len(wave) != last - first:
+        raise UnreadableError(f"it ends after {first + len(wave):,} of {num:,} samples")
+    if rate != sound.sample_rate:
+        from scipy.signal import resample_poly
+
+        wave = resample_poly(wave, ours, theirs)
+    offset = first // theirs * ours
+    taken = wave[max(0, start - offset) :][: sound.samples]
+    clip = np.zeros(sound.samples)
+    left = max(0, -start)
+    taken = taken[: sound.samples - left]
+    clip[left : left + len(taken)] = taken
+    levels = np.clip(np.rint(clip * 2**15), -(2**15), 2**15 - 1)
+    return levels.astype(np.int16).reshape(sound.stored_shape)
+
+
+def _start(length: int, samples: int, seed: Sequence[int] | None) -> int:
+    """Return where the clip begins; below 0, so much silence is before the sound."""
+    spare = length - samples
+    if spare <= 0 or seed is None:
+        return spare // 2
+    return int(np.random.default_rng([*seed]).integers(0, spare + 1))

@@ -1,0 +1,194 @@
+"""The task of embedding images: those of a class near to each other."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.config.base import typed_options
+from jaxtrain.config.embedding import MARGIN, SCALE, EmbeddingOptions
+from jaxtrain.dtypes import wide, widen
+from jaxtrain.errors import UserError
+from jaxtrain.models.auxiliary import WithAuxiliary
+from jaxtrain.models.centres import CENTRES, WithCosines, unit
+from jaxtrain.tasks.base import Readout, Sums, Task, Values
+from jaxtrain.tasks.embedding_losses import arcface_losses, contrastive_losses
+from jaxtrain.tasks.metrics import Metric
+from jaxtrain.tasks.neighbours import (
+    Neighbours,
+    find_neighbours,
+    knn_accuracy,
+    mean_loss,
+    recall_at,
+)
+
+# Ranks that recall is told of.
+RANKS = (1, 5, 10)
+NAME = "embedding"
+
+
+class Embedding(Task):
+    """Targets are the numbers of classes, int (B,); outputs are embeddings (B, size).
+
+    What counts of an embedding is its direction: metrics, and what people get, have
+    length 1. The classes of an evaluation may be others than those of training.
+
+    Args:
+      image_shape: of the images.
+      facts: of the data set: for ArcFace `num_classes`; their `class_names` if known.
+      **given: `EmbeddingOptions`: the loss and what belongs to it.
+
+    Raises:
+      UserError: the data set does not tell its number of classes.
+    """
+
+    Options = EmbeddingOptions
+    best_metric = "recall_at_1"
+    shown = ("recall_at_1",)
+    loss_of_examples = False
+    embeds = True
+    refused: Mapping[str, str] = {
+        f"data.augment.{name}": "a mixture of two classes is to be near to neither"
+        for name in ("mixup", "cutmix")
+    }
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        facts: Mapping[str, Any],
+        **given: Any,
+    ):
+        del image_shape
+        self._options = options = EmbeddingOptions(**given)
+        self.num_outputs = options.size
+        self._names = facts.get("class_names")
+        self.needs_whole_batch = options.loss == "contrastive"
+        if options.loss == "arcface":
+            if "num_classes" not in facts:
+                raise UserError(
+                    "task = 'embedding' with loss = 'arcface': the data set does not "
+                    "tell its number of classes, each of which has a centre; choose "
+                    "another data.source, or loss = 'contrastive'"
+                )
+            self.num_centres = facts["num_classes"]
+
+    def describe(self) -> str:
+        return f"embeddings of {self.num_outputs} numbers"
+
+    def label(self, target: Any) -> str:
+        number = int(target)
+        names = self._names or ()
+        return str(names[number] if 0 <= number < len(names) else number)
+
+    def check_targets(self, targets: Any, split: str) -> None:
+        array = isinstance(targets, np.ndarray) and targets.ndim == 1
+        if not (array and targets.dtype.kind in "iu"):
+            raise UserError(
+                f"{split} has targets that are no numbers of classes (N,): choose "
+                "another task"
+            )
+        # Within a split some may be unknown.
+        if targets[[0, -1]].min() < 0:
+            raise UserError(f"{split} has no labels: choose another split")
+
+    def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
+        """Return the loss of training; that of an evaluation is in `values`."""
+        options = self._options
+        if not training:
+            return jnp.zeros(len(target), wide(outputs.dtype))
+        if options.loss == "contrastive":
+            return contrastive_losses(outputs, target, temperature=options.temperature)
+        return arcface_losses(
+            outputs.cosines,
+            target,
+            margin=MARGIN if options.margin is None else options.margin,
+            scale=SCALE if options.scale is None else options.scale,
+        )
+
+    def losses_and_metrics(
+        self, outputs: Any, target: Any
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Return what that of every task does.
+
+        Raises:
+          UserError: the outputs are not compared with the centres of classes.
+        """
+        if self.num_centres and isinstance(outputs, WithAuxiliary):
+            raise UserError(
+                "task = 'embedding' with loss = 'arcface': outputs of auxiliary heads "
+                "have no centres; set model.aux_weight to 0, or loss to contrastive"
+            )
+        if self.num_centres and not isinstance(outputs, WithCosines):
+            raise UserError(
+                f"train.freeze: the layer {CENTRES!r} is what arcface learns by: leave "
+                "it out"
+            )
+        return super().losses_and_metrics(outputs, target)
+
+    def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
+        if not self.num_centres:
+            return {}
+        hits = jnp.argmax(outputs.cosines, -1) == target
+        return {"accuracy": jnp.mean(hits, dtype=jnp.float32)}
+
+    @classmethod
+    def known_metrics(cls) -> Mapping[str, Metric]:
+        return METRICS
+
+    def values(
+        self, sums: Sums, kept: Mapping[str, Any] = MappingProxyType({})
+    ) -> Values:
+        """Return the metrics; the loss is the contrastive one among all examples."""
+        if KEPT not in kept:
+            found = super().values(sums, kept)
+            del found["loss"]
+            return found
+        neighbours = find_neighbours(
+            **kept[KEPT], temperature=self._options.temperature
+        )
+        found = super().values(sums, {**kept, KEPT: neighbours})
+        return {**found, "loss": mean_loss(neighbours)}
+
+    @classmethod
+    def readout(
+        cls, options: Mapping[str, Any], names: Sequence[str] | None
+    ) -> Readout | None:
+        del names
+        size = typed_options(EmbeddingOptions, options, NAME).size
+        columns = tuple(f"{NAME}_{i}" for i in range(size))
+        return Readout(NAME, columns, _of_length_one, is_vector=True)
+
+
+def _of_length_one(outputs: jax.Array) -> jax.Array:
+    return unit(widen(outputs))
+
+
+def keep_embeddings(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
+    """Return the embeddings of a batch, of length 1, and their classes."""
+    return {"embedding": _of_length_one(outputs), "label": target}
+
+
+def _metric(value: Any, title: str) -> Metric:
+    """Return a metric of the neighbours of all examples (`Embedding.values`)."""
+
+    def of_neighbours(found: Neighbours, num_examples: int) -> float | None:
+        return value(found)
+
+    return Metric(
+        keep=keep_embeddings, value=of_neighbours, better="higher", title=title
+    )
+
+
+METRICS = {
+    **{
+        f"recall_at_{k}": _metric(partial(recall_at, k=k), f"recall at {k}")
+        for k in RANKS
+    },
+    "knn_accuracy": _metric(knn_accuracy, "kNN accuracy"),
+}
+# What `Task.kept` calls what is kept for them.
+KEPT = next(iter(METRICS))

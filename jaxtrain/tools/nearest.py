@@ -1,0 +1,100 @@
+"""Nearest neighbours for the report of a run whose model embeds images."""
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.data.batch import Batch
+from jaxtrain.inference.load import load_step
+from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
+from jaxtrain.report.examples import NearExample, Sample
+from jaxtrain.run.setup import Setup
+from jaxtrain.tasks.neighbours import find_neighbours
+from jaxtrain.tools.sample import (
+    SampleLimits,
+    batch_results,
+    example_names,
+    make_program,
+)
+
+# Examples that are shown, and neighbours of each.
+NUM_SHOWN, NUM_NEAR = 8, 3
+
+
+@dataclass(frozen=True, eq=False)
+class NearestExamples:
+    """Some examples, and those nearest to them.
+
+    Attributes:
+      sample: Examples that were compared with each other.
+      index: Numbers in the split, of an example and of its neighbours, the nearest
+        first, (n, 1 + NUM_NEAR or fewer).
+      label: Classes of these, of the same shape.
+    """
+
+    sample: Sample
+    index: np.ndarray
+    label: np.ndarray
+
+
+def find_nearest(
+    setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
+) -> NearestExamples:
+    """Return examples whose nearest neighbour has another class first, then others.
+
+    Raises:
+      UserError: The model is none that this version reads.
+      CheckpointError: The checkpoint is damaged.
+    """
+    source, model = setup.splits.named()[split], load_step(workdir, step)
+    readout = model.readout
+    assert readout is not None
+
+    def found(batch: Batch, outputs: Any) -> Any:
+        return setup.task.target(batch), readout.of(outputs)
+
+    size = len(readout.columns)
+    parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, size)))]
+    program = make_program(setup, model, found)
+    with contextlib.closing(batch_results(source, program, limits)) as results:
+        for some, good, result in results:
+            own, vectors = (np.asarray(x)[: len(good)][good] for x in result)
+            parts.append((some, own, vectors))
+    index, label, embedding = map(np.concatenate, zip(*parts, strict=True))
+    sample = Sample(split=split, step=step, num_split=len(source), index=index)
+    near = find_neighbours(embedding, label, temperature=1.0).nearest[:, :NUM_NEAR]
+    if not near.size:
+        return NearestExamples(sample, index[:0, None], label[:0, None])
+    rows = np.concatenate([np.arange(len(index))[:, None], near], axis=1)
+    closeness = np.sum(embedding * embedding[near[:, 0]], axis=1)
+    wrong = label[near[:, 0]] != label
+    # The nearest of another class first; of the others as they were drawn.
+    order = np.argsort(np.where(wrong, -closeness, 2), kind="stable")[:NUM_SHOWN]
+    return NearestExamples(sample, index[rows[order]], label[rows[order]])
+
+
+def show_nearest(setup: Setup, found: NearestExamples) -> list[list[NearExample]]:
+    """Read examples and their neighbours again, for their pictures."""
+    source, task = setup.splits.named()[found.sample.split], setup.task
+    rows = []
+    for index, label in zip(found.index, found.label, strict=True):
+        unreadable: list[Any] = []
+        read = source.read(index, unreadable=unreadable)["image"]
+        images = source.pictures(read)
+        bad, names = {one.index for one in unreadable}, example_names(source, index)
+        rows.append(
+            [
+                NearExample(
+                    picture=None if int(i) in bad else to_address(image, LARGE_SIDE),
+                    name=name,
+                    label=task.label(own),
+                    same=bool(own == label[0]),
+                    tiny=max(image.shape[:2]) <= TINY,
+                )
+                for i, own, image, name in zip(index, label, images, names, strict=True)
+            ]
+        )
+    return rows

@@ -1,0 +1,114 @@
+"""Sound files to clips: rates, lengths, channels, and files that are none."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxtrain.config import DataConfig, SoundConfig
+from jaxtrain.data import sources
+from jaxtrain.data.decode_limits import UnreadableError
+from jaxtrain.data.sound_files import decode
+from jaxtrain.errors import UserError
+from tests.helpers.waves import RATE, write_tones
+
+soundfile = pytest.importorskip("soundfile")
+SOUND = SoundConfig(sample_rate=RATE, seconds=0.1, window=64, hop=32, mels=8)
+
+
+def written(wave: np.ndarray, rate: int = RATE, format: str = "WAV") -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, wave, rate, format=format, subtype="PCM_16")
+    return file.getvalue()
+
+
+def levels(num: int) -> np.ndarray:
+    """Return different values of int16."""
+    return (np.arange(num) * 7 - 1000).astype(np.int16)
+
+
+@pytest.mark.parametrize("format", ["WAV", "FLAC"])
+def test_a_clip_as_long_as_the_file_is_its_samples(format: str):
+    wave = levels(SOUND.samples)
+    found = decode(written(wave, format=format), SOUND)
+    assert found.shape == (800, 1, 1) and found.dtype == np.int16
+    np.testing.assert_array_equal(found[:, 0, 0], wave)
+
+
+def test_long_ones_are_cut_in_the_middle_and_short_ones_padded():
+    wave = levels(2000)
+    np.testing.assert_array_equal(decode(written(wave), SOUND)[:, 0, 0], wave[600:1400])
+    short = decode(written(wave[:301]), SOUND)[:, 0, 0]
+    np.testing.assert_array_equal(short[250:551], wave[:301])
+    assert not short[:250].any() and not short[551:].any()
+
+
+def test_the_random_place_is_a_function_of_the_seed_and_covers_all():
+    wave, data = levels(2000), written(levels(2000))
+    starts = set()
+    for seed in range(60):
+        found = decode(data, SOUND, [1, 2, seed])[:, 0, 0]
+        (start,) = np.flatnonzero(wave == found[0])
+        np.testing.assert_array_equal(found, wave[start : start + 800])
+        np.testing.assert_array_equal(found, decode(data, SOUND, [1, 2, seed])[:, 0, 0])
+        starts.add(int(start))
+    assert min(starts) < 150 and max(starts) > 1050 and len(starts) > 40
+
+
+def test_channels_become_their_mean():
+    left = levels(800)
+    both = np.stack([left, np.zeros_like(left)], 1)
+    found = decode(written(both), SOUND)[:, 0, 0]
+    assert np.abs(found - left / 2).max() <= 0.5
+
+
+@pytest.mark.parametrize("rate", [4000, 11_025, 22_050, 48_000])
+def test_other_rates_are_resampled(rate: int):
+    """A tone stays the tone, at the right place of the file."""
+    seconds = 0.5
+    time = np.arange(round(seconds * rate)) / rate
+    wave = 0.5 * np.sin(2 * np.pi * 400 * time)
+    found = decode(written(wave, rate), SOUND)[:, 0, 0] / 2**15
+    start = (len(time) * RATE // rate - 800) // 2
+    middle = (np.arange(800) + start) / RATE
+    expected = 0.5 * np.sin(2 * np.pi * 400 * middle)
+    # The filter of SciPy has a ripple; a sample beside is 0.15 away.
+    assert np.abs(found - expected).max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"ID3" + bytes(100), "it is no sound of a known format"),
+        (b"RIFF\0\0\0\0WAVE" + bytes(50), "."),
+        (b"fLaC" + bytes(50), "."),
+        (OSError(2, "No such file or directory"), "No such file"),
+        (written(levels(0)), "it has no sample"),
+    ],
+)
+def test_what_is_no_sound_says_why(data: bytes | OSError, message: str):
+    with pytest.raises(UnreadableError, match=message):
+        decode(data, SOUND)
+
+
+def test_a_file_that_ends_early_is_unreadable():
+    data = written(levels(2000), format="FLAC")
+    with pytest.raises(UnreadableError):
+        decode(data[: len(data) // 2], SOUND)
+
+
+def test_a_folder_is_opened_by_classes_and_splits(tmp_path: Path):
+    write_tones(tmp_path / "tones", num=6)
+    (tmp_path / "tones" / "train" / "low" / "notes.txt").touch()
+    config = DataConfig(source=f"audio:{tmp_path}/tones", sound=SOUND)
+    splits = sources.load(config, seed=0)
+    assert splits.train.facts["class_names"] == ("high", "low", "middle")
+    assert splits.input_shape == (8, 26, 1)
+    batch = splits.train.read(np.arange(3))
+    assert batch["image"].shape == (3, 800, 1, 1)
+    assert batch["image"].dtype == np.int16
+    (tmp_path / "none" / "one").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"holds no sound to train on: .*\.wav \.flac"):
+        sources.load(DataConfig(source=f"audio:{tmp_path}/none"), seed=0)

@@ -1,0 +1,163 @@
+"""Sounds through the command line: train, evaluate, predict, export, resume."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxtrain import load_model
+from jaxtrain.config import SoundConfig
+from jaxtrain.data.sound_files import decode
+from tests.helpers import spoken
+from tests.helpers.forked import ROOT
+from tests.helpers.needs import missing
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
+from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.waves import write_tones
+
+pytest.importorskip("soundfile")
+SOUND = "SoundConfig(sample_rate=8000, seconds=0.3, window=128, hop=64, mels=16{})"
+MASKS = "AugmentConfig(time_masks=1, time_mask_frames=4, frequency_masks=1)"
+
+
+def tones(sound: str = "", **changes: str) -> str:
+    return recipe(
+        data='DataConfig(source="audio:tones", batch_size=16, eval_batch_size=8, '
+        f"validation_fraction=0.25, sound={SOUND.format(sound)}, augment={MASKS})",
+        train="TrainConfig(steps=16, eval_every_steps=8)",
+        checkpoint="CheckpointConfig(every_steps=8)",
+        optimizer='OptimizerConfig(name="adamw", learning_rate=0.01)',
+        **{"logging": "LoggingConfig(every_steps=1)", **changes},
+    )
+
+
+def train(folder: Path, words: str = "", run: str = "run", **env: str) -> None:
+    result = Cli(folder)(*f"--config recipe.py --workdir {run} {words}".split(), **env)
+    assert result.code == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tones and a run that has learnt them."""
+    folder = tmp_path_factory.mktemp("heard")
+    write_tones(folder / "tones")
+    (folder / "tones" / "train" / "low" / "bad.wav").write_bytes(b"no sound")
+    words = "LoggingConfig(every_steps=1, report=True)"
+    write_recipe(folder / "recipe.py", tones(logging=words))
+    train(folder, "--data.max-bad-fraction 0.1")
+    return folder
+
+
+def test_a_run_learns_the_tones(here: Path):
+    lines, test = read_lines(here / "run", "train"), read_summary(here / "run")["eval"]
+    assert lines[-1]["loss"] < lines[0]["loss"] and test["accuracy"] > 0.9
+    about = json.loads((here / "run" / "model.json").read_text())
+    assert about["image_shape"] == [16, 38, 1] and about["sound"]["mels"] == 16
+    page = (here / "run" / "report.html").read_text()
+    assert (
+        "Most sure, and right" in page
+        and "Training images" not in page.split("left out")[-1].split("<section>")[0]
+    )
+
+
+def test_evaluate_predict_and_export_agree(here: Path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    cli, model = Cli(here), load_model(here / "run")
+    result = cli("evaluate", "--workdir", "run")
+    assert result.code == 0, result.stderr
+    found = json.loads((here / "run" / "evaluation.json").read_text())["metrics"]
+    assert found["accuracy"] == read_summary(here / "run")["eval"]["accuracy"]
+    words = "predict --workdir run --out out.jsonl tones/test recipe.py"
+    result = cli(*words.split())
+    assert result.code == 0, result.stderr
+    *rows, bad = map(json.loads, (here / "out.jsonl").read_text().splitlines())
+    assert bad["error"] == "it is no sound of a known format (WAV, FLAC)"
+    right = [row["label"] == row["filename"].split("/")[2] for row in rows]
+    assert np.mean(right) == found["accuracy"]
+    names = [here / row["filename"] for row in rows]
+    probabilities = model.predict(names)
+    likeliest = [row["prob"] for row in rows]
+    np.testing.assert_allclose(probabilities.max(1), likeliest, rtol=1e-4)
+    words = "export --workdir run --format onnx --out m.onnx --include-preprocessing"
+    result = cli(*words.split())
+    assert result.code == 0, result.stderr
+    session = onnxruntime.InferenceSession(here / "m.onnx")
+    assert session.get_inputs()[0].shape[1:] == [2400, 1, 1]
+    about = json.loads(session.get_modelmeta().custom_metadata_map["jaxtrain"])
+    assert about["sound"]["sample_rate"] == 8000
+    sound = SoundConfig(**about["sound"])
+    clips = np.stack([decode(name.read_bytes(), sound) for name in names])
+    exported = np.asarray(session.run(None, {"images": clips})[0])
+    np.testing.assert_allclose(exported, probabilities, atol=1e-4)
+    np.testing.assert_allclose(model.predict(list(clips)), probabilities, atol=1e-6)
+
+
+@pytest.mark.parametrize("sound", ["", ", random_crop=True"])
+def test_a_run_resumes_exactly(here: Path, tmp_path: Path, sound: str):
+    (tmp_path / "tones").symlink_to(here / "tones")
+    write_recipe(tmp_path / "recipe.py", tones(sound))
+    bad = "--data.max-bad-fraction 0.1"
+    train(tmp_path, bad, run="whole")
+    train(tmp_path, f"{bad} --train.stop-after-steps 8", run="cut")
+    train(tmp_path, bad, run="cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut", 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sound", ["", ", random_crop=True"])
+def test_devices_do_not_change_a_run(here: Path, tmp_path: Path, sound: str):
+    (tmp_path / "tones").symlink_to(here / "tones")
+    write_recipe(tmp_path / "recipe.py", tones(sound, precision='"fp64"'))
+    bad = "--data.max-bad-fraction 0.1"
+    train(tmp_path, bad, run="one", JAX_NUM_CPU_DEVICES="1", **FP64)
+    train(tmp_path, bad, run="many", JAX_NUM_CPU_DEVICES="8", **FP64)
+    losses = [
+        [line["loss"] for line in read_lines(tmp_path / run, "train")]
+        for run in ("one", "many")
+    ]
+    np.testing.assert_allclose(*losses, rtol=TOLERANCE)
+
+
+@each_row(
+    ("words", "message"),
+    [
+        ("evaluate --workdir run --corruptions", "it is made for pictures"),
+        ("evaluate --workdir run --attack fgsm --epsilon 8/255", "made for pictures"),
+        (
+            "evaluate --workdir run --data.source synthetic:16x38x1/3/30 --split all",
+            "has no effect with data.source = 'synthetic:",
+        ),
+        ("predict --workdir run --explain seen tones/test", "the model hears sounds"),
+        ("serve --workdir run", "the model hears sounds, and the server takes images"),
+        ("export --workdir run --format saved --out x", "choose stablehlo or onnx"),
+        ("data --check --config recipe.py", "data --check looks at pictures"),
+        ("data --pack audio:tones --out x", "data --pack looks at pictures"),
+        ("new --data audio:tones --out new.py", "new looks at pictures"),
+        ("--config recipe.py --data.image-size 32", "spectrograms have the size that"),
+        ("--config recipe.py --data.augment.randaugment 2", "it is made for pictures"),
+        (
+            "--config recipe.py --data.source digits",
+            "only with data.source = audio:DIR",
+        ),
+    ],
+)
+def test_what_is_for_pictures_is_refused(here: Path, words: str, message: str):
+    result = Cli(here)(*words.split())
+    assert result.code == 2, result.stdout
+    assert message in result.stderr, result.stderr
+
+
+@pytest.mark.slow
+def test_the_recipe_trains_on_what_its_script_makes(tmp_path: Path):
+    if shutil.which("espeak-ng") is None:
+        missing("espeak-ng is not installed: apt-get install espeak-ng")
+    spoken.write(tmp_path / "spoken", num=6)
+    words = "--train.epochs 1 --data.batch-size 12 --workdir run"
+    result = Cli(tmp_path)("--config", ROOT / "configs/sound.py", *words.split())
+    assert result.code == 0, result.stderr
+    assert read_summary(tmp_path / "run")["num_params"] == 66_522
