@@ -3,10 +3,14 @@
     python -m tests.helpers.composed composed --masks --num 24000 --files FOLDER
     python main.py --config configs/segmentation.py
 
-Hardware: 2 CPU cores that others used, too. Measured: MEASURED
+Hardware: 2 CPU cores that others used, too. Measured: 30 min, 10 min 15 s of CPU time,
+compilation included; on the 2,400 test images, by the best validation, a mean IoU of
+0.640, with 93.0 % of the pixels right. It still rises: validation had 0.40, 0.58 and
+0.65 after the three epochs.
 Data: garments of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747) composed on tiles
 of scikit-learn's photographs: 24,000 training images, 10 % of them held out for
 validation, and 2,400 to test.
+Recipe: ours, a small U-Net over a ResNet-18 of a quarter of its channels.
 """
 
 from jaxtrain.config import (
@@ -40,5 +44,5 @@ def get_config() -> Config:
             schedule="linear",
             warmup_fraction=0.1,
         ),
-        train=TrainConfig(epochs=4, ema_decay=0.98),
+        train=TrainConfig(epochs=3, ema_decay=0.98),
     )
