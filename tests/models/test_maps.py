@@ -209,7 +209,7 @@ def get_config():
         model=ModelConfig(name="deeplabv3_resnet50", dropout=0.0),
         optimizer=OptimizerConfig(
             name="sgd",
-            learning_rate=2.0**-10,
+            learning_rate=2.0**-15,
             momentum=0.9,
             nesterov=False,
             weight_decay=0.0,

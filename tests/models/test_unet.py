@@ -88,7 +88,7 @@ def test_what_a_unet_computes(size: tuple[int, int]):
 
     weights = jax.tree.map(fill, abstract)
     images = rng.standard_normal((2, *size, 3))
-    expected = by_hand(*weights, images)
+    expected = by_hand(weights[0], weights[1], images)
     single = jax.tree.map(np.float32, (*weights, images))
     found = jax.jit(functools.partial(predict, graphdef))(*single)
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
