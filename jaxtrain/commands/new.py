@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxtrain.config import DataConfig, own_references
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, first_of
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from jaxtrain.performance.estimate import Estimate
 
 EXAMPLE = "--data folder:photos --out configs/photos.py"
+# Classes of masks that are named.
+NUM_NAMED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class NewArguments:
     targets: tuple[str, ...] = ()
     # What separates the labels of an image, as data.label_separator: of a csv: source.
     label_separator: str | None = None
+    # File of the classes of masks, as data.classes: of a masks:, csv: or hf: source.
+    classes: str | None = None
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: str | None = None
 
@@ -76,6 +80,7 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
         allow_outside=outside,
         targets=arguments.targets,
         label_separator=arguments.label_separator,
+        classes=arguments.classes,
     )
     found = survey(data)
     task, advice = suitable_task(found, data), advise(found, data, weights)
@@ -109,7 +114,10 @@ def describe(found: "Survey") -> dict[str, str]:
         "size": f"{width.min()}x{height.min()} to {width.max()}x{height.max()}",
         "pixels": "colour" if found.colour else "grey",
     }
-    if found.numbers:
+    if found.pixel_classes:
+        names = first_of(found.pixel_classes, NUM_NAMED)
+        rows["masks"] = f"of {len(found.pixel_classes)} classes: {names}"
+    elif found.numbers:
         rows["numbers"] = ", ".join(found.numbers)
     else:
         rows[found.groups_are] = (

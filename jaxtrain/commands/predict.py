@@ -58,6 +58,9 @@ class PredictArguments:
     pictures: Path | None = None
     # Of a model of boxes: file, .json, for all boxes, as COCO's results.
     coco: Path | None = None
+    # New folder for the classes of the pixels of each image: a mask, .png with a
+    # palette, and .overlay.png, both of the image's size.
+    masks: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
     calibrated: bool = False
     # Load the parts of your own (code) that the folder names: their files are shown,
@@ -92,6 +95,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         maps=arguments.explain is not None,
         outputs=arguments.outputs is not None,
         boxes=not (arguments.pictures is None and arguments.coco is None),
+        masks=arguments.masks is not None,
     )
     predict.check(model, wanted)
     # Images beyond the rows that the screen shows may be of no use.
@@ -145,7 +149,7 @@ def _check(arguments: PredictArguments) -> None:
 
 def _written(arguments: PredictArguments) -> list[Path]:
     """List the files and folders to write."""
-    options = "out", "features", "explain", "outputs", "pictures", "coco"
+    options = "out", "features", "explain", "outputs", "masks", "pictures", "coco"
     paths = (getattr(arguments, option) for option in options)
     return [path for path in paths if path is not None]
 
@@ -178,6 +182,9 @@ def _sinks(
             opened.append(box_sinks.pictures(place, names, model, renames))
         if arguments.coco is not None:
             opened.append(box_sinks.coco(arguments.coco, model, renames))
+        if arguments.masks is not None:
+            fit = model.description.fit
+            opened.append(sinks.masks(arguments.masks, names, fit, renames))
         yield [stack.enter_context(one) for one in opened]
 
 

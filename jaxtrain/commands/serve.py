@@ -64,6 +64,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
         devices.start(arguments.platform)
         model = load_model(arguments.workdir, arguments.checkpoint)
         classes = model.class_names is not None and model.puts_out_a_row
+        classes = classes or model.puts_out_masks
         if model.readout is None and model.finder is None and not classes:
             raise UserError(
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "

@@ -45,10 +45,14 @@ COMBINATIONS = (
         "set data.workers to 0 or data.cache to stream",
     ),
     Needs(option("data", "data_dir"), _source("tfds:NAME"), "leave it out"),
-    Needs(option("data", "include"), _source("folder:DIR", "csv:FILE"), "leave it out"),
+    Needs(
+        option("data", "include"),
+        _source("folder:DIR", "masks:DIR", "csv:FILE"),
+        "leave it out",
+    ),
     Needs(
         option("data", "allow_outside"),
-        _source("folder:DIR", "csv:FILE", "coco:FILE", "yolo:DIR"),
+        _source("folder:DIR", "masks:DIR", "csv:FILE", "coco:FILE", "yolo:DIR"),
         "leave it out",
     ),
     Needs(option("data", "images_dir"), _source("coco:FILE"), "leave it out"),
@@ -61,6 +65,18 @@ COMBINATIONS = (
         "leave it out",
     ),
     Needs(option("data", "label_separator"), _source("csv:FILE"), "leave it out"),
+    Needs(
+        option("data", "classes"),
+        _source("masks:DIR", "csv:FILE", "hf:NAME_OR_DIR"),
+        "leave it out",
+    ),
+    Incompatible(
+        option("data", "classes"),
+        option("data", "targets", "label_separator"),
+        "the classes of pixels are those of masks, which take the place of other "
+        "targets",
+        "leave one of them out",
+    ),
     Incompatible(
         option("data", "targets"),
         option("data", "label_separator"),
@@ -89,11 +105,11 @@ class DataConfig(Section):
     source: Annotated[str, row_of("jaxtrain.data.sources:SOURCES")] = "digits"
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     data_dir: str | None = None
-    # A file that lists the images to keep, of a folder: or csv: source: their places
-    # below its folder, one a line.
+    # A file that lists the images to keep, of a folder:, masks: or csv: source: their
+    # places below its folder, one a line.
     include: str | None = None
-    # Whether images of a folder:, csv:, coco: or yolo: source may lie outside of its
-    # folder: through links, and by absolute paths or `..` in a table.
+    # Whether images of a folder:, masks:, csv:, coco: or yolo: source may lie outside
+    # of its folder: through links, and by absolute paths or `..` in a table.
     allow_outside: bool = False
     # Folder of the images of a coco: source; None: looked for beside its file.
     images_dir: str | None = None
@@ -105,6 +121,9 @@ class DataConfig(Section):
     # What separates labels in the column `label` of a csv: source where an image may
     # have several, such as ";": columns of 0 and 1.
     label_separator: str | None = None
+    # File of the classes of masks, of a masks:, csv: or hf: source, a line each: name,
+    # or name,R,G,B; None: classes.txt or classes.csv beside the images.
+    classes: str | None = None
     # Training split, in TFDS syntax, such as train[:90%] or train+test[:100].
     train_split: str = "train"
     # Validation split; None: the set's own, else a held-out fraction of the training

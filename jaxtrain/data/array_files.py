@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxtrain.data import classes, columns
+from jaxtrain.data import array_masks, classes, columns
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import ArrayStore, Opened
@@ -23,6 +23,7 @@ MEMORY_PART = 0.5
 MAX_INFLATION = 1032
 CHUNK_BYTES = 2**24
 MAX_CHANNELS = 4
+MASK_DIMS = 3
 
 
 class StoredArray(NamedTuple):
@@ -78,8 +79,8 @@ def read_set(
     Args:
       source: name of the set in messages.
       pairs: images, uint8 (N, H, W) or (N, H, W, C), and labels of each split:
-        training, validation, test. Labels are classes, integers (N,), or numbers
-        (N, columns).
+        training, validation, test. Labels are classes, integers (N,), numbers
+        (N, columns), or masks, integers (N, H, W).
       targets: names of the columns; (): classes, or columns called by their numbers.
 
     Raises:
@@ -99,7 +100,9 @@ def read_set(
         image.fill(parts[-1])
         stored = np.empty(label.shape, label.dtype)
         label.fill(stored)
-        if stored.ndim == 1 and not targets:
+        if stored.ndim == MASK_DIMS:
+            labels.append(array_masks.checked(label.name, stored))
+        elif stored.ndim == 1 and not targets:
             labels.append(stored.astype(np.int64))
             if labels[-1].min() < 0:
                 raise ValueError(
@@ -115,6 +118,9 @@ def read_set(
         digest.update(f"{split} {part.shape}".encode())
         digest.update(part.data)
     whole = whole.reshape(*whole.shape[:3], -1)
+    if everything.ndim == MASK_DIMS:
+        images = ArrayStore(whole, np.zeros(len(whole), np.int32), {})
+        return array_masks.with_masks(images, everything, digest.hexdigest()), splits
     if everything.ndim == 1:
         numbers, names = classes.number(everything)
         facts = classes.facts(source, splits, numbers, names, digest.hexdigest())

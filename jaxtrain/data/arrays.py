@@ -21,8 +21,8 @@ from jaxtrain.data.stores import Opened
 SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 EXPECTED = (
-    "image, uint8 (N, H, W) or (N, H, W, C), and label, integers (N,) or numbers "
-    "(N, columns), and the same with _test and _validation"
+    "image, uint8 (N, H, W) or (N, H, W, C), and label, integers (N,), numbers "
+    "(N, columns) or masks (N, H, W), and the same with _test and _validation"
 )
 KINDS = ("image", "label")
 READ_HEADER = {
@@ -120,6 +120,8 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
         raise ValueError(
             f"{image.name} is of {image.dtype}, expected uint8: pixels from 0 to 255"
         )
+    if label.dtype.kind in "iu" and label.shape == image.shape[:3] and not named:
+        return
     columns = named or len(label.shape) == 2
     if label.dtype.kind not in ("biuf" if columns else "iu"):
         expected = "numbers" if columns else "integers, or columns (N, C) of numbers"
@@ -127,5 +129,6 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     if label.shape[:1] != image.shape[:1] or not _is_table(label.shape):
         raise ValueError(
             f"{image.name} has the shape {image.shape} and {label.name} {label.shape}: "
-            "expected one label, or one row of numbers, for each image"
+            "expected one label, one row of numbers, or a mask of its size, for each "
+            "image"
         )

@@ -1,23 +1,20 @@
 """`csv:FILE`: image files that a table lists, with their targets and splits.
 
-Targets are classes, lists of labels (`data.label_separator`), or columns of numbers
-(`data.targets`).
+Targets are classes, lists of labels (`data.label_separator`), columns of numbers
+(`data.targets`), or masks: files in a column `mask`, where there is no `label`.
 """
 
-import csv
-import io
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import classes, columns
 from jaxtrain.data.classes import SPLITS
+from jaxtrain.data.csv_rows import CsvRow, read_rows
 from jaxtrain.data.image_files import (
-    OUTSIDE,
     FileNames,
     Folder,
     ImageFileStore,
@@ -26,38 +23,22 @@ from jaxtrain.data.image_files import (
     shown,
 )
 from jaxtrain.data.include import Include
-from jaxtrain.data.problems import Problems, UnusableError
+from jaxtrain.data.masked_store import make_masked
+from jaxtrain.data.masks import MaskFiles
+from jaxtrain.data.pixel_classes import find_classes
+from jaxtrain.data.problems import Problems
+from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.stores import Opened
-from jaxtrain.errors import UserError, nearest
+from jaxtrain.errors import UserError
 
-PATH, LABEL, SPLIT = "path", "label", "split"
-# Of columns; the first whose header has those that are needed.
-SEPARATORS = (",", ";", "\t")
 _NUMBER = re.compile(r"0|[1-9][0-9]*")
-
-
-class CsvRow(NamedTuple):
-    """A row of the table.
-
-    Attributes:
-      line: Number of its line.
-      path: Place of the image below the folder of the table.
-      texts: What the columns of the targets hold.
-      values: The numbers there; () if they are labels.
-      split: Name of its split.
-    """
-
-    line: int
-    path: bytes
-    texts: tuple[str, ...]
-    values: tuple[float, ...]
-    split: str
 
 
 def open_csv(name: str, config: DataConfig) -> Opened:
     """Open images that a table lists: the columns path, label and, if wanted, split.
 
-    With `data.targets` there are columns of these names in place of `label`.
+    With `data.targets` there are columns of these names in place of `label`; a table
+    without any of both may have a column `mask`.
 
     Raises:
       UserError: the table cannot be read, or lists what cannot be used; one message has
@@ -67,7 +48,7 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     path = os.path.expanduser(name)
     folder = Folder(os.path.dirname(path) or ".", config)
     include, problems = Include(config), Problems(source)
-    table = _rows(folder, _text(source, path), config, problems)
+    table = read_rows(folder, _text(source, path), config, problems)
     rows = [row for row in table if include.keeps(row.path)]
     _check_paths_differ(rows, problems)
     sizes = [
@@ -86,6 +67,8 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     }
     known = (b"\0".join((r.path, *map(_bytes, (*r.texts, r.split)))) for r in rows)
     whole = digest(zip(known, sizes, strict=True))
+    if rows[0].mask:
+        return _with_masks(folder, config, rows, splits, whole)
     target, target_names = _targets(config, rows)
     if target.ndim == 1:
         facts = classes.facts(source, splits, target, target_names, whole)
@@ -93,6 +76,27 @@ def open_csv(name: str, config: DataConfig) -> Opened:
         facts = columns.facts(source, splits, target_names, whole)
     names = FileNames.join([row.path for row in rows])
     return ImageFileStore(folder.root, names, target, facts), splits
+
+
+def _with_masks(
+    folder: Folder,
+    config: DataConfig,
+    rows: Sequence[CsvRow],
+    splits: NamedSplits,
+    whole: str,
+) -> Opened:
+    """Return images with masks, whose files are looked for at once."""
+    problems = Problems(config.source)
+    for row in rows:
+        problems.attempt(folder.size, row.mask, where=f"line {row.line}")
+    problems.check()
+    names, masks = (
+        FileNames.join([getattr(row, field) for row in rows])
+        for field in ("path", "mask")
+    )
+    images = ImageFileStore(folder.root, names, np.zeros(len(rows), np.int32), {})
+    found, classes = MaskFiles(folder.root, masks), find_classes(config, folder.root)
+    return make_masked(config, images, found, splits, classes, whole)
 
 
 def _targets(
@@ -122,81 +126,6 @@ def _text(source: str, path: str) -> str:
         raise UserError(f"{source}: {data.strerror}, seen from {os.getcwd()}")
     # A name of a file may be of any bytes.
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
-
-
-def _rows(
-    folder: Folder, text: str, config: DataConfig, problems: Problems
-) -> Iterator[CsvRow]:
-    """Yield the rows of a table that can be used; what is wrong goes to `problems`."""
-    needed = (PATH, *(config.targets or [LABEL]))
-    separator = _separator(text, needed)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
-    try:
-        header = [column.strip() for column in next(reader, [])]
-        _check_header(config, header, needed)
-        for fields in filter(None, reader):
-            where = f"line {reader.line_num}"
-            if len(fields) != len(header):
-                told = f"{len(fields)} fields, but {len(header)} columns"
-                problems.add(told, "give each row a field a column", where)
-                continue
-            values = dict(zip(header, fields, strict=True))
-            line = reader.line_num
-            row = problems.attempt(_row, folder, config, line, values, where=where)
-            if row is not None:
-                yield row
-    except csv.Error as error:
-        where = f"line {reader.line_num}"
-        problems.add(str(error), "the table ends there: mend it", where)
-
-
-def _row(
-    folder: Folder, config: DataConfig, line: int, values: dict[str, str]
-) -> CsvRow:
-    path, targets = values[PATH], config.targets
-    texts = tuple(values[name].strip() for name in targets or [LABEL])
-    one_class = not targets and config.label_separator is None
-    if not path or (one_class and not texts[0]):
-        empty = LABEL if path else PATH
-        raise UnusableError(f"the {empty} is empty", "fill it in")
-    numbers = tuple(map(columns.number, texts, targets)) if targets else ()
-    place = folder.relative(os.path.normpath(os.fsencode(path)))
-    if place == b".":
-        raise UnusableError(f"{shown(path)} leads out: it is no file", "name one")
-    leaves = place.startswith((b"/", b"../")) or place == b".."
-    if leaves and not folder.allow_outside:
-        raise UnusableError(
-            f"{shown(path)} leads out of the folder of the table", OUTSIDE
-        )
-    text = values.get(SPLIT, "train").strip()
-    split = SPLITS.get(text.lower())
-    if split is None:
-        known = ", ".join(dict.fromkeys(SPLITS.values()))
-        raise UnusableError(f"there is no split {shown(text)!r}", f"give {known}")
-    return CsvRow(line, place, texts, numbers, split)
-
-
-def _separator(text: str, needed: Sequence[str]) -> str:
-    """Return what separates the columns, by the header; Excel's may be `;`."""
-    header = text.partition("\n")[0]
-    for separator in SEPARATORS:
-        found = {column.strip().strip('"') for column in header.split(separator)}
-        if found.issuperset(needed):
-            return separator
-    return SEPARATORS[0]
-
-
-def _check_header(config: DataConfig, header: list[str], needed: Sequence[str]) -> None:
-    missing = [column for column in needed if column not in header]
-    twice = sorted({c for c in (*needed, SPLIT) if header.count(c) > 1})
-    if missing or twice:
-        wrong = f"no column {missing[0]!r}" if missing else f"{twice[0]!r} twice"
-        meant = nearest(missing[0], header) if missing else ""
-        raise UserError(
-            f"{config.source}, line 1: expected a header with {', '.join(needed)} and, "
-            f"if wanted, split; it has {wrong}: {shown(', '.join(header)[:200])!r}"
-            f"{meant}"
-        )
 
 
 def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:

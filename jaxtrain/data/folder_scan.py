@@ -46,6 +46,12 @@ class FolderScan:
             self._collect(os.path.join(place, name), found[name], ())
         return found
 
+    def images(self, place: bytes) -> list[tuple[bytes, int]]:
+        """Return all image files below a place, at any depth."""
+        found: list[tuple[bytes, int]] = []
+        self._collect(place, found, ())
+        return found
+
     def nested_in(self, place: bytes) -> bool:
         """Whether folders with images lie inside the folder of a class."""
         start = os.path.join(place, b"")

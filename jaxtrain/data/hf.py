@@ -5,66 +5,26 @@ library.
 """
 
 import contextlib
-import functools
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import classes, columns
+from jaxtrain.data import classes, columns, hf_masks
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.files import StoredFile
+from jaxtrain.data.hf_store import HfStore, digest_of
 from jaxtrain.data.image_files import listed, shown
-from jaxtrain.data.slices import SplitRanges, groups_of, number_examples
+from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError, nearest
 
 INSTALL = "pip install -e '.[hf]'"
-# Read at once, to look at the sizes of images.
-ROWS = 1000
 # Keeps the libraries of Hugging Face off the network: a variable, and its value there.
 OFFLINE = "HF_HUB_OFFLINE"
 # Files that `save_to_disk` writes.
 SAVED = ("dataset_dict.json", "state.json")
-
-
-@dataclass(frozen=True)
-class HfStore:
-    """The rows of all splits, one after the other, and their targets.
-
-    Attributes:
-      target: Numbers of the classes of the rows, (N,), or columns, (N, columns).
-    """
-
-    places: SplitRanges
-    # A `datasets.Dataset` with one column, of encoded images. Picklable: its files are
-    # mapped into memory again.
-    images: Any
-    target: np.ndarray
-    facts: Mapping[str, Any]
-
-    # They differ in size; those that are grey are read as colour.
-    image_shape = (None, None, 3)
-
-    def strata(self, indices: np.ndarray) -> np.ndarray:
-        return self._groups[indices]
-
-    def targets(self, indices: np.ndarray) -> np.ndarray:
-        return self.target[indices]
-
-    def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
-        (column,) = self.images.column_names
-        rows = self.images[indices.tolist()][column]
-        names = map(self.places.name, indices.tolist())
-        return list(map(StoredFile, names, map(_bytes, rows))), self.target[indices]
-
-    @functools.cached_property
-    def _groups(self) -> np.ndarray:
-        return groups_of(self.target, self.facts)
 
 
 def open_hf(name: str, config: DataConfig) -> Opened:
@@ -87,7 +47,13 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     if not found:
         raise UserError(f"{source} holds no examples")
     features = next(iter(found.values())).features
-    image = _image_column(library, source, features)
+    mask = None if config.targets else hf_masks.mask_column(library, features)
+    image = _image_column(library, source, features, mask)
+    if mask is not None:
+        columns_of = [rows.select_columns([image, mask]) for rows in found.values()]
+        whole = _joined(library, source, columns_of)
+        lengths = {split: [len(rows)] for split, rows in found.items()}
+        return hf_masks.open_pairs(library, config, whole, image, mask, lengths)
     read = _columns if config.targets else _labels
     wanted = list(config.targets) or [_label_column(library, source, features)]
     if missing := [name for name in wanted if name not in features]:
@@ -96,23 +62,26 @@ def open_hf(name: str, config: DataConfig) -> Opened:
             f"{shown(missing[0])!r}, but {listed(features)}"
             f"{nearest(missing[0], features)}"
         )
-    try:
-        whole = library.concatenate_datasets(
-            [rows.select_columns([image, *wanted]) for rows in found.values()]
-        )
-    except ValueError as error:
-        raise UserError(f"{source}: its splits differ ({error})") from None
+    columns_of = [rows.select_columns([image, *wanted]) for rows in found.values()]
+    whole = _joined(library, source, columns_of)
     lengths = {split: [len(rows)] for split, rows in found.items()}
     places, splits = number_examples(shown(source), lengths)
     target, names = read(source, whole, wanted)
     encoded = library.Image(decode=False)
     images = whole.select_columns([image]).cast_column(image, encoded)
-    digest = _digest(images, image, target)
+    digest = digest_of(images, image, target)
     if target.ndim == 1:
         facts = classes.facts(source, splits, target, names, digest)
     else:
         facts = columns.facts(source, splits, names, digest)
     return HfStore(places, images, target, facts), splits
+
+
+def _joined(library: Any, source: str, parts: list[Any]) -> Any:
+    try:
+        return library.concatenate_datasets(parts)
+    except ValueError as error:
+        raise UserError(f"{source}: its splits differ ({error})") from None
 
 
 @contextlib.contextmanager
@@ -163,8 +132,9 @@ def _load(library: Any, source: str, name: str) -> Any:
         ) from None
 
 
-def _image_column(library: Any, source: str, features: Any) -> str:
+def _image_column(library: Any, source: str, features: Any, mask: str | None) -> str:
     names = [n for n, kind in features.items() if isinstance(kind, library.Image)]
+    names = [name for name in names if name != mask]
     return _only(source, features, "image", names)
 
 
@@ -244,25 +214,3 @@ def _columns(
             )
         found.append(values)
     return np.stack(found, axis=1).astype(np.float32), tuple(wanted)
-
-
-def _digest(images: Any, column: str, labels: np.ndarray) -> str:
-    """Return the SHA-256 of the labels and the sizes of the images, in their order."""
-    import pyarrow.compute
-
-    compute: Any = pyarrow.compute
-    found = hashlib.sha256(labels.tobytes())
-    for table in images.with_format("arrow").iter(ROWS):
-        data = compute.struct_field(table[column], "bytes")
-        sizes = compute.binary_length(data).fill_null(-1)
-        found.update(sizes.to_numpy().astype(np.int64).tobytes())
-    return found.hexdigest()
-
-
-def _bytes(row: Mapping[str, Any] | None) -> bytes | OSError:
-    data = None if row is None else row["bytes"]
-    if data is None:
-        return OSError(
-            None, "the set holds its path, not the image: write it with save_to_disk"
-        )
-    return data

@@ -11,7 +11,7 @@ from jaxtrain import keys, scopes
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import augment, windows
 from jaxtrain.data.augment.apply import Follow, make_keys, stay
-from jaxtrain.data.augment.mix import Join, mix_pairs
+from jaxtrain.data.augment.mix import Join, Paste, mix_pairs
 from jaxtrain.data.augment.simple import alternating_flip
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.canvas import BOX
@@ -30,6 +30,7 @@ def make_preprocess(
     follow: Follow = stay,
     *,
     join: Join | None = None,
+    paste: Paste | None = None,
     repeats: int = 1,
     size: int | None = None,
     fit: Fit = FIT,
@@ -43,6 +44,7 @@ def make_preprocess(
       config: The augmentations; None: none.
       follow: How the targets go along with them.
       join: What becomes of the targets of examples that are mixed.
+      paste: The same of targets that have pixels, with cutmix alone.
       repeats: Times in a row that an example is in a batch.
       size: Height and width of the prepared images; None: those of the stored ones.
       fit: How they get this size.
@@ -69,7 +71,7 @@ def make_preprocess(
             if config.mixes:
                 assert join is not None
                 key = keys.at_step(root, keys.MIX, step)
-                batch = mix_pairs(batch, key, config, join, repeats)
+                batch = mix_pairs(batch, key, config, join, repeats, paste)
         elif size is not None:
             batch = windows.centres(batch, size, fit, follow)
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}

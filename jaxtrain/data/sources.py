@@ -25,8 +25,10 @@ from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.data.masks import IMAGES, MASKS, open_masks
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.packed.store import open_packed
+from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.slices import (
     NamedSplits,
     count_shared,
@@ -199,7 +201,13 @@ def open_store(config: DataConfig) -> Opened:
     if kind not in ("synthetic", "tfds") and bool(name) != (":" in row.form):
         raise UserError(f"data.source = {config.source!r}: expected {row.form}")
     check_no_options("data", config.source, config.options)
-    return row.open(name, config)
+    opened = row.open(name, config)
+    if config.classes is not None and PIXEL_CLASSES not in opened[0].facts:
+        raise UserError(
+            f"data.classes = {config.classes!r} has no effect: {config.source} has no "
+            "masks, whose classes it would name; leave it out"
+        )
+    return opened
 
 
 def complete(text: str) -> str:
@@ -215,6 +223,8 @@ def _guess(path: str) -> str | None:
         names = os.listdir(place)
         if INDEX in names:
             return f"packed:{path}"
+        if {os.fsdecode(IMAGES), os.fsdecode(MASKS)} <= {*names}:
+            return f"masks:{path}"
         if any("-idx3-ubyte" in name for name in names):
             return f"idx:{path}"
         return f"{_kind_of_boxes(place, names) or 'folder'}:{path}"
@@ -382,6 +392,7 @@ SOURCES: dict[str, Kind] = {
     "digits": Kind(open_digits, form="digits"),
     "csv": Kind(open_csv, form="csv:FILE"),
     "folder": Kind(open_folder, form="folder:DIR"),
+    "masks": Kind(open_masks, form="masks:DIR"),
     "arrays": Kind(open_arrays, form="arrays:FILE.npz"),
     "idx": Kind(open_idx, form="idx:DIR"),
     "hf": Kind(open_hf, form="hf:NAME_OR_DIR"),

@@ -10,6 +10,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import files
 from jaxtrain.data.columns import NAMES
 from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.sources import open_store
 from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
@@ -48,6 +49,11 @@ class Survey:
     def numbers(self) -> tuple[str, ...]:
         """Names of the columns, if the targets are numbers and no labels."""
         return self.facts.get(NAMES, ()) if self.groups.ndim == 1 else ()
+
+    @property
+    def pixel_classes(self) -> tuple[str, ...]:
+        """Names of the classes of pixels, if the targets are masks."""
+        return self.facts.get(PIXEL_CLASSES, ())
 
     @property
     def groups_are(self) -> str:

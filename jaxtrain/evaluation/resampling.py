@@ -21,6 +21,9 @@ from jaxtrain import keys
 from jaxtrain.tasks.base import Sums, Task, Values
 
 NUM_RESAMPLES = 1000
+# Numbers of an example, such as a confusion matrix of pixels, beyond which the sums of
+# all resamples would take a quarter of a gigabyte.
+MOST_SUMMED = 2**16
 # Of metrics of what is kept of each example; none where more numbers are kept.
 NUM_KEPT, MOST_KEPT = 200, 2**22
 # Of resamples and attacks.
@@ -79,10 +82,13 @@ def resampled_sums(
 
 
 def _with_intervals(task: Task, sums: Sums) -> Sums:
-    """Return the sums of metrics that are numbers or lists, and no matrices."""
+    """Return the sums of metrics that are numbers or lists, and no matrices.
+
+    Those of many numbers are left out, too.
+    """
     metrics, wanted = task.all_metrics(), {"loss", "num_examples"}
     for name, of in task.found_names().items():
-        if metrics[name].add is None:
+        if metrics[name].add is None or np.size(sums[of]) > MOST_SUMMED:
             continue
         ones = np.ones(sums[of].shape, sums[of].dtype)
         value = metrics[name].value(ones, 1)

@@ -21,7 +21,7 @@ FREE = (
     *("source", "data_dir", "include", "options", "train_split", "validation_split"),
     *("test_split", "test_fraction", "validation_fraction", "allow_overlap"),
     *("eval_batch_size", "max_pixels", "max_bad_fraction", "workers"),
-    *("targets", "label_separator", "images_dir", "max_boxes"),
+    *("targets", "label_separator", "classes", "images_dir", "max_boxes"),
 )
 # Those that choose, of the run's own images, the ones that it was not trained on.
 HELD_OUT = ("test_fraction", "validation_fraction")

@@ -57,7 +57,14 @@ class Request:
             return BOXES
         if self.model.readout is not None:
             return self.model.readout.name
-        return "probabilities" if self.preprocessing and self.has_classes else "logits"
+        if self.gives_probabilities:
+            return "probabilities"
+        return self.model.task.output_name
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether the file puts out probabilities of classes."""
+        return self.preprocessing and self.has_classes
 
     @property
     def images(self) -> jax.ShapeDtypeStruct:
@@ -104,7 +111,7 @@ class Request:
             # Folded into a product of 16 bits, as a model of one's own may end with,
             # mean and deviation would be rounded to them: a year to a multiple of 8.
             return model.readout.of(jax.lax.optimization_barrier(logits))
-        return model.task.probabilities(logits) if self.output != "logits" else logits
+        return model.task.probabilities(logits) if self.gives_probabilities else logits
 
     def function(self, *, round_kernels: bool = False) -> Callable[..., jax.Array]:
         """Return the function of images that holds its weights (see `weights`)."""

@@ -31,7 +31,7 @@ from jaxtrain.trees import by_path
 # Images that a program takes at once; of fewer, the next power of two.
 MAX_BATCH = 64
 
-Output = Literal["logits", "probabilities", "values", "features", "found"]
+Output = Literal["logits", "probabilities", "values", "features", "masks", "found"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +123,21 @@ class TrainedModel:
             for i, image in enumerate(given)
         ]
 
+    def masks(self, images: Any) -> np.ndarray:
+        """Return the class of each pixel, uint8 (N, H, W), as the model sees images.
+
+        Args:
+          images: Images of any kind, as `predict` takes them.
+
+        Raises:
+          UserError: the model tells no classes of pixels.
+        """
+        if not self.puts_out_masks:
+            raise UserError(
+                f"task = {self.description.task!r} tells no classes of pixels"
+            )
+        return self._all("masks", images)
+
     def features(self, images: Any) -> np.ndarray:
         """Return what the last layer gets, float32 (N, features); see `predict`."""
         return self._all("features", images)
@@ -170,6 +185,11 @@ class TrainedModel:
         """Whether the outputs for an image are a row of numbers, and no maps."""
         expected = (1, self.description.num_outputs)
         return getattr(self.outputs, "shape", None) == expected
+
+    @property
+    def puts_out_masks(self) -> bool:
+        """Whether the outputs are logits of the class of each pixel."""
+        return self.task.class_maps and self.class_names is not None
 
     def prepare(self, pixels: jax.Array) -> jax.Array:
         """Normalise uint8 (B, H, W, C), as the model sees images. May be traced."""
@@ -305,8 +325,12 @@ class TrainedModel:
             assert self.finder is not None
             return self.finder.of(self.forward(*arguments))
 
+        def masks(*arguments: Any) -> jax.Array:
+            return self.forward(*arguments).argmax(-1).astype(np.uint8)
+
         return {
             "found": found,
+            "masks": masks,
             "logits": self.forward,
             "probabilities": probabilities,
             "values": values,

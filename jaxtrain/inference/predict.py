@@ -13,7 +13,8 @@ import numpy as np
 from jaxtrain.data.files import MODES
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import UserError
-from jaxtrain.inference import found_boxes, gradcam, stream
+from jaxtrain.inference import class_maps, found_boxes, gradcam, stream
+from jaxtrain.inference.class_maps import SHARE
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.stream import Batches, ImageBatch
 from jaxtrain.inference.tables import Columns, Row
@@ -36,6 +37,7 @@ class Wanted:
       maps: Grad-CAM of the likeliest class.
       outputs: All that the model puts out, as arrays.
       boxes: Boxes, which files or pictures are made of.
+      masks: Classes of the pixels of each image.
     """
 
     topk: int = 1
@@ -44,6 +46,7 @@ class Wanted:
     maps: bool = False
     outputs: bool = False
     boxes: bool = False
+    masks: bool = False
 
 
 def check(model: TrainedModel, wanted: Wanted) -> None:
@@ -60,11 +63,16 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
             "give arrays to load_model(...).predict in Python"
         )
     in_a_row = model.puts_out_a_row
+    if wanted.masks and not model.puts_out_masks:
+        raise UserError(
+            f"--masks: task = {about.task!r} tells no classes of pixels; leave it out"
+        )
     if wanted.boxes and model.finder is None:
         raise UserError(
             f"--pictures or --coco: task = {about.task!r} finds no boxes; leave it out"
         )
-    if not in_a_row and not wanted.outputs and model.finder is None:
+    has_rows = in_a_row or model.puts_out_masks or model.finder is not None
+    if not (has_rows or wanted.outputs):
         shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(
             f"task = {about.task!r} has outputs of the shape {shapes} for an image, "
@@ -133,10 +141,12 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
     def function(params: Any, model_state: Any, images: jax.Array) -> dict[str, Any]:
         arguments = params, model_state, images
         logits, found = model.forward(*arguments), {}
-        if wanted.outputs:
+        if wanted.outputs or wanted.masks:
             found["outputs"] = logits
         if model.finder is not None:
             found["found"] = model.finder.of(logits)
+        if model.puts_out_masks:
+            found["output"] = class_maps.shares(logits)
         if in_a_row and model.class_names is None:
             readout = model.readout
             found["output"] = logits if readout is None else readout.of(logits)
@@ -179,7 +189,7 @@ class TableLayout:
     """The columns of the table, named as timm's inference script names them.
 
     Where an image may have several labels these are `labels`, those that it is said to
-    have, and the probability of each.
+    have, and the probability of each; of masks it is the share of each class.
 
     Attributes:
       model: Model that predicts.
@@ -191,13 +201,14 @@ class TableLayout:
 
     @property
     def empty(self) -> bool:
-        """Whether the outputs are no row of numbers, and there are no columns of it."""
-        return not self.model.puts_out_a_row and self.model.finder is None
+        """Whether there are no columns: outputs are no row, no classes and no boxes."""
+        has_rows = self.model.puts_out_a_row or self.model.puts_out_masks
+        return not has_rows and self.model.finder is None
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes of each row, if it has some."""
-        return None if self.empty else self.model.class_names
+        return self.model.class_names if self.model.puts_out_a_row else None
 
     @functools.cached_property
     def columns(self) -> Columns:
@@ -216,9 +227,11 @@ class TableLayout:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The columns of numbers of a model that names no classes."""
+        """The columns of numbers of a model that names no classes of whole images."""
         if self.empty or self.class_names is not None or self.model.finder is not None:
             return ()
+        if self.model.puts_out_masks:
+            return tuple(f"{SHARE}{name}" for name in self.model.class_names or ())
         if self.model.readout is not None:
             return self.model.readout.columns
         num = self.model.description.num_outputs

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.data.image_files import FileNames
-from jaxtrain.inference import gradcam, tables
+from jaxtrain.data.image_files import FileNames, read_file
+from jaxtrain.data.images import Fit
+from jaxtrain.inference import class_maps, gradcam, tables
 from jaxtrain.inference.found import common_folder
 from jaxtrain.inference.predict import TableLayout
 from jaxtrain.inference.stream import ImageBatch
@@ -81,6 +82,22 @@ def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
             np.savez(f"{place}.npz", **heads)
 
     yield of_each("--outputs", path, names, write, renames)
+
+
+@contextlib.contextmanager
+def masks(path: Path, names: FileNames, fit: Fit, renames: ExitStack) -> Iterator[Sink]:
+    """Write masks into the folder of `--masks`, and the images under their colours."""
+
+    def write(batch: ImageBatch, i: int, place: str) -> None:
+        data = read_file(os.fsencode(batch.images[i]))
+        # It was read a moment ago.
+        if isinstance(data, OSError):
+            raise data
+        drawn = class_maps.draw_masks(data, batch.found["outputs"][i], fit)
+        for picture, ending in zip(drawn, (".png", ".overlay.png"), strict=True):
+            picture.save(f"{place}{ending}", compress_level=1)
+
+    yield of_each("--masks", path, names, write, renames)
 
 
 def of_each(

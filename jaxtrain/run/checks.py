@@ -120,7 +120,8 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
     if not augment.mixes:
         return
     fields = [f"data.augment.{n}" for n in ("mixup", "cutmix") if getattr(augment, n)]
-    if type(task).mix is Task.mix:
+    pastes = task.can_paste and not augment.mixup
+    if type(task).mix is Task.mix and not pastes:
         raise UserError(
             f"{' and '.join(fields)}: task = {config.task!r} does not say what the "
             "target of two mixed examples is; leave it out, or give the task a method "

@@ -120,6 +120,7 @@ def augmented(
         setup.config.data.augment,
         setup.task.follow,
         join=setup.task.mix,
+        paste=setup.task.paste if setup.task.can_paste else None,
         repeats=setup.config.data.repeats,
         size=phase.image_size or setup.splits.size,
         fit=setup.splits.fit,

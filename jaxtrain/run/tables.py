@@ -171,12 +171,14 @@ def show_next(workdir: Path, config: Config, task: Task) -> None:
     out = "--out predictions.csv" if in_a_row else "--outputs outputs"
     if task.finds_boxes:
         out = "--pictures pictures --coco boxes.json"
+    if task.class_maps:
+        out = "--masks masks"
     commands = [f"evaluate {run}", f"predict {run} {out} IMAGES"]
     if shape is not None or task.finds_boxes:
         commands.append(f"export {run} --format onnx --out {onnx}")
     readout = task.readout(config.task_options, task.column_names)
-    classes = in_a_row and task.class_names is not None
-    if readout is not None or classes or task.finds_boxes:
+    named = task.class_names is not None and (in_a_row or task.class_maps)
+    if readout is not None or named or task.finds_boxes:
         commands.append(f"serve {run}")
     lines = [f"report: {report}"] if report.is_file() else []
     lines += ["next:", *(f"  python main.py {command}" for command in commands)]

@@ -24,6 +24,7 @@ from jaxtrain.inference.pixels import SIZE_BYTES, sized_pixels, to_sized_pixels
 from jaxtrain.serving.batcher import Batcher
 from jaxtrain.serving.decoders import DecoderPool
 from jaxtrain.serving.limits import RefusedError, ServiceLimits
+from jaxtrain.serving.masks import mask_answer
 
 # Drop an image on it: it loads nothing from elsewhere.
 PAGE = Path(__file__).with_name("page.html").read_text()
@@ -37,6 +38,8 @@ def output_of(model: TrainedModel) -> Output:
     """Return the name of what the model puts out for a request."""
     if model.finder is not None:
         return "found"
+    if model.puts_out_masks:
+        return "masks"
     return "probabilities" if model.readout is None else "values"
 
 
@@ -45,10 +48,12 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
 
     `POST /predict` takes the bytes of an image, or several in a form; `?topk=K` asks
     for more classes than five. Where an image may have several labels, the answer has
-    those that it is said to have, too. `GET /health` tells that it works.
+    those that it is said to have, too; of masks, these and the share of each class.
+    `GET /health` tells that it works.
 
     Args:
-      model: Model with classes of whole images, a `readout`, or a `finder`.
+      model: Model with classes of whole images or of pixels, a `readout`, or a
+        `finder`.
     """
     names, about, readout = model.class_names, model.description, model.readout
     output = output_of(model)
@@ -70,6 +75,8 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
             numbers = map(_number, row.tolist())
             return {"values": dict(zip(readout.columns, numbers, strict=True))}
         assert names is not None
+        if model.puts_out_masks:
+            return mask_answer(row, names, num_shown)
         answer: dict[str, Any] = {"classes": _classes(row, names, num_shown)}
         if not model.several_labels:
             return answer

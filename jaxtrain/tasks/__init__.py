@@ -17,6 +17,7 @@ from jaxtrain.tasks.detection import Detection
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.regression import Regression
+from jaxtrain.tasks.segmentation import Segmentation
 
 # Each is made of the shape of the images, the facts of the data set, and options.
 TASKS: dict[str, type[Task]] = {
@@ -24,6 +25,7 @@ TASKS: dict[str, type[Task]] = {
     "regression": Regression,
     "multilabel": Multilabel,
     "detection": Detection,
+    "segmentation": Segmentation,
 }
 
 # What is known of metrics in records: a user's own are not among them.

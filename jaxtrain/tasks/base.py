@@ -91,6 +91,10 @@ class Task:
       settled: Options that the task has taken from the training targets. The config of
         the run then holds them, and with them it is the same task without these data.
       refused: Path of a field of the config that has no meaning for the task -> why.
+      class_maps: Whether outputs are logits of the class of each pixel, (height, width,
+        classes): predictions are then masks, and the share of each class.
+      output_name: What an exported file calls the outputs, where no `readout` names
+        them and they are no probabilities.
       several_labels: Whether an image has any number of these, each with a probability
         of its own: predictions are then a list of them (`labels_found`).
       chosen: What an evaluation of the validation split has chosen for the weights at
@@ -118,6 +122,8 @@ class Task:
     refused: Mapping[str, str] = MappingProxyType({})
     whole_images: ClassVar[bool] = False
     one_class_an_image: ClassVar[bool] = False
+    class_maps: ClassVar[bool] = False
+    output_name: ClassVar[str] = "logits"
     several_labels: ClassVar[bool] = False
     finds_boxes: ClassVar[bool] = False
     chosen: Mapping[str, Any] | None = None
@@ -182,6 +188,18 @@ class Task:
           target: of a batch.
           partner: of the partners.
           weight: share of the former in the images, (B,), float32.
+        """
+        raise NotImplementedError
+
+    def paste(self, target: Any, partner: Any, own: jax.Array) -> Any:
+        """Return the stored targets of images with a rectangle of their partners.
+
+        A task whose targets have pixels may say so in place of `mix`, for cutmix alone.
+
+        Args:
+          target: Targets of a batch.
+          partner: Targets of the partners.
+          own: One where the pixel of an image is its own, else 0, (H, W).
         """
         raise NotImplementedError
 
@@ -366,6 +384,11 @@ class Task:
     def main_goal(self) -> Goal:
         """The main metric, and which of its values are better."""
         return self.goal("best_metric", self.best_metric)
+
+    @property
+    def can_paste(self) -> bool:
+        """Whether the task has `paste`."""
+        return type(self).paste is not Task.paste
 
     def with_chosen(self, chosen: Mapping[str, Any]) -> "Task":
         """Return the task with what validation has chosen; {} if nothing."""

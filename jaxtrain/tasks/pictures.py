@@ -22,6 +22,21 @@ COLOURS = np.array(
 )
 
 
+def _palette() -> np.ndarray:
+    """Return the colours of PASCAL VOC, which come of the bits of the number."""
+    numbers = np.arange(256)[:, None]
+    colours = np.zeros((256, 3), int)
+    for bit in range(8):
+        bits = numbers >> np.arange(3) & 1
+        colours |= bits << (7 - bit)
+        numbers = numbers >> 3
+    return colours.astype(np.uint8)
+
+
+# Colour of each number in a paletted mask: 0 is black, 255 nearly white.
+PALETTE = _palette()
+
+
 def draw_matrix(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Draw a matrix of counts as cells, the darker the larger their part of the row.
 
@@ -46,19 +61,27 @@ def draw_matrix(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     return np.asarray(picture)
 
 
-def overlay(image: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def overlay(
+    image: np.ndarray, classes: np.ndarray, colours: np.ndarray = COLOURS
+) -> np.ndarray:
     """Colour the pixels of an image, uint8 (H, W, C), by their classes.
 
     Args:
       image: Image that is seen through the colours.
       classes: Class of each pixel, (H, W) integers; pixels of 0 or less stay.
+      colours: Colours of the classes from 1 on, uint8 (N, 3), again and again.
 
     Returns:
       uint8 (H, W, 3).
     """
     classes, pixels = np.asarray(classes, np.int64)[..., None], _coloured(image)
-    half = pixels // 2 + COLOURS[(classes[..., 0] - 1) % len(COLOURS)] // 2
+    half = pixels // 2 + colours[(classes[..., 0] - 1) % len(colours)] // 2
     return np.where(classes > 0, half, pixels)
+
+
+def mistakes(image: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Colour the pixels of an image, uint8 (H, W, C), that are wrong, bool (H, W)."""
+    return overlay(_coloured(image) // 2, wrong)
 
 
 def outlines(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from jaxtrain.config.detection import DetectionOptions
 from jaxtrain.data.survey import Survey
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
+from jaxtrain.models.classifiers import CLASSIFIERS
 from jaxtrain.tasks.base import Advice, Task
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
@@ -25,6 +26,8 @@ SMALLEST_SIZE = 8
 # Sets up to so many images are trained on images of at most this size.
 SIZE_LIMITS = ((10_000, 128), (100_000, 160))
 LARGEST_SIZE = 224
+# Of models that begin with a classifier, where they name none.
+DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
 STEPS_PER_EPOCH = 20
 BATCH_SIZES = (8, 16, 32, 64, 128, 256)
@@ -100,6 +103,7 @@ def advise(
         "data_dir": (data.data_dir, ""),
         "allow_outside": (data.allow_outside or None, outside),
         "targets": (data.targets or None, "a column each"),
+        "classes": (data.classes, "of the masks"),
         "label_separator": (data.label_separator, "between the labels of an image"),
     }
     same = "True, if a mirrored image has the same numbers"
@@ -117,12 +121,24 @@ def advise(
         "train": _length(steps_per_epoch, fine_tune=weights is not None),
     }
     for section, fields in task.advice(found.class_counts).items():
+        if section == "model":
+            advice["model"].update(_backbone(advice["model"]["name"][0]))
         advice.setdefault(section, {}).update(fields)
     if task.finds_boxes and weights:
         advice["model"]["backbone"] = weights.model, "the model of the weights"
     if task.finds_boxes:
-        advice["model"].pop("dropout", None)
+        for option in ("dropout", "stem"):  # Of a small classifier.
+            advice["model"].pop(option, None)
     return advice
+
+
+def _backbone(model: str) -> dict[str, tuple[str, str]]:
+    """Return options of a model that begins with a classifier, proposed by itself."""
+    if model == "convnet":
+        return {"stem": ("cifar", "first layers that keep the size of small images")}
+    if model not in CLASSIFIERS or model == DEFAULT_BACKBONE:
+        return {}
+    return {"backbone": (model, "the layers that see the image")}
 
 
 def suitable_task(found: Survey, data: DataConfig) -> str:

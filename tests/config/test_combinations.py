@@ -38,6 +38,7 @@ VALUES: dict[str, Any] = {
     "data.data_dir": "sets",
     "data.image_size": 32,
     "data.images_dir": "images",
+    "data.classes": "classes.txt",
     "data.include": "list.txt",
     "data.interpolation": "bicubic",
     "data.crop_mode": "squash",

@@ -12,6 +12,7 @@ import pytest
 from jaxtrain import tasks
 from jaxtrain.config import from_json, get, to_json
 from jaxtrain.config.recipe import load_config
+from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.run import checks
 from jaxtrain.run.phases import build_schedule
 from jaxtrain.run.setup import build_setup
@@ -50,11 +51,12 @@ FACTS: dict[str, tuple[Any, ...]] = {
     # Of columns, not classes; tests/users/test_recipes_of_columns.py has their models.
     "multilabel": ((64, 64, 3), 10, 21_600),
     "regression": ((32, 32, 3), 3, 7200),
+    "segmentation": ((64, 64, 3), 11, 21_600),
     # Of boxes.
     "detection": ((64, 64, 3), 10, 6000),
 }
 RECIPES = sorted((ROOT / "configs").glob("*.py"))
-OF_CLASSES = [path for path in RECIPES if len(FACTS[path.stem]) == 4]
+OF_CLASSES = [p for p in RECIPES if load_config(p).task == "classification"]
 
 # Recipe -> steps of the run, and learning rates at the first step, near the middle, at
 # the last and where they turn. An epoch of ImageNet has 1,255,544 // batch steps; half
@@ -140,6 +142,10 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
     ),
     # 180 and 112 steps an epoch.
     "multilabel": (1800, {0: 0, 180: 0.06, 990: 0.03, 1799: 0.06 / 1620}),
+    "segmentation": (
+        1440,
+        {0: 0, 72: 0.01, 144: 0.02, 792: 0.01, 1439: 0.02 / 1296},
+    ),
     "regression": (1344, {0: 0, 134: 2e-3, 739: 1e-3, 1343: 3.37e-9}),
     # 93 steps an epoch.
     "detection": (930, {0: 0, 93: 3e-3, 372: 2.25e-3, 651: 0.75e-3, 929: 1.06e-8}),
@@ -183,6 +189,8 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
     if tasks.kind(config.task).finds_boxes:
         names = tuple(map(str, range(num_classes)))
         facts = {"box_names": names, "num_boxes": 4}
+    if config.task == "segmentation":
+        facts = {PIXEL_CLASSES: tuple(map(str, range(num_classes)))}
     task = tasks.build(config, image_shape, facts)
     checks.check_batches(config, mesh)
     checks.check_mixing(config, mesh, task)

@@ -5,6 +5,8 @@ scikit-learn; the photographs are scikit-learn's two. Everything is a function o
 seed and of the number of an image. As a script it writes a folder of PNGs and a table:
 
     python -m tests.helpers.composed OUT [--num 1000] [--files IDX_DIR] [--seed 0]
+
+With --masks it is a folder for `masks:OUT`: images, masks, and the list of the classes.
 """
 
 import argparse
@@ -150,6 +152,19 @@ def write(folder: Path, made: dict[str, Composed], *, numbers: bool = False) -> 
     return table
 
 
+def write_with_masks(folder: Path, made: dict[str, Composed]) -> Path:
+    """Write images and masks of each split, and `classes.txt`."""
+    for split, some in made.items():
+        for name, pixels in (("images", some.image), ("masks", some.mask)):
+            (folder / name / split).mkdir(parents=True)
+            for i, one in enumerate(pixels):
+                path = folder / name / split / f"{i:06}.png"
+                Image.fromarray(one).save(path, compress_level=1)
+    names = ["photograph", *next(iter(made.values())).names]
+    (folder / "classes.txt").write_text("\n".join(names) + "\n")
+    return folder
+
+
 def main() -> None:
     """Write training images, and a tenth as many to test."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -157,13 +172,15 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=1000)
     parser.add_argument("--files")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--masks", action="store_true")
     given = parser.parse_args()
     sizes = {"train": given.num, "test": max(1, given.num // 10)}
     made = {
         split: compose(num, seed=given.seed, files=given.files, split=split)
         for split, num in sizes.items()
     }
-    print(write(given.out, made))
+    make = write_with_masks if given.masks else write
+    print(make(given.out, made))
 
 
 if __name__ == "__main__":

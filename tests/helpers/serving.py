@@ -70,6 +70,7 @@ class OneClass:
     several_labels = False
     readout = None
     finder = None
+    puts_out_masks = False
     origin: dict[str, Any] = {}  # noqa: RUF012
     description = SimpleNamespace(
         image_shape=(8, 8, 1), fit=Fit(), model=SimpleNamespace(name="one class")

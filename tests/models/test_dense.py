@@ -1,6 +1,6 @@
 """Backbones at several strides, and the U-Net over them."""
 
-import functools
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,25 +10,24 @@ import pytest
 from flax import nnx
 
 from jaxtrain import own
-from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
-from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.classifiers import CLASSIFIERS
 from jaxtrain.models.dense import DenseModel, doubled, resized
 from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers
 from jaxtrain.training import precision
-from jaxtrain.training.state import num_params, split_model
-from jaxtrain.training.step import predict
+from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path
+from tests.helpers.by_means import by_means
+from tests.helpers.map_models import CLASSES, blueprint, outputs_of
+from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 
 HERE = "tests.models.test_dense"
 own.allow([f"{HERE}:Flat", f"{HERE}:Striding", f"{HERE}:nothing"])
 # Of each kind of stem one; the others are left to the slow half.
 QUICK = ["lenet", "convnet", "resnet18", "vgg11", "whitened_cnn"]
-CLASSES = 5
 
 
 class Flat(Model):
@@ -66,25 +65,8 @@ def _conv(conv: nnx.Conv, x: jax.Array, rngs: Any) -> jax.Array:
 nothing = 3
 
 
-def blueprint(size: Any = 33, **options: Any) -> Blueprint:
-    shape = size if isinstance(size, tuple) else (size, size + 2)
-    return Blueprint(
-        config=ModelConfig(**{"name": "unet", **options}),
-        policy=precision.parse("fp32"),
-        image_shape=(*shape, 3),
-        num_outputs=CLASSES,
-    )
-
-
 def shapes_of(model: Model) -> dict[str, tuple[int, ...]]:
     return {p: x.shape for p, x in by_path(split_model(model)[1:]).items()}
-
-
-def outputs_of(made: Blueprint, model: Model) -> Any:
-    graphdef, *weights = split_model(model)
-    return jax.eval_shape(
-        functools.partial(predict, graphdef), *weights, made.images(2)
-    )
 
 
 def check_over(name: str) -> None:
@@ -189,31 +171,6 @@ def test_strides_may_be_any():
     assert [p.names for p in model.pieces[2:]] == [("up3",), ("up1",), ("head",)]
 
 
-def test_parameters_are_those_of_the_layers():
-    """ResNet-18 without its last layer, and five blocks of two convolutions."""
-    inputs, outputs = (512 + 256, 256 + 128, 128 + 64, 64, 32), (256, 128, 64, 32, 16)
-    blocks = [9 * (i + o) * o + 4 * o for i, o in zip(inputs, outputs, strict=True)]
-    params = split_model(blueprint().abstract())[1]
-    resnet18 = 11_689_512 - 513 * 1000
-    assert num_params(params) == resnet18 + sum(blocks) + 17 * CLASSES
-
-
-def test_a_width_scales_the_decoder_too():
-    params = split_model(blueprint(width=0.5).abstract())[1]
-    assert params["up16"]["conv1"]["conv"]["kernel"].shape == (3, 3, 256 + 128, 128)
-    assert params["up1"]["conv2"]["conv"]["kernel"].shape == (3, 3, 8, 8)
-
-
-def test_logits_are_summed_in_float32_and_have_the_output_dtype():
-    made = Blueprint(
-        config=ModelConfig(name="unet", backbone="convnet", width=0.1),
-        policy=precision.parse("bf16"),
-        image_shape=(9, 8, 3),
-        num_outputs=CLASSES,
-    )
-    assert outputs_of(made, made.abstract()).dtype == jnp.float32
-
-
 @each_row("size", [(6, 8), (5, 7), (5, 8), (9, 3)])
 def test_doubled(size: tuple[int, int]):
     """As PyTorch's nearest neighbours; of what does not fit, linear means."""
@@ -232,13 +189,14 @@ def test_resized(size: tuple[int, int]):
     np.testing.assert_allclose(found, by_means(x, size), atol=1e-6)
 
 
-def by_means(x: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Return what PyTorch's formula for `align_corners=False` says."""
-    for dim, wanted in enumerate(size, 1):
-        num = x.shape[dim]
-        at = np.clip((np.arange(wanted) + 0.5) * num / wanted - 0.5, 0, num - 1)
-        low = np.floor(at).astype(int)
-        high = np.minimum(low + 1, num - 1)
-        weight = (at - low).reshape([-1 if d == dim else 1 for d in range(4)])
-        x = (1 - weight) * x.take(low, dim) + weight * x.take(high, dim)
-    return x
+def test_the_model_of_the_page(tmp_path: Path):
+    """It puts out maps, and begins with a classifier that an option names."""
+    page = (ROOT / "docs" / "segmentation-models.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    path = tmp_path / "my_maps.py"
+    path.write_text(code)
+    name = f"{path}:Joined"
+    own.allow([name])
+    made = blueprint(name=name, backbone="convnet", width=0.1)
+    assert made.backbone is not None and made.backbone.config.width == 0.1
+    assert outputs_of(made, made.abstract()).shape == (2, 33, 35, CLASSES)

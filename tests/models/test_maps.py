@@ -140,7 +140,10 @@ def test_strides_become_dilation(options: dict[str, Any], rows: int):
     assert features.shape[1] == rows and model.stride == -(-64 // (rows - 1))
     dilations = {
         layer.kernel_dilation
-        for block in (model.stage3_block1, model.stage3_block2, model.stage4_block2)
+        for block in (
+            getattr(model, f"stage{name}")
+            for name in ("3_block1", "3_block2", "4_block2")
+        )
         for layer in (block.conv1, block.conv2)
     }
     wanted = {9: {1, 2, 4}, 5: {1, 2}, 3: {1}}[rows]
@@ -206,7 +209,7 @@ def get_config():
         model=ModelConfig(name="deeplabv3_resnet50", dropout=0.0),
         optimizer=OptimizerConfig(
             name="sgd",
-            learning_rate=0.01,
+            learning_rate=2.0**-10,
             momentum=0.9,
             nesterov=False,
             weight_decay=0.0,

@@ -16,6 +16,7 @@ from jaxtrain.registry import find_row
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model
+from tests.helpers.maps import FOUR_STAGES
 from tests.helpers.rows import each_row
 from tests.helpers.shallow import SHORT, SIZES
 
@@ -47,6 +48,9 @@ FAMILIES = {
     },
     **{name: ModelConfig(name=name) for name in ("mobilenet_v2", "efficientnet_b0")},
     **SHORT,
+    # Over a classifier that takes all options.
+    "unet": ModelConfig(name="unet", backbone="mobilenet_v2"),
+    "deeplab": ModelConfig(name="deeplabv3_resnet50", backbone=FOUR_STAGES),
 }
 
 

@@ -35,7 +35,8 @@ NUM_CLASSES = 10
 EVERY = 13
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 STEPS, SIZE, IMAGES = 20, 33, 4
-LEARNING_RATE, MOMENTUM, AUX_WEIGHT = 0.01, 0.9, 0.5
+# The rate is the same number in float32 and in float64.
+LEARNING_RATE, MOMENTUM, AUX_WEIGHT = 2.0**-10, 0.9, 0.5
 
 
 def create(name: str, num_classes: int):

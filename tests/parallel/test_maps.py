@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.helpers.axes import COVER, assert_same
+from tests.helpers import split_dilation
+from tests.helpers.axes import COVER, NUM_DEVICES, assert_same
+from tests.helpers.command import with_devices
+from tests.helpers.rows import each_row
 
 # Each axis, on half of the devices: for two stages.
 HALVES: list[dict[str, int]] = [
@@ -29,3 +33,12 @@ HALVES: list[dict[str, int]] = [
 @pytest.mark.parametrize("name", ["short unet", "short deeplab"])
 def test_several_devices_train_as_one(name: str, groups: list[dict[str, Any]]):
     assert_same(name, groups)
+
+
+@pytest.mark.slow
+@each_row(("rows", "columns"), [(2, 1), (4, 1), (1, 2), (2, 2)])
+def test_dilations_larger_than_a_share_of_the_image(rows: int, columns: int):
+    """Each device needs rows of others that are not its neighbours."""
+    one, several = with_devices(NUM_DEVICES, split_dilation.gradients, rows, columns)
+    for x, y in zip(several, one, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-11 * np.abs(y).max())

@@ -273,7 +273,7 @@ def test_programs_of_all_sizes_are_compiled_first(
 ):
     class Noted:
         image_shape, sizes = (8, 8, 1), set[int]()
-        batch_size = TrainedModel.batch_size
+        batch_size, puts_out_masks = TrainedModel.batch_size, False
         finder = None
 
         def share(self, num: int) -> int:

@@ -19,6 +19,14 @@ def labels(folder: Path) -> None:
     composed.write(folder, made)
 
 
+def masks(folder: Path) -> None:
+    made = {
+        split: composed.compose(num, seed=0, split=split)
+        for split, num in {"train": 120, "test": 24}.items()
+    }
+    composed.write_with_masks(folder, made)
+
+
 def numbers(folder: Path) -> None:
     counted.write_composed(folder, {"train": 128, "test": 16})
 
@@ -29,6 +37,7 @@ def numbers(folder: Path) -> None:
     [
         ("multilabel", "composed", labels, 112_922, "mean_average_precision"),
         # That of configs/cifar10.py with 3 outputs of 4,096 features, not 10.
+        ("segmentation", "composed", masks, 898_343, "mean_iou"),
         ("regression", "counted", numbers, 79_818 - 7 * 4097, "mae"),
     ],
 )

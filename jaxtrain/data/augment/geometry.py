@@ -30,15 +30,19 @@ class Geometry:
         return None
 
     def pixels(
-        self, array: jax.Array, interpolation: Interpolation = "nearest"
+        self,
+        array: jax.Array,
+        interpolation: Interpolation = "nearest",
+        border: int = 0,
     ) -> jax.Array:
-        """Return an array moved as the image is; what comes from outside is 0.
+        """Return an array moved as the image is.
 
         Args:
           array: Array of the height and width of the image, (H, W) or (H, W, ...).
           interpolation: `nearest` takes one stored value each, as numbers of classes
             need; `linear` takes means, of heights or heat, in float32. Integers are
             then rounded.
+          border: Value of what comes from outside, of `nearest` and integers; else 0.
 
         Raises:
           UserError: there is no such interpolation.
@@ -49,7 +53,10 @@ class Geometry:
             )
         flat = array.reshape(*array.shape[:2], -1)
         if interpolation == "nearest":
-            moved = self.nearest(flat)
+            # What comes from outside is 0: of integers exact, modulo 2 ** bits.
+            moved = (
+                self.nearest(flat - border) + border if border else self.nearest(flat)
+            )
         else:
             moved = self.linear(flat.astype(jnp.float32))
             if not jnp.issubdtype(array.dtype, jnp.floating):

@@ -19,6 +19,8 @@ from jaxtrain.config import AugmentConfig
 
 # (targets, those of the partners, weights of the former (B,)) -> targets.
 Join = Callable[[Any, Any, jax.Array], Any]
+# (targets, those of the partners, 1 where a pixel is an image's own (H, W)) -> targets.
+Paste = Callable[[Any, Any, jax.Array], Any]
 # Steps of the table of quantiles; between them lies a straight line.
 STEPS = 4096
 
@@ -29,6 +31,7 @@ def mix_pairs(
     config: AugmentConfig,
     join: Join,
     repeats: int = 1,
+    paste: Paste | None = None,
 ) -> dict[str, Any]:
     """Mix the images of each pair, and join their targets.
 
@@ -38,6 +41,8 @@ def mix_pairs(
       config: Which of the two, and how.
       join: What the task makes of two targets.
       repeats: Times in a row that an example is in the batch.
+      paste: What the task makes of two targets that have pixels, with cutmix alone, in
+        place of `join`.
 
     Returns:
       The batch with images in float32 and other targets.
@@ -49,7 +54,11 @@ def mix_pairs(
     mixed = partners + own[..., None] * (images.astype(jnp.float32) - partners)
     weights = jnp.full(num, weight)
     swapped = jax.tree.map(lambda x: swap(x, repeats), batch["target"])
-    joined = join(batch["target"], swapped, weights)
+    if paste is not None:
+        assert not config.mixup
+        joined = paste(batch["target"], swapped, own)
+    else:
+        joined = join(batch["target"], swapped, weights)
     return {**batch, "image": mixed, "target": joined}
 
 

@@ -15,6 +15,7 @@ from jaxtrain.data import sources
 from jaxtrain.data.doctor import checks, page, report
 from jaxtrain.data.doctor.columns import check_columns
 from jaxtrain.data.doctor.labels import check_labels
+from jaxtrain.data.doctor.masks import check_placed
 from jaxtrain.data.doctor.numbers import check_numbers
 from jaxtrain.data.doctor.report import LEVELS, Diagnosis
 from jaxtrain.data.doctor.scan import Scan, scan
@@ -72,6 +73,7 @@ def check(
         *checks.check_classes(scanned),
         *check_columns(loaded["train"]),
         *check_numbers(scanned, loaded["train"]),
+        *check_placed(scanned, loaded["train"], config.data.max_bad_fraction),
     ]
     noise: dict[str, float] = {}
     if scanned.labels is not None and predicted is not None:

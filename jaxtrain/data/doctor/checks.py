@@ -168,11 +168,12 @@ def check_duplicates(scan: Scan, same: Groups) -> list[Finding]:
 def rows_to_leave_out(scan: Scan, same: Groups) -> set[int]:
     """Return the rows that a clean list of the set leaves out.
 
-    What is unreadable; of the same images all but one; all of them, if their labels
-    differ. The one that stays is of the test split, if any is, or else of the
-    validation split: what a model is measured by stays as it is.
+    What is unreadable, or has a target that does not fit; of the same images all but
+    one; all of them, if their labels differ. The one that stays is of the test split,
+    if any is, or else of the validation split: what a model is measured by stays as it
+    is.
     """
-    left_out = set(scan.unreadable)
+    left_out = {*scan.unreadable, *scan.bad_targets}
     for case, groups in same.items():
         for group in groups:
             left_out |= set(group)

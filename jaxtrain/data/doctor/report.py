@@ -67,6 +67,15 @@ ADVICE = {
     "more, join classes, or take them out.",
     "imbalance": "A model is right often by naming large classes alone: look at "
     "balanced_accuracy and recall, and not at accuracy.",
+    "target_unfit": "In training others take their places, evaluations leave them out: "
+    "mend them, or take the images out. More than data.max_bad_fraction of a split, "
+    "with the images that cannot be read, end a run.",
+    "pixels_untrained": "A model cannot learn them, and is measured by them: give "
+    "training images that show them, or take them out.",
+    "pixels_none": "The model has an output for each, which is never right: take them "
+    "out of the list of classes, or see whether the masks have other numbers.",
+    "pixels_rare": "A model does well without them: look at the iou of each class, and "
+    "try class_weights, or the loss dice or lovasz.",
     "numbers_far": "Errors of that size rule the loss: look at them, mend the numbers, "
     "or train with the loss huber or l1.",
     "wrong_labels": "A trained model is confident of another class. Some of these are "

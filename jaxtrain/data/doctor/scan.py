@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from jaxtrain.console import progress
 from jaxtrain.data import ahead
 from jaxtrain.data.doctor.look import Look, hash_pixels, look_at
+from jaxtrain.data.doctor.look_placed import PlacedTarget, look_at_target
 from jaxtrain.data.doctor.near import (
     PRINT,
     equal_ones,
@@ -22,6 +23,7 @@ from jaxtrain.data.doctor.near import (
 )
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.image_source import Source
+from jaxtrain.data.pixel_classes import IGNORED
 
 # The splits of a run, in order.
 SPLITS = ("train", "validation", "test")
@@ -47,6 +49,8 @@ class Scan:
       contrast: Largest standard deviation of a channel, of pixels in 0..255, (N,).
       perceptual: 64 bits, of which similar images share most, (N,).
       prints: Image in grey, small, uint8 (N, PRINT, PRINT).
+      bad_targets: Row -> why the target, such as a mask, does not fit its image.
+      pixels: Pixels of each class that masks have, by split, (splits, 256).
     """
 
     def __init__(self, index: np.ndarray, split: np.ndarray, facts: Mapping[str, Any]):
@@ -64,6 +68,8 @@ class Scan:
         self.pixel_hash, self.perceptual = np.zeros((2, num), np.uint64)
         self.contrast = np.zeros(num, np.float32)
         self.prints = np.zeros((num, PRINT, PRINT), np.uint8)
+        self.bad_targets: dict[int, str] = {}
+        self.pixels = np.zeros((len(SPLITS), IGNORED + 1), np.int64)
         self._modes: list[str] = []
         self._moments, self._num_train = np.zeros((2, 1)), 0
 
@@ -99,6 +105,14 @@ class Scan:
                 self.remarks[remark].append(row)
             if look.format:
                 self.formats[look.format] += 1
+
+    def add_placed(self, start: int, placed: Sequence[PlacedTarget]) -> None:
+        """Take what was seen of the targets of the next examples, from a row on."""
+        for row, (counts, problem) in enumerate(placed, start):
+            if problem:
+                self.bad_targets[row] = problem
+            if counts is not None:
+                self.pixels[self.split[row]] += counts
 
     @functools.cached_property
     def readable(self) -> np.ndarray:
@@ -202,7 +216,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
     split = np.concatenate(codes)[first].astype(np.uint8)
     found = Scan(index, split, train.facts)
 
-    def read(start: int) -> tuple[list[str], list[Look], Any, Any]:
+    def read(start: int) -> tuple[list[str], list[Look], Any, Any, Any]:
         some = index[start : start + CHUNK]
         stored, targets = train.store.read(some)
         names = [
@@ -211,7 +225,12 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
         ]
         looks = [look_at(one, train) for one in stored]
         small = np.stack([look.small for look in looks])
-        return names, looks, targets, (perceptual_hashes(small), fingerprints(small))
+        hashes = perceptual_hashes(small), fingerprints(small)
+        placed = []
+        if train.is_placed:
+            pairs = zip(targets, looks, strict=True)
+            placed = [look_at_target(target, look, train) for target, look in pairs]
+        return names, looks, targets, hashes, placed
 
     with warnings.catch_warnings(), progress("looking", len(index)) as advance:
         # Of damaged files, which are reported in a better way.
@@ -220,7 +239,9 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
         threads = len(os.sched_getaffinity(0))
         starts = range(0, len(index), CHUNK)
         for chunk in ahead.by_threads(read, starts, threads, IN_FLIGHT * threads):
-            found.add(*chunk)
+            *seen, placed = chunk
+            found.add_placed(len(found.names), placed)
+            found.add(*seen)
             advance(len(chunk[0]))
         _tell_apart(found, train)
     return found

@@ -1,0 +1,60 @@
+"""Masks that lie in memory, as arrays of the numbers of classes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.masked_store import MaskedStore
+from jaxtrain.data.pixel_classes import (
+    IGNORED,
+    PIXEL_CLASSES,
+    PixelClasses,
+    StoredMask,
+)
+from jaxtrain.data.stores import ArrayStore
+
+
+@dataclass(frozen=True)
+class ArrayMasks:
+    """Masks of a set, uint8 (N, H, W)."""
+
+    masks: np.ndarray
+
+    def read(self, indices: np.ndarray) -> list[StoredMask]:
+        return list(self.masks[indices])
+
+
+def checked(name: str, masks: np.ndarray) -> np.ndarray:
+    """Return masks as uint8 (N, H, W).
+
+    Args:
+      name: Name of the array in messages.
+      masks: Numbers of classes, any integers.
+
+    Raises:
+      ValueError: they are no numbers of classes.
+    """
+    if masks.min() < 0 or masks.max() > IGNORED:
+        raise ValueError(
+            f"{name} holds numbers from {masks.min()} to {masks.max()}: expected "
+            f"classes from 0 to {IGNORED - 1}, and {IGNORED} for pixels that do not "
+            "count"
+        )
+    return masks.astype(np.uint8)
+
+
+def with_masks(images: ArrayStore, masks: np.ndarray, digest: str) -> MaskedStore:
+    """Return images with masks; the classes are 0 to the largest number.
+
+    Raises:
+      ValueError: there is one class only.
+    """
+    counted = masks[masks != IGNORED]
+    num = int(counted.max()) + 1 if counted.size else 0
+    if num < 2:
+        raise ValueError("label has one class of pixels only: two or more are needed")
+    classes = PixelClasses(tuple(map(str, range(num))))
+    facts = {PIXEL_CLASSES: classes.names, "digest": digest}
+    pixels = DataConfig.max_pixels
+    return MaskedStore(images, ArrayMasks(masks), classes, pixels, facts)

@@ -1,0 +1,44 @@
+"""Targets with a place in the image, such as masks: whether they fit it."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxtrain.data.doctor.look import Look
+from jaxtrain.data.files import UnreadableError
+from jaxtrain.data.image_source import Source
+from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
+from jaxtrain.data.placed import Placed, place_of
+
+
+class PlacedTarget(NamedTuple):
+    """What was seen of a target.
+
+    Attributes:
+      pixels: Pixels of each class of a mask, (256,); None: it is no mask, or bad.
+      problem: Why it does not fit its image; empty if it does.
+    """
+
+    pixels: np.ndarray | None = None
+    problem: str = ""
+
+
+def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
+    """Place the target of an image where the image itself is.
+
+    Args:
+      target: Target as the store reads it.
+      look: What was seen of the image; nothing is placed in one that is unreadable.
+      source: Source of the example.
+    """
+    place = place_of(source.store)
+    if look.unreadable or place is None:
+        return PlacedTarget()
+    size = look.height, look.width
+    try:
+        placed = place(target, Placed(size, (0, 0, look.width, look.height), size))
+    except UnreadableError as error:
+        return PlacedTarget(problem=str(error))
+    if PIXEL_CLASSES not in source.facts:
+        return PlacedTarget()
+    return PlacedTarget(np.bincount(placed.ravel(), minlength=IGNORED + 1))

@@ -1,0 +1,164 @@
+"""Images with masks, the classes of their pixels, which follow them (see `placed.py`).
+
+Masks are decoded when they are placed. One that does not fit its image, or holds a
+value that is no class, makes the example unreadable.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.files import UnreadableError
+from jaxtrain.data.pixel_classes import (
+    FILES,
+    IGNORED,
+    PIXEL_CLASSES,
+    PixelClasses,
+    StoredMask,
+)
+from jaxtrain.data.placed import Placed
+from jaxtrain.data.slices import NamedSplits, join
+from jaxtrain.data.stores import Images, Opened, Remark, Store
+from jaxtrain.errors import UserError
+
+# Masks that are looked at before the first is asked for.
+NUM_LOOKED = 8
+
+
+class Masks(Protocol):
+    """The masks of a set, by the numbers of its examples."""
+
+    def read(self, indices: np.ndarray) -> list[StoredMask]: ...
+
+
+@dataclass(frozen=True)
+class MaskedStore:
+    """Images of a store, and their masks.
+
+    Attributes:
+      images: Store of the images; its targets are not asked for.
+      masks: Masks of its examples.
+      classes: What the masks hold.
+      max_pixels: A larger mask is refused.
+    """
+
+    images: Any
+    masks: Masks
+    classes: PixelClasses
+    max_pixels: int
+    facts: Mapping[str, Any]
+    remarks: tuple[Remark, ...] = ()
+
+    @property
+    def image_shape(self) -> tuple[int | None, int | None, int]:
+        return self.images.image_shape
+
+    @property
+    def names(self) -> Any:
+        """Names of the image files; a store of arrays has none."""
+        return self.images.names
+
+    def strata(self, indices: np.ndarray) -> np.ndarray:
+        return np.zeros(len(indices), np.int32)
+
+    def read(self, indices: np.ndarray) -> tuple[Images, list[StoredMask]]:
+        return self.images.read(indices)[0], self.masks.read(indices)
+
+    def place(self, target: StoredMask | None, placed: Placed) -> np.ndarray:
+        """Return where the mask of an image is in its result, uint8 (rows, columns).
+
+        Raises:
+          UnreadableError: the mask does not fit the image, or is none.
+        """
+        if target is None:
+            return np.full(placed.size, IGNORED, np.uint8)
+        numbers = self.classes.numbers(target, self.max_pixels)
+        if numbers.shape != placed.image_size:
+            (height, width), (rows, columns) = numbers.shape, placed.image_size
+            name = "" if isinstance(target, np.ndarray) else f" {target.name}"
+            raise UnreadableError(
+                f"its mask{name} has {width}x{height} pixels, and the image "
+                f"{columns}x{rows}"
+            )
+        return placed.pixels(numbers, IGNORED)
+
+
+def make_masked(
+    config: DataConfig,
+    images: Store,
+    masks: Masks,
+    splits: NamedSplits,
+    classes: PixelClasses | None,
+    digest: str,
+    *,
+    remarks: tuple[Remark, ...] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> Opened:
+    """Return a set of images with masks.
+
+    Args:
+      config: Config of the data.
+      images: Store of the images.
+      masks: Masks of its examples.
+      splits: Numbers of the examples of each split.
+      classes: What the masks hold. None means that nothing says so.
+      digest: SHA-256 of what the set holds.
+      remarks: What a user should know of how it was found.
+      facts: What else is known of the set.
+
+    Raises:
+      UserError: there is nothing to train on, or no list of the classes, or the masks
+        hold something else than it says.
+    """
+    source = config.source
+    if "train" not in splits:
+        raise UserError(f"{source} has the splits {', '.join(splits)}, and no train")
+    if classes is None:
+        raise UserError(
+            f"{source}: nothing tells which classes its masks have: write their names "
+            f"into {FILES[0]}, a line each, in the order of their numbers, or "
+            f"name,R,G,B where masks have colours, beside the images or where "
+            "data.classes says"
+        )
+    known = [digest, *classes.names, repr(classes.colours)]
+    whole = hashlib.sha256("\0".join(known).encode(errors="replace"))
+    told = {PIXEL_CLASSES: classes.names, "digest": whole.hexdigest()}
+    store = MaskedStore(
+        images,
+        masks,
+        classes,
+        config.max_pixels,
+        {**(facts or {}), **told},
+        remarks,
+    )
+    _check_some(
+        source, store, join([part for some in splits.values() for part in some])
+    )
+    return store, splits
+
+
+def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
+    """Refuse masks that are white where something is: white would not count.
+
+    What a mask says otherwise is told when it is read.
+    """
+    num = min(NUM_LOOKED, len(examples))
+    some = examples[np.arange(num) * len(examples) // max(num, 1)]
+    values: set[int] = set()
+    for mask in store.masks.read(some):
+        try:
+            numbers = store.classes.numbers(mask, store.max_pixels)
+        except UnreadableError:
+            continue
+        values.update(np.unique(numbers).tolist())
+    if values == {0, IGNORED} and store.classes.colours is None:
+        raise UserError(
+            f"{source}: the masks looked at hold 0 and {IGNORED}, and {IGNORED} is for "
+            "pixels that do not count: if it is the second class, give the classes "
+            f"with colours, such as background,0,0,0 and thing,255,255,255, in place "
+            f"of {store.classes.where}"
+        )

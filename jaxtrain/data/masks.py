@@ -1,0 +1,203 @@
+"""`masks:DIR`: image files in DIR/images, and below DIR/masks a mask of each name."""
+
+import dataclasses
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.classes import SPLITS
+from jaxtrain.data.files import StoredFile
+from jaxtrain.data.folder_scan import FolderScan
+from jaxtrain.data.image_files import (
+    FileNames,
+    Folder,
+    ImageFileStore,
+    digest,
+    read_file,
+    shown,
+)
+from jaxtrain.data.include import Include
+from jaxtrain.data.masked_store import make_masked
+from jaxtrain.data.pixel_classes import StoredMask, find_classes
+from jaxtrain.data.problems import Problems
+from jaxtrain.data.slices import draws_of_names
+from jaxtrain.data.stores import Opened
+from jaxtrain.errors import UserError
+
+IMAGES, MASKS = b"images", b"masks"
+LAYOUT = (
+    "images/photo.jpg and masks/photo.png or, with splits, images/train/photo.jpg and "
+    "masks/train/photo.png, and the same with validation and test"
+)
+
+# Place in the set, and size in bytes.
+SizedFile = tuple[bytes, int]
+
+
+class SplitFolder(NamedTuple):
+    """The files of a split.
+
+    Attributes:
+      place: Folder that they lie in, below that of the set.
+      files: The files, by their path in the folder without its ending.
+    """
+
+    place: bytes
+    files: dict[bytes, SizedFile]
+
+
+@dataclass(frozen=True)
+class MaskFiles:
+    """Mask files below `root`, in the order of their images."""
+
+    root: str
+    names: FileNames
+
+    def read(self, indices: np.ndarray) -> list[StoredMask]:
+        root = os.fsencode(self.root)
+        paths = [os.path.join(root, self.names[i]) for i in indices.tolist()]
+        return [StoredFile(shown(path), read_file(path)) for path in paths]
+
+
+def open_masks(name: str, config: DataConfig) -> Opened:
+    """Open images and masks that have the same names in two folders.
+
+    Raises:
+      UserError: there are no such folders, or they hold what cannot be used; one
+        message has all of it.
+    """
+    source = config.source
+    folder = Folder(os.path.expanduser(name), config)
+    include, problems = Include(config), Problems(source)
+    scan = FolderScan(folder, include, problems)
+    every = Include(dataclasses.replace(config, include=None))
+    mask_scan = FolderScan(folder, every, problems)
+    _check_folders(source, scan)
+    images = _splits(scan, IMAGES, problems)
+    masks = _splits(mask_scan, MASKS, problems)
+    pairs = {
+        split: _pairs(
+            of_split, masks.get(split), problems, every=config.include is None
+        )
+        for split, of_split in images.items()
+    }
+    for split in masks.keys() - images.keys():
+        problems.add(
+            f"there is {shown(masks[split].place)}, and no such folder of images",
+            "add the images, or move the masks away",
+        )
+    problems.check()
+    include.check_all_met()
+    if not pairs["train"]:
+        raise UserError(
+            f"{source} holds no image to train on{include.told}: expected {LAYOUT}"
+        )
+    files: list[tuple[SizedFile, SizedFile]] = []
+    splits = {}
+    for split, some in pairs.items():
+        # Mixed, so that a slice such as train[:90%] is one of all folders.
+        draws = draws_of_names(image for (image, _), _ in some)
+        order = np.argsort(draws, kind="stable")
+        splits[split] = [len(files) + np.arange(len(some))]
+        files += [some[i] for i in order.tolist()]
+    names, mask_names = (
+        FileNames.join([pair[part][0] for pair in files]) for part in (0, 1)
+    )
+    base = ImageFileStore(folder.root, names, np.zeros(len(files), np.int32), {})
+    remarks = (*scan.remarks(), *mask_scan.remarks())
+    return make_masked(
+        config,
+        base,
+        MaskFiles(folder.root, mask_names),
+        splits,
+        find_classes(config, folder.root),
+        digest(file for pair in files for file in pair),
+        remarks=tuple(remark for remark in remarks if remark.title != "nested"),
+        facts={"mixed": True},
+    )
+
+
+def _check_folders(source: str, scan: FolderScan) -> None:
+    folders, _ = scan.listing(b"")
+    for name in (IMAGES, MASKS):
+        if name not in folders:
+            raise UserError(
+                f"{source} has no folder {shown(name)}: expected {LAYOUT}; pairs that "
+                "lie otherwise go into a table with the columns path and mask, csv:FILE"
+            )
+
+
+def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, SplitFolder]:
+    """Return the files of each split; a folder `train` makes the others splits, too."""
+    folders, _ = scan.listing(top)
+    named = {name: SPLITS.get(shown(name).lower()) for name in folders}
+    if "train" not in named.values():
+        return {"train": SplitFolder(top, _by_stem(scan, top, problems))}
+    scan.ignore_files(top)
+    found: dict[str, SplitFolder] = {}
+    for name, split in named.items():
+        place = os.path.join(top, name)
+        if split is None:
+            problems.add(
+                f"{shown(place)} is no split ({', '.join(SPLITS)})",
+                "rename it, or move it away",
+            )
+        elif split in found:
+            problems.add(
+                f"{shown(found[split].place)} and {shown(place)} are both the {split} "
+                "split",
+                "join them, or move one away",
+            )
+        else:
+            found[split] = SplitFolder(place, _by_stem(scan, place, problems))
+    return found
+
+
+def _by_stem(
+    scan: FolderScan, place: bytes, problems: Problems
+) -> dict[bytes, SizedFile]:
+    found: dict[bytes, SizedFile] = {}
+    for name, size in scan.images(place):
+        stem = os.path.splitext(os.path.relpath(name, place))[0]
+        first, _ = found.setdefault(stem, (name, size))
+        if first != name:
+            problems.add(
+                f"{shown(first)} and {shown(name)} differ in their endings alone",
+                "rename one of them: an image and its mask are matched by their names",
+            )
+    return found
+
+
+def _pairs(
+    images: SplitFolder, masks: SplitFolder | None, problems: Problems, *, every: bool
+) -> list[tuple[SizedFile, SizedFile]]:
+    """Return each image of a split with its mask.
+
+    Args:
+      images: Images of the split.
+      masks: Masks of the split. None means that there is no folder of them.
+      problems: Takes what has no partner.
+      every: whether a mask without an image is a problem; else images were left out.
+    """
+    known = {} if masks is None else masks.files
+    fix = "give each image a mask of the same name, and each mask an image"
+    _add_lone(images.files, known, "mask", problems, fix)
+    if every:
+        _add_lone(known, images.files, "image", problems, fix)
+    both = sorted(images.files.keys() & known.keys())
+    return [(images.files[stem], known[stem]) for stem in both]
+
+
+def _add_lone(
+    files: dict[bytes, SizedFile],
+    partners: Iterable[bytes],
+    what: str,
+    problems: Problems,
+    fix: str,
+) -> None:
+    for stem in sorted(files.keys() - set(partners)):
+        problems.add(f"{shown(files[stem][0])} has no {what}", fix)

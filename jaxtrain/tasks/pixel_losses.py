@@ -1,0 +1,103 @@
+"""Losses of the classes of pixels: logits (B, H, W, C) and classes (B, H, W) -> (B,).
+
+Pixels that do not count have no part in any: each takes `counts`, bool (B, H, W). An
+image without a pixel that counts has the loss 0.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.dtypes import widen
+
+
+def cross_entropy_of_pixels(
+    logits: jax.Array,
+    classes: jax.Array,
+    counts: jax.Array,
+    *,
+    label_smoothing: float = 0.0,
+    class_weights: Sequence[float] | None = None,
+    gamma: float = 0.0,
+) -> jax.Array:
+    """Return the mean over the pixels of each image, weighted by their classes.
+
+    With `gamma`, it is the focal loss: a pixel counts by (1 - p)^gamma, p the
+    probability of its class (Lin et al. 2017, arXiv:1708.02002).
+
+    Args:
+      logits: Logits, any float dtype; computed in at least float32.
+      classes: True classes, integers; any where `counts` is False.
+      counts: Whether each pixel counts.
+      label_smoothing: Probability moved from the true class to all classes evenly.
+      class_weights: Weight of the pixels of each class. None means 1.
+      gamma: Exponent, 0 or at least 1.
+    """
+    log_p = jax.nn.log_softmax(widen(logits))
+    true = jnp.where(counts, classes, 0)
+    of_true = jnp.take_along_axis(log_p, true[..., None], -1)[..., 0]
+    losses = -of_true
+    if gamma:
+        losses *= (1 - jnp.exp(of_true)) ** gamma
+    if label_smoothing:
+        smooth = -log_p.mean(-1)
+        losses = (1 - label_smoothing) * losses + label_smoothing * smooth
+    weights = counts.astype(losses.dtype)
+    if class_weights is not None:
+        weights *= jnp.asarray(class_weights, losses.dtype)[true]
+    return _ratio((weights * losses).sum((1, 2)), weights.sum((1, 2)))
+
+
+def dice_of_pixels(
+    logits: jax.Array, classes: jax.Array, counts: jax.Array
+) -> jax.Array:
+    """Return 1 - the soft Dice coefficient, the mean over the classes that are there.
+
+    Of a class with the probabilities p and the truth t it is 2 sum(p t) / (sum(p) +
+    sum(t)), over the pixels of an image (Milletari et al. 2016, arXiv:1606.04797).
+    """
+    p, true = _shares(logits, classes, counts)
+    both, whole = (p * true).sum(1), (p + true).sum(1)
+    present = true.any(1)
+    losses = jnp.where(present, 1 - _ratio(2 * both, whole), 0)
+    return _ratio(losses.sum(-1), present.sum(-1).astype(losses.dtype))
+
+
+def lovasz_of_pixels(
+    logits: jax.Array, classes: jax.Array, counts: jax.Array
+) -> jax.Array:
+    """Return the Lovasz-Softmax loss of each image, over the classes that are there.
+
+    It extends 1 - IoU to probabilities (Berman et al. 2018, arXiv:1705.08790).
+    """
+    p, true = _shares(logits, classes, counts)
+    # Without a pixel that counts nothing is wrong, and its place is the last.
+    errors = jnp.abs(true - p)
+    order = jnp.argsort(-errors, axis=1)
+    errors, of_class = (jnp.take_along_axis(x, order, 1) for x in (errors, true))
+    total = of_class.sum(1, keepdims=True)
+    hits = total - jnp.cumsum(of_class, 1)
+    union = total + jnp.cumsum(1 - of_class, 1)
+    jaccard = 1 - hits / union
+    steps = jnp.diff(jaccard, axis=1, prepend=jnp.zeros_like(total))
+    present = true.any(1)
+    losses = jnp.where(present, (errors * jax.lax.stop_gradient(steps)).sum(1), 0)
+    return _ratio(losses.sum(-1), present.sum(-1).astype(losses.dtype))
+
+
+def _shares(
+    logits: jax.Array, classes: jax.Array, counts: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return probabilities and truth, (B, pixels, C); 0 of pixels that do not count."""
+    p = jax.nn.softmax(widen(logits))
+    num, num_classes = len(logits), logits.shape[-1]
+    kept = counts[..., None]
+    true = jax.nn.one_hot(classes, num_classes, dtype=p.dtype)
+    shape = num, -1, num_classes
+    return jnp.where(kept, p, 0).reshape(shape), jnp.where(kept, true, 0).reshape(shape)
+
+
+def _ratio(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Divide; 0 where there is nothing to divide by."""
+    return jnp.where(other > 0, one / jnp.where(other > 0, other, 1), 0)

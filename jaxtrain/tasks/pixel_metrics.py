@@ -1,0 +1,212 @@
+"""Metrics of the classes of pixels: counted on the device, valued on the host.
+
+A split may have more pixels than an int32 counts: counts are kept as two numbers, of
+which the first counts in units of `UNIT`.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.dtypes import wide
+from jaxtrain.tasks.metrics import Metric
+
+# Of the first of two numbers: sums stay below 2^31 up to 2^43 pixels of a class, and up
+# to half a million batches.
+UNIT = 2**12
+# Classes of which a confusion matrix is told.
+MAX_MATRIX = 100
+# Part of the diagonal of an image by which boundaries may be off, as in DAVIS (Perazzi
+# et al. 2016, section 5.1).
+TOLERANCE = 0.008
+
+# (outputs, target, mask) -> sums on the device. Of a class of tasks the first argument
+# is the task: to show records nothing is added.
+Add = Callable[..., jax.Array]
+
+
+def confusion_sums(
+    outputs: jax.Array, classes: jax.Array, counts: jax.Array
+) -> jax.Array:
+    """Count pixels by their true class (rows) and the predicted one (columns).
+
+    Args:
+      outputs: Logits, (B, H, W, C).
+      classes: True classes, integers (B, H, W).
+      counts: Whether each pixel counts, bool (B, H, W).
+
+    Returns:
+      int32 (2, C, C): the counts in units of `UNIT`, and the rest.
+    """
+    num_classes = outputs.shape[-1]
+    true = jax.nn.one_hot(classes, num_classes, dtype=jnp.float32)
+    true = jnp.where(counts[..., None], true, 0)
+    found = jax.nn.one_hot(outputs.argmax(-1), num_classes, dtype=jnp.float32)
+    # Exact up to 2^24 pixels an image.
+    of_images = jnp.einsum("bhwt,bhwp->btp", true, found).astype(jnp.int32)
+    whole, rest = jnp.sum(of_images // UNIT, 0), jnp.sum(of_images % UNIT, 0)
+    return jnp.stack([whole + rest // UNIT, rest % UNIT])
+
+
+def joined(sums: Any) -> np.ndarray:
+    """Return the counts of `confusion_sums`, int64 (C, C)."""
+    whole, rest = np.asarray(sums).astype(np.int64)
+    return whole * UNIT + rest
+
+
+def iou_of(counts: np.ndarray) -> list[float | None]:
+    """Return intersection over union of each class; None without a pixel."""
+    hits, true, found = _parts(counts)
+    return _shares_of(hits, true + found - hits)
+
+
+def dice_of(counts: np.ndarray) -> list[float | None]:
+    """Return 2 hits / (true + predicted) of each class; None without a pixel."""
+    hits, true, found = _parts(counts)
+    return _shares_of(2 * hits, true + found)
+
+
+def accuracy_of(counts: np.ndarray) -> float | None:
+    """Return the part of the pixels whose class is right."""
+    total = int(counts.sum())
+    return int(np.diag(counts).sum()) / total if total else None
+
+
+def mean_of(values: list[float | None]) -> float | None:
+    """Return the mean of the values that are defined; None if none is."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def tolerance_of(height: int, width: int, given: int | None) -> int:
+    """Return by how many pixels boundaries may be off in an image of a size."""
+    return math.ceil(TOLERANCE * math.hypot(height, width)) if given is None else given
+
+
+def boundary_sums(
+    outputs: jax.Array,
+    classes: jax.Array,
+    counts: jax.Array,
+    mask: jax.Array,
+    tolerance: int | None,
+) -> jax.Array:
+    """Sum the F-score of the boundaries of each class over images, and count these.
+
+    Precision is the part of the predicted boundary that has a true one within the
+    tolerance, recall the part of the true one that has a predicted one. An image counts
+    for a class of which it has a boundary, true or predicted (Csurka et al. 2013).
+
+    Args:
+      outputs: Logits, (B, H, W, C).
+      classes: True classes, integers (B, H, W).
+      counts: Whether each pixel counts; what borders on others is no boundary.
+      mask: Zero marks padding, (B,).
+      tolerance: In pixels. None means that of DAVIS.
+
+    Returns:
+      Float (2, C).
+    """
+    found = outputs.argmax(-1)
+    reach = tolerance_of(classes.shape[1], classes.shape[2], tolerance)
+    inside, dtype = _within(counts), wide(outputs.dtype)
+
+    def of_class(number: jax.Array) -> tuple[jax.Array, jax.Array]:
+        true, predicted = (_boundary(x == number) & inside for x in (classes, found))
+        right = predicted & _dilated(true, reach)
+        met = true & _dilated(predicted, reach)
+        num_true, num_found = (x.sum((1, 2)).astype(dtype) for x in (true, predicted))
+        precision = right.sum((1, 2)) / jnp.maximum(num_found, 1)
+        recall = met.sum((1, 2)) / jnp.maximum(num_true, 1)
+        both = precision + recall
+        score = 2 * precision * recall / jnp.where(both > 0, both, 1)
+        there = (num_true + num_found > 0) & (mask > 0)
+        return jnp.where(there, score, 0).sum(), there.sum().astype(dtype)
+
+    scores, numbers = jax.lax.map(of_class, jnp.arange(outputs.shape[-1]))
+    return jnp.stack([scores, numbers])
+
+
+def boundary_of(sums: Any, num_examples: int) -> float | None:
+    """Return the mean over the classes of the mean over their images."""
+    del num_examples
+    scores, numbers = np.asarray(sums, np.float64).tolist()
+    pairs = zip(scores, numbers, strict=True)
+    return mean_of([score / num if num else None for score, num in pairs])
+
+
+def pixel_metrics(
+    confusion: Add, boundary: Add, num_classes: int = 0
+) -> dict[str, Metric]:
+    """Return the metrics by name.
+
+    Args:
+      confusion: Function that makes `confusion_sums` of a batch.
+      boundary: Function that makes `boundary_sums` of a batch.
+      num_classes: Number of classes; of many the matrix is left out.
+    """
+
+    def of(value: Callable[[np.ndarray], Any], **more: Any) -> Metric:
+        return Metric(confusion, lambda sums, _: value(joined(sums)), **more)
+
+    metrics = {
+        "mean_iou": of(lambda c: mean_of(iou_of(c)), better="higher", title="mean IoU"),
+        "pixel_accuracy": of(accuracy_of, better="higher", title="pixel accuracy"),
+        "mean_dice": of(
+            lambda c: mean_of(dice_of(c)), better="higher", title="mean Dice"
+        ),
+        "boundary_f_score": Metric(
+            boundary, boundary_of, better="higher", title="boundary F-score"
+        ),
+        "iou": of(iou_of, title="IoU"),
+        "dice": of(dice_of, title="Dice"),
+    }
+    if num_classes <= MAX_MATRIX:
+        metrics["confusion_matrix"] = of(lambda c: c.tolist())
+    return metrics
+
+
+def _parts(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.diag(counts), counts.sum(1), counts.sum(0)
+
+
+def _shares_of(ones: np.ndarray, wholes: np.ndarray) -> list[float | None]:
+    pairs = zip(ones.tolist(), wholes.tolist(), strict=True)
+    return [one / whole if whole else None for one, whole in pairs]
+
+
+def _boundary(area: jax.Array) -> jax.Array:
+    """Return which pixels differ from the one right of, below, or both; (B, H, W).
+
+    The last row and column have none there: they are compared with themselves.
+    """
+    right = jnp.concatenate([area[:, :, 1:], area[:, :, -1:]], 2)
+    below = jnp.concatenate([area[:, 1:], area[:, -1:]], 1)
+    both = jnp.concatenate([right[:, 1:], right[:, -1:]], 1)
+    return (area != right) | (area != below) | (area != both)
+
+
+def _within(counts: jax.Array) -> jax.Array:
+    """Return which pixels count, and those right of and below them, (B, H, W)."""
+    return counts & ~_boundary(counts)
+
+
+def _dilated(points: jax.Array, radius: int) -> jax.Array:
+    """Return which pixels have a point within a radius, bool (B, H, W)."""
+    if radius == 0:
+        return points
+    height, found = points.shape[1], jnp.zeros_like(points)
+    padded = jnp.pad(points, ((0, 0), (radius, radius), (0, 0)))
+    for offset in range(2 * radius + 1):
+        half = math.isqrt(radius**2 - (offset - radius) ** 2)
+        rows = padded[:, offset : offset + height]
+        window = (1, 1, 2 * half + 1)
+        padding = ((0, 0), (0, 0), (half, half))
+        wide_rows = jax.lax.reduce_window(
+            rows, False, jax.lax.bitwise_or, window, (1, 1, 1), padding
+        )
+        found |= wide_rows
+    return found

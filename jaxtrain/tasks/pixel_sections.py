@@ -1,0 +1,62 @@
+"""Sections of a report on the classes of pixels: each class, and what is confused."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from jaxtrain.json_files import typed
+from jaxtrain.pages.templates import render
+from jaxtrain.tasks.class_sections import confusion
+
+# Of more classes than this only the worst are shown.
+MAX_CLASSES = 60
+
+
+class PixelClassRow(NamedTuple):
+    """What is known of a class; None: it has no pixel.
+
+    Attributes:
+      share: Part of the pixels that count.
+    """
+
+    name: str
+    share: float | None
+    iou: float | None
+    dice: float | None
+
+
+def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
+    """Return the table of the classes, the lowest IoU first, and what is confused.
+
+    Args:
+      values: Metrics by name, read from records: of any form, or missing.
+      names: Names of the classes.
+    """
+    matrix = typed.fitting(values.get("confusion_matrix"), list[list[int]])
+    if matrix is not None and [len(row) for row in matrix] != [len(names)] * len(names):
+        matrix = None
+    rows = _rows(values, names, matrix)
+    page = "tasks/pixel_sections.html.j2"
+    drawn = None if matrix is None else confusion(np.array(matrix), names)
+    left_out = max(0, len(rows) - MAX_CLASSES)
+    shown = rows[:MAX_CLASSES]
+    return Markup(render(page, rows=shown, left_out=left_out, confusion=drawn).decode())
+
+
+def _rows(
+    values: dict[str, Any], names: Sequence[str], matrix: list[list[int]] | None
+) -> list[PixelClassRow]:
+    columns = [
+        typed.fitting(values.get(n), list[float | None]) for n in ("iou", "dice")
+    ]
+    if not names or not all(column and len(column) == len(names) for column in columns):
+        return []
+    shares: list[float | None] = [None] * len(names)
+    if matrix is not None:
+        total = sum(map(sum, matrix))
+        shares = [sum(row) / total if total else None for row in matrix]
+    cells = zip(names, shares, *(column or [] for column in columns), strict=True)
+    rows = [PixelClassRow(*row) for row in cells]
+    return sorted(rows, key=lambda row: (row.iou is None, row.iou))

@@ -1,0 +1,211 @@
+"""The task of telling the class of each pixel."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from markupsafe import Markup
+
+from jaxtrain.config.segmentation import SegmentationOptions
+from jaxtrain.data.augment.geometry import Geometry
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
+from jaxtrain.errors import UserError, counted
+from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.metrics import Metric
+from jaxtrain.tasks.pictures import mistakes, overlay
+from jaxtrain.tasks.pixel_losses import (
+    cross_entropy_of_pixels,
+    dice_of_pixels,
+    lovasz_of_pixels,
+)
+from jaxtrain.tasks.pixel_metrics import boundary_sums, confusion_sums, pixel_metrics
+from jaxtrain.tasks.pixel_sections import pixel_sections
+
+# Classes of a mask that are named.
+MAX_NAMED = 8
+REFUSED: Mapping[str, str] = {
+    "data.augment.mixup": "a pixel has one class, and a mixed one has two",
+    "data.sampling": "an image shows several classes, none of which is its own",
+}
+
+
+class Segmentation(Task):
+    """Targets are classes of pixels, integers (B, H, W); outputs logits (B, H, W, C).
+
+    Pixels of `IGNORED`, and of the option `ignore_value`, count neither in the loss,
+    the mean over the other pixels of an image, nor in the metrics. Metrics are of the
+    images as the model sees them.
+
+    Args:
+      image_shape: Height, width and channels of the images.
+      facts: of the data set: `PIXEL_CLASSES`, the names of the classes.
+      **given: Options, those of `SegmentationOptions`.
+
+    Raises:
+      UserError: the data set has no masks, or an option does not fit its classes.
+    """
+
+    Options = SegmentationOptions
+    class_maps = True
+    output_name = "mask_logits"
+    best_metric = "mean_iou"
+    shown = ("mean_iou", "pixel_accuracy")
+    refused = REFUSED
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        facts: Mapping[str, Any],
+        **given: Any,
+    ):
+        self._options = options = SegmentationOptions(**given)
+        if PIXEL_CLASSES not in facts:
+            raise UserError(
+                "task = 'segmentation': the data set has no masks; give one of images "
+                "with masks, such as masks:DIR (docs/segmentation.md)"
+            )
+        self.class_names = tuple(map(str, facts[PIXEL_CLASSES]))
+        self.num_classes = num = len(self.class_names)
+        self.output_spec = (*image_shape[:2], num)
+        if options.ignore_value != IGNORED and options.ignore_value >= num:
+            raise UserError(
+                f"ignore_value = {options.ignore_value}: the data set has the classes "
+                f"0 to {num - 1}, and {IGNORED} never counts"
+            )
+        weights = options.class_weights
+        if weights is not None and len(weights) != num:
+            raise UserError(
+                f"class_weights = {weights}: {counted(len(weights), 'weight')} for "
+                f"{num} classes: {', '.join(self.class_names)}"
+            )
+        self._metrics = pixel_metrics(self._confusion, self._boundary, num)
+
+    def describe(self) -> str:
+        return f"{self.num_classes} classes of pixels"
+
+    def check_targets(self, targets: Any, split: str) -> None:
+        num = self.num_classes
+        shape, dtype = np.shape(targets), getattr(targets, "dtype", np.dtype(object))
+        if len(shape) != 3 or dtype.kind not in "iu":
+            raise UserError(
+                f"{split} has targets {dtype} {shape}: expected masks, integers (N, H, "
+                "W) of the classes of pixels"
+            )
+        wrong = (targets < 0) | ((targets >= num) & (targets != IGNORED))
+        if wrong.any():
+            raise UserError(
+                f"{split} has a mask with the value {targets[wrong][0]}: expected 0 to "
+                f"{num - 1}, or {IGNORED}"
+            )
+
+    def label(self, target: Any) -> str:
+        assert self.class_names is not None
+        numbers = np.unique(target[self._counts(target)]).tolist()
+        more = (
+            f" and {len(numbers) - MAX_NAMED} more" if len(numbers) > MAX_NAMED else ""
+        )
+        names = [self.class_names[number] for number in numbers[:MAX_NAMED]]
+        return (", ".join(names) or "none") + more
+
+    def target(self, batch: Batch) -> jax.Array:
+        return batch["target"].astype(jnp.int32)
+
+    def follow(self, target: Any, geometry: Geometry) -> jax.Array:
+        return geometry.pixels(target, border=IGNORED)
+
+    def paste(self, target: Any, partner: Any, own: jax.Array) -> jax.Array:
+        return jnp.where(own > 0, target, partner)
+
+    def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
+        counts, options = self._counts(target), self._options
+        if not training:
+            return cross_entropy_of_pixels(outputs, target, counts)
+        if options.loss == "dice":
+            return dice_of_pixels(outputs, target, counts)
+        if options.loss == "lovasz":
+            return lovasz_of_pixels(outputs, target, counts)
+        losses = cross_entropy_of_pixels(
+            outputs,
+            target,
+            counts,
+            label_smoothing=options.of_loss("label_smoothing"),
+            class_weights=options.class_weights,
+            gamma=options.of_loss("gamma") if options.loss == "focal" else 0.0,
+        )
+        if options.loss == "cross_entropy_dice":
+            losses += dice_of_pixels(outputs, target, counts)
+        return losses
+
+    def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Any:
+        """Leave out images without a pixel that counts, which thin out the loss."""
+        counts = jnp.any(self._counts(target), (1, 2))
+        return super().sums(outputs, target, jnp.where(counts, mask, 0))
+
+    def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
+        counts = self._counts(target)
+        right = (outputs.argmax(-1) == target) & counts
+        share = right.sum((1, 2)) / jnp.maximum(counts.sum((1, 2)), 1)
+        return {"pixel_accuracy": jnp.mean(share).astype(jnp.float32)}
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return self._metrics
+
+    @classmethod
+    def known_metrics(cls) -> Mapping[str, Metric]:
+        return pixel_metrics(cls._confusion, cls._boundary)
+
+    @classmethod
+    def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
+        del groups
+        return PIXEL_CLASSES in facts
+
+    @classmethod
+    def advice(cls, class_counts: np.ndarray) -> Advice:
+        del class_counts
+        whole = "masks are wanted of whole images"
+        same = "a mirrored image shows the same; False for letters and sides"
+        seen = "a backbone, and a way back to the size of the image"
+        return {
+            "data": {"crop_mode": ("squash", whole)},
+            "augment": {"horizontal_flip": (True, same)},
+            "model": {"name": ("unet", seen)},
+        }
+
+    @staticmethod
+    def highlights(values: Values) -> dict[str, tuple[str, int]]:
+        found = values.get("iou")
+        known = enumerate(found if isinstance(found, list) else [])
+        rated = [(value, i) for i, value in known if value is not None]
+        return {"lowest IoU": ("iou", min(rated)[1])} if rated else {}
+
+    @staticmethod
+    def report_sections(values: Values, names: Sequence[str]) -> Markup:
+        return pixel_sections(values, names)
+
+    def draw_example(
+        self, image: np.ndarray, target: Any, outputs: Any
+    ) -> Mapping[str, np.ndarray | str]:
+        found, counts = outputs.argmax(-1), self._counts(target)
+        return {
+            "true": overlay(image, np.where(counts, target, 0)),
+            "predicted": overlay(image, found),
+            "errors": mistakes(image, counts & (found != target)),
+            "classes": self.label(target),
+        }
+
+    # --- sums, on the device ---------------------------------------------------------
+
+    def _counts(self, target: Any) -> Any:
+        """Return whether each pixel counts, of the shape of the target."""
+        return (target != IGNORED) & (target != self._options.ignore_value)
+
+    def _confusion(self, outputs: Any, target: Any, mask: jax.Array) -> jax.Array:
+        counts = self._counts(target) & (mask[:, None, None] > 0)
+        return confusion_sums(outputs, target, counts)
+
+    def _boundary(self, outputs: Any, target: Any, mask: jax.Array) -> jax.Array:
+        tolerance = self._options.boundary_tolerance
+        return boundary_sums(outputs, target, self._counts(target), mask, tolerance)

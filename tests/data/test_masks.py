@@ -1,0 +1,326 @@
+"""Images with masks: how they are found, what their values are, where they go."""
+
+import csv
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxtrain.cli import main
+from jaxtrain.config import AugmentConfig, DataConfig
+from jaxtrain.data.augment.geometry import PaddedCrop
+from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.packing.writer import pack
+from jaxtrain.data.pixel_classes import (
+    IGNORED,
+    PIXEL_CLASSES,
+    PixelClasses,
+    find_classes,
+)
+from jaxtrain.data.sources import complete, open_store
+from jaxtrain.errors import UserError
+from tests.helpers.images import encode, load_images, read_all
+from tests.helpers.masked import NAMES, SIDE, shapes, write_masks
+from tests.helpers.rows import each_row
+
+CLASSES = PixelClasses(NAMES, None, "classes.txt")
+COLOURS = ((0, 0, 0), (255, 255, 255), (200, 10, 30))
+COLOURED = PixelClasses(NAMES, COLOURS, "classes.csv")
+MASK = np.array([[0, 1, 2], [2, 1, IGNORED]], np.uint8)
+
+
+def stored(pixels: np.ndarray | Image.Image, format: str = "PNG") -> StoredFile:
+    picture = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    return StoredFile("mask.png", encode(np.asarray(picture), format))
+
+
+def paletted(mask: np.ndarray) -> StoredFile:
+    picture = Image.fromarray(mask, "P")
+    picture.putpalette(np.random.default_rng(0).integers(0, 256, 768).tolist())
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return StoredFile("mask.png", buffer.getvalue())
+
+
+# --- values of one mask --------------------------------------------------------------
+
+
+@each_row(
+    "mask",
+    [
+        stored(MASK),
+        paletted(MASK),
+        stored(MASK.astype(np.uint16)),
+        stored(np.repeat(MASK[..., None], 3, -1)),
+        stored(MASK, "BMP"),
+        stored(MASK, "TIFF"),
+    ],
+)
+def test_numbers_are_read_as_they_were_stored(mask: StoredFile):
+    found = CLASSES.numbers(mask, 100)
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, MASK)
+
+
+def test_colours_become_numbers():
+    numbers = np.array([[0, 1, 2], [2, 1, 0]])
+    colours = np.array(COLOURS, np.uint8)[numbers]
+    for mask in (stored(colours), stored(colours, "TIFF")):
+        np.testing.assert_array_equal(COLOURED.numbers(mask, 100), numbers)
+    # Black and white may be stored as grey, or as one bit.
+    grey = np.array([[0, 255]], np.uint8)
+    for mask in (stored(grey), stored(Image.fromarray(grey).convert("1"))):
+        np.testing.assert_array_equal(COLOURED.numbers(mask, 100), [[0, 1]])
+
+
+@each_row(
+    ("classes", "mask", "told"),
+    [
+        (CLASSES, stored(MASK + 1), "mask.png: it holds 3 in column 2 of row 0"),
+        (CLASSES, stored(MASK.astype(np.uint16) + 300), "it holds 300"),
+        (CLASSES, stored(np.array([[[0, 1, 2]]], np.uint8)), "it has colours"),
+        (CLASSES, stored(MASK, "JPEG"), "a JPEG may change numbers"),
+        (CLASSES, StoredFile("mask.png", b"x"), "mask.png: it is no image"),
+        (COLOURED, stored(np.full((2, 2, 3), 9, np.uint8)), "4 of its pixels .* 9,9,9"),
+    ],
+)
+def test_other_values_are_refused(classes: PixelClasses, mask: StoredFile, told: str):
+    with pytest.raises(UnreadableError, match=told):
+        classes.numbers(mask, 100)
+
+
+@each_row(
+    ("text", "told"),
+    [
+        ("one", "has 1 lines: expected 2 to 255"),
+        ("a\nb,1\n", "line 2: 2 fields"),
+        ("a\n\nb\n", "line 2: 0 fields"),
+        ("a\na\n", "line 2: a is the name of line 1"),
+        ("a,0,0,0\nb,0,0,0\n", "line 2: .* is the colour of line 1"),
+        ("a,0,0,0\nb,0,0,256\n", "line 2: 0,0,256 is no colour"),
+        ("a\n \nb\n", "line 2: the name is empty"),
+    ],
+)
+def test_a_list_of_classes_is_read_strictly(text: str, told: str, tmp_path: Path):
+    (tmp_path / "classes.txt").write_text(text)
+    with pytest.raises(UserError, match=told):
+        find_classes(DataConfig(), str(tmp_path))
+
+
+def test_a_list_that_is_too_long_or_missing_is_told(tmp_path: Path):
+    (tmp_path / "large").write_text("x" * 2**21)
+    for name in ("large", "missing"):
+        config = DataConfig(source="masks:x", classes=str(tmp_path / name))
+        with pytest.raises(UserError, match=rf"data\.classes = '.*{name}'"):
+            find_classes(config, None)
+
+
+def test_a_store_goes_to_other_processes(tmp_path: Path):
+    write_masks(tmp_path, {"train": 8, "test": 4})
+    splits = load_images(
+        source=f"masks:{tmp_path}", image_size=SIDE, channels=1, validation_fraction=0.2
+    )
+    other = pickle.loads(pickle.dumps(splits.train))
+    for name, array in read_all(splits.train).items():
+        np.testing.assert_array_equal(array, read_all(other)[name])
+
+
+def test_a_list_may_have_a_header_and_quoted_names(tmp_path: Path):
+    (tmp_path / "classes.csv").write_text('name,R,G,B\n"chair, red",1,2,3\nb,4,5,6\n')
+    found = find_classes(DataConfig(), str(tmp_path))
+    assert found is not None
+    assert found.names == ("chair, red", "b")
+    assert found.colours == ((1, 2, 3), (4, 5, 6))
+
+
+# --- folders -------------------------------------------------------------------------
+
+
+def opened(source: str, **fields: Any) -> Any:
+    return open_store(DataConfig(source=source, **fields))
+
+
+def test_splits_are_folders_of_both(tmp_path: Path):
+    write_masks(tmp_path, {"train/a": 5, "train/b": 4, "val": 3, "test": 2})
+    store, splits = opened(f"masks:{tmp_path}")
+    sizes = {name: sum(map(len, some)) for name, some in splits.items()}
+    assert sizes == {"train": 9, "validation": 3, "test": 2}
+    assert store.facts[PIXEL_CLASSES] == NAMES
+    images, masks = store.read(np.arange(14))
+    for image, mask in zip(images, masks, strict=True):
+        assert image.name.replace("/images/", "/masks/") == mask.name
+    assert complete(str(tmp_path)) == f"masks:{tmp_path}"
+
+
+def test_masks_follow_as_their_images_are_resized_and_cut(tmp_path: Path):
+    write_masks(tmp_path, {"train": 12, "test": 4})
+    source = f"masks:{tmp_path}"
+    plain = load_images(source=source, image_size=SIDE, channels=1)
+    batch = read_all(plain.train)
+    # The image is 70 times the mask and up to 59 of noise.
+    np.testing.assert_array_equal(batch["image"][..., 0] // 70, batch["target"])
+    larger = load_images(source=source, image_size=2 * SIDE, channels=1)
+    doubled = read_all(larger.train)["target"]
+    np.testing.assert_array_equal(doubled, batch["target"].repeat(2, 1).repeat(2, 2))
+    augment = AugmentConfig(random_resized_crop=True, crop_scale=(0.5, 1.0))
+    cut = load_images(source=source, image_size=SIDE, channels=1, augment=augment)
+    seeds = np.arange(11)[:, None]
+    read = cut.train.read(np.arange(11), seeds, [])
+    assert read["image"].shape == (11, SIDE, SIDE, 1)
+    inside = read["image"][..., 0] // 70 == read["target"]
+    assert inside.mean() > 0.85  # All but the edges, which are means.
+
+
+@each_row(
+    ("damage", "told"),
+    [
+        (lambda f: (f / "masks" / "003.png").unlink(), "images/003.png has no mask"),
+        (lambda f: (f / "images" / "003.png").unlink(), "masks/003.png has no image"),
+        (lambda f: (f / "classes.txt").unlink(), "nothing tells which classes"),
+        (
+            lambda f: (f / "images" / "003.jpg").write_bytes(b""),
+            "differ in their endings alone",
+        ),
+        (lambda f: (f / "masks").rename(f / "labels"), "has no folder masks"),
+    ],
+)
+def test_what_does_not_fit_together_is_told(damage: Any, told: str, tmp_path: Path):
+    write_masks(tmp_path, {"": 8})
+    damage(tmp_path)
+    with pytest.raises(UserError, match=told):
+        opened(f"masks:{tmp_path}")
+
+
+def test_white_masks_of_things_are_refused(tmp_path: Path):
+    write_masks(tmp_path, {"": 8}, classes="around\nthing")
+    for path in (tmp_path / "masks").iterdir():
+        mask = np.asarray(Image.open(path)) > 0
+        Image.fromarray(255 * mask.astype(np.uint8)).save(path)
+    with pytest.raises(UserError, match="hold 0 and 255"):
+        opened(f"masks:{tmp_path}")
+    (tmp_path / "classes.txt").write_text("around,0,0,0\nthing,255,255,255\n")
+    assert opened(f"masks:{tmp_path}")[0].facts[PIXEL_CLASSES] == ("around", "thing")
+
+
+def test_a_mask_that_does_not_fit_is_an_unreadable_example(tmp_path: Path):
+    write_masks(tmp_path, {"train": 8, "test": 8})
+    Image.new("L", (3, 2)).save(tmp_path / "masks" / "test" / "001.png")
+    splits = load_images(source=f"masks:{tmp_path}", image_size=SIDE, channels=1)
+    unreadable: list[Any] = []
+    read = read_all(splits.test, unreadable=unreadable)
+    assert len(unreadable) == 1
+    told = str(unreadable[0])
+    assert "its mask" in told and "has 3x2 pixels, and the image 16x16" in told
+    assert (read["target"][unreadable[0].index] == IGNORED).all()
+
+
+def test_a_list_of_images_to_keep(tmp_path: Path):
+    write_masks(tmp_path, {"": 8})
+    (tmp_path / "keep").write_text("images/001.png\nimages/005.png\n")
+    store, splits = opened(f"masks:{tmp_path}", include=str(tmp_path / "keep"))
+    assert len(splits["train"][0]) == 2
+    assert {store.names[0], store.names[1]} == {b"images/001.png", b"images/005.png"}
+
+
+# --- tables and arrays ---------------------------------------------------------------
+
+
+def test_a_table_has_a_column_of_masks(tmp_path: Path):
+    write_masks(tmp_path, {"": 8})
+    with (tmp_path / "list.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["path", "mask", "split"])
+        for i in range(8):
+            split = "test" if i > 5 else "train"
+            rows.writerow([f"images/{i:03}.png", f"masks/{i:03}.png", split])
+    store, splits = opened(f"csv:{tmp_path / 'list.csv'}")
+    assert {name: len(some[0]) for name, some in splits.items()} == {
+        "train": 6,
+        "test": 2,
+    }
+    assert store.read(np.array([7]))[1][0].name.endswith("masks/007.png")
+    with (tmp_path / "list.csv").open("a") as file:
+        file.write("images/x.png,../y.png,train\n")
+    with pytest.raises(UserError, match=r"line 10.* leads out of the folder"):
+        opened(f"csv:{tmp_path / 'list.csv'}")
+
+
+def test_arrays_hold_masks(tmp_path: Path):
+    images, masks = shapes(10)
+    masks[0, 0, 0] = IGNORED
+    file = tmp_path / "set.npz"
+    np.savez(file, image=images, label=masks.astype(np.int64))
+    splits = load_images(source=f"arrays:{file}", test_fraction=0.2)
+    assert splits.train.facts[PIXEL_CLASSES] == ("0", "1", "2")
+    read = read_all(splits.train)
+    assert read["target"].shape[1:] == (SIDE, SIDE)
+    np.savez(file, image=images, label=masks.astype(np.int64) + 300)
+    with pytest.raises(UserError, match="expected classes from 0 to 254"):
+        opened(f"arrays:{file}")
+
+
+def test_data_sets_of_the_library_hold_masks(tmp_path: Path):
+    datasets = pytest.importorskip("datasets")
+    images, masks = shapes(30)
+    rows = {
+        "image": [Image.fromarray(image) for image in images],
+        "annotation": [Image.fromarray(mask) for mask in masks],
+    }
+    kinds = datasets.Features({name: datasets.Image() for name in rows})
+    datasets.Dataset.from_dict(rows, features=kinds).save_to_disk(str(tmp_path / "set"))
+    (tmp_path / "names").write_text("\n".join(NAMES))
+    fields = {"classes": str(tmp_path / "names"), "image_size": SIDE, "channels": 1}
+    splits = load_images(source=f"hf:{tmp_path / 'set'}", **fields)
+    read = read_all(splits.train)
+    np.testing.assert_array_equal(read["image"][..., 0] // 70, read["target"])
+    with pytest.raises(UserError, match="nothing tells which classes"):
+        opened(f"hf:{tmp_path / 'set'}")
+
+
+def test_classes_are_for_masks_alone(tmp_path: Path):
+    with pytest.raises(UserError, match=r"data\.classes = 'x' .*masks:DIR"):
+        DataConfig(source="digits", classes="x")
+
+
+def test_masks_are_not_packed(tmp_path: Path):
+    write_masks(tmp_path / "set", {"": 8})
+    with pytest.raises(UserError, match="targets have places"):
+        pack(DataConfig(source=f"masks:{tmp_path / 'set'}"), tmp_path / "packed")
+
+
+def test_what_comes_from_outside_has_the_value_of_the_border():
+    mask = np.random.default_rng(0).integers(0, 256, (6, 5)).astype(np.uint8)
+    crop = PaddedCrop(2, np.int32(4), np.int32(1))  # pyright: ignore
+    moved = np.asarray(jax.jit(lambda x: crop.pixels(x, border=IGNORED))(mask))
+    np.testing.assert_array_equal(moved[:4, 1:], mask[2:, :4])
+    assert (moved[4:] == IGNORED).all() and (moved[:, :1] == IGNORED).all()
+
+
+# --- the doctor ----------------------------------------------------------------------
+
+
+def findings(folder: Path, source: str) -> dict[str, Any]:
+    out = folder / "report"
+    main(["data", "--check", "--source", source, "--out", str(out)])
+    report = json.loads((out / "data_report.json").read_text())
+    return {finding["kind"]: finding for finding in report["findings"]}
+
+
+def test_the_doctor_looks_at_all_masks(tmp_path: Path, capsys: Any):
+    folder = write_masks(tmp_path / "set", {"train": 40, "test": 8})
+    (folder / "classes.txt").write_text("\n".join([*NAMES, "never"]))
+    Image.new("L", (3, 2)).save(folder / "masks" / "train" / "001.png")
+    for name in ("002.png", "003.png", "004.png"):
+        Image.new("L", (SIDE, SIDE), 77).save(folder / "masks" / "train" / name)
+    found = findings(tmp_path, f"masks:{folder}")
+    told = {e["name"][-7:]: e["detail"] for e in found["target_unfit"]["examples"]}
+    assert found["target_unfit"]["level"] == "error"  # More than 2 % of a split.
+    assert told.keys() == {f"00{i}.png" for i in range(1, 5)}
+    assert "3x2 pixels" in told["001.png"] and "it holds 77" in told["002.png"]
+    assert "never" in found["pixels_none"]["title"]

@@ -1,0 +1,291 @@
+"""Classes of pixels through the command line: a folder of images and masks."""
+
+import base64
+import io
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxtrain import load_model
+from jaxtrain.config.recipe import load_config
+from jaxtrain.data.pixel_classes import IGNORED
+from jaxtrain.inference import trust
+from jaxtrain.performance import estimate
+from tests.helpers.masked import NAMES, SIDE, mask_recipe, shapes, write_masks
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
+from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.serving import LIMITS, Running
+
+SPLITS = {"train": 72, "test": 24}
+# On 8 devices: the words, and the folder of the run.
+MESHES = {
+    "data": "--parallel.preset data_parallel",
+    "fsdp": "--parallel.preset fsdp",
+    "spatial": "--parallel.preset data_parallel --parallel.spatial 2",
+}
+
+
+def train(folder: Path, words: str = "", **env: str) -> None:
+    result = Cli(folder)(*f"--config recipe.py --workdir run {words}".split(), **env)
+    assert result.code == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run that has learnt the shapes."""
+    folder = tmp_path_factory.mktemp("masked")
+    write_masks(folder / "set", SPLITS)
+    augment = "augment=AugmentConfig(crop_padding=2, horizontal_flip=True)"
+    text = mask_recipe(data=augment, options='"loss": "cross_entropy_dice"')
+    write_recipe(folder / "recipe.py", text)
+    train(folder, "--train.steps 60 --checkpoint.every-steps 60")
+    return folder
+
+
+def trusted(folder: Path) -> Path:
+    """Return the run, whose own model may be loaded in this process."""
+    trust.trust(folder / "run")
+    return folder / "run"
+
+
+def test_a_run_learns_and_is_told(here: Path):
+    lines, test = read_lines(here / "run", "train"), read_summary(here / "run")["eval"]
+    assert lines[-1]["loss"] < lines[0]["loss"] and "pixel_accuracy" in lines[0]
+    assert test["mean_iou"] > 0.5
+    np.testing.assert_allclose(test["mean_iou"], np.mean(test["iou"]))
+    assert np.sum(test["confusion_matrix"]) == 24 * SIDE**2
+    summary = read_summary(here / "run")
+    assert summary["best"]["metric"] == "mean_iou"
+    about = json.loads((here / "run" / "model.json").read_text())
+    assert about["output_spec"] == [SIDE, SIDE, 3]
+    assert about["class_names"] == list(NAMES)
+
+
+def test_an_evaluation_has_intervals(here: Path):
+    result = Cli(here)("evaluate", "--workdir", "run", "--trust")
+    assert result.code == 0, result.stderr
+    assert "lowest IoU" in result.stdout
+    found = json.loads((here / "run" / "evaluation.json").read_text())
+    low, high = found["intervals"]["metrics"]["mean_iou"]
+    value = found["metrics"]["mean_iou"]
+    assert low < value < high
+    np.testing.assert_allclose(value, read_summary(here / "run")["eval"]["mean_iou"])
+
+
+def test_masks_are_predicted_in_the_size_of_each_image(here: Path, tmp_path: Path):
+    images, _ = shapes(4, seed=9)
+    for i, image in enumerate(images):
+        picture = Image.fromarray(image)
+        picture = picture if i < 3 else picture.resize((40, 20), Image.Resampling.BOX)
+        picture.save(tmp_path / f"{i}.png")
+    words = f"predict --workdir run --trust --masks {tmp_path}/masks"
+    result = Cli(here)(*f"{words} --out {tmp_path}/out.jsonl {tmp_path}".split())
+    assert result.code == 0, result.stderr
+    model = load_model(trusted(here))
+    found = model.masks(images[..., None])
+    rows = [json.loads(x) for x in (tmp_path / "out.jsonl").read_text().splitlines()]
+    for i, row in enumerate(rows[:3]):
+        picture = Image.open(tmp_path / "masks" / f"{i}.png.png")
+        assert picture.mode == "P"
+        np.testing.assert_array_equal(np.asarray(picture), found[i])
+        shares = [row[f"share_{name}"] for name in NAMES]
+        np.testing.assert_allclose(
+            shares, np.bincount(found[i].ravel(), minlength=3) / 256
+        )
+    # Of a wide image the model sees the square in the middle.
+    wide = np.asarray(Image.open(tmp_path / "masks" / "3.png.png"))
+    assert wide.shape == (20, 40)
+    assert (wide[:, :10] == IGNORED).all() and (wide[:, 30:] == IGNORED).all()
+    assert (wide[:, 10:30] < 3).all()
+    overlay = np.asarray(Image.open(tmp_path / "masks" / "3.png.overlay.png"))
+    assert overlay.shape == (20, 40, 3)
+    result = Cli(here)(
+        "predict", "--workdir", "run", "--trust", str(tmp_path / "0.png")
+    )
+    assert "share_square" in result.stdout
+
+
+def test_an_export_puts_out_maps(here: Path):
+    pytest.importorskip("onnxruntime")
+    images = shapes(4, seed=9)[0][..., None]
+    for more, name in (
+        ("", "mask_logits"),
+        ("--include-preprocessing", "probabilities"),
+    ):
+        file = here / f"{name}.onnx"
+        words = f"export --workdir run --trust --format onnx --out {file} {more}"
+        result = Cli(here)(*words.split())
+        assert result.code == 0, result.stderr
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(file)
+        (output,) = session.get_outputs()
+        assert output.name == name and output.shape[1:] == [SIDE, SIDE, 3]
+    model = load_model(trusted(here))
+    ours = np.asarray(session.run(None, {"images": images})[0])
+    np.testing.assert_allclose(ours, model.predict(images), rtol=1e-3, atol=1e-5)
+
+
+def test_a_server_answers_with_a_mask(here: Path):
+    model = load_model(trusted(here))
+    file = here / "set" / "images" / "test" / "003.png"
+    server = Running(model, LIMITS)
+    try:
+        status, answer = server.ask(file.read_bytes())
+    finally:
+        server.stop()
+    assert status == 200
+    (found,) = answer["predictions"]
+    mask = np.asarray(Image.open(io.BytesIO(base64.b64decode(found["mask_png"]))))
+    np.testing.assert_array_equal(mask, model.masks([file])[0])
+    assert found["size"] == [SIDE, SIDE]
+    np.testing.assert_allclose(sum(one["share"] for one in found["classes"]), 1)
+
+
+def test_the_report_has_the_classes_and_examples(here: Path):
+    result = Cli(here)("report", "--workdir", "run", "--trust")
+    assert result.code == 0, result.stderr
+    page = (here / "run" / "report.html").read_text()
+    for text in ("Classes of pixels", "Confusion of pixels", "predicted", "errors"):
+        assert text in page
+
+
+@each_row(
+    ("words", "message"),
+    [
+        (
+            "evaluate --workdir run --trust --calibrate",
+            "has no classes that it would be",
+        ),
+        (
+            "evaluate --workdir run --trust --tta flip",
+            "has no classes that it would be",
+        ),
+        ("evaluate --workdir run --trust --corruptions", "corruptions"),
+        (
+            "predict --workdir run --trust --topk 2 set",
+            "has no classes of whole images",
+        ),
+        ("data --check --config recipe.py --workdir run --trust", "task"),
+        ("--config recipe.py --workdir x --data.augment.mixup 0.2", "two"),
+        ("--config recipe.py --workdir x --data.sampling balanced", "several classes"),
+        ("--config recipe.py --workdir x --train.tta flip", "has no classes"),
+        ("--config recipe.py --workdir x --data.augment.augmix 1", "cannot follow"),
+        ("--config recipe.py --workdir x --train.class-weights balanced", "balanced"),
+        (
+            "--config recipe.py --workdir x --checkpoint.best-metric top5_accuracy",
+            "iou",
+        ),
+        ("--config recipe.py --workdir x --model.name resnet18", "output_spec"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(here: Path, words: str, message: str):
+    result = Cli(here)(*words.split())
+    assert result.code == 2, result.stdout
+    assert message in result.stderr, result.stderr
+
+
+@each_row("cache", ["device", "stream"])
+def test_masks_that_do_not_fit_end_a_run(tmp_path: Path, cache: str):
+    folder = write_masks(tmp_path / "set", SPLITS)
+    for name in ("001.png", "002.png", "003.png"):
+        Image.new("L", (3, 2)).save(folder / "masks" / "train" / name)
+    text = mask_recipe(data=f'cache="{cache}", validation_fraction=0')
+    write_recipe(tmp_path / "recipe.py", text)
+    result = Cli(tmp_path)("--config", "recipe.py", "--workdir", "run")
+    assert result.code == 2
+    assert "its mask" in result.stderr and "has 3x2 pixels" in result.stderr
+    assert not [*(tmp_path / "run" / "checkpoints").glob("[0-9]*")]
+
+
+def test_new_proposes_it_for_a_folder_of_masks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(estimate, "estimate", lambda config: "as of another test")
+    write_masks(tmp_path / "set", SPLITS)
+    result = Cli(tmp_path)("new", "--data", "set", "--out", "recipe.py")
+    assert result.code == 0, result.stderr
+    assert "of 3 classes: around, disc, square" in result.stdout
+    config = load_config(tmp_path / "recipe.py")
+    assert config.task == "segmentation" and config.model.name == "unet"
+    assert config.data.source == "masks:set" and config.data.crop_mode == "squash"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("loss", ["cross_entropy", "lovasz"])
+def test_on_eight_devices_the_losses_are_the_same(tmp_path: Path, mesh: str, loss: str):
+    found = {}
+    for name, words, devices in (("one", "", "1"), ("many", MESHES[mesh], "8")):
+        folder = tmp_path / name
+        write_masks(folder / "set", SPLITS)
+        augment = "augment=AugmentConfig(crop_padding=2, cutmix=1.0)"
+        text = mask_recipe(data=augment, options=f'"loss": "{loss}"')
+        write_recipe(folder / "recipe.py", text)
+        words += " --precision fp64 --data.batch-size 16"
+        train(folder, words, **FP64, JAX_NUM_CPU_DEVICES=devices)
+        found[name] = folder / "run"
+    assert read_summary(found["many"])["num_devices"] == 8
+    for kind, metric in (
+        ("train", "loss"),
+        ("train", "grad_norm"),
+        ("eval", "mean_iou"),
+    ):
+        one, many = (
+            [line[metric] for line in read_lines(found[name], kind)] for name in found
+        )
+        np.testing.assert_allclose(many, one, rtol=TOLERANCE)
+    ours, theirs = (read_summary(found[name])["eval"] for name in found)
+    assert ours["confusion_matrix"] == theirs["confusion_matrix"]
+    # Its sums are float32 in the precision of the outputs of the evaluation.
+    scores = [x["boundary_f_score"] for x in (ours, theirs)]
+    np.testing.assert_allclose(*scores, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path):
+    found = []
+    for name, stops in (("whole", ()), ("parts", (6,))):
+        folder = tmp_path / name
+        write_masks(folder / "set", SPLITS)
+        write_recipe(folder / "recipe.py", mask_recipe())
+        for stop in stops:
+            words = f"--config recipe.py --workdir run --train.stop-after-steps {stop}"
+            assert Cli(folder)(*words.split()).code in (0, 75)
+        train(folder)
+        found.append(read_summary(folder / "run")["eval"])
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_a_net_of_maps_begins_with_the_weights_of_a_classifier(tmp_path: Path):
+    text = recipe(
+        data='DataConfig(source="synthetic:32x32x1/4/64", batch_size=16)',
+        model='ModelConfig(name="resnet18", width=0.125)',
+        train="TrainConfig(steps=4)",
+        checkpoint="CheckpointConfig(every_steps=4)",
+    )
+    write_recipe(tmp_path / "classes.py", text)
+    result = Cli(tmp_path)("--config", "classes.py", "--workdir", "classes")
+    assert result.code == 0, result.stderr
+    write_masks(tmp_path / "set", SPLITS, side=32)
+    model = 'name="unet", pretrained="classes"'
+    text = mask_recipe(model=model, train="steps=4, freeze=('backbone',)")
+    text = text.replace(f"image_size={SIDE}", "image_size=32")
+    write_recipe(tmp_path / "recipe.py", text)
+    result = Cli(tmp_path)("--config", "recipe.py", "--workdir", "run")
+    assert result.code == 0, result.stderr
+    # The table says which layers are new.
+    assert "│ new" in result.stdout and "up1" in result.stdout
+    before, after = (load_model(tmp_path / name).params for name in ("classes", "run"))
+    shared = before.keys() & after.keys()
+    assert len(shared) > 5
+    for name in shared - {"head"}:
+        jax.tree.map(np.testing.assert_array_equal, before[name], after[name])
