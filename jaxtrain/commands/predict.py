@@ -54,13 +54,13 @@ class PredictArguments:
     # New folder for what the model puts out of each image: .npy, float32; of several
     # heads .npz.
     outputs: Path | None = None
+    # New folder for the classes of the pixels of each image: a mask, .png with a
+    # palette, and .overlay.png, both of the image's size.
+    masks: Path | None = None
     # Of a model of boxes: new folder for the images with what was found in them.
     pictures: Path | None = None
     # Of a model of boxes: file, .json, for all boxes, as COCO's results.
     coco: Path | None = None
-    # New folder for the classes of the pixels of each image: a mask, .png with a
-    # palette, and .overlay.png, both of the image's size.
-    masks: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
     calibrated: bool = False
     # Load the parts of your own (code) that the folder names: their files are shown,
@@ -94,8 +94,8 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         features=arguments.features is not None,
         maps=arguments.explain is not None,
         outputs=arguments.outputs is not None,
-        boxes=not (arguments.pictures is None and arguments.coco is None),
         masks=arguments.masks is not None,
+        boxes=not (arguments.pictures is None and arguments.coco is None),
     )
     predict.check(model, wanted)
     # Images beyond the rows that the screen shows may be of no use.
@@ -177,14 +177,14 @@ def _sinks(
             opened.append(sinks.overlays(arguments.explain, names, classes, renames))
         if arguments.outputs is not None:
             opened.append(sinks.outputs(arguments.outputs, names, renames))
+        if arguments.masks is not None:
+            fit = model.description.fit
+            opened.append(sinks.masks(arguments.masks, names, fit, renames))
         if arguments.pictures is not None:
             place = arguments.pictures
             opened.append(box_sinks.pictures(place, names, model, renames))
         if arguments.coco is not None:
             opened.append(box_sinks.coco(arguments.coco, model, renames))
-        if arguments.masks is not None:
-            fit = model.description.fit
-            opened.append(sinks.masks(arguments.masks, names, fit, renames))
         yield [stack.enter_context(one) for one in opened]
 
 

@@ -64,8 +64,8 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
         devices.start(arguments.platform)
         model = load_model(arguments.workdir, arguments.checkpoint)
         classes = model.class_names is not None and model.puts_out_a_row
-        classes = classes or model.puts_out_masks
-        if model.readout is None and model.finder is None and not classes:
+        tells = classes or model.puts_out_masks or model.finder is not None
+        if model.readout is None and not tells:
             raise UserError(
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
                 "no classes or numbers of whole images to tell, and no boxes"

@@ -105,6 +105,21 @@ class TrainedModel:
         """
         return self._all("logits", images)
 
+    def masks(self, images: Any) -> np.ndarray:
+        """Return the class of each pixel, uint8 (N, H, W), as the model sees images.
+
+        Args:
+          images: Images of any kind, as `predict` takes them.
+
+        Raises:
+          UserError: the model tells no classes of pixels.
+        """
+        if not self.puts_out_masks:
+            raise UserError(
+                f"task = {self.description.task!r} tells no classes of pixels"
+            )
+        return self._all("masks", images)
+
     def find(self, images: Any) -> list[FoundBoxes]:
         """Return the boxes that a model finds in each image; see `predict`.
 
@@ -122,21 +137,6 @@ class TrainedModel:
             boxes_of(found, i, self.description, size_of(image))
             for i, image in enumerate(given)
         ]
-
-    def masks(self, images: Any) -> np.ndarray:
-        """Return the class of each pixel, uint8 (N, H, W), as the model sees images.
-
-        Args:
-          images: Images of any kind, as `predict` takes them.
-
-        Raises:
-          UserError: the model tells no classes of pixels.
-        """
-        if not self.puts_out_masks:
-            raise UserError(
-                f"task = {self.description.task!r} tells no classes of pixels"
-            )
-        return self._all("masks", images)
 
     def features(self, images: Any) -> np.ndarray:
         """Return what the last layer gets, float32 (N, features); see `predict`."""
@@ -321,16 +321,16 @@ class TrainedModel:
             assert self.readout is not None
             return self.readout.of(self.forward(*arguments))
 
+        def masks(*arguments: Any) -> jax.Array:
+            return self.forward(*arguments).argmax(-1).astype(np.uint8)
+
         def found(*arguments: Any) -> Any:
             assert self.finder is not None
             return self.finder.of(self.forward(*arguments))
 
-        def masks(*arguments: Any) -> jax.Array:
-            return self.forward(*arguments).argmax(-1).astype(np.uint8)
-
         return {
-            "found": found,
             "masks": masks,
+            "found": found,
             "logits": self.forward,
             "probabilities": probabilities,
             "values": values,

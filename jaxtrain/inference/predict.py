@@ -36,8 +36,8 @@ class Wanted:
       features: What the last layer gets.
       maps: Grad-CAM of the likeliest class.
       outputs: All that the model puts out, as arrays.
-      boxes: Boxes, which files or pictures are made of.
       masks: Classes of the pixels of each image.
+      boxes: Boxes, which files or pictures are made of.
     """
 
     topk: int = 1
@@ -45,8 +45,8 @@ class Wanted:
     features: bool = False
     maps: bool = False
     outputs: bool = False
-    boxes: bool = False
     masks: bool = False
+    boxes: bool = False
 
 
 def check(model: TrainedModel, wanted: Wanted) -> None:
@@ -71,8 +71,8 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
         raise UserError(
             f"--pictures or --coco: task = {about.task!r} finds no boxes; leave it out"
         )
-    has_rows = in_a_row or model.puts_out_masks or model.finder is not None
-    if not (has_rows or wanted.outputs):
+    tells = in_a_row or model.puts_out_masks or model.finder is not None
+    if not (tells or wanted.outputs):
         shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(
             f"task = {about.task!r} has outputs of the shape {shapes} for an image, "
@@ -143,10 +143,10 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
         logits, found = model.forward(*arguments), {}
         if wanted.outputs or wanted.masks:
             found["outputs"] = logits
-        if model.finder is not None:
-            found["found"] = model.finder.of(logits)
         if model.puts_out_masks:
             found["output"] = class_maps.shares(logits)
+        if model.finder is not None:
+            found["found"] = model.finder.of(logits)
         if in_a_row and model.class_names is None:
             readout = model.readout
             found["output"] = logits if readout is None else readout.of(logits)
@@ -201,9 +201,9 @@ class TableLayout:
 
     @property
     def empty(self) -> bool:
-        """Whether there are no columns: outputs are no row, no classes and no boxes."""
-        has_rows = self.model.puts_out_a_row or self.model.puts_out_masks
-        return not has_rows and self.model.finder is None
+        """Whether there are no columns: outputs are no row, classes or boxes."""
+        tells = self.model.puts_out_a_row or self.model.puts_out_masks
+        return not tells and self.model.finder is None
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

@@ -169,10 +169,10 @@ def show_next(workdir: Path, config: Config, task: Task) -> None:
     shape = getattr(task.abstract_outputs((1,), np.float32), "shape", None)
     in_a_row = shape == (1, task.num_outputs)
     out = "--out predictions.csv" if in_a_row else "--outputs outputs"
-    if task.finds_boxes:
-        out = "--pictures pictures --coco boxes.json"
     if task.class_maps:
         out = "--masks masks"
+    if task.finds_boxes:
+        out = "--pictures pictures --coco boxes.json"
     commands = [f"evaluate {run}", f"predict {run} {out} IMAGES"]
     if shape is not None or task.finds_boxes:
         commands.append(f"export {run} --format onnx --out {onnx}")

@@ -36,10 +36,10 @@ RETRY_SECONDS = "1"
 
 def output_of(model: TrainedModel) -> Output:
     """Return the name of what the model puts out for a request."""
-    if model.finder is not None:
-        return "found"
     if model.puts_out_masks:
         return "masks"
+    if model.finder is not None:
+        return "found"
     return "probabilities" if model.readout is None else "values"
 
 

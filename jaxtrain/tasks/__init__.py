@@ -24,8 +24,8 @@ TASKS: dict[str, type[Task]] = {
     "classification": Classification,
     "regression": Regression,
     "multilabel": Multilabel,
-    "detection": Detection,
     "segmentation": Segmentation,
+    "detection": Detection,
 }
 
 # What is known of metrics in records: a user's own are not among them.

@@ -121,7 +121,7 @@ def advise(
         "train": _length(steps_per_epoch, fine_tune=weights is not None),
     }
     for section, fields in task.advice(found.class_counts).items():
-        if section == "model":
+        if section == "model" and task.class_maps:
             advice["model"].update(_backbone(advice["model"]["name"][0]))
         advice.setdefault(section, {}).update(fields)
     if task.finds_boxes and weights:

@@ -186,11 +186,11 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
             "target_names": config.data.targets,
             "training_targets": lambda: targets,
         }
+    if config.task == "segmentation":
+        facts = {PIXEL_CLASSES: tuple(map(str, range(num_classes)))}
     if tasks.kind(config.task).finds_boxes:
         names = tuple(map(str, range(num_classes)))
         facts = {"box_names": names, "num_boxes": 4}
-    if config.task == "segmentation":
-        facts = {PIXEL_CLASSES: tuple(map(str, range(num_classes)))}
     task = tasks.build(config, image_shape, facts)
     checks.check_batches(config, mesh)
     checks.check_mixing(config, mesh, task)

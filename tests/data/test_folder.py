@@ -144,7 +144,7 @@ def test_bad_lists(six: Path, tmp_path: Path, text: str | None, message: str):
 
 def test_a_list_for_another_source_is_refused():
     with pytest.raises(
-        UserError, match=r"only with data\.source = folder:DIR or csv:FILE"
+        UserError, match=r"only with data\.source = folder:DIR or masks:DIR or csv:FILE"
     ):
         DataConfig(source="digits", include="kept.txt")
 

@@ -69,8 +69,8 @@ class OneClass:
     class_names = ("all",)
     several_labels = False
     readout = None
-    finder = None
     puts_out_masks = False
+    finder = None
     origin: dict[str, Any] = {}  # noqa: RUF012
     description = SimpleNamespace(
         image_shape=(8, 8, 1), fit=Fit(), model=SimpleNamespace(name="one class")
