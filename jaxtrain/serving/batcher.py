@@ -11,7 +11,7 @@ import numpy as np
 from jaxtrain.serving.limits import RefusedError, ServiceLimits
 
 # Runs a batch (n, H, W, C) and returns a row for each image: an array, or a tree.
-RunBatch = Callable[[np.ndarray], Sequence[Any]]
+RunBatch = Callable[[np.ndarray], Sequence[Any] | np.ndarray]
 
 # An image, and what its row is put into.
 Waiting = tuple[np.ndarray, asyncio.Future[Any]]

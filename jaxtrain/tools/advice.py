@@ -127,7 +127,8 @@ def advise(
     if task.finds_boxes and weights:
         advice["model"]["backbone"] = weights.model, "the model of the weights"
     if task.finds_boxes:
-        advice["model"].pop("dropout", None)
+        for option in ("dropout", "stem"):  # Of a small classifier.
+            advice["model"].pop(option, None)
     return advice
 
 

@@ -92,7 +92,7 @@ def first_images(
         stored = dict(batch)
         if dataset.source.canvas_shape:
             stored |= dataset.source.read(batch["index"], unreadable=[])
-            stored.pop(BOX, None)
+            stored.pop(BOX, None)  # Of windows that the step resizes.
         targets = [
             jax.tree.map(lambda x, n=n: x[n], batch["target"])
             for n in range(min(num_images, len(batch["index"])))

@@ -216,6 +216,13 @@ def test_bad_boxes_are_named_by_training_and_by_the_doctor(tmp_path: Path) -> No
             assert told in result.stderr
 
 
+def test_windows_cut_on_the_host_are_shown(here: Path, tmp_path: Path) -> None:
+    words = "--config recipe.py --data.augment.random-resized-crop True"
+    result = Cli(here)("data", "--preview", *words.split(), "--out", tmp_path / "x.png")
+    assert result.code == 0, result.stderr
+    assert (tmp_path / "x.png").is_file()
+
+
 def test_the_doctor_looks_at_images_with_boxes(here: Path, tmp_path: Path) -> None:
     words = ("data", "--check", "--config", "recipe.py", "--out", str(tmp_path))
     result = Cli(here)(*words)
