@@ -98,12 +98,12 @@ def test_outputs_are_those_of_torchvision(name: str):
     images = jnp.asarray(seeded.images(found["image_size"]))
 
     @jax.jit
-    def both(params: Any, state: Any, images: jax.Array) -> Any:
-        # The auxiliary head in evaluation mode, as torchvision's.
+    def some(params: Any, state: Any, images: jax.Array) -> Any:
+        # At the pixels that are stored.
         whole = predict(graphdef, params, state, images)
         return whole[:, :: found["every"], :: found["every"]]
 
-    logits, expected = both(*weights, images), np.array(found["out"])
+    logits, expected = some(*weights, images), np.array(found["out"])
     # Float32 of a hundred layers against float64.
     assert np.abs(logits - expected).max() / np.abs(expected).max() <= 1e-5
 
