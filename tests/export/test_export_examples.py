@@ -124,7 +124,7 @@ def test_the_lines_prepare_images_as_predict_does(
     channels: int, here: Path, monkeypatch: pytest.MonkeyPatch
 ):
     model = random_model("lenet", channels)
-    about = {**model.description.to_dict()}
+    about = {"crop_mode": "center", **model.description.to_dict()}
     prepare = run(blocks()[0], [], monkeypatch)["prepare"]
     mean, std = np.array(about["mean"]), np.array(about["std"])
     for name in write_photos(here):
