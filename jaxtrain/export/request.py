@@ -99,14 +99,21 @@ class Request:
 
         return jax.tree.map(stored, (self.model.params, self.model.model_state))
 
-    def apply(self, weights: Weights, images: jax.Array) -> jax.Array:
-        """Return the outputs of images, float32 (batch, outputs), or `BOXES`."""
+    def apply(
+        self, weights: Weights, images: jax.Array, *, folded: bool = False
+    ) -> jax.Array:
+        """Return the outputs of images, float32 (batch, outputs), or `BOXES`.
+
+        Args:
+          weights: What `weights` returned.
+          images: Images as the file takes them.
+          folded: Whether norms are folded into the kernels of convolutions.
+        """
         model = self._computing
         if self.preprocessing:
             images = model.prepare(images)
-        logits = model.portable_forward(
-            *weights, images.astype(model.policy.compute_dtype)
-        )
+        forward = model.folded_forward if folded else model.portable_forward
+        logits = forward(*weights, images.astype(model.policy.compute_dtype))
         if model.finder is not None:
             return jnp.concatenate(model.finder.candidates(logits), -1)
         if model.readout is not None:
@@ -115,9 +122,11 @@ class Request:
             return model.readout.of(jax.lax.optimization_barrier(logits))
         return model.task.probabilities(logits) if self.gives_probabilities else logits
 
-    def function(self, *, round_kernels: bool = False) -> Callable[..., jax.Array]:
+    def function(self, *, folded: bool = False) -> Callable[..., jax.Array]:
         """Return the function of images that holds its weights (see `weights`)."""
-        weights = self.weights(round_kernels=round_kernels)
+        weights = self.weights()
+        if folded:
+            return lambda images: self.apply(weights, images, folded=True)
         # As arrays of JAX, whose casts are traced: those of NumPy are done at once, and
         # a kernel would be rounded before a norm is folded into it.
         return lambda images: self.apply(jax.tree.map(jnp.asarray, weights), images)

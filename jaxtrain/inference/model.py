@@ -220,6 +220,18 @@ class TrainedModel:
         """Return what `forward` does, by a program that is the same on any device."""
         return self._forward(params, model_state, images, None)
 
+    def folded_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
+        """Return what `portable_forward` does, with norms folded into convolutions.
+
+        Of weights that are no tracers the program holds the folded ones.
+        """
+
+        def apply(weights: tuple[Any, Any], images: jax.Array) -> Any:
+            return step.predict(self.graphdef, *weights, images)
+
+        with jax.default_matmul_precision(self.policy.products):
+            return widen(folding.fold_norms(apply, (params, model_state), images))
+
     def _forward(self, params: Any, model_state: Any, images: Any, mesh: Any) -> Any:
         apply = functools.partial(step.predict, self.graphdef, mesh=mesh)
         with jax.default_matmul_precision(self.policy.products):

@@ -8,11 +8,16 @@ kernel of cuDNN, together with a ReLU and the sum of a residual block.
 On CPUs it does not pay: XLA computes a convolution and a bias as two passes, and the
 scaled kernels, which are made anew for each batch, as a third.
 
+Of weights that are known when a program is made, as in an exported file, all that does
+not depend on the images is computed then: the file holds scaled kernels, which pays on
+any device.
+
 This works on what JAX has traced of a function, and asks nothing of a model. What is
 not recognised stays as it is: a norm in front of a convolution, a convolution whose
 result something else reads, too, a factor that depends on the images.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +26,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.extend import core
 from jax.sharding import Mesh
 
@@ -96,9 +102,12 @@ class _Convolved:
         if self.scale is None:
             return self.as_written()
         kernel, (dim_in_kernel, dim) = self.kernel, self.dims
-        scaled = kernel.unrounded * _along(self.scale, dim_in_kernel, self.like.ndim)
-        y = self.convolve(scaled.astype(kernel.array.dtype))
-        y = y + _along(self.shift, dim, y.ndim).astype(y.dtype)
+        with _at_once(kernel.array, self.scale, self.shift):
+            factor = _along(self.scale, dim_in_kernel, self.like.ndim)
+            scaled = (kernel.unrounded * factor).astype(kernel.array.dtype)
+            shift = _along(self.shift, dim, self.like.ndim)
+        y = self.convolve(scaled)
+        y = y + shift.astype(y.dtype)
         return y.astype(self.like.dtype)
 
     def then(self, step: _Step, inputs: Sequence[Any]) -> "_Convolved | None":
@@ -120,6 +129,20 @@ class _Convolved:
         by = _of_channels(inputs[1 if first else 0], self.dims[1], like.shape)
         if by is None or (name == "div" and not first):
             return None
+        with _at_once(by, self.scale, self.shift):
+            return self._changed(same, name, by, first)
+
+    def _changed(
+        self, same: "_Convolved", name: str, by: Any, first: bool
+    ) -> "_Convolved":
+        """Return `same` with what an operation does to the channels of the result.
+
+        Args:
+          same: This result, as it is traced.
+          name: Name of the operation.
+          by: Other operand, numbers of channels.
+          first: Whether the result is the first operand.
+        """
         scale, shift = self.scale, self.shift
         if name in ("mul", "div"):
             factor = by if name == "mul" else 1 / by
@@ -197,10 +220,17 @@ def _apply(step: _Step, inputs: list[Any]) -> list[Any]:
 
 
 def _of_weights(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
-    results = [_Weight(y, y) for y in step.run(inputs)]
+    with _at_once(*(x.array for x in inputs)):
+        results = [_Weight(y, y) for y in step.run(inputs)]
     if step.name == "convert_element_type":
         return [_Weight(results[0].array, inputs[0].array)]
     return results
+
+
+def _at_once(*arrays: Any) -> contextlib.AbstractContextManager[Any]:
+    """Return what has operations computed while tracing, if all arrays are known."""
+    traced = any(isinstance(x, Tracer) for x in arrays)
+    return contextlib.nullcontext() if traced else jax.ensure_compile_time_eval()
 
 
 def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
@@ -229,7 +259,11 @@ def _of_channels(x: Any, dim: int, shape: Sequence[int]) -> Any:
     """Return the numbers of channels (channels,), at least float32; None: no such."""
     if not isinstance(x, _Weight):
         return None
-    array = jnp.asarray(x.array)
+    with _at_once(x.array):
+        return _numbers_of_channels(jnp.asarray(x.array), dim, shape)
+
+
+def _numbers_of_channels(array: jax.Array, dim: int, shape: Sequence[int]) -> Any:
     others = [n for d, n in enumerate(array.shape) if d != dim]
     if array.ndim not in (0, len(shape)) or any(n != 1 for n in others):
         return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import onnx
@@ -28,6 +29,7 @@ from jaxtrain.export import Precision, check
 from jaxtrain.export import export as export_lib
 from jaxtrain.export.check import padded
 from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16
+from jaxtrain.export.formats import stablehlo
 from jaxtrain.export.formats.onnx_file import emit
 from jaxtrain.export.request import HALF, Request
 from jaxtrain.inference.description import Description
@@ -218,6 +220,30 @@ def test_stablehlo_and_the_folder_run_without_us(workdir: Path, tmp_path: Path):
     np.testing.assert_allclose(found, logits, atol=1e-5 * np.abs(logits).max())
     names = [line.split()[0] for line in done.stdout.splitlines()]
     assert names == [str(best) for best in logits.argmax(-1)]
+
+
+def test_the_program_holds_kernels_with_norms_folded_in(tmp_path: Path):
+    """Nothing is left of the norms but an addend; in 16 bits it has half the bytes."""
+    model = untrained(ModelConfig(name="convnet"))
+    pixels = np.random.default_rng(0).normal(size=(2, *model.image_shape))
+    images, sizes = pixels.astype(np.float32), {}
+    expected = np.asarray(jax.jit(model.forward)(*model.placed, images))
+    for precision in ("fp32", "bf16"):
+        path = tmp_path / precision
+        request = Request(model=model, precision=precision, batch=2)
+        stablehlo.write_file(request, path)
+        sizes[precision] = path.stat().st_size
+        text = jax.export.deserialize(bytearray(path.read_bytes())).mlir_module()
+        # Each is there once for every platform.
+        num = 2 * len(stablehlo.PLATFORMS)
+        assert text.count("stablehlo.convolution") == num
+        for operation in ("rsqrt", "multiply", "subtract"):
+            assert f"stablehlo.{operation}" not in text, operation
+        found = stablehlo.load_file(path, request)(images)
+        # Float32 sums in another order; or 8 bits of each product.
+        tolerance = {"fp32": 1e-5, "bf16": 3e-2}[precision]
+        assert np.abs(found - expected).max() < tolerance * np.abs(expected).max()
+    assert sizes["bf16"] < 0.6 * sizes["fp32"]
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])

@@ -46,9 +46,7 @@ SHAPES = {
 
 def recipes() -> list[str]:
     """Return all recipes of classes of images, of which a stand-in has any size."""
-    configs = {
-        path.stem: load_config(path) for path in (ROOT / "configs").glob("*.py")
-    }
+    configs = {path.stem: load_config(path) for path in (ROOT / "configs").glob("*.py")}
     return sorted(
         name
         for name, config in configs.items()

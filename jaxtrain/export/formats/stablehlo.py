@@ -25,8 +25,8 @@ ABOUT, SCRIPT = "model.json", "run.py"
 
 
 def write_file(request: Request, path: Path) -> None:
-    """Write a program with its weights inside."""
-    _write(path, request.function(round_kernels=True), request.images)
+    """Write a program with its weights inside, norms folded into convolutions."""
+    _write(path, request.function(folded=True), request.images)
 
 
 def load_file(path: Path, request: Request) -> Runner:
