@@ -9,8 +9,8 @@ On CPUs it does not pay: XLA computes a convolution and a bias as two passes, an
 scaled kernels, which are made anew for each batch, as a third.
 
 Of weights that are known when a program is made, as in an exported file, all that does
-not depend on the images is computed then: the file holds scaled kernels, and costs a CPU
-nothing.
+not depend on the images is computed then: the file holds scaled kernels, which cost a
+CPU nothing.
 
 This works on what JAX has traced of a function, and asks nothing of a model. What is
 not recognised stays as it is: a norm in front of a convolution, a convolution whose

@@ -1,7 +1,7 @@
 """Targets follow their images where the host resizes and cuts them."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +37,10 @@ class Marked:
     sizes: tuple[tuple[int, int], ...]
     is_bad: bool = False
     image_shape = (None, None, 3)
-    facts: ClassVar[Any] = {}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {}
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
         return np.zeros(len(indices), np.int32)
