@@ -183,6 +183,12 @@ class Source:
             unreadable += found
         return batch if self.change is None else self.change(batch, indices)
 
+    def read_filled(self, indices: np.ndarray) -> dict[str, Any]:
+        """Return what `read` does, with others in the place of unreadable examples."""
+        unreadable: list[Unreadable] = []
+        batch = self.read(indices, unreadable=unreadable)
+        return self.fill_in(batch, indices, unreadable) if unreadable else batch
+
     def fill_in(
         self,
         batch: dict[str, Any],

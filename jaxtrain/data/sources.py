@@ -25,7 +25,7 @@ from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
-from jaxtrain.data.image_source import SOUND, Source, Unreadable
+from jaxtrain.data.image_source import SOUND, Source
 from jaxtrain.data.masks import IMAGES, MASKS, open_masks
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.packed.store import open_packed
@@ -389,11 +389,7 @@ def statistics(
     step = max(1, CHUNK_BYTES // image_bytes)
     counts = np.zeros((source.image_shape[-1], 256), np.int64)
     for start in range(0, num, step):
-        unreadable: list[Unreadable] = []
-        some = indices[start : start + step]
-        read = source.read(some, unreadable=unreadable)
-        if unreadable:
-            read = source.fill_in(read, some, unreadable)
+        read = source.read_filled(indices[start : start + step])
         counts += images.histogram(source.pictures(read["image"]))
     values = np.arange(256) / 255
     weights = counts / counts.sum(axis=1, keepdims=True)

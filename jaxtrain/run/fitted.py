@@ -6,7 +6,6 @@ import jax
 import numpy as np
 
 from jaxtrain import keys
-from jaxtrain.data.image_source import Source, Unreadable
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.placed import put_like
 from jaxtrain.processes import peers
@@ -57,13 +56,7 @@ def _read_images(setup: Setup, programs: Programs) -> np.ndarray:
     height, width, _ = setup.splits.input_shape
     num = min(len(source), max(1, MAX_PIXELS // (height * width)))
     indices = np.arange(num) * len(source) // num
-    batch = {**_read(source, indices), "index": indices}
+    batch = {**source.read_filled(indices), "index": indices}
     prepare = unaugmented(setup, programs.mean, programs.std, np.float32)
     prepared = prepare({}, batch, keys.root_key(setup.config.seed), jax.numpy.int32(0))
     return np.asarray(prepared["image"])
-
-
-def _read(source: Source, indices: np.ndarray) -> dict[str, Any]:
-    unreadable: list[Unreadable] = []
-    batch = source.read(indices, unreadable=unreadable)
-    return source.fill_in(batch, indices, unreadable) if unreadable else batch

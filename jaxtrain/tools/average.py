@@ -8,7 +8,7 @@ arXiv:1803.05407): those of the models belong to other activations.
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +19,8 @@ import numpy as np
 
 from jaxtrain.config import Config
 from jaxtrain.data import sources
-from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.data.image_source import Source
+from jaxtrain.data.order import epoch_order
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Pass, Subject
 from jaxtrain.evaluation.subject import open_subject
@@ -30,9 +31,6 @@ from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.step import apply_model
 from jaxtrain.trees import by_path
-
-# Of the key that chooses the images for statistics.
-IMAGES_STREAM = 2**34
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,10 @@ def average(
         split for what needs one.
     """
     check_alike(models)
-    fit = partial(_with_statistics, config=config, num_images=num_images)
+    first, data, fit = models[0], config.data, _unchanged
+    if num_images:
+        _, train = open_subject(first, config, data, "train", on_host=True)
+        fit = partial(_with_statistics, train, data.batch_size, num_images)
     if not judged_by_validation:
         if greedy:
             raise UserError(
@@ -88,7 +89,7 @@ def average(
                 "in the recipe of runs of several seeds"
             )
         return Averaged(fit(mean_of(models)), tuple(range(len(models))), None, (), None)
-    judge = partial(_judge, config)
+    judge = partial(_judge, *open_subject(first, config, data, "validation"))
     judged = [judge(model) for model in models]
     used = list(range(len(models)))
     if greedy:
@@ -212,33 +213,42 @@ class Judged(NamedTuple):
         return math.inf if math.isnan(self.number) else sign * self.number
 
 
-def _judge(config: Config, model: TrainedModel) -> Judged:
-    subject, source = open_subject(model, config, config.data, "validation")
+def _judge(subject: Subject, source: Source, model: TrainedModel) -> Judged:
+    """Return what a model is worth on the validation split, opened for another."""
     task = copy.copy(subject.task)
     task.chosen = None  # The split at hand chooses.
-    found = Pass(subject=dataclasses.replace(subject, task=task))(source, "validation")
-    return Judged(task, found.values)
+    subject = dataclasses.replace(subject, model=model, task=task)
+    return Judged(task, Pass(subject=subject)(source, "validation").values)
+
+
+def _unchanged(model: TrainedModel) -> TrainedModel:
+    return model
 
 
 def _with_statistics(
-    model: TrainedModel, config: Config, num_images: int
+    source: Source, batch_size: int, num_images: int, model: TrainedModel
 ) -> TrainedModel:
     """Return the model with the mean statistics of batches of training images.
 
-    The images are as in an evaluation, without augmentation; batches are those of the
-    run, each statistic the mean over them.
+    Args:
+      source: Training images as in an evaluation, without augmentation.
+      batch_size: Number of images of a batch, as in the run.
+      num_images: Number of images at most.
+      model: Model whose statistics are replaced.
     """
     keeps = momenta(model.description.abstract)
-    if not num_images or not keeps:
+    if not keeps:
         return model
-    subject, source = open_subject(model, config, config.data, "train", on_host=True)
-    order = mixed(len(source))[:num_images]
-    size = min(config.data.batch_size, len(order))
-    size = max(model.share(1), size - size % model.share(1))
-    program, totals = _batch_statistics(subject, keeps), dict[str, Any]()
+    order, devices = epoch_order(0, 0, len(source))[:num_images], model.share(1)
+    size = min(batch_size, len(order)) // devices * devices
+    if not size:
+        raise UserError(
+            f"--images {num_images}: {devices} devices share a batch: give more images"
+        )
+    program, totals = _batch_statistics(model, keeps), dict[str, Any]()
     starts = range(0, len(order) - size + 1, size)
     for start in starts:
-        pixels = _read(source, order[start : start + size])
+        pixels = source.read_filled(order[start : start + size])["image"]
         found = program(
             *model.placed, sharding.put_batch(model.mesh, pixels[None], size)
         )
@@ -252,9 +262,10 @@ def _with_statistics(
     return dataclasses.replace(model, model_state=state)
 
 
-def _batch_statistics(subject: Subject, keeps: Any) -> Callable[..., Any]:
+def _batch_statistics(
+    model: TrainedModel, keeps: Mapping[str, float]
+) -> Callable[..., Any]:
     """Return the program of the statistics of one batch, by their paths."""
-    model = subject.model
 
     def statistics(params: Any, state: Any, pixels: jax.Array) -> dict[str, jax.Array]:
         # From 0 on a step leaves so much of the statistics of its batch.
@@ -262,20 +273,7 @@ def _batch_statistics(subject: Subject, keeps: Any) -> Callable[..., Any]:
         images, key = model.prepare(pixels[0]), jax.random.key(0)
         with jax.default_matmul_precision(model.policy.products):
             _, after = apply_model(model.graphdef, params, zeros, images, key)
-        return {path: x / (1 - keeps[path]) for path, x in by_path(after).items()}
+        found = by_path(after)
+        return {path: found[path] / (1 - kept) for path, kept in keeps.items()}
 
     return jax.jit(statistics, out_shardings=sharding.replicated(model.mesh))
-
-
-def _read(source: Source, indices: np.ndarray) -> np.ndarray:
-    unreadable: list[Unreadable] = []
-    batch = source.read(indices, unreadable=unreadable)
-    if unreadable:
-        batch = source.fill_in(batch, indices, unreadable)
-    return batch["image"]
-
-
-def mixed(num: int) -> np.ndarray:
-    """Return the numbers 0 to `num`, mixed, the same ones each time."""
-    draws = np.random.Philox(key=[0, IMAGES_STREAM]).random_raw(num)
-    return np.argsort(draws, kind="stable")

@@ -10,8 +10,8 @@ import pytest
 from jaxtrain import load_model
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import sources
+from jaxtrain.data.order import epoch_order
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.tools.average import mixed
 from jaxtrain.trees import by_path
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -63,7 +63,7 @@ def test_weights_are_means_and_statistics_those_of_training_images(
     # Of the first norm, behind a convolution of the images as an evaluation sees them.
     config = read_run(here / "one")
     source = sources.load(config.data, config.seed).train
-    chosen = mixed(len(source))[:IMAGES]
+    chosen = epoch_order(0, 0, len(source))[:IMAGES]
     about, kernel = made.description, made.params["conv1"]["kernel"]
     means, variances = [], []
     for start in range(0, IMAGES - BATCH + 1, BATCH):

@@ -11,13 +11,14 @@ import jax.numpy as jnp
 from jaxtrain.config.methods import SamOptions
 from jaxtrain.data.batch import Batch
 from jaxtrain.dtypes import widen
-from jaxtrain.training.methods.base import Method, Metrics, Objective
+from jaxtrain.training.methods.base import Metrics, Objective
+from jaxtrain.training.methods.plain import Plain
 
 # What ASAM adds to the size of each weight.
 ETA = 0.01
 
 
-class Sam(Method):
+class Sam(Plain):
     """Two forward and backward passes a step, the second from perturbed weights.
 
     What counts is the gradient of the second; statistics of batch norms and metrics are
@@ -40,10 +41,10 @@ class Sam(Method):
         batch: Batch,
         key: jax.Array,
     ) -> tuple[Any, Any, Metrics]:
-        differentiated = jax.value_and_grad(objective, has_aux=True)
-        (_, (after, metrics)), grads = differentiated(params, model_state, batch, key)
+        given = model_state, batch, key
+        grads, after, metrics = super().gradients(objective, params, *given)
         sharpest = self._sharpest(objective, params, grads)
-        (_, (_, there)), grads = differentiated(sharpest, model_state, batch, key)
+        grads, _, there = super().gradients(objective, sharpest, *given)
         metrics = {**metrics, "sharpness": there["loss"] - metrics["loss"]}
         return grads, after, metrics
 
