@@ -51,6 +51,10 @@ class ModelConfig(Section):
     # Weight of the loss of each auxiliary head in training; 0: there are none.
     aux_weight: float | None = None
 
+    # Of a U-Net: channels of each block of its decoder, each of which doubles the size;
+    # logits are resized from where it ends. None: from 256 halved down to 16, up to the
+    # size of the image, times the width.
+    decoder_channels: tuple[int, ...] | None = None
     # Of a model of boxes: channels of each level of its pyramid.
     pyramid_channels: int | None = None
     # Of a model of boxes: convolutions of each of its heads, before the last one.
@@ -66,6 +70,11 @@ class ModelConfig(Section):
         self._positive("width", "pyramid_channels", "head_layers")
         self._fraction("dropout", "drop_path")
         self._positive("norm_epsilon")
+        self._all(
+            ["decoder_channels"],
+            lambda channels: bool(channels) and min(channels) > 0,
+            "one or more positive numbers",
+        )
         self._all(["output_stride"], (8, 16, 32).__contains__, "8, 16 or 32")
         self._not_negative("aux_weight")
         self._all(["transform"], own.is_own, own.FORMS)

@@ -3,7 +3,8 @@
 As in segmentation_models.pytorch: from the last features on, images are doubled, joined
 with those features of the backbone that have their size, and convolved twice; batch
 norms follow the convolutions. Where the backbone has no features of a size, as between
-the image and the stem of a ResNet, nothing is joined.
+the image and the stem of a ResNet, nothing is joined. A decoder of few blocks ends
+before the size of the image, to which its logits are resized, as in FCN.
 """
 
 import dataclasses
@@ -13,12 +14,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jaxtrain.errors import UserError
 from jaxtrain.models.blocks import ConvNorm
 from jaxtrain.models.dense import DenseModel, doubled, resized
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 
-# Channels of the first block of the decoder; each has half of those of the one before.
+# Usual channels of the first block of the decoder; each has half of those before it.
 CHANNELS, LEAST = 256, 16
 
 
@@ -34,7 +36,7 @@ class UpBlock(nnx.Module):
 
 
 class UNet(DenseModel):
-    """A backbone, a block for each halving of the image, and a dense layer a pixel."""
+    """A backbone, blocks that double its features, and a dense layer a pixel."""
 
     def __init__(
         self,
@@ -49,8 +51,13 @@ class UNet(DenseModel):
         stem: Literal["imagenet", "cifar"] | None = None,
         norm_epsilon: float | None = None,
         padding: Literal["symmetric", "same"] | None = None,
+        decoder_channels: tuple[int, ...] | None = None,
     ):
-        """Create the layers; the outputs are maps of the images' height and width."""
+        """Create the layers; the outputs are maps of the images' height and width.
+
+        Raises:
+          UserError: the decoder has more blocks than the backbone halves its images.
+        """
         *skips, last = self.add_backbone(
             backbone,
             image_shape,
@@ -61,20 +68,32 @@ class UNet(DenseModel):
             norm_epsilon=norm_epsilon,
             padding=padding,
         )
-        features, stride, base = last.channels, last.stride, CHANNELS
+        features, stride = last.channels, last.stride
         layers = dataclasses.replace(layers, init=he_fan_in)
-        while stride > 1:
+        for channels in decoder_channels or _usual_channels(stride, width):
+            if stride == 1:
+                raise UserError(
+                    f"model.decoder_channels = {decoder_channels}: model.backbone = "
+                    f"{backbone!r} makes {last.stride} pixels one; set "
+                    f"{last.stride.bit_length() - 1} or fewer numbers"
+                )
             stride, joins = stride // 2, False
             if skips and skips[-1].stride >= stride:
                 stride, joined = skips.pop()
                 features, joins = features + joined, True
-            channels = scale_channels(base, 1.0 if width is None else width)
             block = UpBlock(features, channels, layers=layers)
             apply = _up_and_join if joins else _up_to(stride)
             self.add_piece(apply, **{f"up{stride}": block})
-            features, base = channels, max(LEAST, base // 2)
+            features = channels
         head = Head(features, num_outputs, dropout, layers=layers)
         self.add_piece(_head, head=head)
+
+
+def _usual_channels(stride: int, width: float | None) -> list[int]:
+    """Return the channels of blocks down to the size of the image."""
+    halvings = range(stride.bit_length() - 1)
+    bases = (max(LEAST, CHANNELS >> n) for n in halvings)
+    return [scale_channels(base, 1.0 if width is None else width) for base in bases]
 
 
 def _up_and_join(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:

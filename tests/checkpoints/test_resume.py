@@ -122,6 +122,7 @@ def test_finished_run_says_so(undisturbed: Path):
     assert (f"report: {run}" in result.stdout) == (run / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_longer_run_goes_on_and_other_config_is_refused(cli: Cli, write_config):
     config, run = write_config(recipe()), cli.directory / "run"
     words = ["--config", config, "--workdir", run]

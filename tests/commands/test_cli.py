@@ -66,6 +66,7 @@ def test_length_on_the_command_line_replaces_that_of_the_file():
     assert (train.epochs, train.steps) == (None, 9)
 
 
+@pytest.mark.slow
 @each_row(
     "words",
     [

@@ -104,6 +104,7 @@ def is_number(hint: Any) -> bool:
     return bool(kinds & {int, float, tuple[float, ...]}) and bool not in kinds
 
 
+@pytest.mark.slow
 @each_row("path", [path for path in HINTS if is_number(HINTS[path])])
 def test_true_and_what_is_not_finite_are_no_numbers(path: str):
     name = path.split(".")[-1]

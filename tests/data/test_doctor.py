@@ -435,6 +435,7 @@ def test_places_of_equal_values():
     assert near.equal_ones(np.zeros(0, np.int64)) == near.equal_ones(np.arange(3)) == []
 
 
+@pytest.mark.slow
 def test_memory_of_a_long_film_is_that_of_its_frames():
     num = 2000
     noise = np.random.default_rng(0).normal(0, 0.3, (num, 32, 32))

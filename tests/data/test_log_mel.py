@@ -49,6 +49,7 @@ def test_images_are_decibels_from_black_to_white():
     assert not log_mel.to_images(silence, sound).any()
 
 
+@pytest.mark.slow
 def test_masks_are_bands_of_the_mean_by_the_key_of_the_example():
     rows, columns, fill = 20, 30, 7.0
     config = AugmentConfig(

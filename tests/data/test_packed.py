@@ -139,6 +139,7 @@ def test_columns_of_targets(tmp_path: Path):
     assert store.facts["target_names"] == ("cat", "dog")
 
 
+@pytest.mark.slow
 def test_workers_read_the_same(tiny: Path, tmp_path: Path):
     out = tmp_path / "raw"
     pack("tfds:tiny", out, data_dir=tiny, format="raw")

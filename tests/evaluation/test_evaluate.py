@@ -301,6 +301,7 @@ def test_what_does_not_go_together_is_refused(folder: Path, words: str, message:
     assert message in result.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_averages_views_is_evaluated_with_them(tmp_path: Path):
     """Its metrics are those of the mean of the probabilities of both sides."""
     config = write_recipe(

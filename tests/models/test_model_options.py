@@ -31,6 +31,7 @@ VALUES: dict[str, Any] = {
     "aux_weight": 0.15,
     "backbone": "resnet34",
     "output_stride": 16,
+    "decoder_channels": (24, 16),
     "pyramid_channels": 24,
     "head_layers": 3,
 }

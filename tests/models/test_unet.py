@@ -6,7 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from jaxtrain.errors import UserError
+from jaxtrain.models.blueprint import initial_rngs
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.training.step import predict
 from tests.helpers.by_means import by_means
@@ -27,6 +30,30 @@ def test_a_width_scales_the_decoder_too():
     params = split_model(blueprint(width=0.5).abstract())[1]
     assert params["up16"]["conv1"]["conv"]["kernel"].shape == (3, 3, 256 + 128, 128)
     assert params["up1"]["conv2"]["conv"]["kernel"].shape == (3, 3, 8, 8)
+
+
+def test_a_short_decoder_ends_before_the_size_of_the_image():
+    """Its logits, at half of the image, are resized as PyTorch's bilinear means."""
+    made = blueprint((12, 16), backbone="convnet", width=0.1, decoder_channels=(7,))
+    graphdef, *weights = split_model(made.build(initial_rngs(jax.random.key(1))))
+    params = weights[0]
+    assert params["up2"]["conv1"]["conv"]["kernel"].shape[3] == 7
+    assert "up1" not in params
+    images = jax.random.uniform(jax.random.key(2), (2, 12, 16, 3))
+    found = predict(graphdef, *weights, images)
+    model = made.build(initial_rngs(jax.random.key(1)))
+    model.eval()
+    small = model(images, part=slice(len(model.pieces) - 1))[0]
+    assert small.shape == (2, 6, 8, 7)
+    head = params["head"]["linear"]
+    logits = np.asarray(small @ head["kernel"] + head["bias"])
+    np.testing.assert_allclose(found, by_means(logits, (12, 16)), atol=1e-6)
+
+
+def test_a_decoder_longer_than_the_backbone_is_refused():
+    made = blueprint((12, 16), backbone="convnet", decoder_channels=(8, 8, 8))
+    with pytest.raises(UserError, match="4 pixels one; set 2 or fewer"):
+        made.abstract()
 
 
 def test_logits_are_summed_in_float32_and_have_the_output_dtype():

@@ -370,6 +370,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @each_row("name", CHANGES)
 def test_what_does_not_fit_is_listed(name: str, tmp_path: Path):
     from safetensors.numpy import load_file, save_file

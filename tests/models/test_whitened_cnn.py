@@ -70,6 +70,7 @@ def test_a_convolution_begins_as_the_identity(inputs: int, outputs: int):
     np.testing.assert_array_equal(kernel[..., same:], others)
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_the_kernel_of_its_images_and_keeps_it(tmp_path: Path):
     config = recipe(
         data=DATA,

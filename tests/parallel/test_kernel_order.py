@@ -50,6 +50,7 @@ def test_kernels_alone_are_laid_out(as_on_gpus: None):
     assert {found[path].major_to_minor for path in kernels} == {ORDER}
 
 
+@pytest.mark.slow
 def test_a_run_saves_and_resumes_the_same(cli: Cli, as_on_gpus: None):
     config = write_recipe(cli.directory / "recipe.py", recipe(**CHANGES))
     for folder, stops in [("whole", []), ("parts", ["--train.stop-after-steps", 4])]:

@@ -116,6 +116,7 @@ def bytes_per_device(state: Any, layout: Layout) -> int:
     )
 
 
+@pytest.mark.slow
 def test_fully_sharded_state_is_shared_by_all_devices():
     state = abstract_state(ADAMW)
     whole = bytes_per_device(state, layout())

@@ -83,6 +83,7 @@ def test_losses_are_those_of_one_device(
     check_same(global_norm, run(tmp_path, devices, flags), devices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "flags"), GROUP_NORM)
 def test_losses_with_batch_norm_groups_are_those_of_one_device(
     group_norm: Path, tmp_path: Path, devices: int, flags: str

@@ -190,6 +190,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("jaxtrain.performance.measure.TIMED_SECONDS", 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_steps_are_tried_here(
     cli: Cli, write_config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -69,6 +69,7 @@ def traces(folder: Path) -> list[str]:
     return sorted(path.parent.name for path in found)
 
 
+@pytest.mark.slow
 def test_the_slowest_layer_comes_first_and_a_run_goes_on_with_other_steps(cli: Cli):
     write_files(cli.directory)
     result = cli("train", *TRAIN, "--profile")

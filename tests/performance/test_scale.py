@@ -234,6 +234,7 @@ def test_gpus_that_are_not_here(
     assert [run["step_seconds"] for run in found["runs"]] == [None, None]
 
 
+@pytest.mark.slow
 def test_config_that_does_not_fit_is_told_once(cli: Cli):
     words = ["--config", DIGITS, "--devices", "3", "--mode", "strong"]
     result = cli.process("scale", *words)  # And the processes that it starts.

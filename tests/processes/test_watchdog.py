@@ -29,6 +29,7 @@ watchdog.time = types.SimpleNamespace(monotonic=monotonic)
 {HANG_TOLD}"""
 
 
+@pytest.mark.slow
 def test_hang_ends_with_75_and_the_stacks(cli: Cli, write_config):
     """The same command then goes on."""
     words = ["--config", write_config(CONFIG), "--workdir", "run"]

@@ -161,6 +161,7 @@ def test_interface_is_as_we_use_it(used: Interface):
     assert used.name.split(".")[0] in (ROOT / used.place).read_text()
 
 
+@pytest.mark.slow
 def test_grain_asks_whether_arrays_are_closed_in_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -232,6 +232,7 @@ def test_real_run_ends_as_if_no_other_had_come(
         assert read_summary(run)["num_processes"] == 2
 
 
+@pytest.mark.slow
 def test_lock_that_a_killed_run_has_left_keeps_nobody_out(
     undisturbed: Path, tmp_path: Path
 ):

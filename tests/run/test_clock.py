@@ -86,6 +86,7 @@ def test_an_older_checkpoint_has_seconds_in_all():
     assert clock.seconds()["other"] == 2 and clock.wall_seconds() == 3
 
 
+@pytest.mark.slow
 def test_a_killed_run_tells_what_was_lost(cli: Cli, write_config):
     """The evaluation of step 6 comes after the checkpoint of step 4, or of none."""
     config, run = write_config(EIGHT_STEPS), cli.directory / "run"

@@ -223,6 +223,7 @@ class CountedProgram:
     seconds, compiling = 0.0, False
 
 
+@pytest.mark.slow
 def test_the_loop_tells_the_speed_of_the_steps(
     write_config: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

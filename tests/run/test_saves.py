@@ -91,6 +91,7 @@ def test_run_goes_on_when_its_disk_fills_and_tells_at_the_end(
     assert [line["step"] for line in read_lines(disk / "run", "event")][-1] == 40
 
 
+@pytest.mark.slow
 def test_a_write_that_fails_beside_the_training_is_told_and_tried_again(
     cli: Cli, write_config: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ):

@@ -74,6 +74,7 @@ def test_signal_in_the_midst_of(
     assert ours["eval"] == theirs["eval"] and ours["best"] == theirs["best"]
 
 
+@pytest.mark.slow
 def test_signal_while_a_save_is_under_way(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -101,6 +102,7 @@ def test_signal_while_a_save_is_under_way(
     assert read_lines(tmp_path, "train") == read_lines(undisturbed / "run", "train")
 
 
+@pytest.mark.slow
 def test_signal_in_the_midst_of_reading_a_checkpoint(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -154,6 +156,7 @@ def with_signal(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@pytest.mark.slow
 def test_ctrl_c_that_ends_the_reader_of_the_output_first(cli: Cli, write_config: Any):
     """As a terminal does to `main.py ... 2>&1 | tee log`."""
     words = ["--config", write_config(CONFIG), "--workdir", "run"]

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.helpers.processes import ROOT, Cli, Result
 
 # Of two epochs: two evaluations, two checkpoints and the test.
@@ -56,6 +58,7 @@ def last_line(result: Result) -> list[str]:
     return json.loads(result.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_each_program_is_compiled_once(cli: Cli):
     """Evaluations, saves and a resumed run included; operations alone compile none."""
     stop = ["--train.stop-after-steps", "5"]
@@ -69,6 +72,7 @@ def test_each_program_is_compiled_once(cli: Cli):
     assert resumed == [f"jit({name})" for name in again]
 
 
+@pytest.mark.slow
 def test_a_run_imports_what_its_steps_need(cli: Cli):
     """What its end needs, such as its report, is imported; see docs/decisions.md."""
     modules = set(last_line(cli.process(*RUN, program=LISTING, anew=True)))

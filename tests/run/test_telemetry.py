@@ -104,6 +104,7 @@ def test_peaks_are_of_known_gpus_alone():
     assert peak_flops("cpu", "float32") is peak_flops("NVIDIA X1", "float32") is None
 
 
+@pytest.mark.slow
 def test_lines_of_a_run_tell_of_the_machine(
     write_config: Callable[..., Path],
     tmp_path: Path,

@@ -313,6 +313,7 @@ def test_what_is_wrong_is_told_before_it_starts(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_it_is_stopped(workdir: Path, cli: Cli):
     process = cli.start("serve", "--workdir", str(workdir), "--port", "0")
     assert process.stdout is not None
