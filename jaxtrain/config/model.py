@@ -40,6 +40,9 @@ class ModelConfig(Section):
     # First layers: imagenet, which make the image smaller, or cifar, which keep its
     # size, for images of 28 to 64 pixels.
     stem: Literal["imagenet", "cifar"] | None = None
+    # Of a whitened_cnn: max shows the last layer the maximum of each channel; None: all
+    # pixels, which knows where things are.
+    global_pool: Literal["max"] | None = None
     # Added to the variance in norms; weights of other libraries belong to one.
     norm_epsilon: float | None = None
     # Zeros around the images of convolutions with a stride: as many on all sides, or

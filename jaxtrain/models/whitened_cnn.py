@@ -1,6 +1,6 @@
 """Small networks of the public speed runs, behind a whitened first convolution."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,19 @@ class WhitenedCNN(Model):
         layers: Layers,
         width: float = 1.0,
         dropout: float = 0.0,
+        global_pool: Literal["max"] | None = None,
     ):
+        """Create the layers.
+
+        Args:
+          image_shape: Height, width and channels of the images.
+          num_outputs: Features of the last layer.
+          layers: Maker of the layers.
+          width: Factor on the channels of the groups.
+          dropout: Probability of dropping a feature before the last layer.
+          global_pool: `max` shows the last layer the maximum of each channel, as in
+            airbench94; None shows it all pixels.
+        """
         rows, columns, channels = image_shape
         components = self.patch**2 * channels
         whiten = layers.conv(
@@ -65,8 +77,9 @@ class WhitenedCNN(Model):
             wider = scale_channels(base, width)
             self._add_group(f"group{index}", channels, wider, layers)
             channels, rows, columns = wider, rows // 2, columns // 2
-        head = Head(rows * columns * channels, num_outputs, dropout, layers=layers)
-        self.add_piece(_head, head=head)
+        seen = 1 if global_pool else rows * columns
+        head = Head(seen * channels, num_outputs, dropout, layers=layers)
+        self.add_piece(_pooled_head if global_pool else _head, head=head)
 
     def _add_group(
         self, name: str, in_channels: int, channels: int, layers: Layers
@@ -132,3 +145,7 @@ def _block(
 
 def _head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
     return head(flatten(x), rngs)
+
+
+def _pooled_head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
+    return head(x.max((1, 2)), rngs)

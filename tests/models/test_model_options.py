@@ -28,6 +28,7 @@ VALUES: dict[str, Any] = {
     "stem": "cifar",
     "norm_epsilon": 0.05,
     "padding": "same",
+    "global_pool": "max",
     "aux_weight": 0.15,
     "backbone": "resnet34",
     "output_stride": 16,

@@ -10,11 +10,14 @@ from jax import lax
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.config import DataConfig
+from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data import sources
+from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.models.layers import lecun_normal
 from jaxtrain.models.whitened_cnn import identity_like
 from jaxtrain.models.whitening import whitening_kernel
+from jaxtrain.training import precision
+from jaxtrain.training.state import split_model
 from tests.helpers.recipes import recipe, write_recipe
 
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -122,3 +125,20 @@ def test_a_transform_that_takes_the_kernel_away_is_refused(
     assert code == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "model.transform: the model has no whiten/kernel any more" in told
+
+
+def test_a_pooled_head_sees_the_largest_value_of_each_channel():
+    made = Blueprint(
+        config=ModelConfig(name="whitened_cnn_small", global_pool="max"),
+        policy=precision.parse("fp32"),
+        image_shape=(20, 16, 1),
+        num_outputs=3,
+    )
+    model = made.build(initial_rngs(jax.random.key(0)))
+    model.eval()
+    images = jax.random.uniform(jax.random.key(1), (2, 20, 16, 1))
+    features = np.asarray(model(images, part=slice(len(model.pieces) - 1)))
+    assert features.shape == (2, 2, 2, 64)
+    head = split_model(model)[1]["head"]["linear"]
+    expected = features.max((1, 2)) @ head["kernel"] + head["bias"]
+    np.testing.assert_allclose(model(images), expected, rtol=1e-5, atol=1e-6)
