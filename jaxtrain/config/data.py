@@ -110,7 +110,7 @@ COMBINATIONS = (
         option(
             "data.augment",
             *("brightness", "contrast", "saturation", "hue", "randaugment"),
-            *("trivialaugment", "augmix"),
+            *("trivialaugment", "augmix", "mosaic"),
         ),
         "it is made for pictures, and not for spectrograms",
         "leave it out",

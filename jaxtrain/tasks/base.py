@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from jaxtrain.config.base import Section
 from jaxtrain.data.augment.geometry import Geometry
+from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.auxiliary import WithAuxiliary
@@ -215,6 +216,18 @@ class Task:
           target: Targets of a batch.
           partner: Targets of the partners.
           own: One where the pixel of an image is its own, else 0, (H, W).
+        """
+        raise NotImplementedError
+
+    def mosaic(self, targets: Sequence[Any], tiles: Sequence[Tile]) -> Any:
+        """Return the stored target of a mosaic of four images.
+
+        A task that does not say so cannot be learnt with mosaics.
+
+        Args:
+          targets: Targets of the images, an example each.
+          tiles: Where each image is taken: as `geometry` of `follow`. Beyond their
+            image, `pixels` has the border.
         """
         raise NotImplementedError
 

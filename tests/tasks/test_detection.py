@@ -322,3 +322,46 @@ def test_stopped_and_resumed_on_other_devices_it_ends_the_same(
 ) -> None:
     run_on(tmp_path, 8, "--parallel.preset fsdp --train.stop-after-steps 5")
     assert_same(alone, run_on(tmp_path, 2))
+
+
+MOSAICS = (
+    "--data.augment.mosaic 0.7 --data.augment.close-mosaic 2 --data.batch-size 32 "
+    "--data.augment.alternating-flip True --data.augment.horizontal-flip False"
+)
+
+
+@pytest.fixture(scope="module")
+def with_mosaics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on one device, in float64, whose last 2 of 8 steps have no mosaics."""
+    folder = run_on(tmp_path_factory.mktemp("mosaics"), 1, MOSAICS)
+    losses = [line["loss"] for line in read_lines(folder / "run", "train")]
+    without = run_on(folder / "without", 1, f"{MOSAICS} --data.augment.close-mosaic 0")
+    others = [line["loss"] for line in read_lines(without / "run", "train")]
+    assert losses[:6] == others[:6]
+    assert losses[6] != others[6]
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        (8, "--parallel.preset fsdp"),
+        (1, "--train.accumulate-steps 4"),
+        (1, "--data.cache stream"),
+        (2, "--data.cache stream --data.workers 1 --train.steps-per-call 2"),
+    ],
+)
+def test_mosaics_are_the_same_however_a_run_is_done(
+    with_mosaics: Path, tmp_path: Path, devices: int, words: str
+) -> None:
+    assert_same(with_mosaics, run_on(tmp_path, devices, f"{MOSAICS} {words}"))
+
+
+@pytest.mark.slow
+def test_with_mosaics_a_run_resumes_where_they_end(
+    with_mosaics: Path, tmp_path: Path
+) -> None:
+    for stop in (5, 6):
+        run_on(tmp_path, 1, f"{MOSAICS} --train.stop-after-steps {stop}")
+    assert_same(with_mosaics, run_on(tmp_path, 2, MOSAICS))
