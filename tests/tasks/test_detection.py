@@ -347,9 +347,7 @@ def with_mosaics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("devices", "words"),
     [
         (8, "--parallel.preset fsdp"),
-        (1, "--train.accumulate-steps 4"),
-        (1, "--data.cache stream"),
-        (2, "--data.cache stream --data.workers 1 --train.steps-per-call 2"),
+        (2, "--data.cache stream --data.workers 1"),
     ],
 )
 def test_mosaics_are_the_same_however_a_run_is_done(
@@ -365,3 +363,13 @@ def test_with_mosaics_a_run_resumes_where_they_end(
     for stop in (5, 6):
         run_on(tmp_path, 1, f"{MOSAICS} --train.stop-after-steps {stop}")
     assert_same(with_mosaics, run_on(tmp_path, 2, MOSAICS))
+
+
+@pytest.mark.slow
+def test_mosaics_do_not_depend_on_accumulation(tmp_path: Path) -> None:
+    # Without batch norm, whose statistics are those of micro-batches.
+    words = f"{MOSAICS} --model.backbone vgg11 --model.width 0.0625"
+    plain = run_on(tmp_path / "plain", 1, words)
+    assert_same(
+        plain, run_on(tmp_path / "parts", 1, f"{words} --train.accumulate-steps 4")
+    )

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.serving import LIMITS, Running
 from tests.helpers.waves import write_tones
 
 pytest.importorskip("soundfile")
@@ -97,6 +99,31 @@ def test_evaluate_predict_and_export_agree(here: Path):
     np.testing.assert_allclose(model.predict(list(clips)), probabilities, atol=1e-6)
 
 
+def test_a_server_answers_sounds(here: Path):
+    model, place = load_model(here / "run"), here / "tones" / "test" / "high"
+    names = sorted(place.iterdir())[:2]
+    assert {name.suffix for name in names} == {".wav", ".flac"}
+    server = Running(model, LIMITS)
+    try:
+        answers = [server.ask(name.read_bytes()) for name in names]
+        bad = [server.ask(body) for body in (b"no sound", b"")]
+        _, health = server.ask(None, "/health")
+        page = urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=300)
+        assert b"Drop a sound here" in page.read()
+    finally:
+        server.stop()
+    for (status, answer), expected in zip(answers, model.predict(names), strict=True):
+        (found,) = answer["predictions"]
+        assert (status, found["filename"]) == (200, "sound")
+        probabilities = {one["index"]: one["prob"] for one in found["classes"]}
+        np.testing.assert_allclose(
+            [probabilities[i] for i in range(3)], expected, atol=1e-6
+        )
+    assert [status for status, _ in bad] == [400, 400]
+    assert "sound is unreadable: it is no sound of a known" in bad[0][1]["error"]
+    assert health["sound"]["sample_rate"] == 8000
+
+
 @pytest.mark.parametrize("sound", ["", ", random_crop=True"])
 def test_a_run_resumes_exactly(here: Path, tmp_path: Path, sound: str):
     (tmp_path / "tones").symlink_to(here / "tones")
@@ -133,7 +160,6 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path, sound: str):
             "has no effect with data.source = 'synthetic:",
         ),
         ("predict --workdir run --explain seen tones/test", "the model hears sounds"),
-        ("serve --workdir run", "the model hears sounds, and the server takes images"),
         ("export --workdir run --format saved --out x", "choose stablehlo or onnx"),
         ("data --check --config recipe.py", "data --check looks at pictures"),
         ("data --pack audio:tones --out x", "data --pack looks at pictures"),
