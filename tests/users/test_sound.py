@@ -10,6 +10,7 @@ import pytest
 
 from jaxtrain import load_model
 from jaxtrain.config import SoundConfig
+from jaxtrain.config.recipe import load_config
 from jaxtrain.data.sound_files import decode
 from tests.helpers import spoken
 from tests.helpers.forked import ROOT
@@ -28,13 +29,15 @@ MASKS = "AugmentConfig(time_masks=1, time_mask_frames=4, frequency_masks=1)"
 
 
 def tones(sound: str = "", **changes: str) -> str:
+    data = (
+        'DataConfig(source="audio:tones", batch_size=16, eval_batch_size=8, '
+        f"validation_fraction=0.25, sound={SOUND.format(sound)}, augment={MASKS})"
+    )
     return recipe(
-        data='DataConfig(source="audio:tones", batch_size=16, eval_batch_size=8, '
-        f"validation_fraction=0.25, sound={SOUND.format(sound)}, augment={MASKS})",
         train="TrainConfig(steps=16, eval_every_steps=8)",
         checkpoint="CheckpointConfig(every_steps=8)",
         optimizer='OptimizerConfig(name="adamw", learning_rate=0.01)',
-        **{"logging": "LoggingConfig(every_steps=1)", **changes},
+        **{"logging": "LoggingConfig(every_steps=1)", "data": data, **changes},
     )
 
 
@@ -161,14 +164,12 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path, sound: str):
         ),
         ("predict --workdir run --explain seen tones/test", "the model hears sounds"),
         ("export --workdir run --format saved --out x", "choose stablehlo or onnx"),
-        ("data --check --config recipe.py", "data --check looks at pictures"),
-        ("data --pack audio:tones --out x", "data --pack looks at pictures"),
-        ("new --data audio:tones --out new.py", "new looks at pictures"),
+        ("data --pack audio:tones --out x", "data --pack is for pictures"),
         ("--config recipe.py --data.image-size 32", "spectrograms have the size that"),
         ("--config recipe.py --data.augment.randaugment 2", "it is made for pictures"),
         (
             "--config recipe.py --data.source digits",
-            "only with data.source = audio:DIR",
+            "only with data.source = audio:DIR_OR_FILE.csv",
         ),
     ],
 )
@@ -187,3 +188,66 @@ def test_the_recipe_trains_on_what_its_script_makes(tmp_path: Path):
     result = Cli(tmp_path)("--config", ROOT / "configs/sound.py", *words.split())
     assert result.code == 0, result.stderr
     assert read_summary(tmp_path / "run")["num_params"] == 66_522
+
+
+def test_new_writes_a_recipe_that_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from jaxtrain.performance import estimate
+
+    monkeypatch.setattr(estimate, "estimate", lambda config: "not timed here")
+    write_tones(tmp_path / "tones")
+    result = Cli(tmp_path)("new", "--data", "tones", "--out", "new.py")
+    assert result.code == 0, result.stderr
+    assert "0.1" in result.stdout and "8,000 Hz" in result.stdout
+    text = (tmp_path / "new.py").read_text()
+    assert 'source="audio:tones"' in text and "after a look at its sounds" in text
+    assert "sample_rate=8000" in text and "frequency_masks=2" in text
+    assert "horizontal_flip" not in text and "image_size" not in text
+    assert "audio:tones, after" in text and load_config(tmp_path / "new.py")
+
+
+@pytest.mark.slow
+def test_a_new_recipe_trains(tmp_path: Path):
+    write_tones(tmp_path / "tones")
+    for words in (
+        "new --data tones --out new.py",
+        "--config new.py --train.epochs 1 --model.width 0.1 --workdir run",
+    ):
+        result = Cli(tmp_path)(*words.split())
+        assert result.code == 0, result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["labels", "numbers", "classes"])
+def test_a_table_of_sounds_has_any_targets(tmp_path: Path, kind: str):
+    place, rng = write_tones(tmp_path / "tones", num=16), np.random.default_rng(0)
+    heights, rows = {"low": 3, "middle": 9, "high": 21}, []
+    for file in sorted(place.rglob("*.*")):
+        split, name = file.parts[-3:-1]
+        split = "validation" if split == "train" and rng.random() < 0.2 else split
+        targets = {
+            "labels": f"{name};{'flac' if file.suffix == '.flac' else 'wav'}",
+            "numbers": f"{heights[name]},{rng.integers(9)}",
+            "classes": name,
+        }
+        rows.append(f"{file.relative_to(place)},{targets[kind]},{split}")
+    columns = "pitch,luck" if kind == "numbers" else "label"
+    text = "\n".join([f"path,{columns},split", *rows])
+    (place / "list.csv").write_text(text)
+    more, task = {
+        "labels": ('label_separator=";", ', "multilabel"),
+        "numbers": ('targets=("pitch", "luck"), ', "regression"),
+        "classes": ("", "classification"),
+    }[kind]
+    data = (
+        f'DataConfig(source="audio:tones/list.csv", batch_size=16, {more}'
+        f"sound={SOUND.format('')}, augment={MASKS})"
+    )
+    write_recipe(tmp_path / "recipe.py", tones(data=data, task=f'"{task}"'))
+    train(tmp_path, "--train.steps 8")
+    test = read_summary(tmp_path / "run")["eval"]
+    assert np.isfinite(test["loss"])
+    if kind == "labels":
+        about = json.loads((tmp_path / "run" / "model.json").read_text())
+        assert about["column_names"] == ["flac", "high", "low", "middle", "wav"]

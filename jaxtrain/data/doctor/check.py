@@ -51,7 +51,6 @@ def check(
     """
     start = time.perf_counter()
     store, named = sources.open_store(config.data)
-    sources.refuse_sounds(store, "data --check")
     if clean_list is not None and not hasattr(store, "names"):
         raise UserError(
             f"--write-clean: the images of {config.data.source} are no files that "
@@ -65,10 +64,15 @@ def check(
     splits = {name: source.indices for name, source in loaded.items()}
     scanned = scan(loaded["train"], splits, config.data.source)
     same = checks.find_equal(scanned)
+    sound = loaded["train"].sound
+    if sound is not None:
+        sizes = checks.check_lengths(scanned, sound)
+    else:
+        sizes = checks.check_sizes(scanned, config.data, sized=sized)
     found = [
         *checks.check_remarks(store),
         *checks.check_files(scanned, config.data),
-        *checks.check_sizes(scanned, config.data, sized=sized),
+        *sizes,
         *checks.check_blank(scanned),
         *checks.check_duplicates(scanned, same),
         *checks.check_classes(scanned),

@@ -22,7 +22,7 @@ from jaxtrain.data.doctor.near import (
     perceptual_hashes,
 )
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.image_source import Source
+from jaxtrain.data.image_source import SOUND, Source
 from jaxtrain.data.pixel_classes import IGNORED
 
 # The splits of a run, in order.
@@ -36,6 +36,7 @@ class Scan:
     """What was seen of each example, a row each; about 350 bytes and its name.
 
     Attributes:
+      noun: What messages call an example: image, or sound.
       index: Number of each example in the store, (N,).
       split: Number of its split in `SPLITS`, (N,).
       class_names: Names of the classes; empty if the targets are no classes.
@@ -44,7 +45,7 @@ class Scan:
       unreadable: Row -> why it cannot be read.
       remarks: What is unusual of the file -> rows.
       formats: Format of the files -> how many.
-      size: Height and width in pixels, (N, 2).
+      size: Height and width in pixels, (N, 2); of sounds 1 and milliseconds.
       pixel_hash: Equal where the decoded pixels are, (N,).
       contrast: Largest standard deviation of a channel, of pixels in 0..255, (N,).
       perceptual: 64 bits, of which similar images share most, (N,).
@@ -56,6 +57,7 @@ class Scan:
     def __init__(self, index: np.ndarray, split: np.ndarray, facts: Mapping[str, Any]):
         num, num_classes = len(index), facts.get("num_classes")
         self.index, self.split = index, split
+        self.noun = "sound" if SOUND in facts else "image"
         names = facts.get("class_names")
         names = range(num_classes or 0) if names is None else names
         self.class_names = tuple(map(str, names))
