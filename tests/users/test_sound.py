@@ -250,4 +250,4 @@ def test_a_table_of_sounds_has_any_targets(tmp_path: Path, kind: str):
     assert np.isfinite(test["loss"])
     if kind == "labels":
         about = json.loads((tmp_path / "run" / "model.json").read_text())
-        assert about["column_names"] == ["flac", "high", "low", "middle", "wav"]
+        assert about["class_names"] == ["flac", "high", "low", "middle", "wav"]
