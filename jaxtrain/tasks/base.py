@@ -64,6 +64,9 @@ class Finder(NamedTuple):
         the best first, and `classes` (B, K), -1 for padding.
       candidates: Function of outputs, traced, that returns what these are taken of:
         boxes (B, N, 4) and the scores of all classes (B, N, C).
+      limits: How they are: `num` candidates at most, of which `keep` are found at most,
+        of scores from `score_threshold` on; of two of a class with an intersection over
+        the union above `nms_threshold` the better one.
     """
 
     names: tuple[str, ...]
@@ -71,6 +74,7 @@ class Finder(NamedTuple):
     shown_score: float
     of: Callable[[Any], dict[str, jax.Array]]
     candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
+    limits: Mapping[str, Any]
 
 
 class Task:

@@ -208,16 +208,17 @@ def make_finder(
         flat = fcos.flatten(outputs, places)
         return fcos.candidates(flat, places, image_shape[:2])
 
-    def found(outputs: Any) -> dict[str, jax.Array]:
-        return fcos.detect(
-            *candidates(outputs),
-            num=options.candidates,
-            keep=options.keep,
-            score_threshold=options.score_threshold,
-            nms_threshold=options.nms_threshold,
-        )
+    limits: dict[str, Any] = {
+        "num": options.candidates,
+        "keep": options.keep,
+        "score_threshold": options.score_threshold,
+        "nms_threshold": options.nms_threshold,
+    }
 
-    return Finder(names, ids, options.shown_score, found, candidates)
+    def found(outputs: Any) -> dict[str, jax.Array]:
+        return fcos.detect(*candidates(outputs), **limits)
+
+    return Finder(names, ids, options.shown_score, found, candidates, limits)
 
 
 def _places_of(options: DetectionOptions, outputs: Any) -> Places:

@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.export
 import numpy as np
 import pytest
 from PIL import Image
 
 from jaxtrain import load_model
+from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.tasks import box_metrics
 from tests.helpers.composed import compose
 from tests.helpers.composed_boxes import coco_values, write_coco, write_yolo
@@ -164,6 +167,33 @@ def test_a_file_holds_boxes_and_scores(here: Path, format: str) -> None:
         assert output.name == "boxes_and_scores"
 
 
+@pytest.mark.parametrize("format", ["onnx", "stablehlo"])
+def test_a_file_finds_boxes_as_the_model_does(here: Path, format: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    name = f"found.{format}"
+    words = f"export --workdir run --format {format} --out {name} --include-nms"
+    result = Cli(here)(*words.split(), "--include-preprocessing")
+    assert result.code == 0, result.stderr
+    assert "the same box" in result.stdout
+    model = load_model(here / "run")
+    paths = sorted((here / "set" / "test").iterdir())
+    shape, fit = model.description.image_shape, model.description.fit
+    images = np.stack([to_pixels(path, shape, fit) for path in paths])
+    if format == "onnx":
+        session = onnxruntime.InferenceSession(here / name)
+        (found,) = session.run(None, {"images": images})
+    else:
+        data = bytearray((here / name).read_bytes())
+        found = np.asarray(jax.export.deserialize(data).call(images))
+    ours = jax.device_get(model.run(images, "found"))
+    assert found.shape == (len(paths), 20, 6)
+    np.testing.assert_allclose(found[..., 4], ours["scores"], atol=1e-5)
+    # Of equal scores the order may be another.
+    same = found[..., 5] == ours["classes"]
+    assert same.mean() > 0.95
+    np.testing.assert_allclose(found[same][:, :4], ours["boxes"][same], atol=1e-2)
+
+
 def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
     result = Cli(here)("report", "--workdir", "run")
     assert result.code == 0, result.stderr
@@ -176,6 +206,10 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
 @each_row(
     ("words", "message"),
     [
+        (
+            "export --workdir run --format safetensors --out x --include-nms",
+            "--include-nms has no effect with --format safetensors",
+        ),
         ("predict --workdir run --topk 2 set/test", "--topk: task = 'detection' has"),
         ("evaluate --workdir run --calibrate", "has no classes that it would be"),
         ("evaluate --workdir run --corruptions", "some of them move pixels"),
