@@ -11,6 +11,8 @@ import pytest
 from PIL import Image
 
 from jaxtrain import load_model
+from jaxtrain.config import Config, DataConfig
+from jaxtrain.data.doctor.check import check
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.tasks import box_metrics
 from tests.helpers.composed import compose
@@ -167,7 +169,9 @@ def test_a_file_holds_boxes_and_scores(here: Path, format: str) -> None:
         assert output.name == "boxes_and_scores"
 
 
-@pytest.mark.parametrize("format", ["onnx", "stablehlo"])
+@pytest.mark.parametrize(
+    "format", ["onnx", pytest.param("stablehlo", marks=pytest.mark.slow)]
+)
 def test_a_file_finds_boxes_as_the_model_does(here: Path, format: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     name = f"found.{format}"
@@ -263,6 +267,29 @@ def test_the_doctor_looks_at_images_with_boxes(here: Path, tmp_path: Path) -> No
     result = Cli(here)(*words)
     assert result.code == 0, result.stderr
     assert (tmp_path / "data_report.html").is_file()
+
+
+def test_the_doctor_counts_boxes_that_are_not_seen(tmp_path: Path) -> None:
+    values, rare = coco_values(compose(24)), {"id": 77, "name": "rare"}
+    write_coco(tmp_path / "set", {"train": compose(24)})
+    values["categories"].append(rare)
+    # In the corner, of 9 square pixels, of which the middle shows 0.
+    box = {"image_id": 0, "category_id": 77, "bbox": [0, 0, 3, 3]}
+    values["annotations"].append({**box, "id": 999})
+    place = tmp_path / "set" / "annotations" / "instances_train.json"
+    place.write_text(json.dumps(values))
+
+    def found(size: int) -> dict[str, str]:
+        source = f"coco:{place}"
+        data = DataConfig(source=source, image_size=size, test_fraction=0.1)
+        check(Config(data=data), tmp_path / "out", sized=True)
+        report = json.loads((tmp_path / "out" / "data_report.json").read_text())
+        return {one["kind"]: one["title"] for one in report["findings"]}
+
+    assert "boxes_lost" not in found(64)
+    small = found(16)
+    assert "with data.image_size = 16" in small["boxes_lost"]
+    assert small["boxes_unseen"].endswith("shows no box: rare")
 
 
 @pytest.mark.parametrize("write", [write_coco, write_yolo])

@@ -13,6 +13,7 @@ from jaxtrain import atomic_file
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.doctor import checks, page, report
+from jaxtrain.data.doctor.boxes import check_boxes
 from jaxtrain.data.doctor.columns import check_columns
 from jaxtrain.data.doctor.labels import check_labels
 from jaxtrain.data.doctor.masks import check_placed
@@ -79,6 +80,7 @@ def check(
         *check_columns(loaded["train"]),
         *check_numbers(scanned, loaded["train"]),
         *check_placed(scanned, loaded["train"], config.data.max_bad_fraction),
+        *check_boxes(scanned, loaded["train"], config.data),
     ]
     noise: dict[str, float] = {}
     if scanned.labels is not None and predicted is not None:

@@ -45,6 +45,11 @@ ADVICE = {
     "part: raise data.sound.seconds if more matters.",
     "length_short": "Silence is put on both sides: if most are, lower "
     "data.sound.seconds; if few are, look whether they are cut off.",
+    "boxes_lost": "What is not seen cannot be found: raise data.image_size, or keep "
+    "the whole image with data.crop_mode = border.",
+    "boxes_unseen": "A model cannot learn them: raise data.image_size, keep the whole "
+    "image with data.crop_mode = border, or take the classes out.",
+    "boxes_few": "Too few to learn from: collect more, or join classes.",
     "sizes": "The images of a batch have one size: set data.image_size in the recipe.",
     "aspect": "Of an image the centred square is used, which may show little of these: "
     "crop them, or take them out.",
