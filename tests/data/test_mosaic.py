@@ -1,6 +1,7 @@
 """Mosaics of four images: their places, boxes and masks, and what is refused."""
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,7 +17,11 @@ from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.run.timetable import make_timetable
 from jaxtrain.tasks.box_geometry import MIN_SHARE, in_mosaic
+from tests.helpers.masked import mask_recipe, write_masks
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
+from tests.helpers.runs import read_lines
 
 HEIGHT, WIDTH, BATCH, BOXES = 12, 16, 8, 3
 RNG = np.random.default_rng(0)
@@ -258,6 +263,44 @@ def test_what_cannot_be_is_refused(augment: dict[str, Any], message: str):
     with pytest.raises(UserError) as error:
         config(augment)
     assert message in str(error.value)
+
+
+@pytest.mark.slow
+@each_row(
+    "words",
+    [
+        "--data.augment.cutmix 1.0 --data.repeats 2",
+        "--data.augment.random-resized-crop True --data.augment.close-mosaic 0.5",
+        "--data.progressive-sizes 8 16 --data.augment.crop-padding 2",
+        "--data.cache stream --train.ema-decay 0.9",
+    ],
+)
+def test_masks_in_mosaics_are_learnt_with_other_options(tmp_path: Path, words: str):
+    write_masks(tmp_path / "set", {"train": 48, "test": 8})
+    write_recipe(tmp_path / "recipe.py", mask_recipe())
+    more = "--data.augment.mosaic 1.0 --train.steps 6 --workdir run"
+    result = Cli(tmp_path)(*f"--config recipe.py {more} {words}".split())
+    assert result.code == 0, result.stderr
+    losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.slow
+@each_row(
+    ("words", "message"),
+    [
+        ("--data.batch-size 6", "as groups of 4 examples are mixed"),
+        ("--data.augment.mixup 0.2", "a pixel has one class"),
+        ("--data.augment.close-mosaic 99", "so that none would have mosaics"),
+    ],
+)
+def test_masks_in_mosaics_are_refused_with(tmp_path: Path, words: str, message: str):
+    write_masks(tmp_path / "set", {"train": 48, "test": 8})
+    write_recipe(tmp_path / "recipe.py", mask_recipe())
+    more = "--data.augment.mosaic 1.0 --train.steps 6 --workdir run"
+    result = Cli(tmp_path)(*f"--config recipe.py {more} {words}".split())
+    assert result.code == 2, result.stdout
+    assert message in result.stderr
 
 
 def test_a_tile_takes_means_unrounded_of_an_array():

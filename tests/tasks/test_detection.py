@@ -419,6 +419,28 @@ def test_mosaics_are_the_same_however_a_run_is_done(
 
 
 @pytest.mark.slow
+@each_row(
+    "words",
+    [
+        "--data.crop-mode border --data.repeats 2",
+        "--data.augment.random-resized-crop True --data.augment.rotation 20",
+        "--data.progressive-sizes 16 32 --train.steps 4 --data.augment.close-mosaic 1",
+        "--parallel.preset data_parallel --parallel.spatial 2",
+    ],
+)
+def test_boxes_in_mosaics_are_learnt_with_other_options(
+    here: Path, tmp_path: Path, words: str
+) -> None:
+    (tmp_path / "set").symlink_to(here / "set")
+    write_recipe(tmp_path / "recipe.py", detecting())
+    more = "--data.augment.mosaic 1.0 --train.steps 4 --train.eval-every-steps 4"
+    train(tmp_path, f"{more} {words}", JAX_NUM_CPU_DEVICES="4")
+    losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
+    assert len(losses) == 4
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.slow
 def test_with_mosaics_a_run_resumes_where_they_end(
     with_mosaics: Path, tmp_path: Path
 ) -> None:
