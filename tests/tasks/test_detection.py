@@ -422,7 +422,7 @@ def test_mosaics_are_the_same_however_a_run_is_done(
 @each_row(
     "words",
     [
-        "--data.crop-mode border --data.repeats 2",
+        "--data.crop-mode border --data.repeats 2 --data.batch-size 32",
         "--data.augment.random-resized-crop True --data.augment.rotation 20",
         "--data.progressive-sizes 16 32 --train.steps 4 --data.augment.close-mosaic 1",
         "--parallel.preset data_parallel --parallel.spatial 2",
