@@ -128,15 +128,15 @@ def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config
 
 def _show(diagnosis: "Diagnosis") -> None:
     """Print what was looked at, and a line for each finding."""
-    counts = diagnosis.scan.count_examples()
+    counts, noun = diagnosis.scan.count_examples(), diagnosis.scan.noun
     speed = len(diagnosis.scan) / max(diagnosis.seconds, 1e-9)
     table = Table(title="data", title_justify="left", show_header=False)
     # Names of classes may look like rich's markup: a Text has none.
     table.add_row("source", Text(printable(diagnosis.source)))
     table.add_row(
-        "images", ", ".join(f"{num:,} {name}" for name, num in counts.items())
+        f"{noun}s", ", ".join(f"{num:,} {name}" for name, num in counts.items())
     )
-    table.add_row("time", f"{diagnosis.seconds:.1f} s, {speed:,.0f} images/s")
+    table.add_row("time", f"{diagnosis.seconds:.1f} s, {speed:,.0f} {noun}s/s")
     table.add_section()
     for finding in diagnosis.findings:
         level = Text(finding.level, COLOURS[finding.level])

@@ -36,6 +36,8 @@ class ExportArguments:
     precision: Precision | None = None
     # Take uint8 pixels, and put out probabilities if there are classes.
     include_preprocessing: bool = False
+    # Of a model of boxes: put out those that are found, and not those of all places.
+    include_nms: bool = False
     # Folder of images to check the file on; int8 takes the ranges of numbers from them,
     # too. None: those of the run's data.
     images: Path | None = None
@@ -50,7 +52,8 @@ class ExportArguments:
 def run(arguments: ExportArguments, signals: StopSignals) -> None:
     """Export, check and print what the check has found."""
     if arguments.format == "safetensors":
-        for name in ("batch", "precision", "include_preprocessing", "images"):
+        options = "batch", "precision", "include_preprocessing", "include_nms", "images"
+        for name in options:
             if getattr(arguments, name):
                 raise UserError(
                     f"--{name.replace('_', '-')} has no effect with --format "
@@ -106,6 +109,7 @@ def _export(
         precision=precision,
         batch=batch,
         preprocessing=preprocessing,
+        nms=arguments.include_nms,
         calibration=calibration,
     )
     check = export(arguments.format, request, arguments.out, checked)

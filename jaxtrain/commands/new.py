@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from jaxtrain.config import DataConfig, own_references
 from jaxtrain.errors import UserError, first_of
 from jaxtrain.processes.signals import StopSignals
@@ -21,10 +23,10 @@ NUM_NAMED = 8
 
 @dataclass(frozen=True, kw_only=True)
 class NewArguments:
-    """Write a recipe for your own images, after a look at them."""
+    """Write a recipe for your own images or sounds, after a look at them."""
 
-    # The images: a folder with one folder for each class, or as data.source takes them,
-    # such as csv:list.csv.
+    # The images or sounds: a folder with one folder for each class, or as data.source
+    # takes them, such as csv:list.csv.
     data: str
     # The recipe to write, such as configs/photos.py.
     out: Path
@@ -36,9 +38,9 @@ class NewArguments:
     # Whether images may lie outside of the folder, as data.allow_outside.
     allow_outside: bool = False
     # Columns of labels, 1 or 0 each, or of numbers to predict, as data.targets: of a
-    # csv: or hf: source.
+    # csv:, hf: or audio: source.
     targets: tuple[str, ...] = ()
-    # What separates the labels of an image, as data.label_separator: of a csv: source.
+    # What separates the labels of an example, as data.label_separator: of a table.
     label_separator: str | None = None
     # File of the classes of masks, as data.classes: of a masks:, csv: or hf: source.
     classes: str | None = None
@@ -90,7 +92,7 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
     def write(*more: str) -> "Config":
         told = [f"What was seen: {words}.", *more]
         with whole("--out", out) as partial, reported("--out", out):
-            text = recipe_text(advice, task, source, out, told)
+            text = recipe_text(advice, task, source, out, told, f"{found.noun}s")
             partial.write_text(text, encoding="utf-8")
         return load_config(out)
 
@@ -107,13 +109,16 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
 
 def describe(found: "Survey") -> dict[str, str]:
     """Return what a person wants to know of the data."""
-    counts, sizes = found.class_counts, found.sizes
-    height, width = sizes[:, 0], sizes[:, 1]
-    rows = {
-        "images": ", ".join(f"{n:,} {name}" for name, n in found.counts.items()),
-        "size": f"{width.min()}x{height.min()} to {width.max()}x{height.max()}",
-        "pixels": "colour" if found.colour else "grey",
-    }
+    counts, sizes, noun = found.class_counts, found.sizes, found.noun
+    rows = {f"{noun}s": ", ".join(f"{n:,} {name}" for name, n in found.counts.items())}
+    height, width = sizes.T
+    if found.hears:
+        seconds, rates = found.seconds, np.unique(height).tolist()
+        rows["length"] = f"{seconds.min():.2f} to {seconds.max():.2f} s"
+        rows["rate"] = ", ".join(f"{rate:,}" for rate in rates) + " Hz"
+    else:
+        rows["size"] = f"{width.min()}x{height.min()} to {width.max()}x{height.max()}"
+        rows["pixels"] = "colour" if found.colour else "grey"
     if found.pixel_classes:
         names = first_of(found.pixel_classes, NUM_NAMED)
         rows["masks"] = f"of {len(found.pixel_classes)} classes: {names}"
@@ -122,7 +127,7 @@ def describe(found: "Survey") -> dict[str, str]:
     else:
         rows[found.groups_are] = (
             f"{found.num_groups}, of {counts.min():,} to {counts.max():,} training "
-            "images"
+            f"{noun}s"
         )
     if bad := found.num_unreadable:
         rows["unreadable"] = f"{bad} of {bad + len(sizes)}"

@@ -8,6 +8,8 @@ from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
 
 PATH = "data.augment"
+# Images of a mosaic.
+MOSAIC_IMAGES = 4
 _option = partial(option, PATH)
 COMBINATIONS = (
     Incompatible(
@@ -24,6 +26,7 @@ COMBINATIONS = (
     ),
     Needs(_option("time_mask_frames"), _option("time_masks")),
     Needs(_option("frequency_mask_bands"), _option("frequency_masks")),
+    Needs(_option("mosaic_scale", "close_mosaic"), _option("mosaic")),
     Needs(_option("mix_probability"), _option("mixup", "cutmix")),
     Needs(_option("cutmix_probability"), _option("mixup")),
     Needs(_option("cutmix_probability"), _option("cutmix")),
@@ -91,6 +94,13 @@ class AugmentConfig(Section):
     frequency_masks: int = 0
     # Most bands of the mel scale of such a band.
     frequency_mask_bands: int = 8
+    # Mosaic, of boxes and masks: probability that an example becomes a part of a mosaic
+    # of four, scaled and cut (Bochkovskiy et al. 2020, arXiv:2004.10934); 0: none.
+    mosaic: float = 0.0
+    # Smallest and largest factor that its images are scaled by.
+    mosaic_scale: tuple[float, ...] = (0.5, 1.5)
+    # Last epochs of the run, without mosaics.
+    close_mosaic: float = 0.0
     # Mixup: pairs of examples are mixed, by weights of Beta(this, this); 0: none.
     mixup: float = 0.0
     # Cutmix: a rectangle comes from a partner, its part of the area likewise; 0: none.
@@ -117,7 +127,9 @@ class AugmentConfig(Section):
         self._within(0, 10, "augmix")
         self._positive("augmix_width", "augmix_depth", "augmix_alpha")
         self._within(0, 1, "erasing")
-        self._not_negative("mixup", "cutmix")
+        self._not_negative("mixup", "cutmix", "close_mosaic")
+        self._within(0, 1, "mosaic")
+        self._range("mosaic_scale")
         self._within(0, 100, "time_masks", "frequency_masks")
         self._positive("time_mask_frames", "frequency_mask_bands")
         self._share("mix_probability", "cutmix_probability")
@@ -132,9 +144,19 @@ class AugmentConfig(Section):
         return any((self.brightness, self.contrast, self.saturation, self.hue))
 
     @property
-    def mixes(self) -> bool:
+    def mixes_pairs(self) -> bool:
         """Whether examples are mixed in pairs."""
         return bool(self.mixup or self.cutmix)
+
+    @property
+    def group(self) -> int:
+        """Neighbours in a batch that are mixed with each other; 1: none are."""
+        return MOSAIC_IMAGES if self.mosaic else 2 if self.mixes_pairs else 1
+
+    @property
+    def mixes(self) -> bool:
+        """Whether examples are mixed with others of their batch."""
+        return self.group > 1
 
     def _range(self, name: str, most: float | None = None) -> None:
         """Check that a field holds two values above 0, the smaller one first."""

@@ -48,7 +48,7 @@ COMBINATIONS = (
     Needs(option("data", "data_dir"), _source("tfds:NAME"), "leave it out"),
     Needs(
         option("data", "include"),
-        _source("folder:DIR", "masks:DIR", "csv:FILE", "audio:DIR"),
+        _source("folder:DIR", "masks:DIR", "csv:FILE", "audio:DIR_OR_FILE.csv"),
         "leave it out",
     ),
     Needs(
@@ -59,7 +59,7 @@ COMBINATIONS = (
             "csv:FILE",
             "coco:FILE",
             "yolo:DIR",
-            "audio:DIR",
+            "audio:DIR_OR_FILE.csv",
         ),
         "leave it out",
     ),
@@ -69,10 +69,16 @@ COMBINATIONS = (
     ),
     Needs(
         option("data", "targets"),
-        _source("csv:FILE", "hf:NAME_OR_DIR", "arrays:FILE.npz"),
+        _source(
+            "csv:FILE", "hf:NAME_OR_DIR", "arrays:FILE.npz", "audio:DIR_OR_FILE.csv"
+        ),
         "leave it out",
     ),
-    Needs(option("data", "label_separator"), _source("csv:FILE"), "leave it out"),
+    Needs(
+        option("data", "label_separator"),
+        _source("csv:FILE", "audio:DIR_OR_FILE.csv"),
+        "leave it out",
+    ),
     Needs(
         option("data", "classes"),
         _source("masks:DIR", "csv:FILE", "hf:NAME_OR_DIR"),
@@ -92,25 +98,27 @@ COMBINATIONS = (
         "leave one of them out",
     ),
     Needs(
-        option("data.sound", *vars(SoundConfig())), _source("audio:DIR"), "leave it out"
+        option("data.sound", *vars(SoundConfig())),
+        _source("audio:DIR_OR_FILE.csv"),
+        "leave it out",
     ),
     Needs(
         option("data.augment", "time_masks", "frequency_masks"),
-        _source("audio:DIR"),
+        _source("audio:DIR_OR_FILE.csv"),
         "leave it out",
     ),
     Incompatible(
-        _source("audio:DIR"),
+        _source("audio:DIR_OR_FILE.csv"),
         option("data", "image_size", "channels"),
         "spectrograms have the size that data.sound says, and one channel",
         "leave it out",
     ),
     Incompatible(
-        _source("audio:DIR"),
+        _source("audio:DIR_OR_FILE.csv"),
         option(
             "data.augment",
             *("brightness", "contrast", "saturation", "hue", "randaugment"),
-            *("trivialaugment", "augmix"),
+            *("trivialaugment", "augmix", "mosaic"),
         ),
         "it is made for pictures, and not for spectrograms",
         "leave it out",
@@ -154,10 +162,11 @@ class DataConfig(Section):
     # Boxes of an image, of a coco: or yolo: source, at most; one with more is an error.
     max_boxes: int = 500
     # Columns of the targets, a number each, in place of one class an image: by their
-    # names in a csv: or hf: source; names for those of `label` of an arrays: source.
+    # names in a csv:, hf: or audio: source; names for those of `label` of an arrays:
+    # source.
     targets: tuple[str, ...] = ()
-    # What separates labels in the column `label` of a csv: source where an image may
-    # have several, such as ";": columns of 0 and 1.
+    # What separates labels in the column `label` of a table, csv: or audio:, where an
+    # example may have several, such as ";": columns of 0 and 1.
     label_separator: str | None = None
     # File of the classes of masks, of a masks:, csv: or hf: source, a line each: name,
     # or name,R,G,B; None: classes.txt or classes.csv beside the images.

@@ -1,23 +1,28 @@
-"""`audio:DIR`: sound files, in one folder for each class."""
+"""`audio:DIR` and `audio:FILE.csv`: sound files in one folder a class, or in a table.
+
+A table has the columns and the targets of `csv:FILE`, but masks.
+"""
 
 import dataclasses
 from typing import Any
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import sound_files
+from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_files
 from jaxtrain.data.folder_scan import FileKind
 from jaxtrain.data.image_files import ImageFileStore
 from jaxtrain.data.image_source import SOUND
 from jaxtrain.data.sound_files import ENDINGS_OF_SOUNDS
 from jaxtrain.data.stores import Opened
+from jaxtrain.errors import UserError
 
 SOUNDS = FileKind("sound", sound_files.is_sound, lambda: ENDINGS_OF_SOUNDS, "sound.wav")
 
 
 @dataclasses.dataclass(frozen=True)
 class SoundStore(ImageFileStore):
-    """Sound files below `root`, read as files, and the numbers of their classes."""
+    """Sound files below `root`, read as files, and their targets."""
 
     @property
     def image_shape(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -26,15 +31,33 @@ class SoundStore(ImageFileStore):
 
 
 def open_audio(name: str, config: DataConfig) -> Opened:
-    """Open sounds that lie in one folder a class, or so in train/, val/ and test/.
+    """Open sounds of a table, or of one folder a class, or so in train/ and test/.
 
     Raises:
-      UserError: it is no such folder, or holds what cannot be used; or the library that
-        reads sounds is not installed.
+      UserError: it is no such folder or table, or holds what cannot be used; or the
+        library that reads sounds is not installed.
     """
     sound_files.check_installed()
-    store, splits = open_files(name, config, SOUNDS)
-    assert isinstance(store, ImageFileStore)
+    if name.lower().endswith(".csv"):
+        store, splits = open_csv(name, config)
+    else:
+        _check_no_columns(config)
+        store, splits = open_files(name, config, SOUNDS)
+    if not isinstance(store, ImageFileStore):
+        raise UserError(
+            f"{config.source} lists masks, which sounds have not: give a column label, "
+            "or name columns in data.targets"
+        )
     facts = {**store.facts, SOUND: config.sound}
     parts = store.root, store.names, store.target, facts, store.remarks
     return SoundStore(*parts), splits
+
+
+def _check_no_columns(config: DataConfig) -> None:
+    for field in ("targets", "label_separator"):
+        value = getattr(config, field)
+        if value:
+            raise UserError(
+                f"data.{field} = {value!r} has no effect on folders of classes: list "
+                "the sounds in a table, audio:FILE.csv, or leave it out"
+            )

@@ -14,6 +14,7 @@ from jaxtrain.data import log_mel
 from jaxtrain.data.augment import augment, windows
 from jaxtrain.data.augment.apply import Follow, make_keys, stay
 from jaxtrain.data.augment.mix import Join, Paste, mix_pairs
+from jaxtrain.data.augment.mosaic import JoinTiles, mosaics
 from jaxtrain.data.augment.simple import alternating_flip
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.canvas import BOX
@@ -33,6 +34,7 @@ def make_preprocess(
     *,
     join: Join | None = None,
     paste: Paste | None = None,
+    join_tiles: JoinTiles | None = None,
     repeats: int = 1,
     size: int | None = None,
     fit: Fit = FIT,
@@ -48,6 +50,7 @@ def make_preprocess(
       follow: How the targets go along with them.
       join: What becomes of the targets of examples that are mixed.
       paste: The same of targets that have pixels, with cutmix alone.
+      join_tiles: What becomes of the targets of the images of a mosaic.
       repeats: Times in a row that an example is in a batch.
       size: Height and width of the prepared images; None: those of the stored ones.
       fit: How they get this size.
@@ -74,7 +77,10 @@ def make_preprocess(
             batch = augment(batch, each, config, fill, follow)
             if size is not None:
                 batch = windows.whole(batch, size, fit, follow)
-            if config.mixes:
+            if config.mosaic:
+                assert join_tiles is not None
+                batch = mosaics(batch, each, config, fill, join_tiles, repeats)
+            if config.mixes_pairs:
                 assert join is not None
                 key = keys.at_step(root, keys.MIX, step)
                 batch = mix_pairs(batch, key, config, join, repeats, paste)

@@ -4,12 +4,13 @@ Files are data that anybody may have written: of WAV and FLAC alone, and bounded
 they are decoded.
 """
 
+import contextlib
 import importlib
 import importlib.util
 import io
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,11 @@ MAX_CHANNELS, MAX_RATE = 64, 384_000
 # Samples beside the clip that are resampled with it, of the slower rate; the filter of
 # SciPy reaches 10.
 MARGIN = 16
+# Samples, of all channels, that are looked at together.
+BLOCK = 2**20
+# So many samples in a row at the end of the scale are clipped; of 16 bits the end is
+# 32767, of floating-point numbers 1.
+CLIPPED, FULL = 4, 32767 / 32768
 EXTRA = "sound files need the extra audio: pip install -e '.[audio]'"
 
 
@@ -42,6 +48,24 @@ def check_installed() -> None:
 def is_sound(name: bytes) -> bool:
     """Whether a file is taken for a sound that is read here, by its ending."""
     return formats.ending(name) in ENDINGS_OF_SOUNDS
+
+
+class SoundLook(NamedTuple):
+    """What a whole sound file is like.
+
+    Attributes:
+      format: Format of the file, as libsndfile calls it: WAV or FLAC.
+      stored: Rate, channels and coding of its samples, in words.
+      rate: Samples a second.
+      num_samples: Samples of a channel.
+      clipped: Whether samples in a row stand at the end of the scale.
+    """
+
+    format: str
+    stored: str
+    rate: int
+    num_samples: int
+    clipped: bool
 
 
 def decode(
@@ -61,6 +85,55 @@ def decode(
     Raises:
       UnreadableError: it is no such file, damaged, empty, or too long.
     """
+    with _opened(data) as file:
+        return _clip(file, sound, seed)
+
+
+def length(data: bytes | OSError) -> tuple[int, int]:
+    """Return the rate of a file in Hz, and its samples of a channel, by its header.
+
+    Raises:
+      UnreadableError: it is no such file, damaged, empty, or too long.
+    """
+    with _opened(data) as file:
+        return file.samplerate, file.frames
+
+
+def look_at(data: bytes | OSError) -> SoundLook:
+    """Read all samples of a file, and say what they are like.
+
+    Raises:
+      UnreadableError: it is no such file, damaged, empty, or too long.
+    """
+    with _opened(data) as file:
+        num, channels, clipped = 0, file.channels, False
+        for block in file.blocks(BLOCK // channels, dtype="float32", always_2d=True):
+            num, clipped = num + len(block), clipped or _is_clipped(block)
+        if num != file.frames:
+            raise UnreadableError(f"it ends after {num:,} of {file.frames:,} samples")
+        channel = "1 channel" if channels == 1 else f"{channels} channels"
+        stored = f"{file.samplerate} Hz, {channel}, {file.subtype}"
+        return SoundLook(file.format, stored, file.samplerate, num, clipped)
+
+
+def _is_clipped(block: np.ndarray) -> bool:
+    """Whether any channel, of (n, channels), stands at an end of the scale in a row."""
+    at_end = np.abs(block) >= FULL
+    ends = at_end[: 1 - CLIPPED]
+    for n in range(1, CLIPPED):
+        # The same end: a square wave of full scale goes from one to the other.
+        later = slice(n, len(block) + 1 + n - CLIPPED)
+        ends = ends & at_end[later] & (block[: len(ends)] == block[later])
+    return bool(ends.any())
+
+
+@contextlib.contextmanager
+def _opened(data: bytes | OSError) -> Iterator[Any]:
+    """Open the bytes of a file; what goes wrong while it is open is an UnreadableError.
+
+    Raises:
+      UnreadableError: it is no such file, damaged, empty, or too long.
+    """
     if isinstance(data, OSError):
         raise UnreadableError(data.strerror or str(data)) from data
     if not data:
@@ -73,7 +146,8 @@ def decode(
     soundfile: Any = importlib.import_module("soundfile")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
-            return _clip(file, sound, seed)
+            _check(file)
+            yield file
     except UnreadableError:
         raise
     # Damaged files make libsndfile raise several kinds of errors.
@@ -81,7 +155,8 @@ def decode(
         raise UnreadableError(" ".join(str(error).split()) or repr(error)) from error
 
 
-def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarray:
+def _check(file: Any) -> None:
+    """Refuse a file that is too long, or has no sample."""
     num, rate, channels = file.frames, file.samplerate, file.channels
     within = channels <= MAX_CHANNELS and 0 < rate <= MAX_RATE
     if num * channels > MAX_SAMPLES or not within:
@@ -92,6 +167,10 @@ def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarr
         )
     if num < 1:
         raise UnreadableError("it has no sample")
+
+
+def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarray:
+    num, rate = file.frames, file.samplerate
     # In lowest terms: so many samples of the file are so many of the clip.
     common = math.gcd(rate, sound.sample_rate)
     theirs, ours = rate // common, sound.sample_rate // common

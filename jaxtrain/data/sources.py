@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import DataConfig
-from jaxtrain.data import images
+from jaxtrain.data import formats, images
 from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.audio import open_audio
 from jaxtrain.data.coco import open_coco
@@ -37,6 +37,7 @@ from jaxtrain.data.slices import (
     select,
     stratified_split,
 )
+from jaxtrain.data.sound_files import is_sound
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
 from jaxtrain.data.yolo import open_yolo
@@ -222,7 +223,7 @@ def refuse_sounds(store: Store, what: str) -> None:
     """
     if SOUND in store.facts:
         raise UserError(
-            f"{what} looks at pictures, and an audio: source has sounds: leave it out"
+            f"{what} is for pictures, and an audio: source has sounds: leave it out"
         )
 
 
@@ -243,9 +244,22 @@ def _guess(path: str) -> str | None:
             return f"masks:{path}"
         if any("-idx3-ubyte" in name for name in names):
             return f"idx:{path}"
-        return f"{_kind_of_boxes(place, names) or 'folder'}:{path}"
+        kind = _kind_of_boxes(place, names) or _kind_of_files(place)
+        return f"{kind}:{path}"
     kind = KIND_BY_ENDING.get(os.path.splitext(place)[1].lower())
     return f"{kind}:{path}" if kind and os.path.isfile(place) else None
+
+
+def _kind_of_files(place: str) -> str:
+    """Return audio if the first sound or image in a folder is a sound; else folder."""
+    for _, folders, files in os.walk(place):
+        folders.sort()
+        names = [os.fsencode(name) for name in sorted(files)]
+        known = (n for n in names if is_sound(n) or formats.is_image(n))
+        first = next((n for n in known if not n.startswith(b".")), None)
+        if first is not None:
+            return "audio" if is_sound(first) else "folder"
+    return "folder"
 
 
 def _kind_of_boxes(place: str, names: list[str]) -> str | None:
@@ -413,7 +427,7 @@ SOURCES: dict[str, Kind] = {
     "csv": Kind(open_csv, form="csv:FILE"),
     "folder": Kind(open_folder, form="folder:DIR"),
     "masks": Kind(open_masks, form="masks:DIR"),
-    "audio": Kind(open_audio, form="audio:DIR"),
+    "audio": Kind(open_audio, form="audio:DIR_OR_FILE.csv"),
     "arrays": Kind(open_arrays, form="arrays:FILE.npz"),
     "idx": Kind(open_idx, form="idx:DIR"),
     "hf": Kind(open_hf, form="hf:NAME_OR_DIR"),

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import files
+from jaxtrain.data import files, sound_files
 from jaxtrain.data.columns import NAMES
 from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.image_source import SOUND
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
-from jaxtrain.data.sources import open_store, refuse_sounds
+from jaxtrain.data.sources import open_store
 from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
 
@@ -30,7 +31,8 @@ class Survey:
       class_counts: Training examples of each class, or label, that has any.
       facts: What the set says of itself.
       groups: Groups of the training examples (`Store.strata`).
-      sizes: Height and width of the images looked at, (n, 2).
+      sizes: Height and width of the images looked at, (n, 2); of sounds their rate in
+        Hz and their samples.
       colour: whether any of those shows colours.
       num_unreadable: Number of those that cannot be read.
       remarks: What the set says of how it was found.
@@ -44,6 +46,21 @@ class Survey:
     facts: Mapping[str, Any]
     groups: np.ndarray
     remarks: tuple[Remark, ...] = ()
+
+    @property
+    def hears(self) -> bool:
+        """Whether the examples are sounds."""
+        return SOUND in self.facts
+
+    @property
+    def noun(self) -> str:
+        """What messages call an example."""
+        return "sound" if self.hears else "image"
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Lengths of the sounds looked at, (n,)."""
+        return self.sizes[:, 1] / self.sizes[:, 0]
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -74,7 +91,7 @@ def survey(config: DataConfig) -> Survey:
       UserError: the source cannot be opened, no image can be read, or none has a label.
     """
     store, splits = open_store(config)
-    refuse_sounds(store, "new")
+    noun = "sound" if SOUND in store.facts else "image"
     if store.image_shape[-1] not in (1, 3):
         raise UserError(
             f"{config.source} has images of {store.image_shape[-1]} channels, which a "
@@ -93,23 +110,26 @@ def survey(config: DataConfig) -> Survey:
         part = some[start : start + READ]
         for index, image in zip(part.tolist(), store.read(part)[0], strict=True):
             try:
-                size, colour = _look(image, config.max_pixels, index in decoded)
+                if noun == "sound":
+                    size, colour = _listen(image), False
+                else:
+                    size, colour = _look(image, config.max_pixels, index in decoded)
             except UnreadableError:
                 num_unreadable += 1
                 continue
             sizes.append(size)
             num_colour += colour
     if not sizes:
-        raise UserError(f"{config.source}: none of {number} images can be read")
+        raise UserError(f"{config.source}: none of {number} {noun}s can be read")
     groups = store.strata(train)
     if groups.ndim > 1:
         class_counts = groups.sum(axis=0)
         class_counts = class_counts[class_counts > 0]
         if not len(class_counts):
             raise UserError(
-                f"{config.source}: no training image has any of the "
+                f"{config.source}: no training {noun} has any of the "
                 f"{groups.shape[1]} labels, so that there is nothing to learn: give "
-                "images that have some, or other columns (--targets)"
+                f"{noun}s that have some, or other columns (--targets)"
             )
     else:
         _, class_counts = np.unique(groups, return_counts=True)
@@ -123,6 +143,12 @@ def survey(config: DataConfig) -> Survey:
         groups=groups,
         remarks=remarks_of(store),
     )
+
+
+def _listen(stored: np.ndarray | StoredFile) -> tuple[int, int]:
+    """Return the rate of a sound file and its samples, by its header."""
+    assert isinstance(stored, StoredFile)
+    return sound_files.length(stored.data)
 
 
 def _look(

@@ -45,6 +45,8 @@ TOLERANCES: dict[Precision, Tolerance] = {
 DIFFERENCE_OF_INT8_WITH_CLASSES = 1.0
 # Of a column of numbers, over its largest: 1e-5 of it is three roundings of float32.
 LEAST_SPREAD = 0.02
+# Of boxes that are found in one file and another, the most that they differ by.
+PAIR_DIFFERENCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,13 @@ class Check:
       num_images: that both have seen.
       difference: the largest of an output, over the largest output of the model; of
         numbers, over the spread of their column.
-      agreement: the share of images that get the same class; None: the outputs are no
-        classes.
+      agreement: the share of images that get the same class, or of boxes that are
+        found; None: the outputs are neither.
       batch: images of the calls that are timed.
       seconds: of such a call of the file, the median; None: not timed.
       model_seconds: of the model in JAX.
       measure: what the difference is over, in words.
+      agrees: what the share is of, in words.
     """
 
     num_images: int
@@ -70,6 +73,7 @@ class Check:
     seconds: float | None
     model_seconds: float
     measure: str = "the largest"
+    agrees: str = "the same class"
 
     def is_within(self, tolerance: Tolerance) -> bool:
         """Whether the file may be used in the place of the model."""
@@ -81,7 +85,7 @@ class Check:
         """Say in words what was found."""
         same = ""
         if self.agreement is not None:
-            same = f", the same class for {self.agreement:.1%}"
+            same = f", {self.agrees} for {self.agreement:.1%}"
         return (
             f"on {self.num_images} images outputs differ by {self.difference:.1e} of "
             f"{self.measure}{same}"
@@ -118,6 +122,8 @@ def check(
     if request.has_classes:
         agreement = float((ours.argmax(-1) == theirs.argmax(-1)).mean())
     scale, measure = _scale(request, theirs)
+    if request.nms:
+        ours, agreement = _paired(ours, theirs, scale)
     found = Check(
         num_images=len(images),
         difference=float((np.abs(ours - theirs) / scale).max()),
@@ -126,11 +132,12 @@ def check(
         seconds=_seconds(run, batch) if timed else None,
         model_seconds=_seconds(of_model, batch),
         measure=measure,
+        agrees="the same box" if request.nms else "the same class",
     )
     tolerance = _tolerance(request)
     if not found.is_within(tolerance):
         allowed = f"{tolerance.difference:g}"
-        if request.has_classes:
+        if request.has_classes or request.nms:
             allowed += f" and {tolerance.agreement:.0%}"
         raise ExportError(
             f"the file was not written, as it is not the model: {found.describe()}; "
@@ -146,6 +153,10 @@ def _scale(request: Request, outputs: np.ndarray) -> tuple[np.ndarray, str]:
     by its spread, but by no less than float32 can tell apart.
     """
     size = np.abs(outputs)
+    if request.nms:
+        # A class that is another one is none that is found.
+        pixels = max(request.model.description.image_shape[:2])
+        return np.array([*[pixels] * 4, 1, 1], size.dtype), "the image, or of 1"
     if request.model.finder is not None:
         # Pixels of boxes, and scores, whose largest is 1.
         scale = np.ones(outputs.shape[-1], size.dtype)
@@ -155,6 +166,33 @@ def _scale(request: Request, outputs: np.ndarray) -> tuple[np.ndarray, str]:
         return size.max(), "the largest"
     least = LEAST_SPREAD * size.max(axis=0)
     return np.maximum(np.ptp(outputs, axis=0), least), "the spread of their column"
+
+
+def _paired(
+    ours: np.ndarray, theirs: np.ndarray, scale: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Return the boxes of one file in the order of another's, and how many it has.
+
+    Where scores or overlaps are as good as equal the last bit decides which is found.
+
+    Args:
+      ours: Detections of images, (n, keep, 6).
+      theirs: Those to pair them with.
+      scale: What differences are measured by, (6,).
+
+    Returns:
+      `ours`, the nearest in the place of each of `theirs` that has one within
+      `PAIR_DIFFERENCE`, and `theirs` elsewhere; and the share of these that have one.
+    """
+    away = np.abs((ours[:, None] - theirs[:, :, None]) / scale).max(-1)
+    nearest = away.argmin(-1)
+    there = theirs[..., 4] > 0
+    found = np.take_along_axis(away, nearest[..., None], -1)[..., 0] <= PAIR_DIFFERENCE
+    paired = np.take_along_axis(ours, nearest[..., None], 1)
+    more = np.maximum((ours[..., 4] > 0).sum() - there.sum(), 0)
+    share = (found & there).sum() / max(1, there.sum() + more)
+    share = share if there.any() or more else 1.0
+    return np.where((found & there)[..., None], paired, theirs), float(share)
 
 
 def _tolerance(request: Request) -> Tolerance:

@@ -97,6 +97,11 @@ def _check_model(request: Request) -> None:
             f"--precision int8: task = {model.description.task!r} has boxes in pixels, "
             "which would be rounded to 256 steps; choose fp32, bf16 or fp16"
         )
+    if model.finder is None and request.nms:
+        raise UserError(
+            f"--include-nms: task = {model.description.task!r} finds no boxes; leave "
+            "it out"
+        )
     if model.finder is None and not hasattr(model.outputs, "shape"):
         shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(

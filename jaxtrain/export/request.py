@@ -21,6 +21,9 @@ Weights = tuple[Any, Any]
 # What boxes are called: left, top, right and bottom in pixels, then the score of each
 # class, of each place (batch, places, 4 + classes).
 BOXES = "boxes_and_scores"
+# What is found is called: left, top, right, bottom, score and class, the best first,
+# (batch, keep, 6); of padding the score is 0 and the class -1.
+FOUND = "detections"
 HALF = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 
 
@@ -35,6 +38,8 @@ class Request:
       batch: images at a time; None: any number.
       preprocessing: whether the file takes uint8 pixels, and puts out probabilities if
         there are classes; else images as `TrainedModel.prepare` has them, and logits.
+      nms: whether the file of a model of boxes puts out what is found, not the boxes
+        of all places.
       calibration: images (n, rows, columns, channels) as the file takes them, which
         tell the ranges for int8; None of other precisions.
     """
@@ -43,6 +48,7 @@ class Request:
     precision: Precision = "fp32"
     batch: int | None = None
     preprocessing: bool = False
+    nms: bool = False
     calibration: np.ndarray | None = None
 
     @property
@@ -54,7 +60,7 @@ class Request:
     def output(self) -> str:
         """What the numbers are called that the file puts out."""
         if self.model.finder is not None:
-            return BOXES
+            return FOUND if self.nms else BOXES
         if self.model.readout is not None:
             return self.model.readout.name
         if self.gives_probabilities:
@@ -102,7 +108,7 @@ class Request:
     def apply(
         self, weights: Weights, images: jax.Array, *, folded: bool = False
     ) -> jax.Array:
-        """Return the outputs of images, float32 (batch, outputs), or `BOXES`.
+        """Return the outputs of images, float32 (batch, outputs), `BOXES` or `FOUND`.
 
         Args:
           weights: What `weights` returned.
@@ -114,6 +120,11 @@ class Request:
             images = model.prepare(images)
         forward = model.folded_forward if folded else model.portable_forward
         logits = forward(*weights, images.astype(model.policy.compute_dtype))
+        if model.finder is not None and self.nms:
+            found = model.finder.of(logits)
+            rest = (found[name][..., None] for name in ("scores", "classes"))
+            parts = found["boxes"], *rest
+            return jnp.concatenate([x.astype(jnp.float32) for x in parts], -1)
         if model.finder is not None:
             return jnp.concatenate(model.finder.candidates(logits), -1)
         if model.readout is not None:

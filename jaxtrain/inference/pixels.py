@@ -60,23 +60,34 @@ def to_pixels(
 
 
 def to_sized_pixels(
-    data: bytes, shape: tuple[int, int, int], fit: Fit, max_pixels: int
+    data: bytes,
+    shape: tuple[int, int, int],
+    fit: Fit,
+    max_pixels: int,
+    sound: SoundConfig | None = None,
 ) -> np.ndarray:
-    """Return an image file as `to_pixels` does, and its size behind it, uint8 (n,)."""
-    pixels = to_pixels(data, shape, fit, max_pixels)
-    size = np.array(size_of(data, max_pixels), "<u4")
-    return np.concatenate([pixels.ravel(), size.view(np.uint8)])
+    """Return a file as `to_pixels` does, and its size behind it, as bytes, uint8 (n,).
+
+    The size is the height and width of the image, upright; of a clip that of `shape`.
+    """
+    pixels = to_pixels(data, shape, fit, max_pixels, sound)
+    found = size_of(data, max_pixels) if sound is None else shape[:2]
+    size = np.array(found, "<u4").view(np.uint8)
+    return np.concatenate([pixels.ravel().view(np.uint8), size])
 
 
 def sized_pixels(
-    flat: np.ndarray, shape: tuple[int, int, int]
+    flat: np.ndarray, shape: tuple[int, int, int], dtype: type[np.generic]
 ) -> tuple[np.ndarray, tuple[int, int]]:
-    """Return the pixels (H, W, C) and the size that `to_sized_pixels` has put together.
+    """Return the pixels, or the clip, and the size that `to_sized_pixels` put together.
 
-    The size is the height and width of the image, upright.
+    Args:
+      flat: Its result, uint8 (n,).
+      shape: Shape that it was made for.
+      dtype: Dtype of the pixels: uint8; of clips int16.
     """
     height, width = flat[-SIZE_BYTES:].view("<u4").tolist()
-    return flat[:-SIZE_BYTES].reshape(shape), (height, width)
+    return flat[:-SIZE_BYTES].view(dtype).reshape(shape), (height, width)
 
 
 def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:

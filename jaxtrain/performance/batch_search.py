@@ -212,5 +212,5 @@ def batch_unit(config: Config, num_devices: int) -> int:
     shards = math.prod(sizes[axis] for axis in BATCH_AXES)
     group = config.parallel.batch_norm
     micro = shards * (1 if group == "global" else group)
-    mixed = config.data.repeats * (2 if config.data.augment.mixes else 1)
+    mixed = config.data.repeats * config.data.augment.group
     return math.lcm(micro * config.train.accumulate_steps, mixed * shards)

@@ -117,22 +117,29 @@ def check_sums(config: Config, policy: Policy, mesh: Mesh) -> None:
 
 
 def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
-    """Check that examples can be mixed in pairs, each of them on one device."""
+    """Check that examples can be mixed, those of a group on one device."""
     augment = config.data.augment
     if not augment.mixes:
         return
+    if augment.mosaic and type(task).mosaic is Task.mosaic:
+        raise UserError(
+            f"data.augment.mosaic: task = {config.task!r} does not say what the target "
+            "of a mosaic of four images is; leave it out, or give the task a method "
+            "mosaic (docs/tasks.md)"
+        )
     fields = [f"data.augment.{n}" for n in ("mixup", "cutmix") if getattr(augment, n)]
     pastes = task.can_paste and not augment.mixup
-    if type(task).mix is Task.mix and not pastes:
+    if augment.mixes_pairs and type(task).mix is Task.mix and not pastes:
         raise UserError(
             f"{' and '.join(fields)}: task = {config.task!r} does not say what the "
             "target of two mixed examples is; leave it out, or give the task a method "
             "mix (docs/tasks.md)"
         )
-    divisor = 2 * config.data.repeats * sharding.num_batch_shards(mesh)
+    group = augment.group
+    divisor = group * config.data.repeats * sharding.num_batch_shards(mesh)
     reason = (
-        "as examples are mixed in pairs, each pair on one device: 2 x data.repeats x "
-        "parallel.data x parallel.fsdp"
+        f"as groups of {group} examples are mixed, each on one device: {group} x "
+        "data.repeats x parallel.data x parallel.fsdp"
     )
     size = config.data.batch_size
     sharding.check_divisible("data.batch_size", size, divisor, reason)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from jaxtrain.config import Config
+from jaxtrain.config import AugmentConfig, Config
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import momenta
@@ -31,11 +31,13 @@ class Phase:
     Attributes:
       start: steps done before it.
       update: what they do with their gradients; its `frozen` layers have none.
+      augment: How their images are changed.
       image_size: Height and width of the training images; None: those of evaluations.
     """
 
     start: int
     update: Update
+    augment: AugmentConfig
     image_size: int | None = None
 
 
@@ -78,9 +80,24 @@ def build_phases(
         tx = trained_only(update.tx, frozen)
         updates = {0: replace(update, tx=tx, frozen=frozen)}
     sizes = dict(timetable.image_sizes) or {0: None}
+    augments = {0: config.data.augment}
+    if timetable.close_mosaic_step is not None:
+        # With no option that only it has a use for, as without it.
+        plain = AugmentConfig()
+        augments[timetable.close_mosaic_step] = replace(
+            config.data.augment,
+            mosaic=plain.mosaic,
+            mosaic_scale=plain.mosaic_scale,
+            close_mosaic=plain.close_mosaic,
+        )
     return tuple(
-        Phase(start=step, update=_last(updates, step), image_size=_last(sizes, step))
-        for step in sorted(updates.keys() | sizes.keys())
+        Phase(
+            start=step,
+            update=_last(updates, step),
+            augment=_last(augments, step),
+            image_size=_last(sizes, step),
+        )
+        for step in sorted(updates.keys() | augments.keys() | sizes.keys())
     )
 
 

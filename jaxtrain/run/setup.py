@@ -179,8 +179,8 @@ def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[
         micro, data = config.micro_batch_size, config.data
         sizes = [
             micro,
-            # Examples that are mixed are pairs on one device.
-            micro // (data.repeats * (2 if data.augment.mixes else 1)),
+            # Examples that are mixed with each other lie on one device.
+            micro // (data.repeats * data.augment.group),
             eval_batch_size(data),
             config.norm_groups if config.norm_groups > 1 else 0,
         ]

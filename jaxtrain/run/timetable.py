@@ -28,6 +28,8 @@ class Timetable:
     unfreeze_step: int | None = None
     # From which step on the training images have which size; (): always the same.
     image_sizes: tuple[tuple[int, int], ...] = ()
+    # Steps after which there are no more mosaics; None: never.
+    close_mosaic_step: int | None = None
 
     def epoch(self, step: int) -> float:
         """Return the number of epochs that `step` steps are."""
@@ -37,7 +39,8 @@ class Timetable:
         """Return the first step after `step` at which more than a step is due."""
         periods = (self.eval_every_steps, self.save_every_steps, self.log_every_steps)
         marks = [(step // every + 1) * every for every in periods if every]
-        changes = [self.unfreeze_step or 0, *(first for first, _ in self.image_sizes)]
+        changes = [self.unfreeze_step or 0, self.close_mosaic_step or 0]
+        changes += [first for first, _ in self.image_sizes]
         marks += [change for change in changes if change > step]
         return min([*marks, self.total_steps])
 
@@ -106,6 +109,7 @@ def make_timetable(
         stop_after_steps=min(total, train.stop_after_steps or total),
         unfreeze_step=_period(steps(train.first_epochs)),
         image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
+        close_mosaic_step=_close_step(data.augment.close_mosaic, total, per_epoch),
     )
     if total > MAX_COUNT:
         length = _set_one(config, LENGTH)
@@ -134,6 +138,21 @@ def _image_sizes(
             "epochs: each takes one epoch at least; give fewer sizes"
         )
     return tuple(zip(starts, sizes, strict=True))
+
+
+def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
+    """Return the steps before the last epochs, which have no mosaics; None: no such."""
+    if not epochs:
+        return None
+    step = total - max(1, round(epochs * per_epoch))
+    if step < 1:
+        length = total / per_epoch
+        raise UserError(
+            f"data.augment.close_mosaic = {epochs:g}: the run has {length:g} "
+            "epochs, so that none would have mosaics; give fewer, or leave "
+            "data.augment.mosaic out"
+        )
+    return step
 
 
 def _check_batch_size(config: Config, num_examples: int) -> None:
@@ -167,9 +186,11 @@ def _check_no_validation(config: Config) -> None:
 def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     """Refuse a size that no call of the run has, wherever it starts."""
     # All periods start with the run: no gap between boundaries is wider than the first,
-    # but where the frozen layers begin in the midst of it.
+    # but where the frozen layers begin in the midst of it, or mosaics end.
     size, start = config.train.steps_per_call, timetable.unfreeze_step or 0
-    starts = (0, start, timetable.next_boundary(start))
+    close = timetable.close_mosaic_step or 0
+    starts = (0, start, timetable.next_boundary(start), close)
+    starts += (timetable.next_boundary(close),)
     largest = max(timetable.next_boundary(start) - start for start in starts)
     if size <= largest:
         return
@@ -178,6 +199,7 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
         _set_one(config, EVALUATIONS): timetable.eval_every_steps,
         _set_one(config, CHECKPOINTS): timetable.save_every_steps,
         "train.freeze_epochs": timetable.unfreeze_step,
+        "data.augment.close_mosaic": timetable.close_mosaic_step,
         _set_one(config, LENGTH): timetable.total_steps,
     }
     shortest = [path for path, steps in periods.items() if steps == largest]

@@ -1,4 +1,4 @@
-"""The web application: an image in; probabilities of its classes, or numbers, out."""
+"""The web application: an image, or a sound, in; what the model says of it out."""
 
 import asyncio
 import contextlib
@@ -28,6 +28,11 @@ from jaxtrain.serving.masks import mask_answer
 
 # Drop an image on it: it loads nothing from elsewhere.
 PAGE = Path(__file__).with_name("page.html").read_text()
+# What the model takes -> the page.
+PAGES = {
+    "image": PAGE,
+    "sound": PAGE.replace("an image", "a sound").replace("image/*", ".wav,.flac"),
+}
 # Images of a request at most.
 MAX_IMAGES = 64
 # Seconds after which a client that found the server full may try again.
@@ -46,7 +51,8 @@ def output_of(model: TrainedModel) -> Output:
 def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
     """Return the application, with a page at `/`.
 
-    `POST /predict` takes the bytes of an image, or several in a form; `?topk=K` asks
+    `POST /predict` takes the bytes of an image, or of a sound, where the model hears
+    these, or several in a form; `?topk=K` asks
     for more classes than five. Where an image may have several labels, the answer has
     those that it is said to have, too; of masks, these and the share of each class.
     `GET /health` tells that it works.
@@ -56,6 +62,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         `finder`.
     """
     names, about, readout = model.class_names, model.description, model.readout
+    noun = "image" if about.sound is None else "sound"
     output = output_of(model)
     size: dict[str, Any] = {"num_classes": len(names or ())}
     if readout is not None:
@@ -88,11 +95,16 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         labels = [name for name, x in zip(names, there, strict=True) if x]
         return {"labels": labels, **answer}
 
-    batcher, shape = Batcher(run, limits), about.image_shape
+    batcher, shape = Batcher(run, limits), about.stored_shape
+    dtype: type[np.generic] = about.stored_dtype
     to_shape = functools.partial(
-        to_sized_pixels, shape=shape, fit=about.fit, max_pixels=limits.max_pixels
+        to_sized_pixels,
+        shape=shape,
+        fit=about.fit,
+        max_pixels=limits.max_pixels,
+        sound=about.sound,
     )
-    flat = (math.prod(shape) + SIZE_BYTES,)
+    flat = (math.prod(shape) * np.dtype(dtype).itemsize + SIZE_BYTES,)
     decoders = DecoderPool(to_shape, flat, limits.decode_seconds, limits.num_decoders)
 
     @contextlib.asynccontextmanager
@@ -121,7 +133,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         # those that may wait.
         with batcher.reserve(1):
             body = await _body(request, limits.max_bytes)
-            images = await _images(request, body)
+            images = await _files(request, body, noun)
             with batcher.reserve(len(images) - 1):
                 decoded = [await decode(name, data) for name, data in images]
                 pixels, sizes = zip(*decoded, strict=True)
@@ -134,7 +146,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
 
     async def decode(name: str, data: bytes) -> tuple[np.ndarray, tuple[int, int]]:
         try:
-            return sized_pixels(await decoders.decode(data), shape)
+            return sized_pixels(await decoders.decode(data), shape, dtype)
         except UnreadableError as error:
             raise RefusedError(400, f"{name} is unreadable: {error}") from None
 
@@ -144,13 +156,14 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
             "model": about.model.name,
             **size,
             "image_shape": about.image_shape,
+            **({} if about.sound is None else {"sound": vars(about.sound)}),
             "num_waiting": batcher.num_waiting,
             "origin": model.origin,
         }
         return JSONResponse(values, status_code=200 if batcher.alive else 500)
 
     async def page(_: Request) -> Response:
-        return HTMLResponse(PAGE)
+        return HTMLResponse(PAGES[noun])
 
     routes = [
         Route("/predict", predict, methods=["POST"]),
@@ -175,14 +188,16 @@ async def _body(request: Request, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-async def _images(request: Request, body: bytes) -> list[tuple[str, bytes]]:
-    """Return the images of a request with their names, in their order."""
+async def _files(request: Request, body: bytes, noun: str) -> list[tuple[str, bytes]]:
+    """Return the files of a request with their names, in their order."""
     kind, _, _ = request.headers.get("content-type", "").partition(";")
     # Media types are case-insensitive (RFC 9110, 8.3.1).
     if kind.strip().lower() != "multipart/form-data":
         if not body:
-            raise RefusedError(400, "the request is empty: send the bytes of an image")
-        return [("image", body)]
+            raise RefusedError(
+                400, f"the request is empty: send the bytes of one {noun}"
+            )
+        return [(noun, body)]
 
     async def stream() -> AsyncIterator[bytes]:
         yield body
@@ -198,7 +213,7 @@ async def _images(request: Request, body: bytes) -> list[tuple[str, bytes]]:
             found.append((value.filename or field, await value.read()))
     await form.close()
     if not found:
-        raise RefusedError(400, "the form has no file: send images")
+        raise RefusedError(400, f"the form has no file: send {noun}s")
     return found
 
 

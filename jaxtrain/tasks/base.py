@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from jaxtrain.config.base import Section
 from jaxtrain.data.augment.geometry import Geometry
+from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.auxiliary import WithAuxiliary
@@ -63,6 +64,9 @@ class Finder(NamedTuple):
         the best first, and `classes` (B, K), -1 for padding.
       candidates: Function of outputs, traced, that returns what these are taken of:
         boxes (B, N, 4) and the scores of all classes (B, N, C).
+      limits: How they are: `num` candidates at most, of which `keep` are found at most,
+        of scores from `score_threshold` on; of two of a class with an intersection over
+        the union above `nms_threshold` the better one.
     """
 
     names: tuple[str, ...]
@@ -70,6 +74,7 @@ class Finder(NamedTuple):
     shown_score: float
     of: Callable[[Any], dict[str, jax.Array]]
     candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
+    limits: Mapping[str, Any]
 
 
 class Task:
@@ -215,6 +220,18 @@ class Task:
           target: Targets of a batch.
           partner: Targets of the partners.
           own: One where the pixel of an image is its own, else 0, (H, W).
+        """
+        raise NotImplementedError
+
+    def mosaic(self, targets: Sequence[Any], tiles: Sequence[Tile]) -> Any:
+        """Return the stored target of a mosaic of four images.
+
+        A task that does not say so cannot be learnt with mosaics.
+
+        Args:
+          targets: Targets of the images, an example each.
+          tiles: Where each image is taken: as `geometry` of `follow`. Beyond their
+            image, `pixels` has the border.
         """
         raise NotImplementedError
 

@@ -3,16 +3,20 @@
 Boxes are left, top, right and bottom, (..., 4).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxtrain.data.augment.geometry import Geometry
+from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.boxes import MIN_AREA, PADDING
 
 # Of the corners of a box: x and y among left, top, right and bottom.
 CORNERS = ((0, 1), (2, 1), (2, 3), (0, 3))
+# Least part of the area of a box that is left in a mosaic (ultralytics' `area_thr`).
+MIN_SHARE = 0.1
 
 
 def areas(boxes: jax.Array) -> jax.Array:
@@ -47,7 +51,9 @@ def generalized_iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
     return both / either - (around - either) / around
 
 
-def followed(target: dict[str, Any], geometry: Geometry) -> dict[str, Any]:
+def followed(
+    target: dict[str, Any], geometry: Geometry, min_share: float = 0.0
+) -> dict[str, Any]:
     """Return boxes of one image that was moved: what lies around their corners.
 
     They are cut at the border of the image; those of which too little is left become
@@ -56,20 +62,41 @@ def followed(target: dict[str, Any], geometry: Geometry) -> dict[str, Any]:
     Args:
       target: `boxes` (M, 4), `classes` (M,), `crowd` (M,) and `size` (2,).
       geometry: Where the image was moved to.
+      min_share: Least part of the area of a moved box, but of crowds, that is left.
     """
     corners = geometry.points(target["boxes"][:, jnp.array(CORNERS)])
     boxes = jnp.concatenate([corners.min(1), corners.max(1)], -1)
     size = target["size"]
     if geometry.moved_size is not None:
         size = jnp.array(geometry.moved_size, size.dtype)
+    whole = areas(boxes)
     boxes = clipped(boxes, size).astype(target["boxes"].dtype)
     stays = (target["classes"] >= 0) & (areas(boxes) >= MIN_AREA)
+    if min_share:
+        stays &= (areas(boxes) >= min_share * whole) | target["crowd"]
     return {
         "boxes": jnp.where(stays[:, None], boxes, 0),
         "classes": jnp.where(stays, target["classes"], PADDING),
         "crowd": target["crowd"] & stays,
         "size": size,
     }
+
+
+def in_mosaic(
+    targets: Sequence[dict[str, Any]], tiles: Sequence[Tile]
+) -> dict[str, Any]:
+    """Return the boxes of the images of a mosaic: as many places as all have together.
+
+    Args:
+      targets: Targets of the images, as `followed` takes them.
+      tiles: Where each image is taken.
+    """
+    moved = [
+        followed(target, tile, MIN_SHARE)
+        for target, tile in zip(targets, tiles, strict=True)
+    ]
+    joined = jax.tree.map(lambda *parts: jnp.concatenate(parts), *moved)
+    return {**joined, "size": targets[0]["size"]}
 
 
 def clipped(boxes: jax.Array, size: jax.Array) -> jax.Array:

@@ -1,7 +1,8 @@
-"""COCO's metrics of boxes, as pycocotools computes them, of all areas.
+"""COCO's metrics of boxes, as pycocotools computes them.
 
 Lin et al. 2014, arXiv:1405.0312; `cocoeval.py` of pycocotools. On the host, of what was
-found in each image and what is there.
+found in each image and what is there. Areas are those of the boxes in the image as the
+model sees it.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,13 +17,23 @@ from jaxtrain.tasks.metrics import Metric
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)
 # Boxes of a class in an image that count, those of the highest scores.
-MOST = 100
+COUNTS = (1, 10, 100)
+MOST = COUNTS[-1]
+# Square pixels of the boxes that count: of all, and of those small, medium and large.
+AREAS = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]])
+ALL, SMALL, MEDIUM, LARGE = range(len(AREAS))
+EVERY = slice(None)
 # Name, title -> value of what was found.
 KNOWN: dict[str, tuple[str, Callable[["Found"], Any]]] = {
-    "map": ("mAP", lambda found: found.mean(slice(None))),
+    "map": ("mAP", lambda found: found.mean(EVERY)),
     "map50": ("mAP at 0.5", lambda found: found.mean(slice(0, 1))),
     "map75": ("mAP at 0.75", lambda found: found.mean(slice(5, 6))),
-    "ar100": ("AR of 100", lambda found: _mean(found.recall)),
+    "map_small": ("mAP of small boxes", lambda found: found.mean(EVERY, SMALL)),
+    "map_medium": ("mAP of medium boxes", lambda found: found.mean(EVERY, MEDIUM)),
+    "map_large": ("mAP of large boxes", lambda found: found.mean(EVERY, LARGE)),
+    "ar1": ("AR of 1", lambda found: _mean(found.recall[0])),
+    "ar10": ("AR of 10", lambda found: _mean(found.recall[1])),
+    "ar100": ("AR of 100", lambda found: _mean(found.recall[2])),
 }
 OF_CLASSES, BOXES_OF_CLASSES = "class_ap", "class_boxes"
 
@@ -31,8 +42,10 @@ class Found(NamedTuple):
     """What was found of each class; NaN of those that are not there.
 
     Attributes:
-      precision: Average precision at each threshold, (classes, 10).
-      recall: Recall at each threshold, (classes, 10).
+      precision: Average precision of boxes of each of `AREAS` at each threshold,
+        (4, classes, 10).
+      recall: Recall of boxes of all areas with each of `COUNTS` at each threshold,
+        (3, classes, 10).
       num_true: Number of boxes that are there, (classes,).
     """
 
@@ -40,9 +53,9 @@ class Found(NamedTuple):
     recall: np.ndarray
     num_true: np.ndarray
 
-    def mean(self, thresholds: slice) -> float | None:
+    def mean(self, thresholds: slice, area: int = ALL) -> float | None:
         """Return the mean average precision at some thresholds; None of no boxes."""
-        return _mean(self.precision[:, thresholds])
+        return _mean(self.precision[area][:, thresholds])
 
 
 class Match(NamedTuple):
@@ -50,8 +63,9 @@ class Match(NamedTuple):
 
     Attributes:
       score: Score of each, (n,).
-      hit: Whether each is one of those there, at each threshold, (10, n).
-      ignored: Whether each counts neither way, as one in a crowd, (10, n).
+      hit: Whether each is one of those there, of each area at each threshold,
+        (4, 10, n).
+      ignored: Whether each counts neither way, as one in a crowd, (4, 10, n).
     """
 
     score: np.ndarray
@@ -81,7 +95,9 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
     }
     return {
         **named,
-        OF_CLASSES: metric(lambda found: _listed(found.precision), title="class AP"),
+        OF_CLASSES: metric(
+            lambda found: _listed(found.precision[ALL]), title="class AP"
+        ),
         BOXES_OF_CLASSES: metric(
             lambda found: found.num_true.tolist(), title="boxes of each class"
         ),
@@ -110,11 +126,14 @@ def evaluate(found: Mapping[str, np.ndarray], true: Mapping[str, np.ndarray]) ->
     """
     kinds, wanted = found["classes"], true["classes"]
     num_classes = int(max(kinds.max(initial=-1), wanted.max(initial=-1))) + 1
-    precision = np.full((num_classes, len(THRESHOLDS)), np.nan)
-    recall, num_true = precision.copy(), np.zeros(num_classes, np.int64)
+    shape = num_classes, len(THRESHOLDS)
+    precision = np.full((len(AREAS), *shape), np.nan)
+    recall, num_true = np.full((len(COUNTS), *shape), np.nan), np.zeros(shape[0], int)
     for kind in range(num_classes):
         there, here = wanted == kind, kinds == kind
-        num_true[kind] = (there & ~true["crowd"]).sum()
+        sizes = areas(true["boxes"][there & ~true["crowd"]])
+        num_of_area = (~outside(sizes)).sum(-1)
+        num_true[kind] = num_of_area[ALL]
         matches = [
             match(
                 found["boxes"][i][here[i]],
@@ -124,9 +143,23 @@ def evaluate(found: Mapping[str, np.ndarray], true: Mapping[str, np.ndarray]) ->
             )
             for i in np.flatnonzero(here.any(-1)).tolist()
         ]
+        for area, num in enumerate(num_of_area.tolist()):
+            if num:
+                precision[area, kind] = average_precision(matches, area, num)
         if num_true[kind]:
-            precision[kind], recall[kind] = accumulate(matches, num_true[kind])
+            recall[:, kind] = recalls(matches, num_true[kind])
     return Found(precision, recall, num_true)
+
+
+def areas(boxes: np.ndarray) -> np.ndarray:
+    """Return the areas of boxes (n, 4) in float64, (n,)."""
+    sides = boxes.astype(np.float64)
+    return (sides[..., 2:] - sides[..., :2]).prod(-1)
+
+
+def outside(sizes: np.ndarray) -> np.ndarray:
+    """Return whether areas (n,) are none of each of `AREAS`, (4, n)."""
+    return (sizes < AREAS[:, :1]) | (sizes > AREAS[:, 1:])
 
 
 def match(
@@ -134,27 +167,30 @@ def match(
 ) -> Match:
     """Match the boxes found of a class in an image with those there, the best first.
 
-    Each takes the box that it overlaps most and that none before has taken; a crowd,
-    which any number of boxes may take, only if there is no other.
+    Each takes the box that it overlaps most and that none before has taken; one that
+    does not count, as it is a crowd or of another area, only if there is no other. A
+    crowd may be taken by any number.
     """
     order = np.argsort(-scores, kind="mergesort")[:MOST]
     overlap = overlaps(boxes[order], true, crowd)
-    shape = len(THRESHOLDS), len(order)
-    hit, ignored = np.zeros(shape, bool), np.zeros(shape, bool)
-    taken = np.zeros((len(THRESHOLDS), len(true)), bool)
-    least = np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]
-    rows = np.arange(len(THRESHOLDS))
+    least = np.tile(np.minimum(THRESHOLDS, 1 - 1e-10), len(AREAS))[:, None]
+    num_rows = len(least)
+    unwanted = np.repeat(crowd | outside(areas(true)), len(THRESHOLDS), axis=0)
+    hit, ignored = np.zeros((2, num_rows, len(order)), bool)
+    taken = np.zeros((num_rows, len(true)), bool)
+    rows = np.arange(num_rows)
     for n in range(len(order) if len(true) else 0):
-        enough = overlap[n] >= least
-        for some, marked in ((~crowd & ~taken, hit), (crowd[None], ignored)):
+        enough = (overlap[n] >= least) & (crowd | ~taken)
+        for some, marked in ((~unwanted, hit), (unwanted, ignored)):
             # Of equal overlaps the last counts, as in pycocotools.
             value = np.where(enough & some, overlap[n], -1)[:, ::-1]
             best = value.argmax(-1)
             good = (value[rows, best] >= 0) & ~hit[:, n]
             marked[:, n] |= good
-            if marked is hit:
-                taken[rows[good], len(true) - 1 - best[good]] = True
-    return Match(scores[order], hit, ignored)
+            taken[rows[good], len(true) - 1 - best[good]] = True
+    ignored |= ~hit & np.repeat(outside(areas(boxes[order])), len(THRESHOLDS), axis=0)
+    shape = len(AREAS), len(THRESHOLDS), len(order)
+    return Match(scores[order], hit.reshape(shape), ignored.reshape(shape))
 
 
 def overlaps(boxes: np.ndarray, true: np.ndarray, crowd: np.ndarray) -> np.ndarray:
@@ -163,30 +199,39 @@ def overlaps(boxes: np.ndarray, true: np.ndarray, crowd: np.ndarray) -> np.ndarr
     least = np.maximum(one[..., :2], other[..., :2])
     most = np.minimum(one[..., 2:], other[..., 2:])
     both = np.maximum(most - least, 0).prod(-1)
-    area, others = ((x[..., 2:] - x[..., :2]).prod(-1) for x in (one, other))
-    either = np.where(crowd[None], area, area + others - both)
+    area = areas(one)
+    either = np.where(crowd[None], area, area + areas(other) - both)
     return both / np.where(either > 0, either, 1)
 
 
-def accumulate(matches: list[Match], num_true: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the average precision and the recall at each threshold, (10,) each."""
+def average_precision(matches: list[Match], area: int, num_true: int) -> np.ndarray:
+    """Return the average precision of boxes of an area at each threshold, (10,)."""
+    found = np.zeros(len(THRESHOLDS))
     if not matches:
-        return np.zeros(len(THRESHOLDS)), np.zeros(len(THRESHOLDS))
+        return found
     order = np.argsort(-np.concatenate([m.score for m in matches]), kind="mergesort")
-    hit = np.concatenate([m.hit for m in matches], -1)[:, order]
-    ignored = np.concatenate([m.ignored for m in matches], -1)[:, order]
+    hit = np.concatenate([m.hit[area] for m in matches], -1)[:, order]
+    ignored = np.concatenate([m.ignored[area] for m in matches], -1)[:, order]
     hits = np.cumsum(hit & ~ignored, -1)
     misses = np.cumsum(~hit & ~ignored, -1)
-    recalls = hits / num_true
+    reached = hits / num_true
     precisions = hits / (hits + misses + np.spacing(1))
     # From the right, the best that is still to come.
     best = np.maximum.accumulate(precisions[:, ::-1], -1)[:, ::-1]
-    found = np.zeros(len(THRESHOLDS))
-    for i, (recall, precision) in enumerate(zip(recalls, best, strict=True)):
+    for i, (recall, precision) in enumerate(zip(reached, best, strict=True)):
         places = np.searchsorted(recall, RECALLS, side="left")
         good = places < len(precision)
         found[i] = precision[places[good]].sum() / len(RECALLS)
-    return found, recalls[:, -1]
+    return found
+
+
+def recalls(matches: list[Match], num_true: int) -> np.ndarray:
+    """Return the recall with each of `COUNTS` at each threshold, (3, 10)."""
+    found = np.zeros((len(COUNTS), len(THRESHOLDS)), int)
+    for one in matches:
+        counts = one.hit[ALL] & ~one.ignored[ALL]
+        found += np.stack([counts[:, :most].sum(-1) for most in COUNTS])
+    return found / num_true
 
 
 def _mean(values: np.ndarray) -> float | None:

@@ -11,11 +11,12 @@ from markupsafe import Markup
 from jaxtrain.config.base import typed_options
 from jaxtrain.config.detection import DetectionOptions
 from jaxtrain.data.augment.geometry import Geometry
+from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import box_metrics, fcos
 from jaxtrain.tasks.base import Advice, Finder, Task, Values
-from jaxtrain.tasks.box_geometry import followed
+from jaxtrain.tasks.box_geometry import followed, in_mosaic
 from jaxtrain.tasks.box_places import Places, make_places
 from jaxtrain.tasks.box_sections import box_sections
 from jaxtrain.tasks.metrics import Metric
@@ -88,6 +89,9 @@ class Detection(Task):
 
     def follow(self, target: Any, geometry: Geometry) -> Any:
         return followed(target, geometry)
+
+    def mosaic(self, targets: Sequence[Any], tiles: Sequence[Tile]) -> Any:
+        return in_mosaic(targets, tiles)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         del training
@@ -204,16 +208,17 @@ def make_finder(
         flat = fcos.flatten(outputs, places)
         return fcos.candidates(flat, places, image_shape[:2])
 
-    def found(outputs: Any) -> dict[str, jax.Array]:
-        return fcos.detect(
-            *candidates(outputs),
-            num=options.candidates,
-            keep=options.keep,
-            score_threshold=options.score_threshold,
-            nms_threshold=options.nms_threshold,
-        )
+    limits: dict[str, Any] = {
+        "num": options.candidates,
+        "keep": options.keep,
+        "score_threshold": options.score_threshold,
+        "nms_threshold": options.nms_threshold,
+    }
 
-    return Finder(names, ids, options.shown_score, found, candidates)
+    def found(outputs: Any) -> dict[str, jax.Array]:
+        return fcos.detect(*candidates(outputs), **limits)
+
+    return Finder(names, ids, options.shown_score, found, candidates, limits)
 
 
 def _places_of(options: DetectionOptions, outputs: Any) -> Places:

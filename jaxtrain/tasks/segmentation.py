@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from jaxtrain.config.segmentation import SegmentationOptions
 from jaxtrain.data.augment.geometry import Geometry
+from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.errors import UserError, counted
@@ -118,6 +119,12 @@ class Segmentation(Task):
 
     def paste(self, target: Any, partner: Any, own: jax.Array) -> jax.Array:
         return jnp.where(own > 0, target, partner)
+
+    def mosaic(self, targets: Sequence[Any], tiles: Sequence[Tile]) -> jax.Array:
+        joined = jnp.full_like(targets[0], IGNORED)
+        for target, tile in zip(targets, tiles, strict=True):
+            joined = jnp.where(tile.covers(), tile.pixels(target), joined)
+        return joined
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         counts, options = self._counts(target), self._options

@@ -29,6 +29,12 @@ LARGEST_SIZE = 224
 # Of models that begin with a classifier, where they name none.
 DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
+# Hz that clips have at most, seconds of the longest, and sounds of a small network.
+SPEECH_RATE, LONGEST, FEW_SOUNDS = 16_000, 10.0, 10_000
+SPEC_AUGMENT: dict[str, tuple[Any, str]] = {
+    "time_masks": (2, "SpecAugment: stretches of time that are not heard"),
+    "frequency_masks": (2, "and bands of frequency"),
+}
 STEPS_PER_EPOCH = 20
 BATCH_SIZES = (8, 16, 32, 64, 128, 256)
 LARGEST_BATCH = 128
@@ -87,6 +93,8 @@ def advise(
     """
     num_train = found.counts["train"]
     size = weights.size if weights else _image_size(found, num_train)
+    if found.hears:
+        size = SMALL_SIZE if num_train < FEW_SOUNDS else LARGEST_SIZE
     task = tasks.kind(suitable_task(found, data))
     if task.finds_boxes:
         size = -(-size // BOX_STRIDE) * BOX_STRIDE
@@ -104,18 +112,26 @@ def advise(
         "allow_outside": (data.allow_outside or None, outside),
         "targets": (data.targets or None, "a column each"),
         "classes": (data.classes, "of the masks"),
-        "label_separator": (data.label_separator, "between the labels of an image"),
+        "label_separator": (
+            data.label_separator,
+            f"between the labels of one {found.noun}",
+        ),
     }
     same = "True, if a mirrored image has the same numbers"
-    still = {"horizontal_flip": (False, same)}
+    augment = {"horizontal_flip": (False, same)}
+    if found.hears:
+        augment = SPEC_AUGMENT
+    elif not task.whole_images:
+        augment = _augmentation(found, size, task)
     advice: Advice = {
         "data": {
             **{field: one for field, one in given.items() if one[0] is not None},
             **held_out,
-            **(_images_of(weights) if weights else _images(found, size)),
+            **({} if found.hears else _sizes(found, size, weights)),
             "batch_size": (batch_size, f"{steps_per_epoch:,} steps an epoch"),
         },
-        "augment": still if task.whole_images else _augmentation(found, size, task),
+        **(_of_sounds(found) if found.hears else {}),
+        "augment": augment,
         **(_fine_tuning(weights, batch_size) if weights else {}),
         **({} if weights else _from_scratch(num_train, size, batch_size)),
         "train": _length(steps_per_epoch, fine_tune=weights is not None),
@@ -178,6 +194,34 @@ def _image_size(found: Survey, num_train: int) -> int:
     limits = [limit for number, limit in SIZE_LIMITS if num_train <= number]
     largest = min([LARGEST_SIZE, *limits])
     return max(size for size in SIZES if size <= min(shorter, largest))
+
+
+def _sizes(
+    found: Survey, size: int, weights: StartWeights | None
+) -> dict[str, tuple[int, str]]:
+    return _images_of(weights) if weights else _images(found, size)
+
+
+def _of_sounds(found: Survey) -> Advice:
+    """Return the section of the sound: clips that most sounds fit into."""
+    rates, counts = np.unique(found.sizes[:, 0], return_counts=True)
+    usual = int(rates[counts.argmax()])
+    rate = min(usual, SPEECH_RATE)
+    told = f"most sounds have {usual:,}"
+    told += "" if rate == usual else "; speech needs no more"
+    long = float(np.quantile(found.seconds, 0.9))
+    seconds = min(max(math.ceil(10 * long - 1e-6) / 10, 0.1), LONGEST)
+    # The next power of two above 25 ms, and steps of 10 ms, as is usual for speech.
+    window = 2 ** math.ceil(math.log2(0.025 * rate))
+    return {
+        "sound": {
+            "sample_rate": (rate, told),
+            "seconds": (seconds, f"nine of ten are no longer than {long:.2f} s"),
+            "window": (window, f"{1000 * window / rate:.0f} ms"),
+            "hop": (max(1, rate // 100), "10 ms"),
+            "mels": (min(64, window // 4), "bands of the mel scale"),
+        }
+    }
 
 
 def _images(found: Survey, size: int) -> dict[str, tuple[int, str]]:
@@ -244,7 +288,7 @@ def _from_scratch(num_train: int, size: int, batch_size: int) -> Advice:
     rate = float(f"{2e-3 * math.sqrt(batch_size / 256):.1g}")
     if size <= SMALL_SIZE:
         model = {
-            "name": ("convnet", "small images need a small network"),
+            "name": ("convnet", "small images, or few sounds, need a small network"),
             "dropout": (0.2, "against learning by heart"),
         }
     elif num_train >= LARGE_SET:

@@ -200,7 +200,8 @@ def _address(picture: np.ndarray) -> str:
 
 
 def _pairs(setup: Setup, history: History, order: DataOrder | None) -> list[Pair]:
-    model, group = history.model, 2 * setup.config.data.repeats
+    model, group = history.model, setup.config.data.repeats
+    group *= setup.config.data.augment.group
     known = model.get("mean") and model.get("std")
     # Those that are mixed lie beside each other.
     num = min(setup.config.data.batch_size, -(-NUM_PAIRS // group) * group)

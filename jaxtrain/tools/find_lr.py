@@ -125,7 +125,8 @@ def _shortened(config: Config, num_steps: int) -> Config:
         )
     units = ("epochs", "steps", "examples", "fraction", "factor")
     never = dict.fromkeys(f"warmup_{unit}" for unit in units)
-    sizes: dict[str, Any] = {"progressive_sizes": ()}
+    augment = dataclasses.replace(config.data.augment, close_mosaic=0.0)
+    always: dict[str, Any] = {"progressive_sizes": (), "augment": augment}
     return dataclasses.replace(
         config,
         optimizer=dataclasses.replace(config.optimizer, **never),
@@ -143,7 +144,7 @@ def _shortened(config: Config, num_steps: int) -> Config:
             spike_window=TrainConfig.spike_window,
             on_spike=TrainConfig.on_spike,
         ),
-        data=dataclasses.replace(config.data, **sizes),
+        data=dataclasses.replace(config.data, **always),
         parallel=ParallelConfig(batch_norm=config.parallel.batch_norm),
     )
 

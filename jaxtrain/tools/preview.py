@@ -79,7 +79,9 @@ def first_images(
     mean, std = statistics or sources.mean_and_std(data, dataset.source)
     order = order or loader.make_order(data, dataset.source, seed)
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps, rows)
-    prepare = augmented(setup, setup.phases[-1], mean, std, np.float32)
+    # The last phase has images of the full size, and may have no mosaics any more.
+    phase = dataclasses.replace(setup.phases[-1], augment=setup.config.data.augment)
+    prepare = augmented(setup, phase, mean, std, np.float32)
     augmenting, plain = map(
         jax.jit, (prepare, unaugmented(setup, mean, std, np.float32))
     )

@@ -15,13 +15,21 @@ CLASSES = {
     "data": "DataConfig",
     "model": "ModelConfig",
     "optimizer": "OptimizerConfig",
+    "sound": "SoundConfig",
     "train": "TrainConfig",
 }
+# Sections of the section `data`.
+OF_DATA = ("sound", "augment")
 WIDTH = 88
 
 
 def recipe_text(
-    advice: Advice, task: str, source: str, out: Path, told: Iterable[str]
+    advice: Advice,
+    task: str,
+    source: str,
+    out: Path,
+    told: Iterable[str],
+    looked_at: str = "images",
 ) -> str:
     """Return the text of a recipe, as the formatter would write it."""
     names = sorted(["Config", *(CLASSES[section] for section in advice)])
@@ -31,7 +39,7 @@ def recipe_text(
         for line in _in_docstring(textwrap.fill(text, WIDTH)).splitlines()
     ]
     lines = [
-        f'"""{_in_docstring(source)}, after a look at its images.',
+        f'"""{_in_docstring(source)}, after a look at its {looked_at}.',
         "",
         f"    python main.py --config {_in_docstring(str(out))}",
         "",
@@ -48,14 +56,15 @@ def recipe_text(
         *([] if task == Config.task else [f'        task="{task}",']),
     ]
     for section, fields in advice.items():
-        if section == "augment":
+        if section in OF_DATA:
             continue
         lines.append(f"        {section}={CLASSES[section]}(")
         lines += _fields(fields, 12)
-        if section == "data":
-            lines.append("            augment=AugmentConfig(")
-            lines += _fields(advice["augment"], 16)
-            lines.append("            ),")
+        for part in OF_DATA if section == "data" else ():
+            if part in advice:
+                lines.append(f"            {part}={CLASSES[part]}(")
+                lines += _fields(advice[part], 16)
+                lines.append("            ),")
         lines.append("        ),")
     return "\n".join([*lines, "    )", ""])
 

@@ -27,6 +27,8 @@ VALUES: dict[str, Any] = {
     "data.augment.augmix_depth": 2,
     "data.augment.cutmix": 1.0,
     "data.augment.mixup": 1.0,
+    "data.augment.mosaic": 0.5,
+    "data.augment.mosaic_scale": [0.5, 1.0],
     "data.augment.crop_ratio": [0.5, 2.0],
     "data.augment.crop_scale": [0.5, 1.0],
     "data.augment.cutmix_probability": 0.3,
@@ -71,7 +73,7 @@ BESIDE = {"data.progressive_sizes": SMALLER, "data.train_image_size": SMALLER}
 EXAMPLES = {
     "of your own": "my.py:part",
     "= tfds:NAME": "tfds:mnist",
-    "= folder:DIR or csv:FILE or audio:DIR": "csv:list.csv",
+    "= folder:DIR or csv:FILE or audio:DIR_OR_FILE.csv": "csv:list.csv",
     "= csv:FILE": "csv:list.csv",
     "= csv:FILE or hf:NAME_OR_DIR or arrays:FILE.npz": "csv:list.csv",
 }

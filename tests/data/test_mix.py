@@ -200,6 +200,10 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
             "does not say what the target of two mixed examples is",
         ),
         (
+            lambda: config({"mosaic": 0.5}),
+            "does not say what the target of a mosaic of four images is",
+        ),
+        (
             lambda: dataclasses.replace(
                 config({"cutmix": 1.0}),
                 data=DataConfig(batch_size=15, augment=AugmentConfig(cutmix=1.0)),

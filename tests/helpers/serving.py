@@ -73,7 +73,12 @@ class OneClass:
     finder = None
     origin: dict[str, Any] = {}  # noqa: RUF012
     description = SimpleNamespace(
-        image_shape=(8, 8, 1), fit=Fit(), model=SimpleNamespace(name="one class")
+        image_shape=(8, 8, 1),
+        stored_shape=(8, 8, 1),
+        stored_dtype=np.uint8,
+        sound=None,
+        fit=Fit(),
+        model=SimpleNamespace(name="one class"),
     )
 
     def run(self, pixels: np.ndarray, output: str) -> np.ndarray:

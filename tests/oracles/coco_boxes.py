@@ -19,10 +19,17 @@ from typing import Any
 import numpy as np
 
 IMAGES, CLASSES, TRUE, FOUND = 30, 4, 5, 12
+# Seed -> factor of all sides: the smallest boxes alone, then larger ones too.
+FACTORS = {0: 1, 1: 1, 2: 1, 3: 5, 4: 3}
 
 
-def boxes_of(seed: int) -> dict[str, list[Any]]:
-    """Return boxes that are there, and boxes near some of them, of each image."""
+def boxes_of(seed: int, factor: int) -> dict[str, list[Any]]:
+    """Return boxes that are there, and boxes near some of them, of each image.
+
+    Args:
+      seed: Seed of the draws.
+      factor: Factor of all sides.
+    """
     rng = np.random.default_rng(seed)
     drawn: dict[str, list[Any]] = {"true": [], "found": []}
     for image in range(IMAGES):
@@ -31,7 +38,9 @@ def boxes_of(seed: int) -> dict[str, list[Any]]:
         true = np.concatenate([corner, corner + side], 1) / 4
         kinds, crowd = rng.integers(0, CLASSES - 1, num), rng.random(num) < 0.15
         for box, kind, one in zip(true, kinds, crowd, strict=True):
-            drawn["true"].append([image, int(kind), bool(one), *box.tolist()])
+            drawn["true"].append(
+                [image, int(kind), bool(one), *(factor * box).tolist()]
+            )
         for _ in range(rng.integers(0, FOUND + 1)):
             if num and rng.random() < 0.8:
                 near = rng.integers(num)
@@ -42,6 +51,7 @@ def boxes_of(seed: int) -> dict[str, list[Any]]:
                 kind = rng.integers(CLASSES)
             box[2:] = np.maximum(box[2:], box[:2] + 0.25)
             score = rng.integers(1, 65) / 64
+            box *= factor
             drawn["found"].append([image, int(kind), float(score), *box.tolist()])
     return drawn
 
@@ -79,14 +89,19 @@ def metrics_of(drawn: dict[str, list[Any]]) -> dict[str, Any]:
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    # (thresholds, recalls, classes), of all areas and 100 boxes.
-    precision = evaluation.eval["precision"][:, :, :, 0, 2]
-    recall = evaluation.eval["recall"][:, :, 0, 2]
+    # (thresholds, recalls, classes, areas, counts), and without recalls.
+    precision = evaluation.eval["precision"][..., 2]
+    recall = evaluation.eval["recall"][:, :, 0]
     stats = evaluation.stats.tolist()
     return {
         "map": stats[0],
         "map50": stats[1],
         "map75": stats[2],
+        "map_small": stats[3],
+        "map_medium": stats[4],
+        "map_large": stats[5],
+        "ar1": stats[6],
+        "ar10": stats[7],
         "ar100": stats[8],
         "precision": precision.mean(1).T.tolist(),
         "recall": recall.T.tolist(),
@@ -96,8 +111,8 @@ def metrics_of(drawn: dict[str, list[Any]]) -> dict[str, Any]:
 def main() -> None:
     """Write the boxes of some seeds with their metrics."""
     stored = []
-    for seed in range(3):
-        drawn = boxes_of(seed)
+    for seed, factor in FACTORS.items():
+        drawn = boxes_of(seed, factor)
         stored.append({**drawn, "metrics": metrics_of(drawn)})
     Path(sys.argv[1]).write_text(json.dumps(stored) + "\n")
 

@@ -4,11 +4,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.export
 import numpy as np
 import pytest
 from PIL import Image
 
 from jaxtrain import load_model
+from jaxtrain.config import Config, DataConfig
+from jaxtrain.data.doctor.check import check
+from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.tasks import box_metrics
 from tests.helpers.composed import compose
 from tests.helpers.composed_boxes import coco_values, write_coco, write_yolo
 from tests.helpers.numerics import FP64, TOLERANCE
@@ -71,7 +77,7 @@ def test_a_run_learns_and_its_metrics_are_those_of_coco(here: Path) -> None:
     lines, test = read_lines(here / "run", "train"), read_summary(here / "run")["eval"]
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert {"classes_loss", "boxes_loss", "centerness_loss"} <= lines[0].keys()
-    names = {"map", "map50", "map75", "ar100", "class_ap", "class_boxes"}
+    names = {*box_metrics.KNOWN, "class_ap", "class_boxes"}
     assert names <= test.keys()
     values = compose(8, split="test")
     num = np.bincount(values.box_class[values.box_class >= 0], minlength=10)
@@ -163,6 +169,35 @@ def test_a_file_holds_boxes_and_scores(here: Path, format: str) -> None:
         assert output.name == "boxes_and_scores"
 
 
+@pytest.mark.parametrize(
+    "format", ["onnx", pytest.param("stablehlo", marks=pytest.mark.slow)]
+)
+def test_a_file_finds_boxes_as_the_model_does(here: Path, format: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    name = f"found.{format}"
+    words = f"export --workdir run --format {format} --out {name} --include-nms"
+    result = Cli(here)(*words.split(), "--include-preprocessing")
+    assert result.code == 0, result.stderr
+    assert "the same box" in result.stdout
+    model = load_model(here / "run")
+    paths = sorted((here / "set" / "test").iterdir())
+    shape, fit = model.description.image_shape, model.description.fit
+    images = np.stack([to_pixels(path, shape, fit) for path in paths])
+    if format == "onnx":
+        session = onnxruntime.InferenceSession(here / name)
+        (found,) = session.run(None, {"images": images})
+    else:
+        data = bytearray((here / name).read_bytes())
+        found = np.asarray(jax.export.deserialize(data).call(images))
+    ours = jax.device_get(model.run(images, "found"))
+    assert found.shape == (len(paths), 20, 6)
+    np.testing.assert_allclose(found[..., 4], ours["scores"], atol=1e-5)
+    # Of equal scores the order may be another.
+    same = found[..., 5] == ours["classes"]
+    assert same.mean() > 0.95
+    np.testing.assert_allclose(found[same][:, :4], ours["boxes"][same], atol=1e-2)
+
+
 def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
     result = Cli(here)("report", "--workdir", "run")
     assert result.code == 0, result.stderr
@@ -175,6 +210,10 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
 @each_row(
     ("words", "message"),
     [
+        (
+            "export --workdir run --format safetensors --out x --include-nms",
+            "--include-nms has no effect with --format safetensors",
+        ),
         ("predict --workdir run --topk 2 set/test", "--topk: task = 'detection' has"),
         ("evaluate --workdir run --calibrate", "has no classes that it would be"),
         ("evaluate --workdir run --corruptions", "some of them move pixels"),
@@ -228,6 +267,29 @@ def test_the_doctor_looks_at_images_with_boxes(here: Path, tmp_path: Path) -> No
     result = Cli(here)(*words)
     assert result.code == 0, result.stderr
     assert (tmp_path / "data_report.html").is_file()
+
+
+def test_the_doctor_counts_boxes_that_are_not_seen(tmp_path: Path) -> None:
+    values, rare = coco_values(compose(24)), {"id": 77, "name": "rare"}
+    write_coco(tmp_path / "set", {"train": compose(24)})
+    values["categories"].append(rare)
+    # In the corner, of 9 square pixels, of which the middle shows 0.
+    box = {"image_id": 0, "category_id": 77, "bbox": [0, 0, 3, 3]}
+    values["annotations"].append({**box, "id": 999})
+    place = tmp_path / "set" / "annotations" / "instances_train.json"
+    place.write_text(json.dumps(values))
+
+    def found(size: int) -> dict[str, str]:
+        source = f"coco:{place}"
+        data = DataConfig(source=source, image_size=size, test_fraction=0.1)
+        check(Config(data=data), tmp_path / "out", sized=True)
+        report = json.loads((tmp_path / "out" / "data_report.json").read_text())
+        return {one["kind"]: one["title"] for one in report["findings"]}
+
+    assert "boxes_lost" not in found(64)
+    small = found(16)
+    assert "with data.image_size = 16" in small["boxes_lost"]
+    assert small["boxes_unseen"].endswith("shows no box: rare")
 
 
 @pytest.mark.parametrize("write", [write_coco, write_yolo])
@@ -322,3 +384,76 @@ def test_stopped_and_resumed_on_other_devices_it_ends_the_same(
 ) -> None:
     run_on(tmp_path, 8, "--parallel.preset fsdp --train.stop-after-steps 5")
     assert_same(alone, run_on(tmp_path, 2))
+
+
+MOSAICS = (
+    "--data.augment.mosaic 0.7 --data.augment.close-mosaic 2 --data.batch-size 32 "
+    "--data.augment.alternating-flip True --data.augment.horizontal-flip False"
+)
+
+
+@pytest.fixture(scope="module")
+def with_mosaics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on one device, in float64, whose last 2 of 8 steps have no mosaics."""
+    folder = run_on(tmp_path_factory.mktemp("mosaics"), 1, MOSAICS)
+    losses = [line["loss"] for line in read_lines(folder / "run", "train")]
+    without = run_on(folder / "without", 1, f"{MOSAICS} --data.augment.close-mosaic 0")
+    others = [line["loss"] for line in read_lines(without / "run", "train")]
+    assert losses[:6] == others[:6]
+    assert losses[6] != others[6]
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        (8, "--parallel.preset fsdp"),
+        (2, "--data.cache stream --data.workers 1"),
+    ],
+)
+def test_mosaics_are_the_same_however_a_run_is_done(
+    with_mosaics: Path, tmp_path: Path, devices: int, words: str
+) -> None:
+    assert_same(with_mosaics, run_on(tmp_path, devices, f"{MOSAICS} {words}"))
+
+
+@pytest.mark.slow
+@each_row(
+    "words",
+    [
+        "--data.crop-mode border --data.repeats 2 --data.batch-size 32",
+        "--data.augment.random-resized-crop True --data.augment.rotation 20",
+        "--data.progressive-sizes 16 32 --train.steps 4 --data.augment.close-mosaic 1",
+        "--parallel.preset data_parallel --parallel.spatial 2",
+    ],
+)
+def test_boxes_in_mosaics_are_learnt_with_other_options(
+    here: Path, tmp_path: Path, words: str
+) -> None:
+    (tmp_path / "set").symlink_to(here / "set")
+    write_recipe(tmp_path / "recipe.py", detecting())
+    more = "--data.augment.mosaic 1.0 --train.steps 4 --train.eval-every-steps 4"
+    train(tmp_path, f"{more} {words}", JAX_NUM_CPU_DEVICES="4")
+    losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
+    assert len(losses) == 4
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.slow
+def test_with_mosaics_a_run_resumes_where_they_end(
+    with_mosaics: Path, tmp_path: Path
+) -> None:
+    for stop in (5, 6):
+        run_on(tmp_path, 1, f"{MOSAICS} --train.stop-after-steps {stop}")
+    assert_same(with_mosaics, run_on(tmp_path, 2, MOSAICS))
+
+
+@pytest.mark.slow
+def test_mosaics_do_not_depend_on_accumulation(tmp_path: Path) -> None:
+    # Without batch norm, whose statistics are those of micro-batches.
+    words = f"{MOSAICS} --model.backbone vgg11 --model.width 0.0625"
+    plain = run_on(tmp_path / "plain", 1, words)
+    assert_same(
+        plain, run_on(tmp_path / "parts", 1, f"{words} --train.accumulate-steps 4")
+    )

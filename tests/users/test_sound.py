@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from jaxtrain import load_model
 from jaxtrain.config import SoundConfig
+from jaxtrain.config.recipe import load_config
 from jaxtrain.data.sound_files import decode
 from tests.helpers import spoken
 from tests.helpers.forked import ROOT
@@ -18,6 +20,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.serving import LIMITS, Running
 from tests.helpers.waves import write_tones
 
 pytest.importorskip("soundfile")
@@ -26,13 +29,15 @@ MASKS = "AugmentConfig(time_masks=1, time_mask_frames=4, frequency_masks=1)"
 
 
 def tones(sound: str = "", **changes: str) -> str:
+    data = (
+        'DataConfig(source="audio:tones", batch_size=16, eval_batch_size=8, '
+        f"validation_fraction=0.25, sound={SOUND.format(sound)}, augment={MASKS})"
+    )
     return recipe(
-        data='DataConfig(source="audio:tones", batch_size=16, eval_batch_size=8, '
-        f"validation_fraction=0.25, sound={SOUND.format(sound)}, augment={MASKS})",
         train="TrainConfig(steps=16, eval_every_steps=8)",
         checkpoint="CheckpointConfig(every_steps=8)",
         optimizer='OptimizerConfig(name="adamw", learning_rate=0.01)',
-        **{"logging": "LoggingConfig(every_steps=1)", **changes},
+        **{"logging": "LoggingConfig(every_steps=1)", "data": data, **changes},
     )
 
 
@@ -97,6 +102,31 @@ def test_evaluate_predict_and_export_agree(here: Path):
     np.testing.assert_allclose(model.predict(list(clips)), probabilities, atol=1e-6)
 
 
+def test_a_server_answers_sounds(here: Path):
+    model, place = load_model(here / "run"), here / "tones" / "test" / "high"
+    names = sorted(place.iterdir())[:2]
+    assert {name.suffix for name in names} == {".wav", ".flac"}
+    server = Running(model, LIMITS)
+    try:
+        answers = [server.ask(name.read_bytes()) for name in names]
+        bad = [server.ask(body) for body in (b"no sound", b"")]
+        _, health = server.ask(None, "/health")
+        page = urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=300)
+        assert b"Drop a sound here" in page.read()
+    finally:
+        server.stop()
+    for (status, answer), expected in zip(answers, model.predict(names), strict=True):
+        (found,) = answer["predictions"]
+        assert (status, found["filename"]) == (200, "sound")
+        probabilities = {one["index"]: one["prob"] for one in found["classes"]}
+        np.testing.assert_allclose(
+            [probabilities[i] for i in range(3)], expected, atol=1e-6
+        )
+    assert [status for status, _ in bad] == [400, 400]
+    assert "sound is unreadable: it is no sound of a known" in bad[0][1]["error"]
+    assert health["sound"]["sample_rate"] == 8000
+
+
 @pytest.mark.parametrize("sound", ["", ", random_crop=True"])
 def test_a_run_resumes_exactly(here: Path, tmp_path: Path, sound: str):
     (tmp_path / "tones").symlink_to(here / "tones")
@@ -133,16 +163,13 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path, sound: str):
             "has no effect with data.source = 'synthetic:",
         ),
         ("predict --workdir run --explain seen tones/test", "the model hears sounds"),
-        ("serve --workdir run", "the model hears sounds, and the server takes images"),
         ("export --workdir run --format saved --out x", "choose stablehlo or onnx"),
-        ("data --check --config recipe.py", "data --check looks at pictures"),
-        ("data --pack audio:tones --out x", "data --pack looks at pictures"),
-        ("new --data audio:tones --out new.py", "new looks at pictures"),
+        ("data --pack audio:tones --out x", "data --pack is for pictures"),
         ("--config recipe.py --data.image-size 32", "spectrograms have the size that"),
         ("--config recipe.py --data.augment.randaugment 2", "it is made for pictures"),
         (
             "--config recipe.py --data.source digits",
-            "only with data.source = audio:DIR",
+            "only with data.source = audio:DIR_OR_FILE.csv",
         ),
     ],
 )
@@ -161,3 +188,66 @@ def test_the_recipe_trains_on_what_its_script_makes(tmp_path: Path):
     result = Cli(tmp_path)("--config", ROOT / "configs/sound.py", *words.split())
     assert result.code == 0, result.stderr
     assert read_summary(tmp_path / "run")["num_params"] == 66_522
+
+
+def test_new_writes_a_recipe_that_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from jaxtrain.performance import estimate
+
+    monkeypatch.setattr(estimate, "estimate", lambda config: "not timed here")
+    write_tones(tmp_path / "tones")
+    result = Cli(tmp_path)("new", "--data", "tones", "--out", "new.py")
+    assert result.code == 0, result.stderr
+    assert "0.1" in result.stdout and "8,000 Hz" in result.stdout
+    text = (tmp_path / "new.py").read_text()
+    assert 'source="audio:tones"' in text and "after a look at its sounds" in text
+    assert "sample_rate=8000" in text and "frequency_masks=2" in text
+    assert "horizontal_flip" not in text and "image_size" not in text
+    assert "audio:tones, after" in text and load_config(tmp_path / "new.py")
+
+
+@pytest.mark.slow
+def test_a_new_recipe_trains(tmp_path: Path):
+    write_tones(tmp_path / "tones")
+    for words in (
+        "new --data tones --out new.py",
+        "--config new.py --train.epochs 1 --model.width 0.1 --workdir run",
+    ):
+        result = Cli(tmp_path)(*words.split())
+        assert result.code == 0, result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["labels", "numbers", "classes"])
+def test_a_table_of_sounds_has_any_targets(tmp_path: Path, kind: str):
+    place, rng = write_tones(tmp_path / "tones", num=16), np.random.default_rng(0)
+    heights, rows = {"low": 3, "middle": 9, "high": 21}, []
+    for file in sorted(place.rglob("*.*")):
+        split, name = file.parts[-3:-1]
+        split = "validation" if split == "train" and rng.random() < 0.2 else split
+        targets = {
+            "labels": f"{name};{'flac' if file.suffix == '.flac' else 'wav'}",
+            "numbers": f"{heights[name]},{rng.integers(9)}",
+            "classes": name,
+        }
+        rows.append(f"{file.relative_to(place)},{targets[kind]},{split}")
+    columns = "pitch,luck" if kind == "numbers" else "label"
+    text = "\n".join([f"path,{columns},split", *rows])
+    (place / "list.csv").write_text(text)
+    more, task = {
+        "labels": ('label_separator=";", ', "multilabel"),
+        "numbers": ('targets=("pitch", "luck"), ', "regression"),
+        "classes": ("", "classification"),
+    }[kind]
+    data = (
+        f'DataConfig(source="audio:tones/list.csv", batch_size=16, {more}'
+        f"sound={SOUND.format('')}, augment={MASKS})"
+    )
+    write_recipe(tmp_path / "recipe.py", tones(data=data, task=f'"{task}"'))
+    train(tmp_path, "--train.steps 8")
+    test = read_summary(tmp_path / "run")["eval"]
+    assert np.isfinite(test["loss"])
+    if kind == "labels":
+        about = json.loads((tmp_path / "run" / "model.json").read_text())
+        assert about["class_names"] == ["flac", "high", "low", "middle", "wav"]

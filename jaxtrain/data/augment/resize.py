@@ -49,7 +49,17 @@ def resize(
     Returns:
       uint8 (size, size, C).
     """
-    across, down = _both_weights(image, box, size, method, within)
+    return resample(image, *_both_weights(image, box, size, method, within))
+
+
+def resample(image: jax.Array, down: jax.Array, across: jax.Array) -> jax.Array:
+    """Return weighted means of the pixels of an image, uint8 (H, W, C).
+
+    Args:
+      image: Image, uint8 (h, w, C).
+      down: Weights of its rows in those of the result, (H, h), as `weights` has them.
+      across: Weights of its columns in those of the result, (W, w).
+    """
     narrow = _rounded("ow,hwc->hoc", across, image)
     return _rounded("oh,hwc->owc", down, narrow)
 
@@ -58,7 +68,13 @@ def resize_linear(
     pixels: jax.Array, box: Box, size: int, *, within: bool = False
 ) -> jax.Array:
     """Resample a box of a float32 array (H, W, C) as `resize` does, unrounded."""
-    across, down = _both_weights(pixels, box, size, "bilinear", within)
+    return resample_linear(
+        pixels, *_both_weights(pixels, box, size, "bilinear", within)
+    )
+
+
+def resample_linear(pixels: jax.Array, down: jax.Array, across: jax.Array) -> jax.Array:
+    """Return what `resample` does of a float32 array (h, w, C), unrounded."""
     return _product("oh,hwc->owc", down, _product("ow,hwc->hoc", across, pixels))
 
 
@@ -108,10 +124,11 @@ def _nearest(start: jax.Array, stop: jax.Array, stored: int, size: int) -> jax.A
 def _both_weights(
     image: jax.Array, box: Box, size: int, method: str, within: bool
 ) -> tuple[jax.Array, jax.Array]:
+    """Return the weights of the rows, and of the columns."""
     left, top, right, bottom = box
     height, width, _ = image.shape
     across = weights(left, right, width, size, method, within=within)
-    return across, weights(top, bottom, height, size, method, within=within)
+    return weights(top, bottom, height, size, method, within=within), across
 
 
 def _product(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:

@@ -13,6 +13,7 @@ from jaxtrain import atomic_file
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.doctor import checks, page, report
+from jaxtrain.data.doctor.boxes import check_boxes
 from jaxtrain.data.doctor.columns import check_columns
 from jaxtrain.data.doctor.labels import check_labels
 from jaxtrain.data.doctor.masks import check_placed
@@ -51,7 +52,6 @@ def check(
     """
     start = time.perf_counter()
     store, named = sources.open_store(config.data)
-    sources.refuse_sounds(store, "data --check")
     if clean_list is not None and not hasattr(store, "names"):
         raise UserError(
             f"--write-clean: the images of {config.data.source} are no files that "
@@ -65,16 +65,22 @@ def check(
     splits = {name: source.indices for name, source in loaded.items()}
     scanned = scan(loaded["train"], splits, config.data.source)
     same = checks.find_equal(scanned)
+    sound = loaded["train"].sound
+    if sound is not None:
+        sizes = checks.check_lengths(scanned, sound)
+    else:
+        sizes = checks.check_sizes(scanned, config.data, sized=sized)
     found = [
         *checks.check_remarks(store),
         *checks.check_files(scanned, config.data),
-        *checks.check_sizes(scanned, config.data, sized=sized),
+        *sizes,
         *checks.check_blank(scanned),
         *checks.check_duplicates(scanned, same),
         *checks.check_classes(scanned),
         *check_columns(loaded["train"]),
         *check_numbers(scanned, loaded["train"]),
         *check_placed(scanned, loaded["train"], config.data.max_bad_fraction),
+        *check_boxes(scanned, loaded["train"], config.data),
     ]
     noise: dict[str, float] = {}
     if scanned.labels is not None and predicted is not None:

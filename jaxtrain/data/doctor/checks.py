@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxtrain.config import DataConfig
+from jaxtrain.config import DataConfig, SoundConfig
 from jaxtrain.data import defects
 from jaxtrain.data.doctor.near import equal_ones, find_near
 from jaxtrain.data.doctor.report import Finding, Level, of_rows
@@ -12,6 +12,8 @@ from jaxtrain.errors import counted
 
 # Times the usual width over height, or its inverse, from which on it is unusual.
 ODD_ASPECT = 3.0
+# Times the length of a clip, or its inverse, from which on a sound's is told.
+ODD_LENGTH = 2.0
 # With fewer examples than this, a tenth that is held out may have none of a class.
 FEW = 10
 # Largest class over the smallest: from here on a model does well by guessing.
@@ -27,6 +29,7 @@ REMARKS: dict[str, tuple[Level, str]] = {
     "animated": ("warning", "{} of several pictures"),
     "rotated": ("note", "{} stored on the side, as EXIF tells"),
     "alpha": ("note", "{} with transparency"),
+    "clipped": ("warning", "{} with clipped samples"),
 }
 # End of the kind of a finding -> how images that are alike lie.
 CASES = {
@@ -42,11 +45,13 @@ def check_files(scan: Scan, config: DataConfig) -> list[Finding]:
     """Report files that cannot be read, and what is unusual about the others."""
     found = _unreadable(scan, config)
     for kind, (level, title) in REMARKS.items():
-        found += of_rows(kind, level, title, scan.remarks.get(kind, []))
+        rows = scan.remarks.get(kind, [])
+        found += of_rows(kind, level, title, rows, noun=scan.noun)
     usual, *others = scan.modes or [""]
     title = f"{{}} stored as {', '.join(others)}, and not as {usual} like most"
     odd = scan.odd_modes
-    return found + of_rows("modes", "note", title, [*odd], odd)
+    kind = "rates" if scan.noun == "sound" else "modes"
+    return found + of_rows(kind, "note", title, [*odd], odd, scan.noun)
 
 
 def check_remarks(store: Store) -> list[Finding]:
@@ -59,6 +64,27 @@ def check_remarks(store: Store) -> list[Finding]:
         )
         for remark in remarks_of(store)
     ]
+
+
+def check_lengths(scan: Scan, sound: SoundConfig) -> list[Finding]:
+    """Report sounds that are much longer, or shorter, than their clips.
+
+    Args:
+      scan: Scan of a set of sounds.
+      sound: Section of the sound.
+    """
+    seconds = scan.size[:, 1] / 1000
+    cases = (
+        ("length_long", seconds > ODD_LENGTH * sound.seconds, "over twice"),
+        ("length_short", seconds < sound.seconds / ODD_LENGTH, "under half"),
+    )
+    found: list[Finding] = []
+    for kind, odd, what in cases:
+        rows = np.flatnonzero(odd & scan.readable).tolist()
+        title = f"{{}} of {what} data.sound.seconds = {sound.seconds:g}"
+        told = {row: f"{seconds[row]:.2f} s" for row in rows}
+        found += of_rows(kind, "note", title, rows, told, "sound")
+    return found
 
 
 def check_sizes(scan: Scan, config: DataConfig, *, sized: bool) -> list[Finding]:
@@ -85,9 +111,11 @@ def check_sizes(scan: Scan, config: DataConfig, *, sized: bool) -> list[Finding]
 
 
 def check_blank(scan: Scan) -> list[Finding]:
-    """Report images of one colour."""
+    """Report images of one colour, and sounds of silence."""
     rows = np.flatnonzero(scan.readable & (scan.contrast < MIN_CONTRAST)).tolist()
     contrast = {row: f"contrast {scan.contrast[row]:.2f} of 255" for row in rows}
+    if scan.noun == "sound":
+        return of_rows("silent", "warning", "{} of silence", rows, noun="sound")
     return of_rows("blank", "warning", "{} of one colour", rows, contrast)
 
 
@@ -98,17 +126,19 @@ def check_classes(scan: Scan) -> list[Finding]:
     num, counts = len(scan.class_names), scan.count_classes()
     wrong = np.flatnonzero((scan.labels < 0) | (scan.labels >= num)).tolist()
     title = f"{{}} whose label is not 0 to {num - 1}"
-    found = of_rows("labels_missing", "error", title, wrong)
+    found = of_rows("labels_missing", "error", title, wrong, noun=scan.noun)
     train, total = counts[SPLITS.index("train")], counts.sum(axis=0)
     trained = train[train > 0]
     if len(trained) < 2:
-        title = f"training has images of {counted(len(trained), 'class', 'classes')}"
+        title = (
+            f"training has {scan.noun}s of {counted(len(trained), 'class', 'classes')}"
+        )
         found.append(Finding("one_class", "error", title))
     untrained, few = (train == 0) & (total > 0), (train > 0) & (train < FEW)
     cases: tuple[tuple[str, Level, np.ndarray, str], ...] = (
         ("class_untrained", "error", untrained, "that training has not"),
-        ("class_empty", "warning", total == 0, "without an image"),
-        ("class_few", "warning", few, f"of fewer than {FEW} images to train"),
+        ("class_empty", "warning", total == 0, f"without any {scan.noun}"),
+        ("class_few", "warning", few, f"of fewer than {FEW} {scan.noun}s to train"),
     )
     for kind, level, which, what in cases:
         names = [scan.class_names[i] for i in np.flatnonzero(which)]
@@ -138,7 +168,8 @@ def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:
     if over:
         title += f"; {', '.join(over)}, more than data.max_bad_fraction = {most}"
     level: Level = "error" if over else "warning"
-    return of_rows("unreadable", level, title, [*scan.unreadable], scan.unreadable)
+    bad_rows = scan.unreadable
+    return of_rows("unreadable", level, title, [*bad_rows], bad_rows, scan.noun)
 
 
 def find_equal(scan: Scan) -> Groups:
@@ -160,8 +191,8 @@ def find_similar(scan: Scan) -> Groups:
 def check_duplicates(scan: Scan, same: Groups) -> list[Finding]:
     """Report duplicates, and images that look nearly the same."""
     return [
-        *_report(same, "duplicates", "equal", "warning"),
-        *_report(find_similar(scan), "near", "nearly equal", "note"),
+        *_report(same, "duplicates", f"equal {scan.noun}s", "warning"),
+        *_report(find_similar(scan), "near", f"nearly equal {scan.noun}s", "note"),
     ]
 
 
@@ -199,7 +230,7 @@ def _report(groups: Groups, kind: str, what: str, harmless: Level) -> list[Findi
     found = []
     for case, rows in groups.items():
         if rows:
-            title = f"{sum(map(len, rows))} {what} images {CASES[case]}"
+            title = f"{sum(map(len, rows))} {what} {CASES[case]}"
             if len(rows) > 1:
                 title += f", in {len(rows)} groups"
             level = "warning" if case else harmless

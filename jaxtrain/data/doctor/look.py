@@ -1,16 +1,23 @@
-"""What there is to know of one image: read once, decoded once, kept small."""
+"""What there is to know of one image: read once, decoded once, kept small.
+
+Of a sound the image is its spectrogram, of the clip that an evaluation hears.
+"""
 
 import contextlib
+import functools
 import hashlib
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
-from jaxtrain.data import files, formats, images
+from jaxtrain.config.sound import SoundConfig
+from jaxtrain.data import files, formats, images, log_mel, sound_files
 from jaxtrain.data.files import ImageFile, StoredFile, UnreadableError
 from jaxtrain.data.image_source import Source
 
@@ -24,11 +31,12 @@ class Look(NamedTuple):
     """What was seen of an image.
 
     Attributes:
-      mode: Mode of the stored pixels, as Pillow calls it; of arrays their channels.
-      format: Format of the file, as Pillow calls it; empty for arrays.
-      remarks: Any of `extension`, `rotated`, `animated`, `alpha`.
-      height: Upright, in pixels.
-      width: Upright, in pixels.
+      mode: Mode of the stored pixels, as Pillow calls it; of arrays their channels; of
+        sounds their rate, channels and coding.
+      format: Format of the file, as Pillow or libsndfile calls it; empty for arrays.
+      remarks: Any of `extension`, `rotated`, `animated`, `alpha`, `clipped`.
+      height: Upright, in pixels; of sounds 1.
+      width: Upright, in pixels; of sounds their length in milliseconds.
       signature: Hash of the size, the histogram and `small`: the same pixels have the
         same, and those with the same are nearly always the same (see `hash_pixels`).
       moments: Mean and mean square of each channel in 0..1, (2, channels).
@@ -49,6 +57,8 @@ class Look(NamedTuple):
 
 def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
     """Decode an image of a source as a run would, and describe it."""
+    if source.sound is not None:
+        return _look_at_sound(stored, source.sound)
     wanted = source.image_shape[-1]
     if isinstance(stored, np.ndarray):
         channels = stored.shape[-1]
@@ -70,12 +80,60 @@ def hash_pixels(stored: StoredFile | np.ndarray, source: Source) -> int:
     Raises:
       UnreadableError: the file is damaged.
     """
+    pixels = _decoded(stored, source)
+    return _hash(pixels.tobytes(), pixels.shape)
+
+
+def picture(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
+    """Return an image to show, uint8 (H, W, C).
+
+    Raises:
+      UnreadableError: the file is damaged.
+    """
+    pixels = _decoded(stored, source)
+    return pixels if source.sound is None else _spectrogram(pixels, source.sound)
+
+
+def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
+    """Return the pixels of an image, uint8, or the clip of a sound, int16."""
     wanted = source.image_shape[-1]
     if isinstance(stored, np.ndarray):
-        pixels = images.to_channels(stored, wanted)
-    else:
-        pixels = source.open(stored).decode(wanted)
-    return _hash(pixels.tobytes(), pixels.shape)
+        return images.to_channels(stored, wanted)
+    if source.sound is not None:
+        return sound_files.decode(stored.data, source.sound)
+    return source.open(stored).decode(wanted)
+
+
+def _look_at_sound(stored: StoredFile | np.ndarray, sound: SoundConfig) -> Look:
+    """Read a whole sound, and describe it and the spectrogram of its clip."""
+    about = sound_files.SoundLook("", "", sound.sample_rate, len(stored), False)
+    clip = stored
+    try:
+        if isinstance(stored, StoredFile):
+            about = sound_files.look_at(stored.data)
+            clip = sound_files.decode(stored.data, sound)
+    except UnreadableError as error:
+        return Look(unreadable=str(error))
+    assert isinstance(clip, np.ndarray)
+    return _of_pixels(_spectrogram(clip, sound), about.stored)._replace(
+        format=about.format,
+        remarks=["clipped"] if about.clipped else [],
+        height=1,
+        width=max(1, round(1000 * about.num_samples / about.rate)),
+    )
+
+
+def _spectrogram(clip: np.ndarray, sound: SoundConfig) -> np.ndarray:
+    """Return the image that a run makes of a clip, uint8 (mels, frames, 1)."""
+    # The machine may have a GPU that other runs are on.
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        image = _to_images(sound)(jnp.asarray(clip)[None])[0]
+    return np.rint(np.asarray(image)).astype(np.uint8)
+
+
+@functools.cache
+def _to_images(sound: SoundConfig) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(functools.partial(log_mel.to_images, sound=sound))
 
 
 def _of_pixels(pixels: np.ndarray, mode: str) -> Look:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxtrain.data.boxes import NAMES, NUM_BOXES
 from jaxtrain.data.doctor.look import Look
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_source import Source
@@ -17,10 +18,13 @@ class PlacedTarget(NamedTuple):
     Attributes:
       pixels: Pixels of each class of a mask, (256,); None: it is no mask, or bad.
       problem: Why it does not fit its image; empty if it does.
+      boxes: Boxes of each class that stand in the list, and that are left of these in
+        the image as the model sees it, (2, classes); None: it has none, or it is bad.
     """
 
     pixels: np.ndarray | None = None
     problem: str = ""
+    boxes: np.ndarray | None = None
 
 
 def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
@@ -39,6 +43,21 @@ def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
         placed = place(target, Placed(size, (0, 0, look.width, look.height), size))
     except UnreadableError as error:
         return PlacedTarget(problem=str(error))
+    if NUM_BOXES in source.facts:
+        seen = source.image_shape[:2]
+        box = (0, 0, look.width, look.height)
+        if size != seen:
+            box = source.fit.centre_box(*size, seen[0])
+        left = place(target, Placed(size, box, seen))
+        num = len(source.facts[NAMES])
+        counts = [
+            np.bincount(classes[~crowd], minlength=num)
+            for classes, crowd in (
+                (target.classes, target.crowd),
+                (left["classes"], left["crowd"] | (left["classes"] < 0)),
+            )
+        ]
+        return PlacedTarget(boxes=np.array(counts))
     if PIXEL_CLASSES not in source.facts:
         return PlacedTarget()
     return PlacedTarget(np.bincount(placed.ravel(), minlength=IGNORED + 1))

@@ -4,8 +4,9 @@ import contextlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
+from jaxtrain.data.doctor.look import picture
 from jaxtrain.data.doctor.report import Diagnosis, Finding
-from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.files import UnreadableError
 from jaxtrain.errors import counted
 from jaxtrain.pages.pictures import TINY, to_address
 from jaxtrain.pages.templates import render
@@ -55,12 +56,10 @@ def _draw(diagnosis: Diagnosis, rows: Iterable[int]) -> dict[int, str]:
         for row in rows:
             if row in scan.unreadable:
                 continue
-            (image,), _ = train.store.read(scan.index[row : row + 1])
+            (stored,), _ = train.store.read(scan.index[row : row + 1])
             # The file may be another one by now.
             with contextlib.suppress(UnreadableError):
-                if isinstance(image, StoredFile):
-                    image = train.open(image).decode(train.image_shape[-1])
-                found[row] = to_address(image)
+                found[row] = to_address(picture(stored, train))
     return found
 
 
@@ -77,8 +76,11 @@ def _verdict(diagnosis: Diagnosis) -> tuple[str, str]:
 
 def _facts(diagnosis: Diagnosis) -> dict[str, str]:
     scan, sizes = diagnosis.scan, diagnosis.scan.describe_sizes()
-    found = {name: counted(n, "image") for name, n in scan.count_examples().items()}
-    if "min" in sizes:
+    found = {name: counted(n, scan.noun) for name, n in scan.count_examples().items()}
+    if "min" in sizes and scan.noun == "sound":
+        least, median, most = (sizes[key][1] / 1000 for key in ("min", "median", "max"))
+        found["length"] = f"{least:g} to {most:g} s, median {median:g} s"
+    elif "min" in sizes:
         least, median, most = (
             "{1:g}x{0:g}".format(*sizes[key]) for key in ("min", "median", "max")
         )

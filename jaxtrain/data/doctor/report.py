@@ -34,6 +34,22 @@ ADVICE = {
     "alpha": "Transparent pixels show white, whatever colour they hide.",
     "modes": "All are turned into the channels of the run. Grey ones among colour ones "
     "may tell where an image comes from, and so its class.",
+    "clipped": "The loudest parts are distorted: record them again at a lower level, "
+    "or see that it is so in every class.",
+    "rates": "All are resampled to data.sound.sample_rate, and channels become their "
+    "mean. Those stored in another way may tell where a sound comes from, and so its "
+    "class.",
+    "silent": "Nothing can be learnt from them: look where they come from, and take "
+    "them out.",
+    "length_long": "Only the middle is heard, or with data.sound.random_crop a random "
+    "part: raise data.sound.seconds if more matters.",
+    "length_short": "Silence is put on both sides: if most are, lower "
+    "data.sound.seconds; if few are, look whether they are cut off.",
+    "boxes_lost": "What is not seen cannot be found: raise data.image_size, or keep "
+    "the whole image with data.crop_mode = border.",
+    "boxes_unseen": "A model cannot learn them: raise data.image_size, keep the whole "
+    "image with data.crop_mode = border, or take the classes out.",
+    "boxes_few": "Too few to learn from: collect more, or join classes.",
     "sizes": "The images of a batch have one size: set data.image_size in the recipe.",
     "aspect": "Of an image the centred square is used, which may show little of these: "
     "crop them, or take them out.",
@@ -123,14 +139,15 @@ def of_rows(
     title: str,
     rows: Sequence[int],
     details: Mapping[int, str] | None = None,
+    noun: str = "image",
 ) -> list[Finding]:
-    """Return a finding of single images, or nothing if there is none.
+    """Return a finding of single images, or sounds, or nothing if there is none.
 
     `title` has {} where their number goes; other braces are those of names.
     """
     if not rows:
         return []
-    title = title.replace("{}", counted(len(rows), "image"), 1)
+    title = title.replace("{}", counted(len(rows), noun), 1)
     groups = [[row] for row in rows]
     return [Finding(kind, level, title, groups, details or {})]
 

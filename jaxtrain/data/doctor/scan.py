@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxtrain.console import progress
 from jaxtrain.data import ahead
+from jaxtrain.data.boxes import NAMES as BOX_NAMES
 from jaxtrain.data.doctor.look import Look, hash_pixels, look_at
 from jaxtrain.data.doctor.look_placed import PlacedTarget, look_at_target
 from jaxtrain.data.doctor.near import (
@@ -22,7 +23,7 @@ from jaxtrain.data.doctor.near import (
     perceptual_hashes,
 )
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.image_source import Source
+from jaxtrain.data.image_source import SOUND, Source
 from jaxtrain.data.pixel_classes import IGNORED
 
 # The splits of a run, in order.
@@ -36,6 +37,7 @@ class Scan:
     """What was seen of each example, a row each; about 350 bytes and its name.
 
     Attributes:
+      noun: What messages call an example: image, or sound.
       index: Number of each example in the store, (N,).
       split: Number of its split in `SPLITS`, (N,).
       class_names: Names of the classes; empty if the targets are no classes.
@@ -44,18 +46,21 @@ class Scan:
       unreadable: Row -> why it cannot be read.
       remarks: What is unusual of the file -> rows.
       formats: Format of the files -> how many.
-      size: Height and width in pixels, (N, 2).
+      size: Height and width in pixels, (N, 2); of sounds 1 and milliseconds.
       pixel_hash: Equal where the decoded pixels are, (N,).
       contrast: Largest standard deviation of a channel, of pixels in 0..255, (N,).
       perceptual: 64 bits, of which similar images share most, (N,).
       prints: Image in grey, small, uint8 (N, PRINT, PRINT).
       bad_targets: Row -> why the target, such as a mask, does not fit its image.
       pixels: Pixels of each class that masks have, by split, (splits, 256).
+      boxes: Boxes of each class that are listed, and that the model sees, by split,
+        (splits, 2, classes); of crowds none.
     """
 
     def __init__(self, index: np.ndarray, split: np.ndarray, facts: Mapping[str, Any]):
         num, num_classes = len(index), facts.get("num_classes")
         self.index, self.split = index, split
+        self.noun = "sound" if SOUND in facts else "image"
         names = facts.get("class_names")
         names = range(num_classes or 0) if names is None else names
         self.class_names = tuple(map(str, names))
@@ -70,6 +75,8 @@ class Scan:
         self.prints = np.zeros((num, PRINT, PRINT), np.uint8)
         self.bad_targets: dict[int, str] = {}
         self.pixels = np.zeros((len(SPLITS), IGNORED + 1), np.int64)
+        num_kinds = len(facts.get(BOX_NAMES, ()))
+        self.boxes = np.zeros((len(SPLITS), 2, num_kinds), np.int64)
         self._modes: list[str] = []
         self._moments, self._num_train = np.zeros((2, 1)), 0
 
@@ -108,11 +115,13 @@ class Scan:
 
     def add_placed(self, start: int, placed: Sequence[PlacedTarget]) -> None:
         """Take what was seen of the targets of the next examples, from a row on."""
-        for row, (counts, problem) in enumerate(placed, start):
-            if problem:
-                self.bad_targets[row] = problem
-            if counts is not None:
-                self.pixels[self.split[row]] += counts
+        for row, one in enumerate(placed, start):
+            if one.problem:
+                self.bad_targets[row] = one.problem
+            if one.pixels is not None:
+                self.pixels[self.split[row]] += one.pixels
+            if one.boxes is not None:
+                self.boxes[self.split[row]] += one.boxes
 
     @functools.cached_property
     def readable(self) -> np.ndarray:

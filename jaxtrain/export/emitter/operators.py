@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxtrain.export.emitter.arrays import REDUCTIONS
+from jaxtrain.export.emitter.detect import DETECT, write_detect
 from jaxtrain.export.emitter.graph import (
     Node,
     constant,
@@ -233,6 +234,7 @@ RULES: dict[str, Callable[[Writer, Node], Written]] = {
     "Cast": lambda to, node: _on_elements(to, node, to=to.type_of(node.dtype)),
     "Concat": _concat,
     "Conv": _window,
+    DETECT: write_detect,
     "Expand": _expand,
     "Gelu": _gelu,
     "LayerNormalization": _in_jax_order,

@@ -42,8 +42,8 @@ class Writer:
 
         self.onnx: Any = onnx
         self.opset = opset
-        # Operator, names of its inputs, name of its output, attributes.
-        self._operators: list[tuple[str, list[str], str, dict[str, Any]]] = []
+        # Operator, names of its inputs, and of its outputs, attributes.
+        self._operators: list[tuple[str, list[str], list[str], dict[str, Any]]] = []
         self._constants: dict[Any, Any] = {}
         # What is written of a node, by its order; the first is how it lies.
         self._names: dict[Node, dict[Order, str]] = {}
@@ -55,8 +55,16 @@ class Writer:
     def add(self, op: str, inputs: list[str], **attributes: Any) -> str:
         """Add an operator; return the name of its output."""
         name = f"{op}_{len(self._operators)}"
-        self._operators.append((op, inputs, name, attributes))
+        self._operators.append((op, inputs, [name], attributes))
         return name
+
+    def add_pair(
+        self, op: str, inputs: list[str], **attributes: Any
+    ) -> tuple[str, str]:
+        """Add an operator with two outputs; return their names."""
+        first = f"{op}_{len(self._operators)}"
+        self._operators.append((op, inputs, [first, f"{first}_2"], attributes))
+        return first, f"{first}_2"
 
     def constant(self, values: Any, dtype: Any = np.int64) -> str:
         """Add a constant, rounded; return its name. The same one is added once."""
@@ -108,16 +116,18 @@ class Writer:
     ) -> Any:
         """Return the whole as a ModelProto, with names of its input and its output."""
         helper, source = self.onnx.helper, self.get(output)
-        if source not in (name for _, _, name, _ in self._operators):
+        if not any(source in outputs for _, _, outputs, _ in self._operators):
             source = self.add("Identity", [source])
         # Only the operators and the constants that the output needs.
         needed, nodes = {source}, []
-        for op, inputs, name, attributes in reversed(self._operators):
-            if name in needed:
+        for op, inputs, outputs, attributes in reversed(self._operators):
+            if needed.intersection(outputs):
                 needed.update(inputs)
-                ends = [[names[1] if n == source else n for n in inputs]]
-                ends += [[names[1] if name == source else name]]
-                nodes.append(helper.make_node(op, *ends, name, **attributes))
+                ends = [
+                    [names[1] if n == source else n for n in some]
+                    for some in (inputs, outputs)
+                ]
+                nodes.append(helper.make_node(op, *ends, outputs[0], **attributes))
         infos = [
             helper.make_tensor_value_info(
                 name,

@@ -1,11 +1,12 @@
 """ONNX: the model as operators that other runtimes know."""
 
 import contextlib
+import dataclasses
 import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 
 from jaxtrain.export.check import padded
+from jaxtrain.export.emitter.detect import detected
 from jaxtrain.export.emitter.operators import lower
 from jaxtrain.export.emitter.simplify import simplify
 from jaxtrain.export.emitter.trace import trace
@@ -32,6 +34,7 @@ def emit(
     opset: int = OPSET,
     names: tuple[str, str] = ("images", "logits"),
     metadata: dict[str, str] | None = None,
+    limits: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return a function of images as an ONNX model.
 
@@ -43,12 +46,16 @@ def emit(
       opset: version of the operators.
       names: of input and output.
       metadata: what the file says of itself.
+      limits: `Finder.limits`, to find boxes among the outputs, which are those of all
+        places; None leaves them as they are.
 
     Raises:
       UserError: the function uses what the export does not know.
     """
     images, output = trace(function, image_shape, dtype, batch)
     output = simplify(output)
+    if limits is not None:
+        output = detected(output, limits)
     writer = Writer(opset)
     writer.put(images, straight(len(images.shape)), names[0])
     lower(writer, images, output)
@@ -63,14 +70,16 @@ def write(request: Request, path: Path) -> None:
     """
     import onnx
 
+    finder = request.model.finder if request.nms else None
     model = emit(
-        request.function(),
+        dataclasses.replace(request, nms=False).function(),
         request.images.shape[1:],
         dtype=request.images.dtype,
         batch=request.batch,
         opset=OPSET_BFLOAT16 if request.precision == "bf16" else OPSET,
         names=("images", request.output),
         metadata={"jaxtrain": json.dumps(request.about())},
+        limits=None if finder is None else finder.limits,
     )
     onnx.checker.check_model(model, full_check=True)
     path.write_bytes(model.SerializeToString())

@@ -52,6 +52,11 @@ if __name__ == "__main__":
     names, numbers = (load()[2].get(k) for k in ("class_names", "output_names"))
     boxes = load()[2].get("box_names")
     for outputs in run(np.load(sys.argv[1])):
+        if boxes and outputs.shape[-1] == 6 and load()[2]["output"] == "detections":
+            for *box, score, kind in outputs[outputs[:, 4] > 0]:
+                told = ", ".join(f"{x:.1f}" for x in box)
+                print(boxes[int(kind)], f"{score:.4f}", f"at {told}")
+            continue
         if boxes:
             place, kind = np.unravel_index(outputs[:, 4:].argmax(), (-1, len(boxes)))
             told = ", ".join(f"{x:.1f}" for x in outputs[place, :4])

@@ -1,0 +1,148 @@
+"""Mosaic: four images around a point (Bochkovskiy et al. 2020, arXiv:2004.10934).
+
+As ultralytics and YOLOX draw it: the point is uniform in the middle half of a canvas of
+twice the height and width, the canvas is scaled about its middle, and the mosaic is the
+window in its middle that has the size of an image.
+
+The others are the next three of the four neighbours in the batch that an example is
+one of; where examples are repeated, those of neighbouring examples. They lie on one
+device, and are the same on any number of devices, as with `mix`. Each example has a
+mosaic of its own, by its key.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.config.augment import MOSAIC_IMAGES, AugmentConfig
+from jaxtrain.data.augment.geometry import Geometry
+from jaxtrain.data.augment.resize import resample, resample_linear, weights
+
+# Of this augmentation, part of its keys (see `AUGMENTATIONS`).
+NUMBER = 13
+# Whether an image lies right of the point, and below it: that of the example is first.
+PLACES = ((0, 0), (1, 0), (0, 1), (1, 1))
+
+
+@dataclass(frozen=True)
+class Tile(Geometry):
+    """One image of a mosaic: scaled, and cut where the mosaic ends.
+
+    Attributes:
+      corner: (x, y) of its upper left corner in the mosaic, float32 (2,).
+      scale: Pixels of the mosaic to a pixel of the image, float32 ().
+      shape: Height and width of the image, and of the mosaic.
+    """
+
+    corner: jax.Array
+    scale: jax.Array
+    shape: tuple[int, int]
+
+    def covers(self) -> jax.Array:
+        """Return which pixels of the mosaic are of this image, bool (H, W)."""
+        return self._covered(0)[:, None] & self._covered(1)[None]
+
+    def paint(self, image: jax.Array) -> jax.Array:
+        """Return the image, uint8 (H, W, C), in its place; black elsewhere."""
+        return resample(image, self._weights(0), self._weights(1))
+
+    def points(self, points: jax.Array) -> jax.Array:
+        return self.corner + self.scale * points.astype(jnp.float32)
+
+    def nearest(self, pixels: jax.Array) -> jax.Array:
+        taken = pixels[self._below(0)][:, self._below(1)]
+        return jnp.where(self.covers()[..., None], taken, 0)
+
+    def linear(self, pixels: jax.Array) -> jax.Array:
+        return resample_linear(pixels, self._weights(0), self._weights(1))
+
+    def _sources(self, dim: int) -> jax.Array:
+        """Return the place in the image of the middle of each row, or column."""
+        middles = jnp.arange(self.shape[dim], dtype=jnp.float32) + 0.5
+        return (middles - self.corner[1 - dim]) / self.scale
+
+    def _below(self, dim: int) -> jax.Array:
+        pixels = jnp.floor(self._sources(dim)).astype(jnp.int32)
+        return jnp.clip(pixels, 0, self.shape[dim] - 1)
+
+    def _covered(self, dim: int) -> jax.Array:
+        places = self._sources(dim)
+        return (places >= 0) & (places < self.shape[dim])
+
+    def _weights(self, dim: int) -> jax.Array:
+        size, start = self.shape[dim], -self.corner[1 - dim] / self.scale
+        found = weights(start, start + size / self.scale, size, size, "bilinear")
+        # Far from the image no pixel has any weight, which is no number then.
+        return jnp.where(self._covered(dim)[:, None], found, 0)
+
+
+# (targets of four images, their places in the mosaic) -> target of the mosaic.
+JoinTiles = Callable[[Sequence[Any], Sequence[Tile]], Any]
+
+
+def mosaics(
+    batch: dict[str, Any],
+    keys: jax.Array,
+    config: AugmentConfig,
+    fill: jax.Array,
+    join: JoinTiles,
+    repeats: int = 1,
+) -> dict[str, Any]:
+    """Return the batch with a mosaic in the place of each example.
+
+    Args:
+      batch: Batch of images, uint8 (B, H, W, C), a multiple of 4 x `repeats`.
+      keys: One key an example, (B,).
+      config: How probable they are, and how scaled.
+      fill: The mean colour in 0..255, (C,), where no image lies.
+      join: What the task makes of the four targets; its result may have another shape,
+        as it also is that of an example that is left as it is.
+      repeats: Times in a row that an example is in the batch.
+    """
+    colour = jnp.round(fill).astype(batch["image"].dtype)
+    pairs = batch["image"], batch["target"]
+    four = [
+        jax.tree.map(lambda x, n=n: neighbours(x, n, repeats), pairs)
+        for n in range(MOSAIC_IMAGES)
+    ]
+
+    def one(key: jax.Array, *four: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        images, targets = zip(*four, strict=True)
+        tiles = draw_tiles(jax.random.fold_in(key, NUMBER), images[0].shape[:2], config)
+        painted = jnp.broadcast_to(colour, images[0].shape)
+        for image, tile in zip(images, tiles, strict=True):
+            covers = tile.covers()[..., None]
+            painted = jnp.where(covers, tile.paint(image), painted)
+        return painted, join(targets, tiles)
+
+    images, targets = jax.vmap(one)(keys, *four)
+    return {**batch, "image": images, "target": targets}
+
+
+def draw_tiles(
+    key: jax.Array, shape: tuple[int, int], config: AugmentConfig
+) -> tuple[Tile, ...]:
+    """Draw where the four images lie; all of the first alone, if it is no mosaic."""
+    chosen, scale_key, point_key = jax.random.split(key, 3)
+    applies = jax.random.bernoulli(chosen, np.float32(config.mosaic))
+    least, most = config.mosaic_scale
+    draw = jax.random.uniform(scale_key, (), jnp.float32)
+    scale = jnp.where(applies, least + (most - least) * draw, 1)
+    size = jnp.array(shape[::-1], jnp.float32)
+    away = jax.random.uniform(point_key, (2,), jnp.float32) - 0.5
+    # Of whole pixels, so that images of their own size are not blurred.
+    point = jnp.round(size / 2 + scale * away * size)
+    point = jnp.where(applies, point, size)
+    # Of an image left of the point, or above it, that is the lower right corner.
+    beyond = [jnp.array([1 - right, 1 - below], jnp.float32) for right, below in PLACES]
+    return tuple(Tile(point - scale * size * x, scale, shape) for x in beyond)
+
+
+def neighbours(x: jax.Array, count: int, repeats: int) -> jax.Array:
+    """Return what the neighbour has that comes so many examples later, (B, ...)."""
+    groups = x.reshape(-1, MOSAIC_IMAGES, repeats, *x.shape[1:])
+    return jnp.roll(groups, -count, 1).reshape(x.shape)
