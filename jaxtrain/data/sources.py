@@ -61,9 +61,10 @@ class Splits:
       train: the training split.
       validation: evaluated during the run; None: there is none.
       test: evaluated at the end.
-      size: height and width of the images that the step makes of those that it gets;
-        None: they have their size.
+      size: height and width of the training images that the step makes of those that
+        it gets; None: they have their size.
       fit: how it does so.
+      seen_size: The same of evaluations.
     """
 
     train: Source
@@ -71,6 +72,7 @@ class Splits:
     test: Source
     size: int | None = None
     fit: images.Fit = images.FIT
+    seen_size: int | None = None
 
     def named(self) -> dict[str, Source]:
         """Return the splits that there are, the training split first."""
@@ -79,7 +81,7 @@ class Splits:
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        """(H, W, C) of the images that the model sees."""
+        """(H, W, C) of the images that the model takes."""
         height, width, channels = self.train.shape_seen
         return self.size or height, self.size or width, channels
 
@@ -145,17 +147,34 @@ def load_splits(
             "data.allow_overlap = True has no effect: the splits share no examples"
         )
     _check_classes(config, train, {"validation": validation, "test": test})
-    size = config.image_size if config.augment.random_resized_crop else None
-    fit = _make_fit(config)
-    if train.canvas_shape and train.is_placed:
-        fit = dataclasses.replace(fit, window=None)  # The host has cut them.
-    return Splits(train, validation, test, size, fit)
+    fit, seen_size = _make_fit(config), config.seen_size
+    if not config.augment.cuts_windows:
+        return Splits(train, validation, test, None, fit)
+    if config.augment.scale_jitter and not train.is_placed:
+        raise UserError(
+            f"data.augment.scale_jitter = {config.augment.scale_jitter}: it is for "
+            f"masks and boxes, which {config.source} has not: give "
+            "data.augment.random_resized_crop"
+        )
+    if train.canvas_shape:
+        validation = validation and _whole(validation, seen_size)
+        test = _whole(test, seen_size)
+        if train.is_placed:
+            fit = dataclasses.replace(fit, window=None)  # The host has cut them.
+    return Splits(train, validation, test, config.image_size, fit, seen_size)
+
+
+def _whole(source: Source, size: int | None) -> Source:
+    """Return a split whose images the host resizes as wholes to (size, size)."""
+    assert size is not None, "windows are resized"
+    channels = source.image_shape[-1]
+    return dataclasses.replace(source, image_shape=(size, size, channels))
 
 
 def _fits_on_device(config: DataConfig, store: Store) -> bool:
     """Whether the step cuts windows: of images of one size; else the host cuts them."""
     if not config.augment.random_resized_crop:
-        return False
+        return False  # Windows of `scale_jitter` may reach beyond an image.
     height, width, _ = store.image_shape
     differ = None in (height, width)
     if differ and config.cache == "device":
@@ -177,6 +196,9 @@ def _make_fit(config: DataConfig) -> images.Fit:
     window, chosen = None, config.augment
     if chosen.random_resized_crop:
         window = images.Window(chosen.crop_scale, chosen.crop_ratio)
+    elif chosen.scale_jitter:
+        assert config.seen_size is not None, "windows are resized"
+        window = images.Jitter(chosen.scale_jitter, config.seen_size)
     sizes = config.training_sizes
     return images.Fit(*config.fit, window, sizes[-1] if sizes else None)
 

@@ -367,3 +367,9 @@ def check_views(config: Config, task: Task) -> None:
             f"train.tta = {config.train.tta!r}: task = {config.task!r} has no classes "
             "whose probabilities could be averaged; leave it out"
         )
+    if config.data.sliding_size is not None and not task.class_maps:
+        raise UserError(
+            f"data.sliding_size = {config.data.sliding_size}: task = {config.task!r} "
+            "has no classes of pixels, which windows of an image could tell; leave it "
+            "out"
+        )

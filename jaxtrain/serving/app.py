@@ -88,7 +88,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         labels = [name for name, x in zip(names, there, strict=True) if x]
         return {"labels": labels, **answer}
 
-    batcher, shape = Batcher(run, limits), about.image_shape
+    batcher, shape = Batcher(run, limits), about.whole_shape
     to_shape = functools.partial(
         to_sized_pixels, shape=shape, fit=about.fit, max_pixels=limits.max_pixels
     )
@@ -143,7 +143,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
             "status": "ok" if batcher.alive else "failed",
             "model": about.model.name,
             **size,
-            "image_shape": about.image_shape,
+            "image_shape": about.whole_shape,
             "num_waiting": batcher.num_waiting,
             "origin": model.origin,
         }

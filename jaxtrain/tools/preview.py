@@ -81,7 +81,7 @@ def first_images(
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps, rows)
     prepare = augmented(setup, setup.phases[-1], mean, std, np.float32)
     augmenting, plain = map(
-        jax.jit, (prepare, unaugmented(setup, mean, std, np.float32))
+        jax.jit, (prepare, unaugmented(setup, mean, std, np.float32, training=True))
     )
 
     def show(preprocess: Any, batch: dict[str, Any], step: int) -> np.ndarray:
