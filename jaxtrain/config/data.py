@@ -123,6 +123,7 @@ COMBINATIONS = (
         "clips on the device are cut already",
         "set data.cache to stream",
     ),
+    Needs(option("data", "sliding_size"), RESIZED),
     Needs(option("data.augment", "random_resized_crop"), RESIZED),
     Needs(option("data.augment", "scale_jitter"), RESIZED),
     Incompatible(
@@ -132,7 +133,6 @@ COMBINATIONS = (
         "set data.cache to stream",
     ),
     Needs(option("data", "sliding_overlap"), option("data", "sliding_size")),
-    Needs(option("data", "sliding_size"), RESIZED),
     Needs(
         option("data", "sliding_size"),
         option("data.augment", "random_resized_crop", "scale_jitter"),

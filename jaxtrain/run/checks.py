@@ -12,7 +12,9 @@ from jax.sharding import Mesh
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
+from jaxtrain.config.segmentation import MAX_VALUE
 from jaxtrain.data.image_source import targets_to_check
+from jaxtrain.data.masked_store import MaskedStore
 from jaxtrain.data.sources import Source, Splits
 from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
@@ -157,6 +159,7 @@ def training_facts(config: Config, train: Source) -> dict[str, Any]:
         **train.facts,
         "class_counts": partial(class_counts, config, train),
         "training_targets": partial(training_targets, config, train),
+        "pixel_counts": partial(pixel_counts, config, train),
     }
 
 
@@ -173,6 +176,20 @@ def class_counts(config: Config, train: Source) -> np.ndarray:
     if config.data.sampling == "balanced":
         return (counts > 0).astype(np.int64)
     return counts
+
+
+def pixel_counts(config: Config, train: Source) -> np.ndarray:
+    """Return how many pixels of each value the masks of training have, int64 (256,).
+
+    They are those of the stored masks, in their own sizes; unreadable ones have none.
+
+    Raises:
+      UserError: the set does not tell its masks.
+    """
+    if isinstance(train.store, MaskedStore):
+        return train.store.count_pixels(train.indices)
+    targets = training_targets(config, train)
+    return np.bincount(np.ravel(targets), minlength=MAX_VALUE + 1)
 
 
 def training_targets(config: Config, train: Source) -> Any:

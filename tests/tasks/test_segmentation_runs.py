@@ -178,7 +178,10 @@ def test_the_report_has_the_classes_and_examples(here: Path):
         ("--config recipe.py --workdir x --data.sampling balanced", "several classes"),
         ("--config recipe.py --workdir x --train.tta flip", "has no classes"),
         ("--config recipe.py --workdir x --data.augment.augmix 1", "cannot follow"),
-        ("--config recipe.py --workdir x --train.class-weights balanced", "balanced"),
+        (
+            "--config recipe.py --workdir x --train.class-weights effective_number",
+            "class_weights",
+        ),
         (
             "--config recipe.py --workdir x --checkpoint.best-metric top5_accuracy",
             "iou",
