@@ -12,9 +12,9 @@ from jaxtrain import load_model
 from jaxtrain.inference import trust
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.training.views import starts
-from tests.helpers.masked import SIDE, mask_recipe, write_masks
+from tests.helpers.masked import SIDE, mask_recipe, shapes, write_masks
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli
+from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
@@ -22,6 +22,7 @@ from tests.helpers.serving import LIMITS, Running
 
 WHOLE, OVERLAP = 40, 0.3
 SPLITS = {"train": 40, "test": 6}
+CODER = f"{ROOT / 'tests' / 'helpers' / 'autoencoder.py'}:AutoEncoder"
 # On 8 devices.
 MESHES = {
     "data": "--parallel.preset data_parallel",
@@ -157,21 +158,9 @@ def test_on_eight_devices_the_metrics_are_the_same(tmp_path: Path, mesh: str):
 @pytest.mark.parametrize("cache", ["device", "stream"])
 def test_arrays_of_one_size_are_cut_in_the_step(tmp_path: Path, cache: str):
     """Evaluations see the whole of them, as large as they are stored."""
-    write_run(
-        tmp_path,
-        f'cache="{cache}", augment=AugmentConfig(random_resized_crop=True)',
-        "arrays:set.npz",
-    )
-    names = sorted((tmp_path / "set" / "images" / "train").iterdir())
-    images, masks = (
-        np.stack(
-            [
-                np.asarray(Image.open(tmp_path / "set" / part / "train" / p.name))
-                for p in names
-            ]
-        )
-        for part in ("images", "masks")
-    )
+    augment = f'cache="{cache}", augment=AugmentConfig(random_resized_crop=True)'
+    write_run(tmp_path, augment, "arrays:set.npz")
+    images, masks = shapes(46, WHOLE)
     np.savez(tmp_path / "set.npz", image=images, label=masks)
     train(tmp_path)
     found = read_summary(tmp_path / "run")["eval"]
@@ -182,10 +171,7 @@ def test_arrays_of_one_size_are_cut_in_the_step(tmp_path: Path, cache: str):
 @each_row(
     ("words", "told"),
     [
-        (
-            "--task classification --data.source digits --model.name convnet",
-            "has no effect|no classes of pixels",
-        ),
+        (f"--task {CODER}", "no classes of pixels"),
         ("--data.cache device", "host cuts these windows"),
         ("--parallel.pipeline-stages 2", "images of one size"),
         ("--train.tta flip", "tta"),
@@ -194,4 +180,4 @@ def test_arrays_of_one_size_are_cut_in_the_step(tmp_path: Path, cache: str):
 def test_what_whole_images_do_not_go_with(here: Path, words: str, told: str):
     result = Cli(here)(*f"--config recipe.py --workdir x {words}".split())
     assert result.code == 2, result.stdout
-    assert any(part in result.stderr for part in told.split("|")), result.stderr
+    assert told in result.stderr, result.stderr
