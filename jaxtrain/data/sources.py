@@ -109,6 +109,9 @@ def load_splits(
     train = open_named(config.train_split)
     # Its own other splits have the classes that are trained on.
     anew = config.hold_out == "classes"
+    given_validation = (
+        config.validation_split is not None or config.validation_fraction == 0
+    )
     if config.test_split == TEST and (anew or TEST not in splits):
         fraction = config.test_fraction or TEST_FRACTION
         train, test = _hold_out(config, "data.test_fraction", fraction, train, seed=0)
@@ -136,6 +139,12 @@ def load_splits(
         # A split that names an example twice may have it in both.
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
+        )
+    if anew and config.test_split != TEST and given_validation:
+        raise UserError(
+            "data.hold_out = 'classes' has no effect: data.test_split = "
+            f"{config.test_split!r} is a split of the set, and so is the validation "
+            "split, or there is none: leave one of these to be held out"
         )
     if shared and not config.allow_overlap:
         raise UserError(
@@ -361,9 +370,10 @@ def _check_classes(
 ) -> None:
     """Refuse slices of a set in the order of its classes: each would have a few only.
 
-    Not of TFDS's sets, which are mixed; to read their labels would take long.
+    Not of TFDS's sets, which are mixed; to read their labels would take long. Where
+    classes are held out, the others are to have other ones.
     """
-    mixed = config.source.startswith("tfds:")
+    mixed = config.source.startswith("tfds:") or config.hold_out == "classes"
     if mixed or not sliced_splits(config) or "num_classes" not in train.facts:
         return
     trained = np.unique(train.strata())
