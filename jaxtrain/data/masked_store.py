@@ -92,6 +92,21 @@ class MaskedStore:
             np.zeros(IGNORED + 1, np.int64),
         )
 
+    def has_several_classes(self, indices: np.ndarray) -> bool:
+        """Whether the masks of examples have pixels of two classes or more.
+
+        It looks until it has met a second one, which most often is in the first mask.
+        """
+        found: set[int] = set()
+        for start in range(0, len(indices), NUM_LOOKED):
+            for mask in self.masks.read(indices[start : start + NUM_LOOKED]):
+                with contextlib.suppress(UnreadableError):
+                    numbers = self.classes.numbers(mask, self.max_pixels)
+                    found.update(np.unique(numbers[numbers != IGNORED]).tolist())
+                if len(found) > 1:
+                    return True
+        return False
+
     def place(self, target: StoredMask | None, placed: Placed) -> np.ndarray:
         """Return where the mask of an image is in its result, uint8 (rows, columns).
 

@@ -44,6 +44,7 @@ def check_data(config: Config, splits: Splits, task: Task, mesh: Mesh) -> None:
     check_views(config, task)
     check_refused(config, task)
     check_targets(config.data, splits, task)
+    check_pixel_classes(config.data, splits.train, task)
     check_mixing(config, mesh, task)
 
 
@@ -288,6 +289,19 @@ def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
             task.check_targets(
                 targets_to_check(source), f"split {text!r} of {config.source}"
             )
+
+
+def check_pixel_classes(config: DataConfig, train: Source, task: Task) -> None:
+    """Refuse masks of one class, of which any model is right."""
+    store = train.store
+    if not (task.class_maps and isinstance(store, MaskedStore)):
+        return
+    if not store.has_several_classes(train.indices):
+        raise UserError(
+            f"data.source = {config.source!r}: the masks of the training split have "
+            "pixels of fewer than two classes: give masks of two or more, or another "
+            "data.train_split"
+        )
 
 
 def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> None:
