@@ -43,7 +43,7 @@ class PredictArguments:
     out: Path | None = None
     # So many of the likeliest classes.
     topk: int = 1
-    # Images that the devices compute at once.
+    # Images that the devices compute at once; windows where those see parts of images.
     batch_size: int = 64
     # End with exit code 1 if an image could not be read.
     strict: bool = False

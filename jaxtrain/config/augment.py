@@ -19,6 +19,12 @@ COMBINATIONS = (
         "give one of both",
     ),
     Needs(_option("crop_scale", "crop_ratio"), _option("random_resized_crop")),
+    Incompatible(
+        _option("scale_jitter"),
+        _option("random_resized_crop"),
+        "both cut the windows of training",
+        "give one of both",
+    ),
     Needs(_option("randaugment_magnitude"), _option("randaugment")),
     Needs(_option("augmix_width", "augmix_depth", "augmix_alpha"), _option("augmix")),
     Needs(
@@ -49,6 +55,10 @@ class AugmentConfig(Section):
     crop_scale: tuple[float, ...] = (0.08, 1.0)
     # Smallest and largest aspect, width / height, that it has.
     crop_ratio: tuple[float, ...] = (3 / 4, 4 / 3)
+    # Of masks and boxes: smallest and largest factor by which the whole image, of
+    # data.sliding_size or image_size, is resized before a random window of image_size
+    # is cut out; beyond the image is border (Ghiasi et al. 2021); (): no window.
+    scale_jitter: tuple[float, ...] = ()
 
     # Mirror left and right one half of the examples, in the next epoch the other.
     alternating_flip: bool = False
@@ -136,12 +146,19 @@ class AugmentConfig(Section):
         for name in ("crop", "erasing"):
             self._range(f"{name}_scale", most=1)
             self._range(f"{name}_ratio")
+        if self.scale_jitter:
+            self._range("scale_jitter")
         check(self, COMBINATIONS, PATH)
 
     @property
     def colour_jitter(self) -> bool:
         """Whether any of the four is to change."""
         return any((self.brightness, self.contrast, self.saturation, self.hue))
+
+    @property
+    def cuts_windows(self) -> bool:
+        """Whether training sees random windows of images."""
+        return self.random_resized_crop or bool(self.scale_jitter)
 
     @property
     def mixes_pairs(self) -> bool:

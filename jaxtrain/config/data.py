@@ -21,6 +21,8 @@ from jaxtrain.errors import UserError
 CROP_PCT: Final = 0.875
 INTERPOLATION: Final = "bilinear"
 CROP_MODE: Final = "center"
+# Part of a window that the next one shares, as in MONAI.
+SLIDING_OVERLAP: Final = 0.25
 
 RESIZED = option("data", "image_size")
 
@@ -129,7 +131,21 @@ COMBINATIONS = (
         "clips on the device are cut already",
         "set data.cache to stream",
     ),
+    Needs(option("data", "sliding_size"), RESIZED),
     Needs(option("data.augment", "random_resized_crop"), RESIZED),
+    Needs(option("data.augment", "scale_jitter"), RESIZED),
+    Incompatible(
+        choice("data", "cache", "device"),
+        option("data.augment", "scale_jitter"),
+        "the host cuts these windows, and no image stays on the device",
+        "set data.cache to stream",
+    ),
+    Needs(option("data", "sliding_overlap"), option("data", "sliding_size")),
+    Needs(
+        option("data", "sliding_size"),
+        option("data.augment", "random_resized_crop", "scale_jitter"),
+        "train on random windows, as evaluations then see windows, too",
+    ),
     Needs(_other("crop_pct", CROP_PCT), RESIZED),
     Needs(_other("interpolation", INTERPOLATION), RESIZED),
     Needs(_other("crop_mode", CROP_MODE), RESIZED),
@@ -208,6 +224,12 @@ class DataConfig(Section):
     # Height and width of the training images over the run, each for an equal part of
     # its epochs, the last of them train_image_size or image_size; (): always that.
     progressive_sizes: tuple[int, ...] = ()
+    # Of masks: height and width at which evaluations and predictions see whole images,
+    # in windows of image_size that overlap, whose probabilities are averaged; None:
+    # they see images of image_size.
+    sliding_size: int | None = None
+    # Part of a window, at least, that the next one has in common with it.
+    sliding_overlap: float = SLIDING_OVERLAP
     # Of the shorter side, what is kept of images that are made smaller, but for the
     # random windows of training; None: as of the pretrained weights, else 0.875.
     crop_pct: float | None = None
@@ -247,6 +269,7 @@ class DataConfig(Section):
         self._positive("batch_size", "eval_batch_size", "image_size", "max_pixels")
         self._positive("repeats", "train_image_size", "max_boxes")
         self._check_training_sizes()
+        self._check_sliding()
         self._fraction("validation_fraction", "max_bad_fraction")
         self._all(["test_fraction"], lambda part: 0 < part < 1, "above 0, below 1")
         self._check("channels", self.channels in (None, 1, 3), "1 or 3")
@@ -282,6 +305,22 @@ class DataConfig(Section):
         """Sizes that the step gives to the training images in turn; (): image_size."""
         one = () if self.train_image_size is None else (self.train_image_size,)
         return self.progressive_sizes or one
+
+    @property
+    def seen_size(self) -> int | None:
+        """Height and width of whole images in evaluations; None: as stored."""
+        return self.sliding_size or self.image_size
+
+    def _check_sliding(self) -> None:
+        whole, size = self.sliding_size, self.image_size
+        if whole is not None and size is not None and whole <= size:
+            raise UserError(
+                f"data.sliding_size = {whole}: a window of data.image_size = {size} "
+                "sees all of such images: leave it out, or set a larger one"
+            )
+        self._check(
+            "sliding_overlap", 0 <= self.sliding_overlap < 1, "0 or more, below 1"
+        )
 
     def _check_training_sizes(self) -> None:
         smaller, size = self.train_image_size, self.image_size

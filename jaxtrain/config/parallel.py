@@ -15,9 +15,9 @@ STAGES = option("parallel", "pipeline_stages")
 COMBINATIONS = (
     Incompatible(
         STAGES,
-        option("data", "train_image_size", "progressive_sizes"),
+        option("data", "train_image_size", "progressive_sizes", "sliding_size"),
         "the programs of a pipeline are made for images of one size",
-        "leave data.train_image_size and data.progressive_sizes out",
+        "leave it out",
     ),
     Incompatible(
         STAGES,

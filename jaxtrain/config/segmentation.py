@@ -27,8 +27,9 @@ class SegmentationOptions(Section):
     # Class that counts neither in the loss nor in the metrics; 255, which pixels from
     # outside of an image have, never does.
     ignore_value: int = MAX_VALUE
-    # Weight of the pixels of each class in the cross entropy, or in focal; None: 1.
-    class_weights: tuple[float, ...] | None = None
+    # Weight of the pixels of each class in the cross entropy, or in focal; or balanced:
+    # one over the pixels that the masks of the training split have of it; None: 1.
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
     # Of the cross entropy: probability moved from the true class to all of them evenly;
     # None: 0.
     label_smoothing: float | None = None
@@ -54,8 +55,11 @@ class SegmentationOptions(Section):
             "gamma", gamma is None or gamma == 0 or gamma >= 1, "0, or 1 or more"
         )
         weights = self.class_weights
-        ok = weights is None or (min(weights, default=-1) >= 0 and max(weights) > 0)
-        self._check("class_weights", ok, "values of 0 or more, and one above 0")
+        ok = not isinstance(weights, tuple) or (
+            min(weights, default=-1) >= 0 and max(weights) > 0
+        )
+        told = "balanced, or values of 0 or more, and one above 0"
+        self._check("class_weights", ok, told)
         self._not_negative("boundary_tolerance")
 
     def of_loss(self, name: str) -> Any:

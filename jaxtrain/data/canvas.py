@@ -32,12 +32,11 @@ def canvas_shape(size: int, channels: int) -> tuple[int, int, int]:
     return SIDES * size, SIDES * size, channels
 
 
-def draw(image: Image, seed: Sequence[int], fit: Fit) -> Box:
-    """Draw the random window of an image, a function of the seed and of its size."""
-    assert fit.window is not None
+def draw(image: Image, seed: Sequence[int], fit: Fit, size: int) -> Box:
+    """Draw the random window of an image, which will be resized to a size."""
     is_file = isinstance(image, ImageFile)
     height, width = (image.height, image.width) if is_file else image.shape[:2]
-    return images.random_window(height, width, seed, fit.window)
+    return fit.draw(height, width, seed, size)
 
 
 def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> Box:

@@ -267,7 +267,7 @@ class Source:
             image = self.open(stored) if isinstance(stored, StoredFile) else stored
         except UnreadableError as error:
             return error
-        return image, canvas.draw(image, seed, self.fit)
+        return image, canvas.draw(image, seed, self.fit, self._window_size)
 
     def _fit(
         self,
@@ -348,7 +348,7 @@ class Source:
         size, channels = shape[:2], shape[-1]
         box: Box = 0, 0, width, height
         if seed is not None:
-            box = canvas.draw(opened, seed, self.fit)
+            box = canvas.draw(opened, seed, self.fit, size[0])
         elif (height, width) != size:
             box = self.fit.centre_box(height, width, size[0])
         followed = place(target, Placed((height, width), box, size))

@@ -49,6 +49,21 @@ class Window(NamedTuple):
 WINDOW = Window()
 
 
+class Jitter(NamedTuple):
+    """Of random windows of images that are resized as a whole first.
+
+    This is large-scale jitter (Ghiasi et al. 2021, arXiv:2012.07177): the window has
+    the size of the result, and what lies beyond the image is border.
+
+    Attributes:
+      scale: smallest and largest factor on the size of the whole image.
+      size: height and width that `Fit.centre_box` gets at the factor 1.
+    """
+
+    scale: tuple[float, ...]
+    size: int
+
+
 @dataclass(frozen=True)
 class Fit:
     """How images of other sizes get one size.
@@ -57,7 +72,8 @@ class Fit:
       centre_part: of the shorter side, what is kept of an image made smaller.
       interpolation: bilinear or bicubic.
       crop_mode: One of `CROP_MODES`.
-      window: of the random windows of training; None: there are none.
+      window: of the random windows of training; None: there are none. Those of a
+        `Jitter` are cut on the host alone.
       window_size: height and width that the step resizes them to, or the largest; None:
         those of other images.
     """
@@ -65,7 +81,7 @@ class Fit:
     centre_part: float = 224 / 256
     interpolation: str = "bilinear"
     crop_mode: str = "center"
-    window: Window | None = None
+    window: Window | Jitter | None = None
     window_size: int | None = None
 
     def centre_box(self, height: int, width: int, size: int) -> Box:
@@ -87,6 +103,57 @@ class Fit:
             side *= self.centre_part
         left, top = (width - side) / 2, (height - side) / 2
         return left, top, left + side, top + side
+
+    def draw(self, height: int, width: int, seed: Sequence[int], size: int) -> Box:
+        """Draw the random window of an image, a function of the seed and the sizes.
+
+        Args:
+          height: Image height in pixels.
+          width: Image width in pixels.
+          seed: Numbers, 0 or more.
+          size: Height and width that the window is resized to.
+        """
+        if isinstance(self.window, Jitter):
+            return self._jittered(height, width, seed, size, self.window)
+        assert self.window is not None
+        return random_window(height, width, seed, self.window)
+
+    def _jittered(
+        self, height: int, width: int, seed: Sequence[int], size: int, jitter: Jitter
+    ) -> Box:
+        """Draw a factor, and the place of the window; all are as likely.
+
+        The image becomes whole pixels, and so its border lies between pixels.
+        """
+        left, top, right, bottom = self.centre_box(height, width, jitter.size)
+        draws = uniform(seed, 3)
+        factor = jitter.scale[0] + (jitter.scale[1] - jitter.scale[0]) * draws[0]
+        rows = max(1, round(height * jitter.size / (bottom - top) * factor))
+        columns = max(1, round(width * jitter.size / (right - left) * factor))
+        top, bottom = _placed(draws[1], height, rows, size)
+        left, right = _placed(draws[2], width, columns, size)
+        return left, top, right, bottom
+
+
+def _placed(draw: float, stored: int, resized: int, size: int) -> tuple[float, float]:
+    """Return where a window begins and ends along a side, in stored pixels.
+
+    Args:
+      draw: Number from 0 to 1 that says which of its places it has.
+      stored: Pixels of the side.
+      resized: Pixels of the side when the image is resized.
+      size: Pixels of the window then; if it has more, it lies around the image.
+    """
+    room, scale = resized - size, stored / resized
+    start = math.copysign(int(draw * (abs(room) + 1)), room)
+    return start * scale, (start + size) * scale
+
+
+def uniform(seed: Sequence[int], num: int) -> np.ndarray:
+    """Return numbers from 0 to 1, float64 (num,), a function of the seed."""
+    # Raw draws stay the same from one version of NumPy to the next (NEP 19).
+    generator = np.random.Philox(np.random.SeedSequence(seed))
+    return (generator.random_raw(num) >> 11) * 2.0**-53
 
 
 def _bordered(stored: int, size: int, longest: int) -> tuple[float, float]:
@@ -216,19 +283,17 @@ def random_window(
     Returns:
       Left, top, right and bottom.
     """
-    # Raw draws stay the same from one version of NumPy to the next (NEP 19).
-    generator = np.random.Philox(np.random.SeedSequence(seed))
-    uniform = (generator.random_raw(2 * CROP_TRIES + 2) >> 11) * 2.0**-53
+    draws = uniform(seed, 2 * CROP_TRIES + 2)
     (least, most), (tallest, widest) = window
     # Uniform in the logarithm, from the middle of the range to both sides.
     middle, reach = math.sqrt(tallest * widest), math.sqrt(widest / tallest)
-    for area_draw, aspect_draw in zip(uniform[2::2], uniform[3::2], strict=True):
+    for area_draw, aspect_draw in zip(draws[2::2], draws[3::2], strict=True):
         area = height * width * (least + (most - least) * area_draw)
         aspect = middle * reach ** (2 * aspect_draw - 1)
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:
-            top = int(uniform[0] * (height - h + 1))
-            left = int(uniform[1] * (width - w + 1))
+            top = int(draws[0] * (height - h + 1))
+            left = int(draws[1] * (width - w + 1))
             return left, top, left + w, top + h
     w, h = largest_window(height, width, window)
     left, top = (width - w) // 2, (height - h) // 2
@@ -276,12 +341,33 @@ def _is_beyond(box: Box, shape: tuple[int, ...]) -> bool:
 def _resize_between(
     image: np.ndarray, size: tuple[int, int], interpolation: str, box: Box
 ) -> np.ndarray:
-    """Resample a whole image into the middle of a border."""
+    """Resample the part of a box that lies in the image; the rest is border."""
     left, top, right, bottom = box
-    across, down = size[1] / (right - left), size[0] / (bottom - top)
-    rows, columns = round(image.shape[0] * down), round(image.shape[1] * across)
-    first_row, first_column = round(-top * down), round(-left * across)
+    rows, above, below = _within(top, bottom, image.shape[0], size[0])
+    columns, before, behind = _within(left, right, image.shape[1], size[1])
     whole = np.full((*size, image.shape[-1]), BORDER, np.uint8)
-    place = np.s_[first_row : first_row + rows, first_column : first_column + columns]
-    whole[place] = resize(image, (rows, columns), interpolation)
+    inner = rows.stop - rows.start, columns.stop - columns.start
+    part = before, above, behind, below
+    whole[rows, columns] = resize(image, inner, interpolation, part)
     return whole
+
+
+def _within(
+    start: float, stop: float, stored: int, size: int
+) -> tuple[slice, float, float]:
+    """Return which pixels of a resized side lie in the image, and of what part.
+
+    Args:
+      start: Where the side of the box begins, in stored pixels.
+      stop: Where it ends.
+      stored: Pixels of the image.
+      size: Pixels of the result.
+    """
+    scale = (stop - start) / size
+    first, last = 0, size
+    begin, end = start, stop
+    if start < 0:
+        first, begin = round(-start / scale), 0.0
+    if stop > stored:
+        last, end = round((stored - start) / scale), float(stored)
+    return slice(first, last), begin, end

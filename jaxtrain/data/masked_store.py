@@ -4,6 +4,7 @@ Masks are decoded when they are placed. One that does not fit its image, or hold
 value that is no class, makes the example unreadable.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data.files import UnreadableError
+from jaxtrain.data import ahead, files
+from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.pixel_classes import (
     FILES,
     IGNORED,
@@ -27,6 +29,8 @@ from jaxtrain.errors import UserError
 
 # Masks that are looked at before the first is asked for.
 NUM_LOOKED = 8
+# Masks that a thread counts the pixels of at once.
+BLOCK = 64
 
 
 class Masks(Protocol):
@@ -67,6 +71,41 @@ class MaskedStore:
 
     def read(self, indices: np.ndarray) -> tuple[Images, list[StoredMask]]:
         return self.images.read(indices)[0], self.masks.read(indices)
+
+    def count_pixels(self, indices: np.ndarray) -> np.ndarray:
+        """Count the pixels of each value in the masks of examples, int64 (256,).
+
+        Those that cannot be read, which are told when the examples are, have none.
+        """
+
+        def count(start: int) -> np.ndarray:
+            total = np.zeros(IGNORED + 1, np.int64)
+            for mask in self.masks.read(indices[start : start + BLOCK]):
+                with contextlib.suppress(UnreadableError):
+                    numbers = self.classes.numbers(mask, self.max_pixels)
+                    total += np.bincount(numbers.ravel(), minlength=IGNORED + 1)
+            return total
+
+        starts = range(0, len(indices), BLOCK)
+        return sum(
+            ahead.by_threads(count, starts, ahead.READ_THREADS),
+            np.zeros(IGNORED + 1, np.int64),
+        )
+
+    def has_several_classes(self, indices: np.ndarray) -> bool:
+        """Whether the masks of examples have pixels of two classes or more.
+
+        It looks until it has met a second one, which most often is in the first mask.
+        """
+        found: set[int] = set()
+        for start in range(0, len(indices), NUM_LOOKED):
+            for mask in self.masks.read(indices[start : start + NUM_LOOKED]):
+                with contextlib.suppress(UnreadableError):
+                    numbers = self.classes.numbers(mask, self.max_pixels)
+                    found.update(np.unique(numbers[numbers != IGNORED]).tolist())
+                if len(found) > 1:
+                    return True
+        return False
 
     def place(self, target: StoredMask | None, placed: Placed) -> np.ndarray:
         """Return where the mask of an image is in its result, uint8 (rows, columns).
@@ -142,19 +181,27 @@ def make_masked(
 
 
 def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
-    """Refuse masks that are white where something is: white would not count.
+    """Refuse masks of which none fits, or that are white where something is.
 
-    What a mask says otherwise is told when it is read.
+    White would not count. What single masks say otherwise is told when they are read.
     """
     num = min(NUM_LOOKED, len(examples))
     some = examples[np.arange(num) * len(examples) // max(num, 1)]
     values: set[int] = set()
-    for mask in store.masks.read(some):
+    unfit: list[str] = []
+    for image, mask in zip(*store.read(some), strict=True):
         try:
-            numbers = store.classes.numbers(mask, store.max_pixels)
-        except UnreadableError:
-            continue
-        values.update(np.unique(numbers).tolist())
+            height, width = _size_of(image, store.max_pixels)
+            placed = Placed((height, width), (0, 0, width, height), (height, width))
+            values.update(np.unique(store.place(mask, placed)).tolist())
+        except UnreadableError as error:
+            unfit.append(str(error))
+    if num and len(unfit) == num:
+        raise UserError(
+            f"{source}: of {num} examples looked at none can be used; {unfit[0]}: give "
+            "each image a mask of its own size, with the values that "
+            f"{store.classes.where} says"
+        )
     if values == {0, IGNORED} and store.classes.colours is None:
         raise UserError(
             f"{source}: the masks looked at hold 0 and {IGNORED}, and {IGNORED} is for "
@@ -162,3 +209,15 @@ def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
             f"with colours, such as background,0,0,0 and thing,255,255,255, in place "
             f"of {store.classes.where}"
         )
+
+
+def _size_of(image: np.ndarray | StoredFile, max_pixels: int) -> tuple[int, int]:
+    """Return the height and width of an image, upright.
+
+    Raises:
+      UnreadableError: it is no image.
+    """
+    if isinstance(image, np.ndarray):
+        return image.shape[0], image.shape[1]
+    file = files.open_file(image.data, max_pixels)
+    return file.height, file.width

@@ -62,9 +62,10 @@ class Splits:
       train: the training split.
       validation: evaluated during the run; None: there is none.
       test: evaluated at the end.
-      size: height and width of the images that the step makes of those that it gets;
-        None: they have their size.
+      size: height and width of the training images that the step makes of those that
+        it gets; None: they have their size.
       fit: how it does so.
+      seen_size: The same of evaluations.
     """
 
     train: Source
@@ -72,6 +73,7 @@ class Splits:
     test: Source
     size: int | None = None
     fit: images.Fit = images.FIT
+    seen_size: int | None = None
 
     def named(self) -> dict[str, Source]:
         """Return the splits that there are, the training split first."""
@@ -80,7 +82,7 @@ class Splits:
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        """(H, W, C) of the images that the model sees."""
+        """(H, W, C) of the images that the model takes."""
         height, width, channels = self.train.shape_seen
         return self.size or height, self.size or width, channels
 
@@ -108,6 +110,9 @@ def load_splits(
     train = open_named(config.train_split)
     # Its own other splits have the classes that are trained on.
     anew = config.hold_out == "classes"
+    given_validation = (
+        config.validation_split is not None or config.validation_fraction == 0
+    )
     if config.test_split == TEST and (anew or TEST not in splits):
         fraction = config.test_fraction or TEST_FRACTION
         train, test = _hold_out(config, "data.test_fraction", fraction, train, seed=0)
@@ -136,6 +141,12 @@ def load_splits(
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
         )
+    if anew and config.test_split != TEST and given_validation:
+        raise UserError(
+            "data.hold_out = 'classes' has no effect: data.test_split = "
+            f"{config.test_split!r} is a split of the set, and so is the validation "
+            "split, or there is none: leave one of these to be held out"
+        )
     if shared and not config.allow_overlap:
         raise UserError(
             f"{'; '.join(shared)}: give splits that share none, such as train[:90%] "
@@ -146,17 +157,34 @@ def load_splits(
             "data.allow_overlap = True has no effect: the splits share no examples"
         )
     _check_classes(config, train, {"validation": validation, "test": test})
-    size = config.image_size if config.augment.random_resized_crop else None
-    fit = _make_fit(config)
-    if train.canvas_shape and train.is_placed:
-        fit = dataclasses.replace(fit, window=None)  # The host has cut them.
-    return Splits(train, validation, test, size, fit)
+    fit, seen_size = _make_fit(config), config.seen_size
+    if not config.augment.cuts_windows:
+        return Splits(train, validation, test, None, fit)
+    if config.augment.scale_jitter and not train.is_placed:
+        raise UserError(
+            f"data.augment.scale_jitter = {config.augment.scale_jitter}: it is for "
+            f"masks and boxes, which {config.source} has not: give "
+            "data.augment.random_resized_crop"
+        )
+    if train.canvas_shape:
+        validation = validation and _whole(validation, seen_size)
+        test = _whole(test, seen_size)
+        if train.is_placed:
+            fit = dataclasses.replace(fit, window=None)  # The host has cut them.
+    return Splits(train, validation, test, config.image_size, fit, seen_size)
+
+
+def _whole(source: Source, size: int | None) -> Source:
+    """Return a split whose images the host resizes as wholes to (size, size)."""
+    assert size is not None, "windows are resized"
+    channels = source.image_shape[-1]
+    return dataclasses.replace(source, image_shape=(size, size, channels))
 
 
 def _fits_on_device(config: DataConfig, store: Store) -> bool:
     """Whether the step cuts windows: of images of one size; else the host cuts them."""
     if not config.augment.random_resized_crop:
-        return False
+        return False  # Windows of `scale_jitter` may reach beyond an image.
     height, width, _ = store.image_shape
     differ = None in (height, width)
     if differ and config.cache == "device":
@@ -178,6 +206,9 @@ def _make_fit(config: DataConfig) -> images.Fit:
     window, chosen = None, config.augment
     if chosen.random_resized_crop:
         window = images.Window(chosen.crop_scale, chosen.crop_ratio)
+    elif chosen.scale_jitter:
+        assert config.seen_size is not None, "windows are resized"
+        window = images.Jitter(chosen.scale_jitter, config.seen_size)
     sizes = config.training_sizes
     return images.Fit(*config.fit, window, sizes[-1] if sizes else None)
 
@@ -353,9 +384,10 @@ def _check_classes(
 ) -> None:
     """Refuse slices of a set in the order of its classes: each would have a few only.
 
-    Not of TFDS's sets, which are mixed; to read their labels would take long.
+    Not of TFDS's sets, which are mixed; to read their labels would take long. Where
+    classes are held out, the others are to have other ones.
     """
-    mixed = config.source.startswith("tfds:")
+    mixed = config.source.startswith("tfds:") or config.hold_out == "classes"
     if mixed or not sliced_splits(config) or "num_classes" not in train.facts:
         return
     trained = np.unique(train.strata())

@@ -35,7 +35,7 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
             "could be judged"
         )
     subject = Subject(
-        model=model, task=task, data=config.data, size=splits.size, fit=splits.fit
+        model=model, task=task, data=config.data, size=splits.seen_size, fit=splits.fit
     )
 
     def probabilities(outputs: Any, target: Any) -> dict[str, Any]:

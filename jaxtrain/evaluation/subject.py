@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxtrain import tasks
 from jaxtrain.config import AugmentConfig, Config, DataConfig
+from jaxtrain.config.data import SLIDING_OVERLAP
 from jaxtrain.data import images, sources
 from jaxtrain.data.image_source import Source, targets_to_check
 from jaxtrain.errors import UserError
@@ -26,11 +27,13 @@ FREE = (
 # Those that choose, of the run's own images, the ones that it was not trained on.
 HELD_OUT = ("test_fraction", "validation_fraction", "hold_out")
 ALL = "all"
-# What training does to images, and evaluations do not.
+# What training does to images, and evaluations do not; windows are cut by the model.
 AS_EVALUATED: dict[str, Any] = {
     "augment": AugmentConfig(),
     "train_image_size": None,
     "progressive_sizes": (),
+    "sliding_size": None,
+    "sliding_overlap": SLIDING_OVERLAP,
 }
 
 
@@ -56,7 +59,7 @@ def open_subject(
     """
     _check_fields(config.data, data)
     if data.source != config.data.source:
-        data = dataclasses.replace(data, **AS_EVALUATED, **_of_images(model))
+        data = dataclasses.replace(data, **{**AS_EVALUATED, **_of_images(model)})
     if tta in CROPS:
         data = _for_crops(data, str(tta))
     if on_host:
@@ -102,7 +105,7 @@ def _of_images(model: TrainedModel) -> dict[str, Any]:
     """Return the fields of `data` that give images the shape that a model takes."""
     if model.description.sound is not None:
         return {"sound": model.description.sound}
-    height, width, channels = model.image_shape
+    height, width, channels = model.description.whole_shape
     size = {"image_size": height} if height == width else {}
     return size | ({"channels": channels} if channels in (1, 3) else {})
 
@@ -226,7 +229,9 @@ def _open_split(
 ) -> tuple[Source, int | None, images.Fit]:
     """Return a split, the size that the device gives to its images, and how."""
     if split == ALL:
-        data = dataclasses.replace(data, **AS_EVALUATED)
+        data = dataclasses.replace(
+            data, **{**AS_EVALUATED, "image_size": data.seen_size}
+        )
         store, named = sources.open_store(data)
         return sources.open_split(data, store, named, False, ALL), None, images.FIT
     splits = sources.load(data, seed)
@@ -236,7 +241,7 @@ def _open_split(
             f"{data.source} has no {split} split, which --split and --calibrate need, "
             f"but {', '.join(named_splits)}: leave them out"
         )
-    return named_splits[split], splits.size, splits.fit
+    return named_splits[split], splits.seen_size, splits.fit
 
 
 def _check_shape(
@@ -252,7 +257,8 @@ def _check_shape(
             "what it was trained on"
         )
     height, width, channels = source.shape_seen
-    found, wanted = (size or height, size or width, channels), model.image_shape
+    found = size or height, size or width, channels
+    wanted = model.description.whole_shape if sound is None else model.image_shape
     if found != wanted:
         raise UserError(
             f"{data.source} has images of {'x'.join(map(str, found))} (height, width, "

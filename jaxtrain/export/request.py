@@ -12,6 +12,7 @@ import numpy as np
 from jax import export
 
 from jaxtrain.export import Precision
+from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
 
 # Images as the file takes them -> its outputs.
@@ -166,6 +167,15 @@ class Request:
             "interpolation": given.interpolation,
             **({} if sound is None else {"sound": vars(sound)}),
             "crop_mode": given.crop_mode,
+            **_sliding(given),
             "origin": self.model.origin,
             "jaxtrain": given.jaxtrain,
         }
+
+
+def _sliding(about: Description) -> dict[str, Any]:
+    """Return how windows are laid over whole images, which the file itself does not."""
+    if about.sliding_size is None:
+        return {}
+    told = {"size": about.sliding_size, "overlap": about.sliding_overlap}
+    return {"sliding": told}

@@ -11,6 +11,7 @@ import numpy as np
 import jaxtrain
 from jaxtrain.config import ModelConfig, SoundConfig
 from jaxtrain.config.base import Options
+from jaxtrain.config.data import SLIDING_OVERLAP
 from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
@@ -34,6 +35,8 @@ ABSENT = {
     "chosen": {},
     "num_centres": 0,
     "sound": None,
+    "sliding_size": None,
+    "sliding_overlap": SLIDING_OVERLAP,
 }
 
 
@@ -58,6 +61,9 @@ class Description:
       column_names: of the numbers that it was trained to predict, if any.
       num_centres: Classes whose centres it has learnt behind its outputs, if any.
       sound: How it makes images of clips; None: it sees images.
+      sliding_size: Height and width of the whole images that predictions are of, in
+        windows of `image_shape`; None: they are of images of `image_shape`.
+      sliding_overlap: Part of a window that the next one shares.
       task_options: of the task, as in the config of the run.
       chosen: what validation chose for the weights (`Task.choose`): lists of a number
         for each output, by name; {} if nothing, or without weights.
@@ -79,6 +85,8 @@ class Description:
     column_names: tuple[str, ...] | None = None
     num_centres: int = 0
     sound: SoundConfig | None = None
+    sliding_size: int | None = None
+    sliding_overlap: float = SLIDING_OVERLAP
     task_options: Options = field(default_factory=dict)
     chosen: dict[str, list[float]] = field(default_factory=dict)
     jaxtrain: str = field(default=jaxtrain.__version__)
@@ -92,6 +100,13 @@ class Description:
     def stored_shape(self) -> tuple[int, int, int]:
         """Shape of an example before it is prepared: image, or clip."""
         return self.image_shape if self.sound is None else self.sound.stored_shape
+
+    @property
+    def whole_shape(self) -> tuple[int, int, int]:
+        """Shape of an example that predictions are of, before it is prepared."""
+        if self.sliding_size is None:
+            return self.stored_shape
+        return self.sliding_size, self.sliding_size, self.image_shape[-1]
 
     @property
     def stored_dtype(self) -> type[np.generic]:
@@ -189,6 +204,12 @@ class Description:
                 self.sound is None or self.sound.image_shape == self.image_shape,
                 f"one that makes images of {self.image_shape}",
             ),
+            "sliding_size": (
+                self.sliding_size is None
+                or self.sliding_size > max(self.image_shape[:2]),
+                f"one above {max(self.image_shape[:2])}",
+            ),
+            "sliding_overlap": (0 <= self.sliding_overlap < 1, "0 or more, below 1"),
             "crop_pct": (0 < self.crop_pct <= 1, "above 0, up to 1"),
             "interpolation": (self.interpolation in FILTERS, " or ".join(FILTERS)),
             "crop_mode": (self.crop_mode in CROP_MODES, " or ".join(CROP_MODES)),

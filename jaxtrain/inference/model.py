@@ -1,6 +1,7 @@
 """A trained model in use: images in; logits, probabilities or features out."""
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from jaxtrain.tasks.base import Finder, Readout, Task
 from jaxtrain.training import precision, step
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
+from jaxtrain.training.views import SlidingWindows, View, plain
 from jaxtrain.trees import by_path
 
 # Images that a program takes at once; of fewer, the next power of two.
@@ -61,7 +63,7 @@ class TrainedModel:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of the images that the model sees."""
+        """Height, width and channels of the images that the model takes."""
         return self.description.image_shape
 
     @property
@@ -213,11 +215,30 @@ class TrainedModel:
         return normalize(pixels, about.mean, about.std, self.policy.compute_dtype)
 
     def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
-        """Return the logits of normalised images, float32. May be traced."""
-        return self._forward(params, model_state, images, self.mesh)
+        """Return the logits of normalised images, float32. May be traced.
+
+        Of images that are larger than the model takes, as its description says, they
+        are the mean over windows.
+        """
+
+        def apply(images: jax.Array) -> Any:
+            return self._forward(params, model_state, images, self.mesh)
+
+        return self._view(apply, images, self.image_shape[:2])
+
+    @property
+    def _view(self) -> View:
+        """What the model is shown of an image."""
+        about = self.description
+        if about.sliding_size is None:
+            return plain
+        return SlidingWindows(about.sliding_overlap)
 
     def portable_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
-        """Return what `forward` does, by a program that is the same on any device."""
+        """Return the logits of images that the model takes, float32. May be traced.
+
+        The program is the same on any device.
+        """
         return self._forward(params, model_state, images, None)
 
     def folded_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
@@ -311,7 +332,7 @@ class TrainedModel:
     def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
         """Return the shapes of what a function makes of one normalised image."""
         about = self.description
-        pixels = jax.ShapeDtypeStruct((1, *about.stored_shape), about.stored_dtype)
+        pixels = jax.ShapeDtypeStruct((1, *about.whole_shape), about.stored_dtype)
         images = jax.eval_shape(self.prepare, pixels)
         return jax.eval_shape(function, self.params, self.model_state, images)
 
@@ -319,6 +340,17 @@ class TrainedModel:
         """Return the smallest size of a batch from `num` on that the devices share."""
         devices = sharding.num_batch_shards(self.mesh)
         return -(-num // devices) * devices
+
+    def in_windows(self, num: int) -> int:
+        """Return how many whole images have so many windows, 1 or more.
+
+        Those of a batch are in memory together.
+        """
+        pixels, window = (
+            math.prod(shape[:2])
+            for shape in (self.description.whole_shape, self.description.stored_shape)
+        )
+        return max(1, num * window // pixels)
 
     def batch_size(self, num: int) -> int:
         """Return the size of the batch that a program is compiled for."""
@@ -330,7 +362,10 @@ class TrainedModel:
             shapes = self.shapes(self._functions[output])
             return jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), shapes)
         loaded = stream.load(
-            images.__getitem__, len(images), self.description, MAX_BATCH
+            images.__getitem__,
+            len(images),
+            self.description,
+            self.in_windows(MAX_BATCH),
         )
         batches = stream.computed(
             stream.refuse_unreadable(loaded), lambda pixels: self.run(pixels, output)

@@ -120,10 +120,10 @@ def predict(
       model: Model that predicts.
       program: What `make_program` returned.
       names: Names of the files.
-      batch_size: Number of images in a batch on the device.
+      batch_size: Number of images in a batch on the device, or of their windows.
     """
     # Beyond the images there is nothing to go through.
-    batch_size = min(batch_size, len(names))
+    batch_size = min(model.in_windows(batch_size), len(names))
     # A last batch that is smaller would need a program of its own.
     size = min(model.share(batch_size), model.batch_size(len(names)))
     loaded = stream.load(

@@ -61,7 +61,7 @@ def load(
         end = min(num, (batch + 1) * batch_size)
         start = batch * batch_size + part * UNIT
         some = [get(i) for i in range(start, min(end, start + UNIT))]
-        shape = about.stored_shape
+        shape = about.whole_shape
         pixels = np.zeros((len(some), *shape), about.stored_dtype)
         errors: list[str | None] = [None] * len(some)
         for i, image in enumerate(some):

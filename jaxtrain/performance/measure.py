@@ -90,7 +90,7 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere),
         programs.zero_sums,
     )
-    batches = eval_spec(setup.splits.train).batch(1, size, sharding=rows)
+    batches = eval_spec(setup.splits.test).batch(1, size, sharding=rows)
     assert isinstance(programs.eval, Compiled)
     weights = state.params, state.model_state
     return programs.eval.lower(*weights, sums, {}, batches).compile()

@@ -12,7 +12,9 @@ from jax.sharding import Mesh
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
+from jaxtrain.config.segmentation import MAX_VALUE
 from jaxtrain.data.image_source import targets_to_check
+from jaxtrain.data.masked_store import MaskedStore
 from jaxtrain.data.sources import Source, Splits
 from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
@@ -42,6 +44,7 @@ def check_data(config: Config, splits: Splits, task: Task, mesh: Mesh) -> None:
     check_views(config, task)
     check_refused(config, task)
     check_targets(config.data, splits, task)
+    check_pixel_classes(config.data, splits.train, task)
     check_mixing(config, mesh, task)
 
 
@@ -164,6 +167,7 @@ def training_facts(config: Config, train: Source) -> dict[str, Any]:
         **train.facts,
         "class_counts": partial(class_counts, config, train),
         "training_targets": partial(training_targets, config, train),
+        "pixel_counts": partial(pixel_counts, config, train),
     }
 
 
@@ -180,6 +184,20 @@ def class_counts(config: Config, train: Source) -> np.ndarray:
     if config.data.sampling == "balanced":
         return (counts > 0).astype(np.int64)
     return counts
+
+
+def pixel_counts(config: Config, train: Source) -> np.ndarray:
+    """Return how many pixels of each value the masks of training have, int64 (256,).
+
+    They are those of the stored masks, in their own sizes; unreadable ones have none.
+
+    Raises:
+      UserError: the set does not tell its masks.
+    """
+    if isinstance(train.store, MaskedStore):
+        return train.store.count_pixels(train.indices)
+    targets = training_targets(config, train)
+    return np.bincount(np.ravel(targets), minlength=MAX_VALUE + 1)
 
 
 def training_targets(config: Config, train: Source) -> Any:
@@ -280,6 +298,19 @@ def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
             )
 
 
+def check_pixel_classes(config: DataConfig, train: Source, task: Task) -> None:
+    """Refuse masks of one class, of which any model is right."""
+    store = train.store
+    if not (task.class_maps and isinstance(store, MaskedStore)):
+        return
+    if not store.has_several_classes(train.indices):
+        raise UserError(
+            f"data.source = {config.source!r}: the masks of the training split have "
+            "pixels of fewer than two classes: give masks of two or more, or another "
+            "data.train_split"
+        )
+
+
 def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> None:
     """Check that an abstract model puts out what the task says, for some images."""
     graphdef, params, model_state = split_model(model)
@@ -373,4 +404,10 @@ def check_views(config: Config, task: Task) -> None:
         raise UserError(
             f"train.tta = {config.train.tta!r}: task = {config.task!r} has no classes "
             "whose probabilities could be averaged; leave it out"
+        )
+    if config.data.sliding_size is not None and not task.class_maps:
+        raise UserError(
+            f"data.sliding_size = {config.data.sliding_size}: task = {config.task!r} "
+            "has no classes of pixels, which windows of an image could tell; leave it "
+            "out"
         )

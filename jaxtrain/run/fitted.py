@@ -57,6 +57,7 @@ def _read_images(setup: Setup, programs: Programs) -> np.ndarray:
     num = min(len(source), max(1, MAX_PIXELS // (height * width)))
     indices = np.arange(num) * len(source) // num
     batch = {**source.read_filled(indices), "index": indices}
-    prepare = unaugmented(setup, programs.mean, programs.std, np.float32)
+    constants = programs.mean, programs.std, np.float32
+    prepare = unaugmented(setup, *constants, training=True)
     prepared = prepare({}, batch, keys.root_key(setup.config.seed), jax.numpy.int32(0))
     return np.asarray(prepared["image"])

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import keys
+from jaxtrain.config import Config
 from jaxtrain.data import loader, sources
 from jaxtrain.data.batch import eval_spec
 from jaxtrain.data.loader import Dataset
@@ -87,7 +89,7 @@ def make_programs(setup: Setup) -> Programs:
         else:
             four = _staged(setup, augmenting, plain)
     weights, begin, train, evaluate = four
-    stored = eval_spec(setup.splits.train).batch(1)
+    stored = eval_spec(setup.splits.test).batch(1)
     root = jax.eval_shape(lambda: keys.root_key(0))
     batch = jax.eval_shape(plain, {}, stored, root, np.int32(0))
     return Programs(
@@ -95,7 +97,7 @@ def make_programs(setup: Setup) -> Programs:
         begin=begin,
         train=tuple(zip((p.start for p in setup.phases), train, strict=True)),
         eval=evaluate,
-        zero_sums=setup.task.zero_sums(batch, setup.policy.output_dtype),
+        zero_sums=_zero_sums(setup, batch),
         order=loader.make_order(config.data, train_set.source, config.seed),
         train_set=train_set,
         validation_set=validation_set,
@@ -130,16 +132,29 @@ def augmented(
 
 
 def unaugmented(
-    setup: Setup, mean: tuple[float, ...], std: tuple[float, ...], dtype: Any
+    setup: Setup,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    dtype: Any,
+    *,
+    training: bool = False,
 ) -> Preprocess:
-    """Return what prepares the batches of evaluations."""
+    """Return what prepares the batches of evaluations.
+
+    Args:
+      setup: Setup of the run.
+      mean: Mean of each channel, in 0..1.
+      std: Standard deviation of each channel, in 0..1.
+      dtype: Dtype of the prepared images.
+      training: Whether they are images of training, and get the size of those.
+    """
     splits, follow = setup.splits, setup.task.follow
     return make_preprocess(
         mean,
         std,
         dtype,
         follow=follow,
-        size=splits.size,
+        size=splits.size if training else splits.seen_size,
         fit=splits.fit,
         sound=splits.train.sound,
     )
@@ -186,7 +201,8 @@ def _whole(
             setup.graphdef,
             plain,
             setup.layout,
-            views.named(config.train.tta),
+            _view(config),
+            setup.splits.input_shape[:2],
         ),
         out_shardings=sharding.replicated(setup.mesh),
         donate_argnums=2,
@@ -197,6 +213,27 @@ def _whole(
         train,
         evaluate,
     )
+
+
+def _view(config: Config) -> views.View:
+    """Return what evaluations show the model of an image."""
+    if config.data.sliding_size is not None:
+        return views.SlidingWindows(config.data.sliding_overlap)
+    return views.named(config.train.tta)
+
+
+def _zero_sums(setup: Setup, batch: Any) -> Sums:
+    """Return the sums over no examples, of a prepared batch of an evaluation."""
+    task, dtype = setup.task, setup.policy.output_dtype
+
+    def apply(images: jax.Array) -> Any:
+        shapes = task.abstract_outputs(images.shape[:1], dtype)
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    def outputs(images: jax.Array) -> Any:
+        return _view(setup.config)(apply, images, setup.splits.input_shape[:2])
+
+    return task.zero_sums(batch, dtype, jax.eval_shape(outputs, batch["image"]))
 
 
 def _staged(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -> Four:

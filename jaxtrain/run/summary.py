@@ -68,6 +68,8 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         crop_pct=crop_pct,
         interpolation=interpolation,
         crop_mode=crop_mode,
+        sliding_size=config.data.sliding_size,
+        sliding_overlap=config.data.sliding_overlap,
     )
 
 

@@ -1,5 +1,6 @@
 """What a person reads of a run: tables at its start and end, and what comes next."""
 
+import math
 import shlex
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import formatted
 from jaxtrain.training.state import num_params
+from jaxtrain.training.views import starts
 
 # Accounts of less of the time are not named at the end.
 SMALL_SHARE = 0.01
@@ -43,6 +45,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
         f"{len(splits.test):,} test",
         **{remark.title: remark.text for remark in remarks},
+        **_describe_windows(setup),
         "batch": f"{timetable.batch_size} a step",
         "steps": f"{steps:,} in {timetable.epoch(steps):g} epochs of "
         f"{timetable.steps_per_epoch:,}",
@@ -55,6 +58,16 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         **_describe_stages(setup),
         "workdir": workdir,
     }
+
+
+def _describe_windows(setup: Setup) -> dict[str, str]:
+    """Return how evaluations see whole images, where these have several windows."""
+    data, shape = setup.config.data, setup.splits.input_shape
+    whole = data.sliding_size
+    if whole is None:
+        return {}
+    sides = [len(starts(whole, side, data.sliding_overlap)) for side in shape[:2]]
+    return {"evaluated": f"{whole}x{whole}, in {math.prod(sides)} windows"}
 
 
 def _describe_frozen(setup: Setup) -> dict[str, str]:

@@ -95,7 +95,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         labels = [name for name, x in zip(names, there, strict=True) if x]
         return {"labels": labels, **answer}
 
-    batcher, shape = Batcher(run, limits), about.stored_shape
+    batcher, shape = Batcher(run, limits), about.whole_shape
     dtype: type[np.generic] = about.stored_dtype
     to_shape = functools.partial(
         to_sized_pixels,
@@ -155,8 +155,11 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
             "status": "ok" if batcher.alive else "failed",
             "model": about.model.name,
             **size,
-            "image_shape": about.image_shape,
-            **({} if about.sound is None else {"sound": vars(about.sound)}),
+            **(
+                {"image_shape": about.whole_shape}
+                if about.sound is None
+                else {"image_shape": about.image_shape, "sound": vars(about.sound)}
+            ),
             "num_waiting": batcher.num_waiting,
             "origin": model.origin,
         }

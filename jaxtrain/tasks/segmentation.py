@@ -14,6 +14,7 @@ from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.errors import UserError, counted
+from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
@@ -42,7 +43,8 @@ class Segmentation(Task):
 
     Args:
       image_shape: Height, width and channels of the images.
-      facts: of the data set: `PIXEL_CLASSES`, the names of the classes.
+      facts: of the data set: `PIXEL_CLASSES`, the names of the classes; in training
+        `pixel_counts`, a function that counts the pixels of each value of its masks.
       **given: Options, those of `SegmentationOptions`.
 
     Raises:
@@ -76,8 +78,12 @@ class Segmentation(Task):
                 f"ignore_value = {options.ignore_value}: the data set has the classes "
                 f"0 to {num - 1}, and {IGNORED} never counts"
             )
-        weights = options.class_weights
-        if weights is not None and len(weights) != num:
+        weights, self._weights = options.class_weights, None
+        if not isinstance(weights, str):
+            self._weights = weights
+        elif "pixel_counts" in facts:  # Evaluations do not weigh.
+            self._weights = self._balanced(facts["pixel_counts"]())
+        if isinstance(weights, tuple) and len(weights) != num:
             raise UserError(
                 f"class_weights = {weights}: {counted(len(weights), 'weight')} for "
                 f"{num} classes: {', '.join(self.class_names)}"
@@ -139,7 +145,7 @@ class Segmentation(Task):
             target,
             counts,
             label_smoothing=options.of_loss("label_smoothing"),
-            class_weights=options.class_weights,
+            class_weights=self._weights,
             gamma=options.of_loss("gamma") if options.loss == "focal" else 0.0,
         )
         if options.loss == "cross_entropy_dice":
@@ -202,6 +208,27 @@ class Segmentation(Task):
             "errors": mistakes(image, counts & (found != target)),
             "classes": self.label(target),
         }
+
+    def _balanced(self, pixels: np.ndarray) -> tuple[float, ...]:
+        """Return one over the pixels of each class, so that the mean of them all is 1.
+
+        A class without a pixel weighs nothing; no pixel asks for its weight.
+
+        Args:
+          pixels: Pixels of each value in the masks of training, (256,).
+
+        Raises:
+          UserError: they have one class, or none.
+        """
+        counts = np.where(self._counts(np.arange(len(pixels))), pixels, 0)
+        found = int(np.count_nonzero(counts[: self.num_classes]))
+        if found < 2:
+            raise UserError(
+                "class_weights = 'balanced' has no effect: the masks of the training "
+                f"split have pixels of {counted(found, 'class', 'classes')}; leave it "
+                "out, or give masks of more"
+            )
+        return tuple(relative_weights("balanced", counts[: self.num_classes]).tolist())
 
     # --- sums, on the device ---------------------------------------------------------
 

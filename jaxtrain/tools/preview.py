@@ -83,7 +83,7 @@ def first_images(
     phase = dataclasses.replace(setup.phases[-1], augment=setup.config.data.augment)
     prepare = augmented(setup, phase, mean, std, np.float32)
     augmenting, plain = map(
-        jax.jit, (prepare, unaugmented(setup, mean, std, np.float32))
+        jax.jit, (prepare, unaugmented(setup, mean, std, np.float32, training=True))
     )
 
     def show(preprocess: Any, batch: dict[str, Any], step: int) -> np.ndarray:

@@ -130,7 +130,9 @@ def find_worst(
 
     numbers, losses = [np.zeros(0, np.int64)], [np.zeros(0)]
     program = make_program(setup, model, found)
-    with contextlib.closing(batch_results(source, program, limits)) as results:
+    size = min(model.in_windows(BATCH), len(source))
+    results = batch_results(source, program, limits, size)
+    with contextlib.closing(results):
         for some, good, (loss, _) in results:
             numbers.append(some)
             losses.append(np.asarray(loss, np.float64)[: len(good)][good])
@@ -138,13 +140,20 @@ def find_worst(
     # What is no number is as bad as can be.
     order = np.argsort(-np.nan_to_num(loss, nan=np.inf), kind="stable")[:NUM_WORST]
     # Whole batches of outputs may be large: those of a few examples are made again.
-    *_, batch = _read(source, index[order], _batch_size(source))
-    seen = jax.tree.map(lambda x: np.asarray(x)[: len(order)], program(batch)[1])
+    worst = index[order]
+
+    def seen_again(start: int) -> Any:
+        some = worst[start : start + size]
+        *_, batch = _read(source, some, size)
+        return jax.tree.map(lambda x: np.asarray(x)[: len(some)], program(batch)[1])
+
+    parts = [seen_again(start) for start in range(0, max(1, len(worst)), size)]
+    seen = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
     sample = Sample(split=split, step=step, num_split=len(source), index=index)
     image, target, outputs = seen
     return WorstExamples(
         sample=sample,
-        index=index[order],
+        index=worst,
         loss=loss[order],
         image=restored(image, about.mean, about.std),
         target=target,
@@ -181,10 +190,6 @@ def make_program(
     return functools.partial(predict, *weights)
 
 
-def _batch_size(source: Source) -> int:
-    return min(BATCH, len(source))
-
-
 def _read(
     source: Source, index: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
@@ -197,7 +202,10 @@ def _read(
 
 
 def batch_results(
-    source: Source, program: Callable[[dict[str, Any]], Any], limits: SampleLimits
+    source: Source,
+    program: Callable[[dict[str, Any]], Any],
+    limits: SampleLimits,
+    batch_size: int = BATCH,
 ) -> Generator[tuple[np.ndarray, np.ndarray, Any], None, None]:
     """Yield the numbers that can be read, whether each can, and what is found.
 
@@ -205,7 +213,7 @@ def batch_results(
     """
     draws = np.random.Philox(key=0).random_raw(len(source))
     chosen = np.argsort(draws, kind="stable")[:MAX_EXAMPLES]
-    size, until = _batch_size(source), None
+    size, until = min(batch_size, len(source)), None
 
     def read(start: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         return _read(source, chosen[start : start + size], size)

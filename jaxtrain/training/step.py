@@ -173,11 +173,13 @@ def make_eval_step(
     preprocess: Preprocess,
     layout: Layout,
     view: View = plain,
+    size: tuple[int, int] | None = None,
 ) -> Callable[[Any, Any, Sums, Any, Batch], tuple[Sums, dict[str, Any]]]:
     """Return `(params, model_state, sums, data, batches) -> (sums, kept)`.
 
-    Dropout is off. The outputs are those of a `view` of the prepared images. See
-    `add_batch` for what it returns.
+    Dropout is off. The outputs are those of a `view` of the prepared images, of which
+    the model takes those of a `size`; None: of theirs. See `add_batch` for what it
+    returns.
     """
 
     def eval_step(
@@ -185,9 +187,13 @@ def make_eval_step(
     ) -> tuple[Sums, dict[str, Any]]:
         batch = prepare_plain(preprocess, data, batches)
         params = layout.whole_params(params)
-        batch = {**batch, "image": layout.images(batch["image"])}
-        apply = partial(predict, graphdef, params, model_state, mesh=layout.mesh)
-        outputs = view(apply, batch["image"], batch["image"].shape[1:3])
+        images = batch["image"]
+
+        def apply(images: jax.Array) -> Any:
+            shared = layout.images(images)
+            return predict(graphdef, params, model_state, shared, mesh=layout.mesh)
+
+        outputs = view(apply, images, size or images.shape[1:3])
         return add_batch(task, sums, outputs, task.target(batch), batch["mask"])
 
     return eval_step

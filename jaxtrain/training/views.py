@@ -5,15 +5,18 @@ is that of an ensemble, a distribution whatever the scale of the logits of one v
 mean of logits would let a single confident view outvote all others.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxtrain.dtypes import widen
 from jaxtrain.training.scan import repeat
 
-# Images (B, H, W, C) -> outputs of the model, (B, outputs).
+# Images (B, H, W, C) -> outputs of the model, (B, outputs) or (B, H, W, outputs).
 Apply = Callable[[jax.Array], jax.Array]
 # (apply, images that may be more than the model takes, height and width that it takes).
 View = Callable[[Apply, jax.Array, tuple[int, int]], jax.Array]
@@ -64,6 +67,77 @@ def _mean(apply: Apply, views: jax.Array) -> jax.Array:
     logits = repeat(body, None, views)[1]
     logs = jax.nn.log_softmax(widen(logits), axis=-1)
     return jax.nn.logsumexp(logs, axis=0) - jnp.log(len(logs))
+
+
+@dataclass(frozen=True)
+class SlidingWindows:
+    """Logits of each pixel of a whole image, the mean over windows that overlap.
+
+    The windows of all images of a batch go through the model together. Places are those
+    of MMSegmentation's `slide` and MONAI's `sliding_window_inference`: the last window
+    of a row or column ends with the image.
+
+    Attributes:
+      overlap: Part of a window that the next one shares, 0 or more and below 1.
+    """
+
+    overlap: float
+
+    def __call__(
+        self, apply: Apply, pixels: jax.Array, size: tuple[int, int]
+    ) -> jax.Array:
+        (height, width), whole = size, pixels.shape[1:3]
+        if whole == size:
+            return apply(pixels)
+        tops, lefts = (
+            starts(*sides, self.overlap) for sides in zip(whole, size, strict=True)
+        )
+        rows = jnp.stack([pixels[:, y : y + height] for y in tops], 1)
+        windows = jnp.stack([rows[:, :, :, x : x + width] for x in lefts], 2)
+        logits = apply(windows.reshape(-1, *windows.shape[3:]))
+        logs = jax.nn.log_softmax(widen(logits), axis=-1)
+        logs = logs.reshape(*windows.shape[:-1], logs.shape[-1])
+        # Image, row and column of windows; row and column of pixels; class.
+        across = _joined([logs[:, :, j] for j in range(len(lefts))], lefts, whole[1], 3)
+        total = _joined([across[:, i] for i in range(len(tops))], tops, whole[0], 1)
+        counts = np.outer(
+            _covered(tops, height, whole[0]), _covered(lefts, width, whole[1])
+        )
+        return total - jnp.log(jnp.asarray(counts, total.dtype))[..., None]
+
+
+def starts(whole: int, part: int, overlap: float) -> list[int]:
+    """Return where the windows along a side begin, in pixels.
+
+    Args:
+      whole: Pixels of the side of the image.
+      part: Pixels of the side of a window, `whole` at most.
+      overlap: Part of a window that the next one shares, 0 or more and below 1.
+    """
+    stride = max(1, round(part * (1 - overlap)))
+    num = math.ceil((whole - part) / stride) + 1
+    return [min(i * stride, whole - part) for i in range(num)]
+
+
+def _joined(
+    parts: Sequence[jax.Array], places: Sequence[int], whole: int, dim: int
+) -> jax.Array:
+    """Return the logarithm of the sum of exponentials of parts along a dim."""
+    shape = list(parts[0].shape)
+    shape[dim] = whole
+    total = jnp.full(shape, -jnp.inf, parts[0].dtype)
+    for part, start in zip(parts, places, strict=True):
+        place = (*[slice(None)] * dim, slice(start, start + part.shape[dim]))
+        total = total.at[place].set(jnp.logaddexp(total[place], part))
+    return total
+
+
+def _covered(places: Sequence[int], part: int, whole: int) -> np.ndarray:
+    """Return how many windows each pixel of a side lies in, (whole,)."""
+    counts = np.zeros(whole, int)
+    for start in places:
+        counts[start : start + part] += 1
+    return counts
 
 
 # By the name of the option.

@@ -36,6 +36,7 @@ VALUES: dict[str, Any] = {
     "data.augment.erasing_scale": [0.1, 0.2],
     "data.augment.erasing_value": "noise",
     "data.augment.mix_probability": 0.3,
+    "data.augment.scale_jitter": [0.5, 2.0],
     "data.crop_pct": 0.9,
     "data.data_dir": "sets",
     "data.channels": 1,
@@ -49,6 +50,7 @@ VALUES: dict[str, Any] = {
     "data.crop_mode": "squash",
     "data.label_separator": ";",
     "data.progressive_sizes": [16, 32],
+    "data.sliding_size": 64,
     "data.targets": ["size"],
     "data.train_image_size": 16,
     "data.workers": 2,
@@ -69,7 +71,9 @@ VALUES: dict[str, Any] = {
 }
 # What two fields ask for that no row declares.
 SMALLER = {"data.image_size": 32}
-BESIDE = {"data.progressive_sizes": SMALLER, "data.train_image_size": SMALLER}
+BESIDE: dict[str, Any] = dict.fromkeys(
+    ("data.progressive_sizes", "data.train_image_size", "data.sliding_size"), SMALLER
+)
 EXAMPLES = {
     "of your own": "my.py:part",
     "= tfds:NAME": "tfds:mnist",

@@ -296,7 +296,7 @@ def test_fitted_files_are_close_to_fitted_pixels(size: int, shape: tuple[int, in
     expected = np.asarray(window.resize((size, size), Image.Resampling.BILINEAR))
     fit = images.Fit(window=images.WINDOW)
     pixels = np.zeros((2 * size, 2 * size, 3), np.uint8)
-    box = canvas.cut(file, canvas.draw(file, (1, 2), fit), size, fit, pixels)
+    box = canvas.cut(file, canvas.draw(file, (1, 2), fit, size), size, fit, pixels)
     right, bottom = np.ceil(box[2:]).astype(int)
     found = images.resize(pixels[:bottom, :right], size, "bilinear", box)
     # A window may begin within a pixel of 8x8: half of these away, 1.2 levels each.

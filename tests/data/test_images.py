@@ -136,7 +136,7 @@ def test_memory_that_is_used_again_changes_nothing(monkeypatch: pytest.MonkeyPat
         centres = [images.fit_file(file, 16, 3) for file in files]
         pixels = np.zeros((len(files), 32, 32, 3), np.uint8)
         for file, one in zip(files, pixels, strict=True):
-            canvas.cut(file, canvas.draw(file, (0, 1), fit), 16, fit, one)
+            canvas.cut(file, canvas.draw(file, (0, 1), fit, 16), 16, fit, one)
         return [*centres, pixels]
 
     fitted = fit_all()

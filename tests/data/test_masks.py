@@ -208,6 +208,34 @@ def test_white_masks_of_things_are_refused(tmp_path: Path):
     assert opened(f"masks:{tmp_path}")[0].facts[PIXEL_CLASSES] == ("around", "thing")
 
 
+@each_row(
+    ("damage", "told"),
+    [
+        (lambda mask: mask[:3], "has 16x3 pixels, and the image 16x16"),
+        (lambda mask: mask + 7, "holds 7 in column 0"),
+        (lambda mask: np.stack([mask, mask, 0 * mask], -1) + 9, "it has colours"),
+    ],
+)
+def test_masks_of_which_none_fits_are_told_at_once(
+    damage: Any, told: str, tmp_path: Path
+):
+    write_masks(tmp_path, {"": 8})
+    for path in (tmp_path / "masks").iterdir():
+        Image.fromarray(damage(np.asarray(Image.open(path)))).save(path)
+    with pytest.raises(UserError, match=f"of 8 examples .* none .*{told}"):
+        opened(f"masks:{tmp_path}")
+
+
+def test_the_pixels_of_each_class_are_counted_once(tmp_path: Path):
+    write_masks(tmp_path, {"": 70})
+    store, _ = opened(f"masks:{tmp_path}")
+    Image.new("L", (3, 2), 99).save(tmp_path / store.masks.names[5].decode())
+    some = np.array([*range(5), *range(6, 66)])
+    masks = np.stack([store.classes.numbers(m, 999) for m in store.masks.read(some)])
+    counted = store.count_pixels(np.arange(66))
+    np.testing.assert_array_equal(counted, np.bincount(masks.ravel(), minlength=256))
+
+
 def test_a_mask_that_does_not_fit_is_an_unreadable_example(tmp_path: Path):
     write_masks(tmp_path, {"train": 8, "test": 8})
     Image.new("L", (3, 2)).save(tmp_path / "masks" / "test" / "001.png")

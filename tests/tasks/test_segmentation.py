@@ -284,6 +284,25 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], told: str)
         task_of(**options)
 
 
+def test_balanced_weights_are_one_over_the_pixels():
+    counts = np.zeros(256, int)
+    counts[[0, 1, 2, IGNORED]] = 600, 300, 100, 77
+    facts = {PIXEL_CLASSES: NAMES, "pixel_counts": lambda: counts}
+    logits, masks = batch()
+    balanced = Segmentation((*SHAPE, 3), facts, class_weights="balanced")
+    given = task_of(class_weights=(1 / 600, 1 / 300, 1 / 100, 0.0))
+    ours, theirs = (t.loss(logits, masks, training=True) for t in (balanced, given))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)  # Roundings of float32.
+    ours, theirs = (t.loss(logits, masks, training=False) for t in (balanced, given))
+    np.testing.assert_array_equal(ours, task_of().loss(logits, masks, training=False))
+    np.testing.assert_array_equal(ours, theirs)
+    # Without the class that does not count, one is left.
+    counts[0] = 0
+    with pytest.raises(UserError, match="pixels of 1 class;"):
+        options = {"class_weights": "balanced", "ignore_value": 1}
+        Segmentation((*SHAPE, 3), facts, **options)
+
+
 def test_other_targets_are_refused():
     with pytest.raises(UserError, match="the data set has no masks"):
         Segmentation((8, 8, 1), {"num_classes": 3})

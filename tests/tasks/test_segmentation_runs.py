@@ -178,7 +178,10 @@ def test_the_report_has_the_classes_and_examples(here: Path):
         ("--config recipe.py --workdir x --data.sampling balanced", "several classes"),
         ("--config recipe.py --workdir x --train.tta flip", "has no classes"),
         ("--config recipe.py --workdir x --data.augment.augmix 1", "cannot follow"),
-        ("--config recipe.py --workdir x --train.class-weights balanced", "balanced"),
+        (
+            "--config recipe.py --workdir x --train.class-weights effective_number",
+            "class_weights",
+        ),
         (
             "--config recipe.py --workdir x --checkpoint.best-metric top5_accuracy",
             "iou",
@@ -203,6 +206,21 @@ def test_masks_that_do_not_fit_end_a_run(tmp_path: Path, cache: str):
     assert result.code == 2
     assert "its mask" in result.stderr and "has 3x2 pixels" in result.stderr
     assert not [*(tmp_path / "run" / "checkpoints").glob("[0-9]*")]
+
+
+def test_masks_of_one_class_end_a_run_before_its_first_step(tmp_path: Path):
+    folder = write_masks(tmp_path / "set", SPLITS)
+    for path in (folder / "masks" / "train").iterdir():
+        Image.new("L", (SIDE, SIDE), 1).save(path)
+    write_recipe(tmp_path / "recipe.py", mask_recipe())
+    cli = Cli(tmp_path)
+    for words in (
+        "--config recipe.py --workdir run",
+        "data --check --source masks:set --out report",
+    ):
+        result = cli(*words.split())
+        assert result.code == 2
+        assert "pixels of fewer than two classes" in result.stderr
 
 
 def test_new_proposes_it_for_a_folder_of_masks(

@@ -1,0 +1,154 @@
+"""Pairs of options whose rules lie beyond the config: each works, or says why not.
+
+`tests/config/test_combinations.py` tries the pairs that the config itself refuses.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.composed import compose
+from tests.helpers.composed_boxes import write_coco
+from tests.helpers.masked import write_masks
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
+from tests.helpers.runs import read_summary
+
+SHORT = {
+    "optimizer": 'OptimizerConfig(name="adam", learning_rate=0.01)',
+    "train": "TrainConfig(steps=2)",
+    "logging": "LoggingConfig(every_steps=1, tensorboard=False)",
+}
+CLASSES = recipe(
+    task='"embedding"',
+    data='DataConfig(source="digits", batch_size=16, hold_out="classes")',
+    **SHORT,
+)
+MASKS = recipe(
+    task='"segmentation"',
+    data='DataConfig(source="masks:set", channels=1, image_size=32, batch_size=8)',
+    model='ModelConfig(name="unet", backbone="convnet", width=0.125)',
+    **SHORT,
+)
+WINDOWS = MASKS.replace(
+    "batch_size=8",
+    "batch_size=8, sliding_size=40, augment=AugmentConfig(scale_jitter=(0.5, 2.0))",
+)
+STRIDES = MASKS.replace(
+    'name="unet", backbone="convnet"',
+    'name="fcn_resnet50", backbone="resnet18", output_stride=16',
+)
+BOXES = recipe(
+    task='"detection"',
+    task_options='{"strides": "4,8", "radius": 2.5}',
+    data='DataConfig(source="coco:boxes/annotations/instances_train.json", '
+    'image_size=32, batch_size=8, images_dir="boxes/train", max_boxes=60)',
+    model='ModelConfig(name="fcos", backbone="convnet", width=0.125, '
+    "pyramid_channels=8, head_layers=1)",
+    **SHORT,
+)
+RECIPES = {
+    "classes": CLASSES,
+    "masks": MASKS,
+    "windows": WINDOWS,
+    "strides": STRIDES,
+    "boxes": BOXES,
+}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the recipes and their images."""
+    folder = tmp_path_factory.mktemp("pairs")
+    write_masks(folder / "set", {"train": 40, "test": 6}, side=40)
+    write_coco(folder / "boxes", {"train": compose(32)})
+    for name, text in RECIPES.items():
+        write_recipe(folder / f"{name}.py", text)
+    return folder
+
+
+@each_row(
+    ("name", "words", "told"),
+    [
+        ("classes", "--task classification", "cannot tell classes that it was not"),
+        ("classes", "--data.allow-overlap True", "has no effect: the splits share no"),
+        ("classes", "--data.augment.mixup 0.2", "is to be near to neither"),
+        (
+            "classes",
+            "--data.test-split test[:50%] --data.validation-split test[50%:]",
+            "data.hold_out = 'classes' has no effect",
+        ),
+        (
+            "classes",
+            "--data.test-split test --data.validation-fraction 0 "
+            "--data.test-split test[:90%]",
+            "data.hold_out = 'classes' has no effect",
+        ),
+        ("masks", "--data.hold-out classes", "is not of one class"),
+        ("masks", "--model.backbone vgg11 --model.stem cifar", "model.stem = 'cifar'"),
+        ("masks", "--model.norm-epsilon 0.1", "has no effect on model.backbone"),
+        ("masks", "--model.padding same", "has no effect on model.backbone"),
+        ("masks", "--model.drop-path 0.1", "has no effect on model.backbone"),
+        ("masks", "--model.output-stride 8", "has no effect on unet"),
+        ("masks", "--model.name convnet", "model.backbone = 'convnet' has no effect"),
+        ("strides", "--model.backbone vgg11", "cannot dilate kernels"),
+        ("strides", "--model.stem cifar", "output_stride = 16 has no effect"),
+        ("strides", "--model.name fcos", "output_stride"),
+        ("boxes", "--data.max-boxes 1", "data.max_boxes = 1"),
+        ("boxes", "--data.images-dir nowhere", "nowhere"),
+        ("boxes", "--data.sliding-size 64 --data.augment.scale-jitter 0.5 2", "pixels"),
+        ("boxes", "--model.output-stride 16", "output_stride = 16 has no effect"),
+        ("windows", "--train.tta flip", "tta"),
+        ("windows", "--data.augment.augmix 1", "cannot follow"),
+        ("windows", "--data.progressive-sizes 16 32", "2 sizes for"),
+    ],
+)
+def test_a_pair_is_refused(here: Path, name: str, words: str, told: str):
+    result = Cli(here)(*f"--config {name}.py --workdir x {words}".split())
+    assert result.code == 2, result.stdout
+    assert told in result.stderr, result.stderr
+    assert not [*(here / "x").glob("checkpoints/[0-9]*")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("classes", "--data.sampling balanced --data.repeats 2"),
+        ("classes", "--data.train-split train[:90%]"),
+        ("classes", "--data.test-split test[:50%]"),
+        ("classes", "--data.validation-split test --data.test-fraction 0.3"),
+        ("classes", "--data.cache stream --data.validation-fraction 0"),
+        ("classes", "--data.augment.horizontal-flip True --train.ema-decay 0.9"),
+        ("masks", "--data.classes set/classes.txt --data.allow-outside True"),
+        ("masks", "--data.classes set/classes.txt --data.cache stream"),
+        ("masks", "--task-options class_weights balanced"),
+        ("masks", "--train.class-weights balanced --train.accumulate-steps 2"),
+        ("masks", "--train.freeze backbone --train.freeze-epochs 0.1"),
+        ("masks", "--optimizer.layer-decay 0.8 --train.remat block"),
+        ("masks", "--model.backbone mobilenet_v2 --model.norm-epsilon 0.01"),
+        ("masks", "--data.train-image-size 16"),
+        ("strides", "--train.freeze backbone --model.aux-weight 0"),
+        ("strides", "--data.train-image-size 16 --train.remat block"),
+        ("strides", "--model.backbone resnet34 --model.drop-path 0.1"),
+        ("windows", "--data.train-image-size 16 --data.repeats 2"),
+        ("windows", "--data.progressive-sizes 16 32 --train.steps 12"),
+        ("windows", "--data.augment.cutmix 1 --data.augment.rotation 10"),
+        ("windows", "--data.crop-mode border --data.sliding-overlap 0"),
+        ("windows", "--data.crop-pct 0.5 --data.workers 1"),
+        ("windows", "--data.interpolation bicubic --train.accumulate-steps 2"),
+        ("windows", "--model.backbone whitened_cnn_small"),
+        ("windows", "--precision bf16 --train.ema-decay 0.9"),
+        ("windows", "--task-options class_weights balanced loss focal"),
+        ("boxes", "--data.augment.scale-jitter 0.3 1.5"),
+        ("boxes", "--data.augment.scale-jitter 0.3 1.5 --data.crop-mode border"),
+        ("boxes", "--data.augment.horizontal-flip True --data.cache stream"),
+        ("boxes", "--train.freeze backbone --data.allow-outside True"),
+    ],
+)
+def test_a_pair_works(here: Path, tmp_path: Path, name: str, words: str):
+    run = tmp_path / "run"
+    result = Cli(here)(*f"--config {name}.py --workdir {run} {words}".split())
+    assert result.code == 0, result.stderr
+    assert read_summary(run)["eval"]["num_examples"] > 0

@@ -1,0 +1,99 @@
+"""Whole images in windows that overlap, against a plain loop."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtrain.training.views import SlidingWindows, starts
+from tests.helpers.command import float64
+from tests.helpers.rows import each_row
+
+
+@each_row(
+    ("sides", "expected"),
+    [
+        ((16, 16, 0.25), [0]),
+        ((17, 16, 0.25), [0, 1]),
+        ((40, 16, 0.25), [0, 12, 24]),
+        ((41, 16, 0.25), [0, 12, 24, 25]),
+        ((40, 16, 0.0), [0, 16, 24]),
+        ((20, 16, 0.99), [0, 1, 2, 3, 4]),
+    ],
+)
+def test_windows_cover_a_side(sides: Any, expected: list[int]):
+    whole, part, overlap = sides
+    found = starts(whole, part, overlap)
+    assert found == expected
+    # As MMSegmentation numbers them.
+    stride = max(1, round(part * (1 - overlap)))
+    assert len(found) == max(whole - part + stride - 1, 0) // stride + 1
+    gaps = np.diff(found)
+    assert found[-1] == whole - part and (gaps <= stride).all()
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def plain_loop(function: Any, image: np.ndarray, size: int, overlap: float):
+    """Return the mean probabilities of windows, one after the other, of one image."""
+    height, width, _ = image.shape
+    stride = round(size * (1 - overlap))
+    total, counts = 0.0, np.zeros((height, width, 1))
+    for i in range(math.ceil((height - size) / stride) + 1):
+        for j in range(math.ceil((width - size) / stride) + 1):
+            y, x = min(i * stride, height - size), min(j * stride, width - size)
+            window = image[y : y + size, x : x + size]
+            p = softmax(function(window[None])[0])
+            whole = np.zeros((height, width, p.shape[-1]))
+            whole[y : y + size, x : x + size] = p
+            total = total + whole
+            counts[y : y + size, x : x + size] += 1
+    return total / counts
+
+
+def net(windows: Any) -> Any:
+    """A net that sees where in a window a pixel is: so it matters which windows do."""
+    rows = jnp.arange(windows.shape[1])[:, None, None]
+    ramp = jnp.cumsum(windows, 2) - 0.3 * rows
+    return jnp.concatenate([windows, jnp.sin(3 * ramp), ramp / 7], -1)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.25, 0.6])
+def test_probabilities_are_averaged_as_in_a_plain_loop(overlap: float):
+    images = np.random.default_rng(0).normal(size=(3, 21, 30, 1))
+    view = SlidingWindows(overlap)
+    with float64(True):
+        found = np.asarray(jax.jit(lambda x: view(net, x, (8, 8)))(images))
+        expected = np.stack([plain_loop(net, x, 8, overlap) for x in images])
+    # Sums of a few logarithms and exponentials in float64.
+    np.testing.assert_allclose(np.exp(found), expected, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(found).sum(-1), 1, rtol=1e-12)
+
+
+def test_an_image_of_one_window_keeps_its_logits():
+    images = np.random.default_rng(0).normal(size=(2, 8, 8, 1)).astype(np.float32)
+    found = SlidingWindows(0.25)(net, jnp.asarray(images), (8, 8))
+    np.testing.assert_array_equal(found, net(jnp.asarray(images)))
+
+
+def test_a_window_that_is_sure_leaves_no_number_infinite():
+    """Of a probability that is 0 in float32 the logarithm is not."""
+
+    def sure(windows: jax.Array) -> jax.Array:
+        return jnp.concatenate([200 + windows, -200 - windows], -1)
+
+    def of_other(image: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = SlidingWindows(0.5)(sure, image, (8, 8))
+        return found[..., 1].sum(), found
+
+    both = jax.jit(jax.value_and_grad(of_other, has_aux=True))
+    (_, found), grads = both(jnp.zeros((1, 12, 12, 1)))
+    np.testing.assert_allclose(found[..., 0], 0, atol=1e-6)
+    np.testing.assert_allclose(found[..., 1], -400, rtol=1e-6)
+    np.testing.assert_allclose(grads, -2, rtol=1e-5)
