@@ -321,7 +321,8 @@ def test_by_hand_the_plain_method_is_itself_with_other_options(option: Any):
 @pytest.mark.parametrize("method", ["adversarial", "trades", "sam"])
 def test_a_method_goes_with_many_options(method: str):
     ours, theirs = (steps_by(name, MANY).metrics for name in (method, "plain"))
-    assert not ours["skipped"].any()
+    # Of float16; the loss of trades is several times larger, and may halve the scale.
+    assert ours["skipped"].sum() <= (method == "trades")
     # That of sam is the loss before it moves.
     is_same = ours["loss"][0] == theirs["loss"][0]
     assert is_same if method == "sam" else ours["loss"][0] > theirs["loss"][0]
