@@ -250,10 +250,10 @@ class Attacker:
 
     def _outputs(self, weights: Any, images: jax.Array) -> Any:
         """Return the outputs of a view of images in 0..1."""
-        model = self._model
+        model, (params, model_state) = self._model, weights
 
         def apply(pixels: jax.Array) -> jax.Array:
-            return model.forward(*weights, model.prepare(pixels))
+            return model.forward(params, model_state, model.prepare(pixels))
 
         return self._view(apply, 255 * images, model.image_shape[:2])
 
