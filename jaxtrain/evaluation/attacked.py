@@ -131,9 +131,9 @@ class Attacker:
 
     Args:
       model: Model that is attacked.
-      task: What it has learnt.
-      view: What it is shown of an image.
-      threat: Attacks, and what they may do.
+      task: Task that it has learnt.
+      view: Views that it is shown of an image.
+      threat: Attacks, and the changes that they may make.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Attacker:
 
         Args:
           params: Parameters of the model.
-          model_state: Its state.
+          model_state: State of the model.
           batch: Batch of an evaluation, (B, ...), in the size that the model takes.
         """
         weights, pace = (params, model_state), Pace()
