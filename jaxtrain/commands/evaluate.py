@@ -17,12 +17,13 @@ from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
+    from jaxtrain.evaluation.attacked import ThreatModel
     from jaxtrain.tasks.base import Task
-    from jaxtrain.training.attacks import Attack
 
 EXAMPLE = "--workdir runs/digits --calibrate --attack pgd --epsilon 8/255"
-# Of PGD, where --steps is left out.
-STEPS = 10
+AttackName = Literal["fgsm", "pgd", "apgd-ce", "apgd-t", "apgd"]
+# What stands for two.
+APGD, BOTH = "apgd", ("apgd-ce", "apgd-t")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +46,14 @@ class EvaluateArguments:
     corruptions: bool = False
     # With --corruptions: the evaluation.json whose errors to divide by.
     baseline: Path | None = None
-    # Change the images so that the model errs: in one step, or in several.
-    attack: Literal["fgsm", "pgd"] | None = None
+    # Change the images so that the model errs: in one step, or in several, or by the
+    # two attacks of Auto-PGD; of several the worst counts.
+    attack: tuple[AttackName, ...] = ()
     # With --attack: the largest change, in units of pixels in 0..1, such as 8/255.
     epsilon: str | None = None
     # With --attack: that it is measured by; None: linf.
     norm: Literal["linf", "l2"] | None = None
-    # With --attack pgd: its steps; None: 10.
+    # With another --attack than fgsm: its steps; None: 10, of Auto-PGD 100.
     steps: int | None = None
     # A data.source of something else, which the model should be less sure of.
     ood: str | None = None
@@ -70,7 +72,7 @@ class EvaluateArguments:
 
 def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     """Evaluate, write the result, and print what a person wants to see of it."""
-    attack = _attack(arguments)
+    _check_attack(arguments)
     with collector.held_back():
         from jaxtrain import load_model
         from jaxtrain.config.recipe import is_run, read_run
@@ -94,7 +96,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         calibrate=arguments.calibrate,
         corruptions=arguments.corruptions,
         baseline=arguments.baseline,
-        attack=attack,
+        threat=_threat(arguments),
         ood=arguments.ood,
     )
     if arguments.trust:
@@ -175,35 +177,46 @@ def _check_out(arguments: EvaluateArguments) -> Path:
     return out
 
 
-def _attack(arguments: EvaluateArguments) -> "Attack | None":
-    """Return the attack that is asked for."""
-    name, steps = arguments.attack, arguments.steps
-    if name is None:
+def _check_attack(arguments: EvaluateArguments) -> None:
+    """Check the options of attacks, before anything is opened."""
+    names, steps = arguments.attack, arguments.steps
+    if not names:
         for option in ("epsilon", "norm", "steps"):
             value = getattr(arguments, option)
             if value is not None:
                 raise UserError(
-                    f"--{option} {value} has no effect without --attack fgsm or pgd"
+                    f"--{option} {value} has no effect without --attack, such as pgd"
                 )
-        return None
+        return
     if arguments.epsilon is None:
-        raise UserError(f"--attack {name}: give --epsilon, such as 8/255")
-    if name == "fgsm" and steps is not None:
+        raise UserError(f"--attack {names[0]}: give --epsilon, such as 8/255")
+    if set(names) == {"fgsm"} and steps is not None:
         raise UserError(f"--steps {steps} has no effect with --attack fgsm, one step")
     if steps is not None and steps < 1:
         raise UserError(f"--steps {steps}: expected 1 or more")
-    from jaxtrain.training.attacks import Attack
+    _epsilon(arguments.epsilon, arguments.norm)
 
-    norm = arguments.norm or "linf"
-    return Attack(
-        name=name,
-        epsilon=_epsilon(arguments.epsilon, 1.0 if norm == "linf" else 1e6),
-        norm=norm,
-        steps=1 if name == "fgsm" else steps or STEPS,
+
+def _threat(arguments: EvaluateArguments) -> "ThreatModel | None":
+    """Return the attacks that are asked for, each once."""
+    if not arguments.attack or arguments.epsilon is None:
+        return None
+    from jaxtrain.evaluation.attacked import ThreatModel
+    from jaxtrain.training.attacks import Ball
+
+    named = [BOTH if name == APGD else (name,) for name in arguments.attack]
+    return ThreatModel(
+        attacks=tuple(dict.fromkeys(name for group in named for name in group)),
+        ball=Ball(
+            epsilon=_epsilon(arguments.epsilon, arguments.norm),
+            norm=arguments.norm or "linf",
+        ),
+        steps=arguments.steps,
     )
 
 
-def _epsilon(text: str, largest: float) -> float:
+def _epsilon(text: str, norm: str | None) -> float:
+    largest = 1e6 if norm == "l2" else 1.0
     try:
         value = float(Fraction(text))
     except (ValueError, ZeroDivisionError, OverflowError):
@@ -275,7 +288,8 @@ def _describe_robustness(result: dict[str, Any]) -> dict[str, str]:
                 f"{found['fpr_at_95_tpr']:.4f}"
             )
     if attacked := result["adversarial"]:
-        kind = f"{attacked['attack']}, {attacked['norm']} {attacked['epsilon']:.4g}"
+        names = ", ".join(attack["name"] for attack in attacked["attacks"])
+        kind = f"{names}, {attacked['norm']} {attacked['epsilon']:.4g}"
         name = attacked["metric"]
         if isinstance(value := attacked[name], int | float):
             interval = attacked[f"{name}_interval"]

@@ -13,6 +13,7 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration, outliers, resampling, robustness
+from jaxtrain.evaluation.attacked import FOOLED_BY, ThreatModel
 from jaxtrain.evaluation.corruptions.corrupt import Corruption, check_shape
 from jaxtrain.evaluation.corruptions.levels import levels
 from jaxtrain.evaluation.passes import Keep, Pass, PassResult, Subject
@@ -21,11 +22,10 @@ from jaxtrain.evaluation.subject import open_other, open_subject
 from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.attacks import Attack
 from jaxtrain.training.views import View, named
 
 # Of the form of the result: a key that changes its meaning changes it.
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Asked:
       calibrate: Whether to fit a temperature on the run's validation split.
       corruptions: Whether to go over the split under each corruption, too.
       baseline: An evaluation whose errors under corruptions are divided by.
-      attack: Attack under which to go over the split, too.
+      threat: Attacks under which to go over the split, too.
       ood: Source of images of something else.
     """
 
@@ -47,7 +47,7 @@ class Asked:
     calibrate: bool = False
     corruptions: bool = False
     baseline: Path | None = None
-    attack: Attack | None = None
+    threat: ThreatModel | None = None
     ood: str | None = None
 
     @property
@@ -106,8 +106,8 @@ def evaluate(
                 for score, ours in found.kept["ordinary"].items()
             },
         }
-    if asked.attack is not None:
-        result["adversarial"] = _attacked(subject, source, asked, asked.attack, found)
+    if asked.threat is not None:
+        result["adversarial"] = _attacked(subject, source, asked, asked.threat, found)
     if asked.corruptions:
         on_host = open_subject(
             model, config, data, asked.split, tta=asked.tta, on_host=True
@@ -132,7 +132,8 @@ def _check(asked: Asked, subject: Subject) -> None:
         )
     pictures = {
         "--corruptions": asked.corruptions,
-        f"--attack {asked.attack and asked.attack.name}": asked.attack is not None,
+        f"--attack {asked.threat and asked.threat.attacks[0]}": asked.threat
+        is not None,
     }
     for option in (name for name, is_given in pictures.items() if is_given):
         if subject.model.description.sound is not None:
@@ -140,11 +141,8 @@ def _check(asked: Asked, subject: Subject) -> None:
                 f"{option}: it is made for pictures, and the model hears sounds; leave "
                 "the option out"
             )
-    if asked.attack is not None and not subject.task.loss_of_examples:
-        raise UserError(
-            f"--attack {asked.attack.name}: task = {task!r} has no loss of an example "
-            "by itself that an attack could raise; leave the option out"
-        )
+    if asked.threat is not None:
+        asked.threat.check(subject.task, task)
     if asked.ood is not None and asked.tta is not None:
         raise UserError(
             f"--ood {asked.ood} with views ({asked.tta}): the energy is one of logits, "
@@ -252,15 +250,33 @@ def _fit(model: TrainedModel, config: Config, asked: Asked) -> dict[str, Any]:
 
 
 def _attacked(
-    subject: Subject, source: Source, asked: Asked, attack: Attack, found: PassResult
+    subject: Subject,
+    source: Source,
+    asked: Asked,
+    threat: ThreatModel,
+    found: PassResult,
 ) -> dict[str, Any]:
-    one = Pass(subject=subject, view=asked.view, attack=attack, with_intervals=True)
+    one = Pass(subject=subject, view=asked.view, threat=threat, with_intervals=True)
     attacked, metric = one(source, asked.split), subject.task.main_goal.metric
+    by = attacked.kept[FOOLED_BY]
+
+    def accuracy_after(number: int) -> float | None:
+        """Return the share of the images that the model errs on by no attack so far."""
+        if not subject.task.one_class_an_image:
+            return None
+        return float(np.mean(by > number))
+
     return {
-        "attack": attack.name,
-        "norm": attack.norm,
-        "epsilon": attack.epsilon,
-        "steps": attack.steps,
+        "attacks": [
+            {
+                "name": name,
+                "steps": threat.steps_of(name),
+                "robust_accuracy": accuracy_after(number),
+            }
+            for number, name in enumerate(threat.attacks, 1)
+        ],
+        "norm": threat.ball.norm,
+        "epsilon": threat.ball.epsilon,
         "seed": SEED,
         "metric": metric,
         metric: attacked.values[metric],

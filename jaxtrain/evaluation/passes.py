@@ -21,13 +21,12 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.images import Fit
 from jaxtrain.data.sources import Source
-from jaxtrain.dtypes import wide
 from jaxtrain.engine import passes
 from jaxtrain.evaluation import resampling
+from jaxtrain.evaluation.attacked import ATTACKED, FOOLED_BY, Attacker, ThreatModel
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
-from jaxtrain.training.attacks import Attack
 from jaxtrain.training.views import View, plain
 
 # (outputs, target) -> arrays (B, ...): what is kept of each example.
@@ -78,7 +77,7 @@ class Pass:
     Attributes:
       subject: What is evaluated.
       view: What the model is shown of each image.
-      attack: What is done to the images before, if anything.
+      threat: Attacks on the images before, if any; `kept` then has `FOOLED_BY`.
       keep: What is remembered of each example.
       with_intervals: Whether metrics get intervals.
       max_bad_fraction: Part of a split that may be unreadable. None means that of the
@@ -87,7 +86,7 @@ class Pass:
 
     subject: Subject
     view: View = plain
-    attack: Attack | None = None
+    threat: ThreatModel | None = None
     keep: Keep = lambda outputs, target: {}
     with_intervals: bool = False
     max_bad_fraction: float | None = None
@@ -138,44 +137,52 @@ class Pass:
 
     @functools.cached_property
     def _program(self) -> Any:
-        replicated = sharding.replicated(self.subject.model.mesh)
-        return jax.jit(self._step, out_shardings=replicated)
+        subject = self.subject
+        model, task = subject.model, subject.task
+        replicated = sharding.replicated(model.mesh)
+        if self.threat is None:
+
+            def whole(params: Any, model_state: Any, batches: Batch) -> Any:
+                return self._step(params, model_state, self._fitted(batches))
+
+            return jax.jit(whole, out_shardings=replicated)
+        fit, step = jax.jit(self._fitted), jax.jit(self._step, out_shardings=replicated)
+        attacker = Attacker(model, task, self.view, self.threat)
+
+        def attacked(params: Any, model_state: Any, batches: Batch) -> Any:
+            batch = attacker(params, model_state, fit(batches))
+            return step(params, model_state, batch)
+
+        return attacked
+
+    def _fitted(self, batches: Batch) -> Batch:
+        """Return the only batch of (1, B, ...), in the size that the model takes."""
+        subject, batch = self.subject, jax.tree.map(lambda x: x[0], batches)
+        if subject.size is None:
+            return batch
+        return windows.centres(batch, subject.size, subject.fit, subject.task.follow)
 
     def _step(
-        self, params: Any, model_state: Any, batches: Batch
+        self, params: Any, model_state: Any, batch: Batch
     ) -> tuple[tuple[Sums, Sums], dict[str, Any]]:
         """Return the sums of a batch, those of resamples, and what is kept."""
-        subject, task, model = self.subject, self.subject.task, self.subject.model
-        batch = jax.tree.map(lambda x: x[0], batches)
-        if subject.size is not None:
-            batch = windows.centres(batch, subject.size, subject.fit, task.follow)
+        task, model = self.subject.task, self.subject.model
         pixels, mask, index = batch["image"], batch["mask"], batch["index"]
 
         def apply(pixels: jax.Array) -> jax.Array:
             return model.forward(params, model_state, model.prepare(pixels))
 
-        def outputs_of(pixels: jax.Array) -> jax.Array:
-            return self.view(apply, pixels, model.image_shape[:2])
-
         target = task.target({**batch, "image": model.prepare(pixels)})
-        if self.attack is not None:
-
-            def loss_of(images: jax.Array) -> jax.Array:
-                outputs = outputs_of(255 * images)
-                return task.checked_loss(outputs, target, training=False)
-
-            stream = keys.stream(keys.root_key(resampling.SEED), keys.ATTACK)
-            each = jax.vmap(functools.partial(jax.random.fold_in, stream))(index)
-            images = pixels.astype(wide(model.policy.compute_dtype)) / 255
-            pixels = 255 * self.attack(loss_of, images, each)
-        outputs = outputs_of(pixels)
+        shown = batch.get(ATTACKED, pixels)
+        outputs = self.view(apply, shown, model.image_shape[:2])
         sums, resampled = task.sums(outputs, target, mask), {}
         if self.with_intervals:
             root, num = keys.root_key(resampling.SEED), resampling.NUM_RESAMPLES
             counts = resampling.weights(root, index, num)
             resampled = resampling.resampled_sums(task, outputs, target, mask, counts)
+        told = {name: batch[name] for name in (FOOLED_BY,) if name in batch}
         kept = {
-            "kept": self.keep(outputs, target),
+            "kept": self.keep(outputs, target) | told,
             "metrics": task.kept(outputs, target),
         }
         return (sums, resampled), kept

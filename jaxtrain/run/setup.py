@@ -118,6 +118,7 @@ def build_setup(
     task = tasks.build(config, shape, checks.training_facts(config, train))
     config = settle_options(config, task.settled)
     method = methods.build(config.train)
+    method.check(task, config.task)
     checks.check_data(config, splits, task, meshes[0])
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None

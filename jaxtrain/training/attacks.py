@@ -21,59 +21,19 @@ LOSS_SCALE = 2.0**10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack:
-    """An attack that knows the model, and the largest change that it may make.
+class Ball:
+    """The images that an attack may make of an image: near it, with pixels in 0..1.
 
     Attributes:
-      name: `fgsm`, one step from the image (Goodfellow et al. 2015, arXiv:1412.6572;
-        by the l2 norm, along the gradient), or `pgd`, several steps from a random place
-        near it, each followed by the nearest allowed image (Madry et al. 2018,
-        arXiv:1706.06083).
-      epsilon: of the change, in units of pixels in 0..1.
-      norm: that it is measured by: of the largest value (linf), or of all (l2).
-      steps: of PGD; the last image counts.
-      step_size: of a step of PGD; None means 2.5 epsilon / steps.
+      epsilon: Largest change, in units of pixels in 0..1.
+      norm: Norm of the change: its largest value (linf), or its length (l2).
     """
 
-    name: Literal["fgsm", "pgd"]
     epsilon: float
     norm: Norm = "linf"
-    steps: int = 1
-    step_size: float | None = None
 
-    def __call__(
-        self, loss_of: LossOf, images: jax.Array, keys: jax.Array
-    ) -> jax.Array:
-        """Return images near `images` with a higher loss, both in 0..1. Traced.
-
-        Args:
-          loss_of: what is to rise.
-          images: (B, H, W, C), float.
-          keys: of each image, for its random start.
-        """
-
-        def ascend(at: jax.Array, size: float) -> jax.Array:
-            gradient = jax.grad(lambda x: LOSS_SCALE * loss_of(x).sum())(at)
-            # float16 may overflow: a pixel that is no number would count as an error.
-            gradient = jnp.where(jnp.isfinite(gradient), gradient, 0)
-            moved = at + size * self._direction(gradient)
-            return jnp.clip(images + self._within(moved - images), 0, 1)
-
-        if self.name == "fgsm":
-            return ascend(images, self.epsilon)
-
-        size = self.step_size
-        if size is None:
-            size = STEP_FACTOR * self.epsilon / self.steps
-
-        def body(at: jax.Array, _: jax.Array) -> tuple[jax.Array, None]:
-            return ascend(at, size), None
-
-        start = jnp.clip(images + self._start(images, keys), 0, 1)
-        return repeat(body, start, jnp.arange(self.steps))[0]
-
-    def _direction(self, gradient: jax.Array) -> jax.Array:
-        """Return the change of size 1 that the loss rises most by."""
+    def direction(self, gradient: jax.Array) -> jax.Array:
+        """Return the change of norm 1 that the loss rises most by, (B, H, W, C)."""
         if self.norm == "linf":
             return jnp.sign(gradient)
         # By its largest value first: the squares of what is small would be 0.
@@ -81,14 +41,22 @@ class Attack:
         scaled = gradient / _or_one(largest)
         return scaled / _or_one(_length(scaled))
 
-    def _within(self, change: jax.Array) -> jax.Array:
-        """Return the nearest change that is not larger than epsilon."""
+    def project(self, images: jax.Array, changed: jax.Array) -> jax.Array:
+        """Return the nearest images in the ball around `images`, then in 0..1."""
+        change = changed - images
         if self.norm == "linf":
-            return jnp.clip(change, -self.epsilon, self.epsilon)
-        return change * jnp.minimum(1, self.epsilon / _or_one(_length(change)))
+            change = jnp.clip(change, -self.epsilon, self.epsilon)
+        else:
+            change *= jnp.minimum(1, self.epsilon / _or_one(_length(change)))
+        return jnp.clip(images + change, 0, 1)
 
-    def _start(self, images: jax.Array, keys: jax.Array) -> jax.Array:
-        """Draw changes evenly from all that are allowed."""
+    def draw(self, images: jax.Array, keys: jax.Array) -> jax.Array:
+        """Return images drawn evenly from the ball, then cut to 0..1.
+
+        Args:
+          images: Images in 0..1, (B, H, W, C).
+          keys: Key of each image, (B,).
+        """
         shape, dtype = images.shape[1:], images.dtype
 
         def of_cube(key: jax.Array) -> jax.Array:
@@ -102,7 +70,60 @@ class Attack:
             return normal * (part / jnp.sqrt(jnp.square(normal).sum()))
 
         draw = of_cube if self.norm == "linf" else of_ball
-        return self.epsilon * jax.vmap(draw)(keys)
+        return jnp.clip(images + self.epsilon * jax.vmap(draw)(keys), 0, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pgd:
+    """Steps of one length up the loss, each followed by the projection into the ball.
+
+    From a random image of the ball it is PGD (Madry et al. 2018, arXiv:1706.06083); one
+    step of `epsilon` from the image itself is FGSM (Goodfellow et al. 2015,
+    arXiv:1412.6572), by the l2 norm along the gradient.
+
+    Attributes:
+      ball: Images that are allowed.
+      steps: Number of steps; the last image counts.
+      step_size: Length of a step, in units of pixels in 0..1. None means 2.5 epsilon /
+        steps.
+    """
+
+    ball: Ball
+    steps: int
+    step_size: float | None = None
+
+    def __call__(
+        self, loss_of: LossOf, images: jax.Array, start: jax.Array
+    ) -> jax.Array:
+        """Return images near `images` with a higher loss, in 0..1. Traced.
+
+        Args:
+          loss_of: Function of images that is to rise.
+          images: Images in 0..1, (B, H, W, C), float.
+          start: Images to begin with.
+        """
+
+        def body(at: jax.Array, _: jax.Array) -> tuple[jax.Array, None]:
+            return self.ascend(loss_of, images, at), None
+
+        return repeat(body, start, jnp.arange(self.steps))[0]
+
+    def ascend(self, loss_of: LossOf, images: jax.Array, at: jax.Array) -> jax.Array:
+        """Return the images after one step from `at`. Traced."""
+        size = self.step_size
+        if size is None:
+            size = STEP_FACTOR * self.ball.epsilon / self.steps
+
+        def total(at: jax.Array) -> jax.Array:
+            return LOSS_SCALE * loss_of(at).sum()
+
+        gradient = finite(jax.grad(total)(at))
+        return self.ball.project(images, at + size * self.ball.direction(gradient))
+
+
+def finite(gradient: jax.Array) -> jax.Array:
+    """Return 0 for what float16 overflows at: such a pixel would count as an error."""
+    return jnp.where(jnp.isfinite(gradient), gradient, 0)
 
 
 def _length(x: jax.Array) -> jax.Array:

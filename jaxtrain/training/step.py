@@ -75,17 +75,36 @@ def make_train_step(
     def objective(rest: Any, scale: jax.Array) -> Objective:
         """Return the objective of the trained parameters; `rest` are the others."""
 
-        def losses(
-            params: Any, model_state: Any, batch: Batch, key: jax.Array
-        ) -> tuple[jax.Array, Metrics, Any]:
-            def forward(images: Any, key: jax.Array) -> tuple[Any, Any]:
-                whole = merge(params, rest)
-                return apply_model(graphdef, whole, model_state, images, key, **options)
+        def forward(
+            params: Any,
+            model_state: Any,
+            images: Any,
+            key: jax.Array,
+            *,
+            training: bool = True,
+        ) -> tuple[Any, Any]:
+            whole, how = merge(params, rest), {**options, "training": training}
+            return apply_model(graphdef, whole, model_state, images, key, **how)
 
-            return task.objective(forward, batch, key)
+        def losses(
+            params: Any,
+            model_state: Any,
+            batch: Batch,
+            key: jax.Array,
+            *,
+            training: bool = True,
+        ) -> tuple[jax.Array, Metrics, Any]:
+            of_images = partial(forward, params, model_state, training=training)
+            return task.objective(of_images, batch, key)
 
         return Objective(
-            losses, scale, normalization, layout.whole_grads, layout.norm_of_whole
+            losses,
+            scale,
+            normalization,
+            layout.whole_grads,
+            layout.norm_of_whole,
+            task,
+            forward,
         )
 
     def gradients(
@@ -239,15 +258,17 @@ def apply_model(
     copies: Copies | None = None,
     remat: Remat = "none",
     cpus: Mesh | None = None,
+    training: bool = True,
 ) -> tuple[Any, Any]:
-    """Train a model, or some of its pieces, on `x`: the output and the new state.
+    """Apply a model, or some of its pieces, in a step: the output and the new state.
 
     `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
     evaluated, and of what `copies` says the parameters are copies. On a
-    mesh of `cpus` that share the batch alone its convolutions are fast there.
+    mesh of `cpus` that share the batch alone its convolutions are fast there. Without
+    `training` it computes as it is evaluated, and its state stays.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
-    model.train()
+    model.train() if training else model.eval()
     frozen.switch(model)
     if copies is not None:
         use_copies(model, copies.mesh)

@@ -21,12 +21,16 @@ from jaxtrain.config.recipe import read_run
 from jaxtrain.data import images, sources
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration, outliers, subject
+from jaxtrain.evaluation.attacked import ThreatModel
 from jaxtrain.evaluation.predictions import predict_splits
 from jaxtrain.inference import temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.classification import Classification
+from jaxtrain.training.attacks import Ball
 from tests.helpers.command import Result
+from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -68,7 +72,7 @@ def found(folder: Path, words: str = "", **env: str) -> dict[str, Any]:
 def whole(folder: Path) -> dict[str, Any]:
     """The model on the test split, calibrated, attacked, and others."""
     words = "--calibrate --ood synthetic:8x8x1/4/100"
-    return found(folder, f"{words} --attack fgsm --epsilon 16/255")
+    return found(folder, f"{words} --attack fgsm apgd --steps 5 --epsilon 16/255")
 
 
 def test_the_metrics_are_those_of_the_run(folder: Path, whole: dict[str, Any]):
@@ -193,12 +197,36 @@ def test_images_of_something_else_get_their_size_as_the_others():
     np.testing.assert_array_equal(found, np.stack(wanted))
 
 
+@each_row(
+    ("attacks", "num_classes", "message"),
+    [
+        (("pgd", "apgd-t"), 3, "fourth largest logits, and the model has 3 classes"),
+        (("apgd-ce",), 3, ""),
+        (("apgd-t",), 4, ""),
+    ],
+)
+def test_the_targeted_attack_asks_for_four_classes(
+    attacks: tuple[str, ...], num_classes: int, message: str
+):
+    threat = ThreatModel(attacks=attacks, ball=Ball(epsilon=0.1))
+    task = Classification((8, 8, 1), {"num_classes": num_classes})
+    if not message:
+        threat.check(task, "classification")
+    else:
+        with pytest.raises(UserError, match=message):
+            threat.check(task, "classification")
+
+
 def test_attacks_and_other_images_are_told(whole: dict[str, Any]):
     attacked, accuracy = whole["adversarial"], whole["metrics"]["accuracy"]
     assert attacked["clean_accuracy"] == accuracy > attacked["accuracy"]
     assert attacked["epsilon"] == 16 / 255 and attacked["metric"] == "accuracy"
     low, high = attacked["accuracy_interval"]
     assert low < attacked["accuracy"] < high
+    names, steps, robust = zip(*(a.values() for a in attacked["attacks"]), strict=True)
+    assert names == ("fgsm", "apgd-ce", "apgd-t") and steps == (1, 5, 5)
+    # What an attack has not fooled the next one tries; the last is what is told.
+    assert accuracy > robust[0] > robust[1] >= robust[2] == attacked["accuracy"]
     other = whole["out_of_distribution"]
     # All of it has a test split: a quarter of the training examples.
     assert other["num_examples"] == 25
@@ -216,6 +244,21 @@ def test_on_eight_devices_it_is_the_same(folder: Path, whole: dict[str, Any]):
     ):
         assert one.keys() == other.keys()
         assert flat(other) == pytest.approx(flat(one), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_attacks_find_the_same_on_any_devices(tmp_path: Path):
+    """In float64: in float32 the signs of slopes of about 0 are those of rounding."""
+    text = recipe(precision='"fp64"', train="TrainConfig(steps=20)")
+    config = write_recipe(tmp_path / "recipe.py", text)
+    assert Cli(tmp_path)("--config", config, "--workdir", "run", **FP64).code == 0
+    words = "--attack pgd apgd --steps 8 --epsilon 16/255 --data.eval-batch-size"
+    one = found(tmp_path, f"{words} 40", **FP64, JAX_NUM_CPU_DEVICES="1")
+    many = found(tmp_path, f"{words} 104", **FP64, JAX_NUM_CPU_DEVICES="8")
+    ours, theirs = one["adversarial"], many["adversarial"]
+    assert ours["attacks"] == theirs["attacks"]
+    assert 0 < ours["accuracy"] == theirs["accuracy"] < ours["clean_accuracy"]
+    np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=TOLERANCE)
 
 
 def flat(value: Any) -> list[float]:
@@ -269,6 +312,7 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
         ("--attack pgd --epsilon 8", "--epsilon 8: expected a number or a fraction"),
         ("--attack pgd --epsilon x", "--epsilon x: expected a number or a fraction"),
         ("--attack fgsm --epsilon 0.1 --steps 3", "has no effect with --attack fgsm"),
+        ("--attack apgd --epsilon 0.1 --steps 0", "--steps 0: expected 1 or more"),
         ("--attack pgd --epsilon 0.1 --steps 0", "--steps 0: expected 1 or more"),
         ("--baseline run/summary.json", "has no effect without --corruptions"),
         ("--corruptions --baseline run/summary.json", "no evaluation with corruptions"),
@@ -356,6 +400,9 @@ def test_a_task_without_classes_has_its_own_metrics(tmp_path: Path):
         refused = evaluate(tmp_path, f"{words} --trust")
         assert refused.code == 2
         assert f"{words}: task = '{task}' has no classes" in refused.stderr
+    refused = evaluate(tmp_path, "--attack pgd apgd --epsilon 0.1 --trust")
+    assert refused.code == 2
+    assert "--attack apgd-ce looks for images that get a wrong" in refused.stderr
 
 
 @pytest.mark.slow

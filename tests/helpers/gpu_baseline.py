@@ -34,6 +34,7 @@ SHAPES = {
     "mnist": "28x28x1/10/54000",
     "fashion_mnist": "28x28x1/10/54000",
     "fashion_mnist_fast": "28x28x1/10/60000",
+    "fashion_mnist_robust": "28x28x1/10/58800",
     "cifar10": "32x32x3/10/45000",
     "cifar10_fast": "32x32x3/10/50000",
     "cifar10_resnet18": "32x32x3/10/45000",

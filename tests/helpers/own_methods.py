@@ -5,45 +5,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxtrain import keys, own
+from jaxtrain import own
 from jaxtrain.tasks.classification import Classification
-from jaxtrain.training.attacks import Attack
 from jaxtrain.training.methods.base import Method
-from jaxtrain.training.methods.plain import Plain
 
 HERE = "tests.helpers.own_methods"
-ADVERSARIAL = f"{HERE}:Adversarial"
 CONSISTENT = f"{HERE}:Consistent"
 BY_HAND = f"{HERE}:ByHand"
-own.allow([ADVERSARIAL, BY_HAND, CONSISTENT])
+own.allow([BY_HAND, CONSISTENT])
 
 
 def noise(index: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return what `Consistent` adds to each image, a function of its number."""
     return 0.1 * jnp.sin(index.astype(float))[:, None, None, None] * jnp.ones(shape)
-
-
-class Adversarial(Plain):
-    """Trains on what PGD, by the l2 norm, makes of the images."""
-
-    def __init__(self, epsilon: float = 0.5, steps: int = 2):
-        self.attack = Attack(name="pgd", norm="l2", epsilon=epsilon, steps=steps)
-
-    def gradients(
-        self, objective: Any, params: Any, model_state: Any, batch: Any, key: Any
-    ) -> Any:
-        image = batch["image"]
-        mean, std = (jnp.asarray(x, image.dtype) for x in objective.normalization)
-
-        def changed(pixels: jax.Array) -> Any:
-            return {**batch, "image": (pixels - mean) / std}
-
-        def losses(pixels: jax.Array) -> jax.Array:
-            return objective.losses(params, model_state, changed(pixels), key)[0]
-
-        each = keys.of_examples(key, batch["index"])
-        pixels = self.attack(losses, image * std + mean, each)
-        return super().gradients(objective, params, model_state, changed(pixels), key)
 
 
 class ByHand(Method):

@@ -17,7 +17,7 @@ from jaxtrain.run.setup import build_setup
 from tests.helpers.command import float64, with_devices
 from tests.helpers.layered import Steps, by_path, layered, take_steps
 from tests.helpers.numerics import TOLERANCE
-from tests.helpers.own_methods import ADVERSARIAL
+from tests.helpers.own_methods import BY_HAND
 
 FROZEN: dict[str, Any] = {"freeze": ("backbone",), "ema_decay": 0.9}
 DATA: dict[str, Any] = {
@@ -108,7 +108,7 @@ def test_the_table_says_why_not(monkeypatch: pytest.MonkeyPatch):
     augmented = DataConfig(**DATA, augment=AugmentConfig(crop_padding=1))
     assert "images are augmented" in told(FROZEN, data=augmented)
     assert "the first piece of the model is trained" in told({"freeze": ("block*",)})
-    method = {**FROZEN, "method": ADVERSARIAL}
+    method = {**FROZEN, "method": BY_HAND}
     assert "train.method may look at the images" in told(method)
     monkeypatch.setattr(loader, "CACHE_FRACTION", 1e-9)
     assert "they take 0 MB, more than" in told(FROZEN)

@@ -1,6 +1,6 @@
 """Attacks and views, where their results are known."""
 
-from typing import Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.training import views
-from jaxtrain.training.attacks import Attack
+from jaxtrain.training.attacks import Ball, Norm, Pgd
 
 RNG = np.random.default_rng(2)
 IMAGES = RNG.uniform(0, 1, (6, 5, 4, 3)).astype(np.float32)
@@ -21,8 +21,20 @@ def rising(images: jax.Array) -> jax.Array:
     return jnp.exp((images * SLOPE).sum((1, 2, 3)) / 10)
 
 
-def change(attack: Attack, images: np.ndarray = IMAGES) -> np.ndarray:
-    changed = jax.jit(lambda x: attack(rising, x, KEYS))(images)
+def attacked(
+    name: str, ball: Ball, steps: int, loss_of: Any, images: Any, keys: Any = KEYS
+) -> jax.Array:
+    """Return what FGSM, from the images, or PGD, from random ones, makes of images."""
+    if name == "fgsm":
+        return Pgd(ball=ball, steps=1, step_size=ball.epsilon)(loss_of, images, images)
+    return Pgd(ball=ball, steps=steps)(loss_of, images, ball.draw(images, keys))
+
+
+def change(
+    name: str, ball: Ball, steps: int, images: np.ndarray = IMAGES
+) -> np.ndarray:
+    run = jax.jit(lambda x: attacked(name, ball, steps, rising, x))
+    changed = run(images)
     assert changed.min() >= 0 and changed.max() <= 1
     return np.asarray(changed) - images
 
@@ -35,21 +47,18 @@ def lengths(x: np.ndarray) -> np.ndarray:
     ("name", "steps"),
     [("fgsm", 1), pytest.param("pgd", 3, marks=pytest.mark.slow)],
 )
-def test_by_the_largest_value_all_pixels_move(name: Literal["fgsm", "pgd"], steps: int):
+def test_by_the_largest_value_all_pixels_move(name: str, steps: int):
     """The loss is highest in the corner that the signs of its slope lead to."""
-    attack = Attack(name=name, epsilon=0.05, steps=steps)
+    found = change(name, Ball(epsilon=0.05), steps)
     expected = np.clip(IMAGES + 0.05 * np.sign(SLOPE), 0, 1) - IMAGES
-    np.testing.assert_allclose(change(attack), expected, atol=1e-6)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "steps"), [("fgsm", 1), ("pgd", 4)])
-def test_by_the_length_they_move_along_the_gradient(
-    name: Literal["fgsm", "pgd"], steps: int
-):
+def test_by_the_length_they_move_along_the_gradient(name: str, steps: int):
     """In the middle of 0..1, where nothing is cut off."""
     middle = np.full_like(IMAGES, 0.5)
-    attack = Attack(name=name, epsilon=0.2, norm="l2", steps=steps)
-    found = change(attack, middle)
+    found = change(name, Ball(epsilon=0.2, norm="l2"), steps, middle)
     along = (found * SLOPE).sum((1, 2, 3)) / np.sqrt(np.square(SLOPE).sum())
     # The random start of PGD fades with each step, and does not vanish.
     least = 0.2 - 1e-6 if name == "fgsm" else 0.17
@@ -59,14 +68,13 @@ def test_by_the_length_they_move_along_the_gradient(
 
 @pytest.mark.parametrize("norm", [pytest.param("linf", marks=pytest.mark.slow), "l2"])
 def test_the_change_stays_in_the_ball_and_the_start_is_random(
-    norm: Literal["linf", "l2"],
+    norm: Norm,
 ):
     def flat(images: jax.Array) -> jax.Array:
         return 0 * images.sum((1, 2, 3))
 
-    attack = Attack(name="pgd", epsilon=0.1, norm=norm, steps=1)
-    middle = np.full_like(IMAGES, 0.5)
-    run = jax.jit(lambda images, keys: attack(flat, images, keys))
+    ball, middle = Ball(epsilon=0.1, norm=norm), np.full_like(IMAGES, 0.5)
+    run = jax.jit(lambda images, keys: attacked("pgd", ball, 1, flat, images, keys))
     found = np.asarray(run(middle, KEYS)) - middle
     size = lengths(found) if norm == "l2" else np.abs(found).max((1, 2, 3))
     # Of 60 values evenly drawn, or of the radius to the power of 60, nearly all.
@@ -77,24 +85,23 @@ def test_the_change_stays_in_the_ball_and_the_start_is_random(
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_a_model_in_float16_is_not_robust_by_rounding(norm: Literal["linf", "l2"]):
-    attack = Attack(name="fgsm", epsilon=0.1, norm=norm)
-
+def test_a_model_in_float16_is_not_robust_by_rounding(norm: Norm):
     def loss_of(images: jax.Array) -> jax.Array:
         # Of 1e-9 a float16 keeps nothing.
         return 1e-9 * images.astype(jnp.float16).astype(jnp.float32).sum((1, 2, 3))
 
     images = jnp.full((1, 4, 4, 1), 0.5)
-    moved = attack(loss_of, images, jax.random.split(jax.random.key(0), 1))
+    moved = attacked("fgsm", Ball(epsilon=0.1, norm=norm), 1, loss_of, images)
     expected = 0.6 if norm == "linf" else 0.5 + 0.1 / 4
     np.testing.assert_allclose(moved, expected, rtol=1e-6)
 
 
 def test_a_vanishing_gradient_has_a_direction_still():
     """Squares of 1e-30 are 0 in float32."""
-    attack = Attack(name="fgsm", epsilon=0.2, norm="l2")
-    middle = jnp.full(IMAGES.shape, 0.5)
-    run = jax.jit(lambda images: attack(lambda x: 1e-30 * rising(x), images, KEYS))
+    ball, middle = Ball(epsilon=0.2, norm="l2"), jnp.full(IMAGES.shape, 0.5)
+    run = jax.jit(
+        lambda images: attacked("fgsm", ball, 1, lambda x: 1e-30 * rising(x), images)
+    )
     found = run(middle) - middle
     np.testing.assert_allclose(lengths(np.asarray(found)), 0.2, rtol=1e-5)
 

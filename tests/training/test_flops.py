@@ -4,11 +4,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
 from jaxtrain.training.flops import count_flops
+from jaxtrain.training.methods.adversarial import Adversarial
+from jaxtrain.training.methods.base import Method
+from jaxtrain.training.methods.plain import Plain
+from jaxtrain.training.methods.sam import Sam
+from jaxtrain.training.methods.trades import Trades
+from jaxtrain.training.step import make_train_step
 from tests.helpers.rows import each_row
+from tests.helpers.trial import IMAGES, LABELS, LAYOUT, ROOT, Trial, as_given
 
 
 def count(function: Any, *shapes: tuple[int, ...]) -> int:
@@ -70,3 +78,52 @@ def test_all_devices_count(num_devices: int):
         lambda x: x @ jnp.ones((4, 4)), mesh=mesh, in_specs=rows, out_specs=rows
     )
     assert count(product, (8, 4)) == 2 * 8 * 4 * 4
+
+
+def step_flops(trial: Trial, method: Method, *, compiled: bool = False) -> float:
+    """Count those of a training step: as it is traced, or as XLA counts what is left.
+
+    A traced step has the gradients of the kernels beside those of the images, as a
+    convolution computes both; where an attack looks at images alone XLA drops them.
+    """
+    step = make_train_step(
+        trial.task, trial.graphdef, trial.update, as_given, LAYOUT, method=method
+    )
+    index = np.zeros(LABELS[:1].shape, np.int32)
+    batch = {"image": IMAGES[:1], "target": LABELS[:1], "index": index}
+    traced = jax.jit(step).trace(trial.state, ROOT, {}, batch)
+    if not compiled:
+        return count_flops(traced.jaxpr.jaxpr)
+    costs: Any = traced.lower().compile().cost_analysis()
+    return costs["flops"]
+
+
+# Method, steps as it is traced, and passes (a plain step has three) as it is compiled.
+COSTS: list[tuple[Method, float, float]] = [
+    (Sam(), 2, 6),
+    (Adversarial(steps=1, epsilon=0.1), 2, 5),
+    (Adversarial(steps=3, epsilon=0.1), 4, 9),
+    # One forward pass more.
+    (Adversarial(steps=3, epsilon=0.1, statistics="clean"), 4 + 1 / 3, 10),
+    # Once the clean outputs, the attack, and both kinds of images forward and back.
+    (Trades(steps=4, epsilon=0.1), 4 + 2 + 1 / 3, 15),
+]
+
+
+def test_methods_take_the_products_of_their_passes():
+    trial = Trial(compute=False)
+    one = step_flops(trial, Plain())
+    for method, steps, _ in COSTS:
+        assert (steps - 0.01) * one <= step_flops(trial, method) <= (steps + 0.05) * one
+
+
+@pytest.mark.slow
+def test_of_an_attack_the_gradients_of_images_alone_are_computed():
+    """A forward and a backward pass of three; the first layer adds one to them."""
+    trial = Trial(compute=False)
+    one = step_flops(trial, Plain(), compiled=True)
+    for method, steps, passes in COSTS:
+        found = step_flops(trial, method, compiled=True)
+        # XLA counts what is no product, too, and the images' part is small layers'.
+        assert 0.97 * passes / 3 * one <= found <= 1.15 * passes / 3 * one
+        assert found <= (steps + 0.02) * one

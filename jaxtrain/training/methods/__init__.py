@@ -12,11 +12,13 @@ from jaxtrain.training.methods.adversarial import Adversarial
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.methods.sam import Sam
+from jaxtrain.training.methods.trades import Trades
 
 METHODS: dict[str, type[Method]] = {
     "plain": Plain,
     "sam": Sam,
     "adversarial": Adversarial,
+    "trades": Trades,
 }
 
 

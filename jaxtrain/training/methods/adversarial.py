@@ -6,12 +6,13 @@ Madry et al. 2018, arXiv:1706.06083; Wong et al. 2020, arXiv:2001.03994.
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxtrain import keys
 from jaxtrain.config.methods import AdversarialOptions
 from jaxtrain.data.batch import Batch
-from jaxtrain.training.attacks import Attack
+from jaxtrain.errors import UserError
+from jaxtrain.tasks.base import Task
+from jaxtrain.training.attacks import Ball, Pgd
 from jaxtrain.training.methods.base import Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 
@@ -23,8 +24,9 @@ class Adversarial(Plain):
     """The gradients of the loss of images that an attack has changed.
 
     Each step starts at a random place near the images: one step is FGSM as in Wong et
-    al. 2020, several are PGD. The attack sees the model in training mode, with dropout
-    and the statistics of its batch; running statistics are those of changed images.
+    al. 2020, several are PGD. As the authors do, by default the attack sees the model
+    in training mode, and running statistics are those of changed images; those of
+    clean ones take a forward pass more.
     """
 
     Options = AdversarialOptions
@@ -34,13 +36,18 @@ class Adversarial(Plain):
         size = options.step_size
         if size is None and options.steps == 1:
             size = FAST_STEP * options.epsilon
-        self.attack = Attack(
-            name="pgd",
-            norm=options.norm,
-            epsilon=options.epsilon,
-            steps=options.steps,
-            step_size=size,
-        )
+        ball = Ball(epsilon=options.epsilon, norm=options.norm)
+        self.attack = Pgd(ball=ball, steps=options.steps, step_size=size)
+        self._trains = options.attack_mode == "training"
+        self._keeps_clean = options.statistics == "clean"
+
+    def check(self, task: Task, name: str) -> None:
+        if task.num_centres and not self._trains:
+            raise UserError(
+                f"train.method_options: attack_mode = 'evaluation' with task = {name!r}"
+                ": its loss is one of cosines, which the model puts out in training "
+                "alone; set attack_mode to training"
+            )
 
     def gradients(
         self,
@@ -50,15 +57,18 @@ class Adversarial(Plain):
         batch: Batch,
         key: jax.Array,
     ) -> tuple[Any, Any, Metrics]:
-        image = batch["image"]
-        mean, std = (jnp.asarray(x, image.dtype) for x in objective.normalization)
-
         def changed(pixels: jax.Array) -> Batch:
-            return {**batch, "image": (pixels - mean) / std}
+            return {**batch, "image": objective.normalized(pixels)}
 
         def losses(pixels: jax.Array) -> jax.Array:
-            return objective.losses(params, model_state, changed(pixels), key)[0]
+            given = params, model_state, changed(pixels), key
+            return objective.losses(*given, training=self._trains)[0]
 
+        pixels = objective.pixels(batch["image"])
         each = keys.of_examples(key, batch["index"])
-        pixels = self.attack(losses, image * std + mean, each)
-        return super().gradients(objective, params, model_state, changed(pixels), key)
+        pixels = self.attack(losses, pixels, self.attack.ball.draw(pixels, each))
+        given = model_state, changed(pixels), key
+        grads, after, metrics = super().gradients(objective, params, *given)
+        if self._keeps_clean:
+            after = objective.forward(params, model_state, batch["image"], key)[1]
+        return grads, after, metrics

@@ -5,14 +5,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from jaxtrain import scopes
 from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
+from jaxtrain.tasks.base import Task
 from jaxtrain.training.update import Metrics
 
-# (params, model_state, batch, key) -> (losses (B,), metrics, new model_state).
-Losses = Callable[[Any, Any, Batch, jax.Array], tuple[jax.Array, Metrics, Any]]
+# (params, model_state, images, key, *, training=True) -> (outputs, new model_state).
+ModelForward = Callable[..., tuple[Any, Any]]
+# (params, model_state, batch, key, *, training=True) -> (losses (B,), metrics, new
+# model_state).
+Losses = Callable[..., tuple[jax.Array, Metrics, Any]]
 
 
 class Normalization(NamedTuple):
@@ -31,8 +36,9 @@ class Objective:
     """What a step lowers, as a function of the trained parameters.
 
     Attributes:
-      losses: Function `(params, model_state, batch, key) -> (losses (B,), metrics, new
-        model_state)`, in training mode; `key` is for what is random in the model.
+      losses: Function `(params, model_state, batch, key, *, training=True) -> (losses
+        (B,), metrics, new model_state)`; `key` is for what is random in the model.
+        Without `training` the model computes as it is evaluated.
       scale: Factor on the loss that its gradients carry, so that float16 does not round
         them to 0; 1 without a loss scale.
       normalization: Statistics that the images of a batch are normalised with.
@@ -40,6 +46,9 @@ class Objective:
         the whole micro-batch. They differ where each device trains copies of its own.
       norm: Function of such whole gradients, or of what has their shapes, to the norm
         of all of them, in at least float32.
+      task: Task of the run, for a method that has losses of its own.
+      forward: Function `(params, model_state, images, key, *, training=True) ->
+        (outputs, new model_state)`, one pass, for the same.
     """
 
     losses: Losses
@@ -47,6 +56,8 @@ class Objective:
     normalization: Normalization
     whole: Callable[[Any], Any]
     norm: Callable[[Any], jax.Array]
+    task: Task
+    forward: ModelForward
 
     @scopes.part(scopes.LOSS)
     def __call__(
@@ -56,6 +67,16 @@ class Objective:
         losses, metrics, model_state = self.losses(params, model_state, batch, key)
         loss = losses.mean()
         return loss * self.scale, (model_state, {**metrics, "loss": loss})
+
+    def pixels(self, images: jax.Array) -> jax.Array:
+        """Return images (B, H, W, C) in 0..1 for those of a batch."""
+        mean, std = (jnp.asarray(x, images.dtype) for x in self.normalization)
+        return images * std + mean
+
+    def normalized(self, pixels: jax.Array) -> jax.Array:
+        """Return images of a batch for those in 0..1, the inverse of `pixels`."""
+        mean, std = (jnp.asarray(x, pixels.dtype) for x in self.normalization)
+        return (pixels - mean) / std
 
 
 class Method:
@@ -69,6 +90,17 @@ class Method:
     """
 
     Options: ClassVar[type[Section] | None] = None
+
+    def check(self, task: Task, name: str) -> None:
+        """Check that the method can train a task.
+
+        Args:
+          task: Task of the run.
+          name: Its name in the config.
+
+        Raises:
+          UserError: It cannot.
+        """
 
     def gradients(
         self,

@@ -1,0 +1,270 @@
+"""What attacks make of images: of each image the one that is worst for the model.
+
+A step of an attack is a program that the host calls: XLA:CPU is slow in loops, and a
+hundred steps written out would take minutes to compile.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain import keys
+from jaxtrain.data.batch import Batch
+from jaxtrain.dtypes import wide
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation.resampling import SEED
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.tasks.base import Task
+from jaxtrain.training.apgd import (
+    Apgd,
+    Climb,
+    Judge,
+    likeliest_others,
+    targeted_dlr,
+)
+from jaxtrain.training.attacks import Ball, Pgd
+from jaxtrain.training.calls_ahead import Pace
+from jaxtrain.training.views import View
+
+# Attack -> its number of steps unless given. The random starts of an attack are those
+# of its place here.
+STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
+# Those that ask whether the model errs, and of them the one that compares four logits.
+OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
+# Classes that the targeted attack tries, the likeliest first.
+NUM_TARGETS = 9
+# Keys of a batch: attacked images in 0..255, and the number of the attack that made the
+# model err: 0 for none needed, from 1 on in their order, one more for none.
+ATTACKED, FOOLED_BY = "attacked", "fooled_by"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreatModel:
+    """What may be done to an image, and the attacks that try it in turn.
+
+    Attributes:
+      attacks: Names, of `STEPS`.
+      ball: Images that are allowed.
+      steps: Number of steps of all but `fgsm`. None means that of each.
+    """
+
+    attacks: tuple[str, ...]
+    ball: Ball
+    steps: int | None = None
+
+    def steps_of(self, name: str) -> int:
+        """Return the number of steps of one of the attacks."""
+        return STEPS[name] if name == "fgsm" or self.steps is None else self.steps
+
+    def check(self, task: Task, name: str) -> None:
+        """Check that the attacks mean something for a task.
+
+        Raises:
+          UserError: The loss is none of single images; or an attack needs classes, or
+            more of them.
+        """
+        first = f"--attack {self.attacks[0]}"
+        if not task.loss_of_examples:
+            raise UserError(
+                f"{first}: task = {name!r} has no loss of an example by itself that an "
+                "attack could raise; leave the option out"
+            )
+        asked = [attack for attack in self.attacks if attack in OF_CLASSES]
+        if asked and not task.one_class_an_image:
+            raise UserError(
+                f"--attack {asked[0]} looks for images that get a wrong class, and "
+                f"task = {name!r} has no class of an image; give --attack pgd"
+            )
+        if OF_FOUR in asked and task.num_outputs < 4:
+            raise UserError(
+                f"--attack {OF_FOUR}: its loss is a ratio of the first, third and "
+                f"fourth largest logits, and the model has {task.num_outputs} classes; "
+                "give --attack apgd-ce"
+            )
+
+
+class Given(NamedTuple):
+    """A batch that is attacked: arrays (B, ...).
+
+    Attributes:
+      images: Images in 0..1.
+      target: What the task makes of their targets.
+      mask: 0 for padding, else 1.
+      keys: Key of each image.
+      others: Classes beside the true one, the likeliest first, (num, B); none where
+        there are no classes.
+    """
+
+    images: jax.Array
+    target: Any
+    mask: jax.Array
+    keys: jax.Array
+    others: jax.Array
+
+
+class Worst(NamedTuple):
+    """Of each image the worst one so far: (B, ...).
+
+    Attributes:
+      images: Images in 0..1: one that the model errs on, else that of the highest loss.
+      loss: Their loss.
+      errs: Whether the model errs on them.
+      by: Number of the attack that made it err (`FOOLED_BY`).
+    """
+
+    images: jax.Array
+    loss: jax.Array
+    errs: jax.Array
+    by: jax.Array
+
+
+class Attacker:
+    """Carries out the attacks of a threat model on batches.
+
+    The first image that the model errs on is kept, the unchanged one before all others,
+    and later attacks leave it. What they find for an image does not depend on the
+    others of its batch.
+
+    Args:
+      model: Model that is attacked.
+      task: Task that it has learnt.
+      view: Views that it is shown of an image.
+      threat: Attacks, and the changes that they may make.
+    """
+
+    def __init__(
+        self, model: TrainedModel, task: Task, view: View, threat: ThreatModel
+    ):
+        self._model, self._task, self._view = model, task, view
+        self._threat = threat
+        self._prepare = jax.jit(self._prepared)
+        self._begin = jax.jit(self._begun, static_argnums=0)
+        self._advance = jax.jit(self._advanced, static_argnums=0)
+        self._settle = jax.jit(self._settled)
+
+    def __call__(self, params: Any, model_state: Any, batch: Batch) -> Batch:
+        """Return the batch with `ATTACKED` and `FOOLED_BY`.
+
+        Args:
+          params: Parameters of the model.
+          model_state: State of the model.
+          batch: Batch of an evaluation, (B, ...), in the size that the model takes.
+        """
+        weights, pace = (params, model_state), Pace()
+        given, worst = self._prepare(weights, batch)
+        for number, name in enumerate(self._threat.attacks, 1):
+            num_goals = len(given.others) if name == OF_FOUR else 1
+            for goal in map(np.int32, range(num_goals)):
+                # For the sake of time alone: what is settled stays.
+                if np.all(_all_err(worst.errs, given.mask)):
+                    break
+                at = self._begin(name, weights, given, goal)
+                for _ in range(self._threat.steps_of(name)):
+                    at = self._advance(name, weights, given, goal, at)
+                    pace.sent(at)
+                changed = at.answer if isinstance(at, Climb) else at
+                worst = self._settle(weights, given, changed, worst, np.int32(number))
+        return {**batch, ATTACKED: 255 * worst.images, FOOLED_BY: worst.by}
+
+    def _prepared(self, weights: Any, batch: Batch) -> tuple[Given, Worst]:
+        """Return the batch as attacks need it, and the images as they are."""
+        task, model, pixels = self._task, self._model, batch["image"]
+        images = pixels.astype(wide(model.policy.compute_dtype)) / 255
+        stream = keys.stream(keys.root_key(SEED), keys.ATTACK)
+        fold = functools.partial(jax.random.fold_in, stream)
+        target = task.target({**batch, "image": model.prepare(pixels)})
+        outputs = self._outputs(weights, images)
+        others = jnp.zeros((0, len(images)), jnp.int32)
+        if task.one_class_an_image:
+            num = min(NUM_TARGETS, task.num_outputs - 1)
+            others = likeliest_others(outputs, target, num)
+        given = Given(
+            images, target, batch["mask"], jax.vmap(fold)(batch["index"]), others
+        )
+        loss, errs = self._judged(outputs, target)
+        never = len(self._threat.attacks) + 1
+        return given, Worst(images, loss, errs, jnp.where(errs, 0, never))
+
+    def _begun(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Any:
+        """Return the state of an attack before its first step."""
+        if name == "fgsm":
+            return given.images
+
+        def own(key: jax.Array) -> jax.Array:
+            place = list(STEPS).index(name)
+            return jax.random.fold_in(jax.random.fold_in(key, place), goal)
+
+        start = self._threat.ball.draw(given.images, jax.vmap(own)(given.keys))
+        if name == "pgd":
+            return start
+        return self._apgd(name).begin(self._judge(name, weights, given, goal), start)
+
+    def _advanced(
+        self, name: str, weights: Any, given: Given, goal: jax.Array, at: Any
+    ) -> Any:
+        """Return the state of an attack after one more step."""
+        ball, judge = self._threat.ball, self._judge(name, weights, given, goal)
+        if name in OF_CLASSES:
+            return self._apgd(name).advance(judge, given.images, at)
+        size = ball.epsilon if name == "fgsm" else None
+        pgd = Pgd(ball=ball, steps=self._threat.steps_of(name), step_size=size)
+        return pgd.ascend(lambda images: judge(images)[0], given.images, at)
+
+    def _settled(
+        self,
+        weights: Any,
+        given: Given,
+        changed: jax.Array,
+        worst: Worst,
+        number: jax.Array,
+    ) -> Worst:
+        """Return the worst images after an attack has changed them."""
+        outputs = self._outputs(weights, changed)
+        loss, errs = self._judged(outputs, given.target)
+        taken = ~worst.errs & (errs | (loss > worst.loss))
+        return Worst(
+            jnp.where(taken[:, None, None, None], changed, worst.images),
+            jnp.where(taken, loss, worst.loss),
+            worst.errs | errs,
+            jnp.where(errs & ~worst.errs, number, worst.by),
+        )
+
+    def _apgd(self, name: str) -> Apgd:
+        return Apgd(ball=self._threat.ball, steps=self._threat.steps_of(name))
+
+    def _judge(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Judge:
+        """Return the function of images whose loss an attack raises."""
+
+        def judge(images: jax.Array) -> tuple[jax.Array, jax.Array]:
+            outputs = self._outputs(weights, images)
+            loss, errs = self._judged(outputs, given.target)
+            if name == OF_FOUR:
+                loss = targeted_dlr(outputs, given.target, given.others[goal])
+            return loss, errs
+
+        return judge
+
+    def _outputs(self, weights: Any, images: jax.Array) -> Any:
+        """Return the outputs of a view of images in 0..1."""
+        model, (params, model_state) = self._model, weights
+
+        def apply(pixels: jax.Array) -> jax.Array:
+            return model.forward(params, model_state, model.prepare(pixels))
+
+        return self._view(apply, 255 * images, model.image_shape[:2])
+
+    def _judged(self, outputs: Any, target: Any) -> tuple[jax.Array, jax.Array]:
+        """Return the loss of each example, and whether its class is wrong."""
+        loss = self._task.checked_loss(outputs, target, training=False)
+        if not self._task.one_class_an_image:
+            return loss, jnp.zeros(loss.shape, bool)
+        return loss, outputs.argmax(-1) != target
+
+
+@jax.jit
+def _all_err(errs: jax.Array, mask: jax.Array) -> jax.Array:
+    return jnp.all(errs | (mask == 0))

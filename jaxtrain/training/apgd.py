@@ -1,0 +1,215 @@
+"""Auto-PGD: an attack that chooses the length of its steps by itself.
+
+Croce and Hein 2020, "Reliable evaluation of adversarial robustness with an ensemble of
+diverse parameter-free attacks", arXiv:2003.01690, algorithm 1. The constants are the
+authors'.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.training.attacks import LOSS_SCALE, Ball, finite
+
+# Share of the new direction in a step; the rest is that of the step before.
+MOMENTUM_WEIGHT = 0.75
+# Share of the steps between two checkpoints that must raise the loss.
+LEAST_RISES = 0.75
+# Length of the first step, in epsilons.
+FIRST_STEP = 2.0
+# As parts of the steps: the first checkpoint, how much nearer each lies to the one
+# before than that did to its own, and the least distance.
+FIRST_CHECKPOINT, NEARER, LEAST_DISTANCE = 0.22, 0.03, 0.06
+
+# Images in 0..1 (B, H, W, C) -> the loss of each, and whether the model errs, (B,).
+Judge = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+
+
+class Climb(NamedTuple):
+    """Where the attack has come to: all arrays have an entry of each image, (B, ...).
+
+    Attributes:
+      number: Number of steps that were taken, a scalar.
+      image: Images, x_k in the paper.
+      before: Images before the last step, x_(k-1).
+      loss: Loss of `image`.
+      gradient: Gradient of the loss at `image`.
+      best: Images of the highest loss so far, x_max.
+      best_loss: Their loss, f_max.
+      best_gradient: The gradient there.
+      size: Length of the next step, eta.
+      rises: Number of steps since the last checkpoint that raised the loss.
+      last_best: `best_loss` at the last checkpoint.
+      is_halved: Whether `size` was halved there.
+      answer: Images that the attack ends with: the first one that the model erred on,
+        else `best`.
+      errs: Whether the model has erred.
+    """
+
+    number: jax.Array
+    image: jax.Array
+    before: jax.Array
+    loss: jax.Array
+    gradient: jax.Array
+    best: jax.Array
+    best_loss: jax.Array
+    best_gradient: jax.Array
+    size: jax.Array
+    rises: jax.Array
+    last_best: jax.Array
+    is_halved: jax.Array
+    answer: jax.Array
+    errs: jax.Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apgd:
+    """Projected gradient ascent with momentum, which halves its steps at checkpoints.
+
+    Attributes:
+      ball: Images that are allowed.
+      steps: Number of steps.
+    """
+
+    ball: Ball
+    steps: int = 100
+
+    def begin(self, judge: Judge, start: jax.Array) -> Climb:
+        """Return the state before the first step. Traced.
+
+        Args:
+          judge: Function whose loss is to rise.
+          start: Images to begin with, in the ball, (B, H, W, C).
+        """
+        loss, gradient, errs = _look(judge, start)
+        return Climb(
+            number=jnp.zeros((), jnp.int32),
+            image=start,
+            before=start,
+            loss=loss,
+            gradient=gradient,
+            best=start,
+            best_loss=loss,
+            best_gradient=gradient,
+            size=jnp.full_like(loss, FIRST_STEP * self.ball.epsilon),
+            rises=jnp.zeros_like(loss, jnp.int32),
+            last_best=loss,
+            is_halved=jnp.zeros_like(errs),
+            answer=start,
+            errs=errs,
+        )
+
+    def advance(self, judge: Judge, images: jax.Array, at: Climb) -> Climb:
+        """Return the state after one more step. Traced."""
+        is_first = at.number == 0
+        # Its own direction alone makes the first step.
+        weight = jnp.where(is_first, 1, MOMENTUM_WEIGHT).astype(images.dtype)
+        step = _each(at.size) * self.ball.direction(at.gradient)
+        ahead = self.ball.project(images, at.image + step)
+        moved = weight * (ahead - at.image) + (1 - weight) * (at.image - at.before)
+        image = self.ball.project(images, at.image + moved)
+        loss, gradient, errs = _look(judge, image)
+        here = image, loss, gradient
+        best = at.best, at.best_loss, at.best_gradient
+        best = _where(loss > at.best_loss, here, best)
+        # The paper counts from the state after the first step on.
+        last_best = jnp.where(is_first, best[1], at.last_best)
+
+        distance = jnp.asarray(self._distances())[at.number]
+        is_checkpoint = distance > 0
+        too_few = at.rises < LEAST_RISES * distance
+        stands = ~at.is_halved & (best[1] == last_best)
+        halves = is_checkpoint & (too_few | stands)
+        image, loss, gradient = _where(halves, best, here)
+        return Climb(
+            number=at.number + 1,
+            image=image,
+            before=at.image,
+            loss=loss,
+            gradient=gradient,
+            best=best[0],
+            best_loss=best[1],
+            best_gradient=best[2],
+            size=jnp.where(halves, at.size / 2, at.size),
+            rises=jnp.where(is_checkpoint, 0, at.rises) + (loss > at.loss),
+            last_best=jnp.where(is_checkpoint, best[1], last_best),
+            is_halved=jnp.where(is_checkpoint, halves, at.is_halved),
+            answer=_where(at.errs, (at.answer,), _where(errs, here[:1], best[:1]))[0],
+            errs=at.errs | errs,
+        )
+
+    def _distances(self) -> np.ndarray:
+        """Return by step its distance from the last checkpoint; 0: it is none."""
+        found = np.zeros(self.steps, np.int32)
+        places = checkpoints(self.steps)
+        for before, place in itertools.pairwise(places):
+            if place < self.steps:
+                found[place] = place - before
+        return found
+
+
+def checkpoints(steps: int) -> list[int]:
+    """Return the checkpoints w_0, w_1, ... of so many steps, rising from 0."""
+    parts = [0.0, FIRST_CHECKPOINT]
+    while parts[-1] < 1:
+        last = parts[-1] - parts[-2]
+        parts.append(parts[-1] + max(last - NEARER, LEAST_DISTANCE))
+    # Sums of decimal fractions: 0.57 * 100 must not become 58.
+    return sorted({math.ceil(round(part * steps, 6)) for part in parts if part <= 1})
+
+
+def targeted_dlr(logits: jax.Array, labels: jax.Array, targets: jax.Array) -> jax.Array:
+    """Return the targeted difference of logits ratio of each image, (B,).
+
+    It is -(z_label - z_target) / (z_1 - (z_3 + z_4) / 2) of the sorted logits, and does
+    not change with their scale.
+
+    Args:
+      logits: Outputs of the model, (B, classes), of four classes or more.
+      labels: True classes, int (B,).
+      targets: Classes that the attack wants, int (B,).
+    """
+
+    def of(classes: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(logits, classes[:, None], 1)[:, 0]
+
+    ordered = jnp.sort(logits, axis=-1)
+    scale = ordered[:, -1] - (ordered[:, -3] + ordered[:, -4]) / 2
+    return (of(targets) - of(labels)) / (scale + 1e-12)
+
+
+def likeliest_others(logits: jax.Array, labels: jax.Array, num: int) -> jax.Array:
+    """Return the classes of the highest logits but the true one, (num, B)."""
+    others = jnp.where(jax.nn.one_hot(labels, logits.shape[-1]) > 0, -jnp.inf, logits)
+    return jnp.argsort(-others, axis=-1)[:, :num].T
+
+
+def _look(judge: Judge, images: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the loss, its gradient and whether the model errs, of each image."""
+
+    def total(images: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        losses, errs = judge(images)
+        return LOSS_SCALE * losses.sum(), (losses, errs)
+
+    gradient, (losses, errs) = jax.grad(total, has_aux=True)(images)
+    return losses, finite(gradient), errs
+
+
+def _each(x: jax.Array) -> jax.Array:
+    return x[:, None, None, None]
+
+
+def _where(
+    chosen: jax.Array, ours: tuple[jax.Array, ...], theirs: tuple[jax.Array, ...]
+) -> tuple[jax.Array, ...]:
+    """Choose between the arrays (B, ...) of each image."""
+    return tuple(
+        jnp.where(chosen.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+        for a, b in zip(ours, theirs, strict=True)
+    )

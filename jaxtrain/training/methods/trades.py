@@ -1,0 +1,128 @@
+"""Training for accuracy on clean images, and the same outputs for attacked ones.
+
+TRADES: Zhang et al. 2019, "Theoretically principled trade-off between robustness and
+accuracy", arXiv:1901.08573.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain import keys
+from jaxtrain.config.methods import TradesOptions
+from jaxtrain.data.batch import Batch
+from jaxtrain.dtypes import widen
+from jaxtrain.errors import UserError
+from jaxtrain.models.auxiliary import main_outputs
+from jaxtrain.tasks.base import Task
+from jaxtrain.training.attacks import Ball, Pgd
+from jaxtrain.training.methods.base import Metrics, Objective
+from jaxtrain.training.methods.plain import Plain
+
+# Deviation of the noise that the attack starts with, in units of pixels in 0..1: at the
+# image itself the divergence is least, and has no slope.
+START_DEVIATION = 0.001
+
+
+class Trades(Plain):
+    """The gradients of the loss of clean images and beta times a divergence.
+
+    It is that of the outputs of attacked images from those of clean ones, which the
+    attack raises. As the authors do, by default the attack sees the model as it is
+    evaluated. Gradients go through the outputs of both.
+    """
+
+    Options = TradesOptions
+
+    def __init__(self, **given: Any):
+        options = TradesOptions(**given)
+        ball = Ball(epsilon=options.epsilon, norm=options.norm)
+        size = options.step_size
+        self.attack = Pgd(ball=ball, steps=options.steps, step_size=size)
+        self._beta = options.beta
+        self._trains = options.attack_mode == "training"
+        self._keeps_clean = options.statistics == "clean"
+
+    def check(self, task: Task, name: str) -> None:
+        if type(task).objective is not Task.objective or not task.one_class_an_image:
+            raise UserError(
+                f"train.method = 'trades' with task = {name!r}: it compares the "
+                "probabilities of the classes of an image, and the task has none; use "
+                "adversarial"
+            )
+
+    def gradients(
+        self,
+        objective: Objective,
+        params: Any,
+        model_state: Any,
+        batch: Batch,
+        key: jax.Array,
+    ) -> tuple[Any, Any, Metrics]:
+        images = self._attacked(objective, params, model_state, batch, key)
+        task = objective.task
+
+        def losses(
+            params: Any, model_state: Any, batch: Batch, key: jax.Array
+        ) -> tuple[jax.Array, Metrics, Any]:
+            given = params, model_state
+            outputs, of_clean = objective.forward(*given, batch["image"], key)
+            other, of_changed = objective.forward(*given, images, key)
+            clean, metrics = task.losses_and_metrics(outputs, task.target(batch))
+            apart = divergence(main_outputs(outputs), main_outputs(other))
+            metrics = {
+                **metrics,
+                "clean_loss": clean.mean(),
+                "divergence": apart.mean(),
+            }
+            after = of_clean if self._keeps_clean else of_changed
+            return clean + self._beta * apart, metrics, after
+
+        lowered = dataclasses.replace(objective, losses=losses)
+        return super().gradients(lowered, params, model_state, batch, key)
+
+    def _attacked(
+        self,
+        objective: Objective,
+        params: Any,
+        model_state: Any,
+        batch: Batch,
+        key: jax.Array,
+    ) -> jax.Array:
+        """Return images near those of a batch whose outputs are far from theirs."""
+
+        def outputs_of(images: jax.Array) -> jax.Array:
+            given = params, model_state, images, key
+            return main_outputs(objective.forward(*given, training=self._trains)[0])
+
+        outputs = outputs_of(batch["image"])
+
+        def apart(pixels: jax.Array) -> jax.Array:
+            return divergence(outputs, outputs_of(objective.normalized(pixels)))
+
+        pixels = objective.pixels(batch["image"])
+        each = keys.of_examples(key, batch["index"])
+        start = pixels + START_DEVIATION * _noise(pixels, each)
+        return objective.normalized(self.attack(apart, pixels, start))
+
+
+def divergence(outputs: jax.Array, other: jax.Array) -> jax.Array:
+    """Return the Kullback-Leibler divergence KL(p || q) of each example, (B,).
+
+    Args:
+      outputs: Logits of p, (B, classes).
+      other: Logits of q, (B, classes).
+    """
+    logs, others = (jax.nn.log_softmax(widen(x)) for x in (outputs, other))
+    return jnp.sum(jnp.exp(logs) * (logs - others), -1)
+
+
+def _noise(pixels: jax.Array, keys: jax.Array) -> jax.Array:
+    """Draw normal noise of deviation 1 for each image."""
+
+    def of_image(key: jax.Array) -> jax.Array:
+        return jax.random.normal(key, pixels.shape[1:], pixels.dtype)
+
+    return jax.vmap(of_image)(keys)

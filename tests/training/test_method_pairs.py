@@ -1,0 +1,125 @@
+"""The page of pairs says what is so: each pair trains, or is refused."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxtrain import config as config_lib
+from jaxtrain.config import AugmentConfig
+from jaxtrain.tools import method_pairs
+from jaxtrain.tools.method_pairs import MESHES, OPTIONS, TASKS, refusal
+from jaxtrain.training.methods import METHODS
+from tests.helpers.layered import layered, take_steps
+from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.processes import ROOT, Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines
+from tests.helpers.task_sources import SETTINGS, data_of
+
+# Method -> options that make its steps short; those of the others are the defaults.
+QUICK: dict[str, dict[str, Any]] = {
+    "adversarial": {"norm": "l2", "steps": 2, "epsilon": 0.1},
+    "trades": {"norm": "l2", "steps": 2, "epsilon": 0.1},
+}
+METHOD_NAMES = [name for name in METHODS if name != "plain"]
+
+
+def options_of(method: str) -> dict[str, Any]:
+    return {**method_pairs.METHOD_OPTIONS.get(method, {}), **QUICK.get(method, {})}
+
+
+def test_the_page_is_what_is_checked():
+    """It is what `python -m jaxtrain.tools.method_pairs` prints."""
+    path = ROOT / "docs" / "method-pairs.md"
+    assert path.read_text() == method_pairs.page()
+
+
+def test_what_does_not_go_together_is_told():
+    told = refusal("sam", {"parallel.pipeline_stages": 2})
+    assert told is not None and "needs passes of the whole model" in told
+    assert refusal("plain", {"parallel.pipeline_stages": 2}) is None
+    told = refusal("trades", {"task": "regression"})
+    assert told is not None and "task = 'regression'" in told
+    for companion in (*MESHES, *OPTIONS, *TASKS):
+        assert refusal("plain", companion.changes) is None, companion.name
+
+
+def trained(method: str, **sections: Any) -> dict[str, np.ndarray]:
+    """Return the metrics of some steps of a tiny run, after looks at them."""
+    train = {"method": method, "method_options": options_of(method)}
+    train |= sections.pop("train", {})
+    metrics = take_steps(layered(train, **sections)).metrics
+    assert np.isfinite(metrics["loss"]).all() and len({*metrics["loss"]}) > 4
+    return metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("companion", OPTIONS, ids=lambda companion: companion.name)
+def test_a_method_trains_with_an_option(method: str, companion: Any):
+    """With its metrics, and other losses than the plain method's."""
+    changes = dict(companion.changes)
+    if refusal(method, changes) is not None:
+        return
+    sections: dict[str, Any] = {"precision": changes.pop("precision", "fp64")}
+    train, augment = {}, {}
+    for path, value in changes.items():
+        section, _, name = path.rpartition(".")
+        value = tuple(value) if isinstance(value, list) else value
+        {"train": train, "data.augment": augment}[section][name] = value
+    data = layered().data
+    data = dataclasses.replace(data, augment=AugmentConfig(**augment))
+    ours = trained(method, train=train, data=data, **sections)
+    plain = trained("plain", train=train, data=data, **sections)
+    # In float16 a scale that was too large is halved.
+    allowed = 1 if sections["precision"] == "fp16" else 0
+    assert ours["skipped"].sum() <= allowed
+    assert plain.keys() <= ours.keys()
+    assert not np.array_equal(ours["loss"], plain["loss"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("task", SETTINGS)
+def test_a_method_trains_a_task(method: str, task: str):
+    if refusal(method, {"task": task}) is not None:
+        return
+    options, _, model = SETTINGS[task]
+    sections = {"task": task, "task_options": options, "model": model}
+    ours = trained(method, data=data_of(task), **sections)
+    assert not ours["skipped"].any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_a_run_goes_on_on_another_number_of_devices(method: str, cli: Cli):
+    """On two devices from the middle on it computes what it does on one."""
+    options = options_of(method)
+    train = f"TrainConfig(steps=6, method={method!r}, method_options={options!r})"
+    text = recipe(
+        precision='"fp64"', train=train, logging="LoggingConfig(every_steps=1)"
+    )
+    config = write_recipe(cli.directory / "recipe.py", text)
+
+    def run(workdir: str, devices: int, *words: Any) -> None:
+        env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
+        mesh = ("--parallel.data", devices)
+        result = cli("--config", config, "--workdir", workdir, *mesh, *words, **env)
+        assert result.code == 0, result.stderr
+
+    run("whole", 1)
+    run("parts", 1, "--train.stop-after-steps", 3)
+    run("parts", 2)
+    whole, parts = (
+        [line["loss"] for line in read_lines(cli.directory / name, "train")]
+        for name in ("whole", "parts")
+    )
+    assert len(whole) == 6
+    np.testing.assert_allclose(parts, whole, rtol=TOLERANCE)
+
+
+def test_every_task_has_a_source():
+    assert [f"`task` = {name}" for name in SETTINGS] == [one.name for one in TASKS]
+    assert config_lib.get(method_pairs.config_of("sam", {}), "train.method") == "sam"
