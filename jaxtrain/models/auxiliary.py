@@ -35,6 +35,11 @@ class WithAuxiliary:
     weight: float
 
 
+def main_outputs(outputs: Any) -> Any:
+    """Return what a model has put out, without its auxiliary heads."""
+    return outputs.outputs if isinstance(outputs, WithAuxiliary) else outputs
+
+
 def apply_beside(apply: Callable[[Any], Any], x: Any) -> Any:
     """Apply a piece to what came out of the one before.
 

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtrain import keys
 from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.preprocess import Preprocess
+from jaxtrain.data.preprocess import UNCHANGED, Normalization, Preprocess
 from jaxtrain.models import folding
 from jaxtrain.models.convolution import use_cpu_convolutions
 from jaxtrain.models.copied import use_copies
@@ -21,7 +21,7 @@ from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import global_norm, in_rows
-from jaxtrain.training.methods.base import UNCHANGED, Method, Normalization, Objective
+from jaxtrain.training.methods.base import Method, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
@@ -47,8 +47,8 @@ def make_train_step(
     mixes: bool = False,
     method: Method = PLAIN,
     normalization: Normalization = UNCHANGED,
-) -> Callable[[TrainState, jax.Array, Any, Batch], tuple[TrainState, Metrics]]:
-    """Return `(state, root_key, data, batches) -> (state, metrics)`.
+) -> Callable[..., tuple[TrainState, Metrics]]:
+    """Return `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
 
     The gradients are those of the layers alone that are trained, and so the backward
     pass ends at the first of them; the `method` computes them from the objective of the
@@ -56,6 +56,7 @@ def make_train_step(
     into `part`, the last pieces of the model. If it `mixes` examples, it sees whole
     batches, else micro-batches, each in its turn, so that no more are in memory.
 
+    `beside` are arrays that the method reads beside the model; no step changes them.
     `batches` has a leading axis of steps, all of them run in one call, and `metrics`
     has one value a step. A step whose loss, gradients, batch-norm statistics or new
     parameters are not finite is counted and leaves the model and the optimizer as they
@@ -72,27 +73,36 @@ def make_train_step(
         "cpus": layout.cpus,
     }
 
-    def objective(rest: Any, scale: jax.Array) -> Objective:
+    def objective(rest: Any, scale: jax.Array, beside: Any = None) -> Objective:
         """Return the objective of the trained parameters; `rest` are the others."""
+
+        def forward(
+            params: Any, model_state: Any, images: Any, key: jax.Array
+        ) -> tuple[Any, Any]:
+            whole = merge(params, rest)
+            return apply_model(graphdef, whole, model_state, images, key, **options)
 
         def losses(
             params: Any, model_state: Any, batch: Batch, key: jax.Array
         ) -> tuple[jax.Array, Metrics, Any]:
-            def forward(images: Any, key: jax.Array) -> tuple[Any, Any]:
-                whole = merge(params, rest)
-                return apply_model(graphdef, whole, model_state, images, key, **options)
-
-            return task.objective(forward, batch, key)
+            return task.objective(partial(forward, params, model_state), batch, key)
 
         return Objective(
-            losses, scale, normalization, layout.whole_grads, layout.norm_of_whole
+            losses,
+            scale,
+            normalization,
+            layout.whole_grads,
+            layout.norm_of_whole,
+            task,
+            forward,
+            beside,
         )
 
     def gradients(
-        state: TrainState, repeat_micro: RepeatMicro
+        state: TrainState, repeat_micro: RepeatMicro, beside: Any
     ) -> tuple[Any, Any, Metrics]:
         params, rest = frozen.part(layout.trained_params(state.params))
-        lowered = objective(rest, scale_of(state.loss_scale))
+        lowered = objective(rest, scale_of(state.loss_scale), beside)
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
@@ -123,7 +133,7 @@ def make_train_step(
         return repeat_micro(micro_step, state.model_state)[1]["loss"]
 
     def one_step(
-        state: TrainState, root: jax.Array, data: Any, batch: Batch
+        state: TrainState, root: jax.Array, data: Any, batch: Batch, beside: Any
     ) -> tuple[TrainState, Metrics]:
         def prepare(batch: Batch) -> Batch:
             batch = preprocess(data, batch, root, state.step)
@@ -144,7 +154,7 @@ def make_train_step(
             carry, metrics = repeat(body, carry, xs, layout.platform)
             return carry, jax.tree.map(jnp.mean, metrics)
 
-        grads, model_state, metrics = gradients(state, repeat_micro)
+        grads, model_state, metrics = gradients(state, repeat_micro, beside)
         norm = partial(global_norm, layout=layout)
         grad_norm, extra_args = norm(grads), {}
         if update.line_search:
@@ -155,10 +165,14 @@ def make_train_step(
         )
 
     def train_step(
-        state: TrainState, root: jax.Array, data: Any, batches: Batch
+        state: TrainState,
+        root: jax.Array,
+        data: Any,
+        batches: Batch,
+        beside: Any = None,
     ) -> tuple[TrainState, Metrics]:
         return repeat(
-            lambda state, batch: one_step(state, root, data, batch),
+            lambda state, batch: one_step(state, root, data, batch, beside),
             state,
             batches,
             layout.platform,

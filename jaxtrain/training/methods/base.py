@@ -2,28 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 
 from jaxtrain import scopes
 from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
+from jaxtrain.data.preprocess import Normalization
+from jaxtrain.tasks.base import Task
+from jaxtrain.training.teacher import Teacher
 from jaxtrain.training.update import Metrics
 
+# (params, model_state, images, key) -> (outputs, new model_state), in training mode.
+TrainForward = Callable[[Any, Any, Any, jax.Array], tuple[Any, Any]]
 # (params, model_state, batch, key) -> (losses (B,), metrics, new model_state).
 Losses = Callable[[Any, Any, Batch, jax.Array], tuple[jax.Array, Metrics, Any]]
-
-
-class Normalization(NamedTuple):
-    """The statistics that images are normalised with, of each channel, in 0..1."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-# Of images that were not normalised.
-UNCHANGED = Normalization((0.0,), (1.0,))
 
 
 @dataclass(frozen=True)
@@ -40,6 +34,11 @@ class Objective:
         the whole micro-batch. They differ where each device trains copies of its own.
       norm: Function of such whole gradients, or of what has their shapes, to the norm
         of all of them, in at least float32.
+      task: Task of the run, for a method that has losses of its own.
+      forward: Function `(params, model_state, images, key) -> (outputs, new
+        model_state)`, one pass in training mode, for the same.
+      beside: Arrays that the method reads beside the model, such as the weights of its
+        teacher; None: it reads none.
     """
 
     losses: Losses
@@ -47,6 +46,9 @@ class Objective:
     normalization: Normalization
     whole: Callable[[Any], Any]
     norm: Callable[[Any], jax.Array]
+    task: Task
+    forward: TrainForward
+    beside: Any = None
 
     @scopes.part(scopes.LOSS)
     def __call__(
@@ -66,9 +68,33 @@ class Method:
     Attributes:
       Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keywords that
         `__init__` takes; None for a method of the table means that it takes none.
+      teacher: Trained model that the method asks, as `model.pretrained` names one, of
+        which it is told by `taught_by`; None: it asks none. A run adds its digest to
+        the options, as `teacher_digest`.
+      teacher_digest: First digits that the digest must have; None: any.
+      teacher_precision: Number formats that it computes in; None: its own.
     """
 
     Options: ClassVar[type[Section] | None] = None
+    teacher: str | None = None
+    teacher_digest: str | None = None
+    teacher_precision: str | None = None
+
+    def taught_by(self, teacher: Teacher) -> "Method":
+        """Return the method with its teacher, whose weights `objective.beside` has."""
+        raise NotImplementedError
+
+    def check_teacher(self, task: Task, outputs: Any, said: Any) -> None:
+        """Check that a task can be taught so.
+
+        Args:
+          task: Task of the run.
+          outputs: Outputs of the model for a micro-batch, abstract.
+          said: Those of the teacher, abstract.
+
+        Raises:
+          UserError: An option has no meaning for the task.
+        """
 
     def gradients(
         self,
