@@ -52,6 +52,11 @@ class DistillationOptions(Section):
     weight: float | None = None
     # What the logits of both are divided by; None: 4.
     temperature: float | None = None
+    # Pairs of layers, student's:teacher's, with commas between, whose maps of attention
+    # are compared (Zagoruyko and Komodakis 2017); None: none are.
+    attention_layers: str | None = None
+    # Weight of that comparison; None: 1000.
+    attention: float | None = None
     # Whether the teacher's answers count, and not its probabilities (DeiT, Touvron et
     # al. 2021).
     hard: bool = False
@@ -60,7 +65,12 @@ class DistillationOptions(Section):
         self._check("teacher", bool(self.teacher), "the weights of a trained model")
         self._digest("teacher_digest")
         self._share("weight")
-        self._positive("temperature")
+        self._positive("temperature", "attention")
+        if self.attention is not None and self.attention_layers is None:
+            raise UserError(
+                f"attention = {self.attention} has no effect without attention_layers: "
+                "name pairs of layers, such as stage1_block2:stage1_block3"
+            )
         if self.hard and self.temperature is not None:
             raise UserError(
                 f"temperature = {self.temperature} has no effect on hard = True: the "

@@ -20,12 +20,14 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import abstract_weights
 from jaxtrain.inference.trained import Trained, ours, shapes_of
+from jaxtrain.models.base import Cuts, Model
 from jaxtrain.parallel.placed import put_like
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Task
 from jaxtrain.training import precision
-from jaxtrain.training.methods.base import Method
+from jaxtrain.training.methods.base import Method, Student
 from jaxtrain.training.precision import Policy
+from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 from jaxtrain.training.teacher import Teacher
 from jaxtrain.trees import path_name
@@ -67,6 +69,7 @@ def plan_teacher(
     task: Task,
     sound: SoundConfig | None,
     layout: Layout,
+    model: Model,
     images: jax.ShapeDtypeStruct,
 ) -> tuple[Method, TeacherWeights]:
     """Return a method with its teacher, and the weights of this.
@@ -78,6 +81,7 @@ def plan_teacher(
       task: Task of the run.
       sound: How the run makes images of clips; None: it sees images.
       layout: Layout of the run.
+      model: Model of the run, abstract.
       images: Images of a micro-batch, abstract, (B, H, W, C).
 
     Raises:
@@ -102,6 +106,7 @@ def plan_teacher(
     )
     teacher = Teacher(
         apply=partial(_apply, nnx.graphdef(about.abstract), policy, alone),
+        pieces=_names(about.abstract),
         layout=alone,
         normalization=Normalization(about.mean, about.std),
         image_shape=about.image_shape,
@@ -109,13 +114,19 @@ def plan_teacher(
         dtype=policy.compute_dtype,
         order=_order_of_classes(about, task, named),
     )
-    _check_outputs(teacher, weights, task, images, method, named)
+    student = Student(
+        task=task,
+        pieces=_names(model),
+        outputs=partial(_outputs, model, images),
+        said=partial(_said, teacher, weights, images),
+    )
+    _check_outputs(student, images, named)
     placed = jax.tree.map(
         lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),
         weights,
         alone.weights(weights),
     )
-    return method.taught_by(teacher), TeacherWeights(trained, placed)
+    return method.taught_by(teacher, student), TeacherWeights(trained, placed)
 
 
 def describe_teacher(teacher: TeacherWeights) -> dict[str, str]:
@@ -126,12 +137,36 @@ def describe_teacher(teacher: TeacherWeights) -> dict[str, str]:
     return {"teacher": f"{teacher.trained.where}: {text}, sha256 {digest[:NUM_SHOWN]}"}
 
 
+def _names(model: Model) -> tuple[tuple[str, ...], ...]:
+    return tuple(piece.names for piece in model.pieces)
+
+
 def _apply(
-    graphdef: Any, policy: Policy, layout: Layout, weights: Any, images: jax.Array
-) -> Any:
+    graphdef: Any,
+    policy: Policy,
+    layout: Layout,
+    weights: Any,
+    images: jax.Array,
+    cuts: Cuts,
+) -> tuple[list[Any], Any]:
     params, model_state = weights
+    apply = partial(predict, graphdef, mesh=layout.mesh, cuts=cuts)
     with jax.default_matmul_precision(policy.products):
-        return predict(graphdef, params, model_state, images, mesh=layout.mesh)
+        return apply(params, model_state, images)
+
+
+def _outputs(
+    model: Model, images: jax.ShapeDtypeStruct, cuts: Cuts
+) -> tuple[list[Any], Any]:
+    graphdef, *weights = split_model(model)
+    return jax.eval_shape(partial(predict, graphdef, cuts=cuts), *weights, images)
+
+
+def _said(
+    teacher: Teacher, weights: Any, images: jax.ShapeDtypeStruct, cuts: Cuts
+) -> tuple[list[Any], Any]:
+    some = Normalization((0.5,) * images.shape[-1], (0.5,) * images.shape[-1])
+    return jax.eval_shape(partial(teacher.ask, seen=some, cuts=cuts), weights, images)
 
 
 def _check_task(about: Description, config: Config, task: Task, named: str) -> None:
@@ -187,25 +222,15 @@ def _seen(sound: SoundConfig | None) -> str:
     return "images" if sound is None else f"sounds as {sound}"
 
 
-def _check_outputs(
-    teacher: Teacher,
-    weights: Any,
-    task: Task,
-    images: jax.ShapeDtypeStruct,
-    method: Method,
-    named: str,
-) -> None:
-    """Check that a student can learn what a teacher puts out, before any step."""
-    some = Normalization((0.5,) * images.shape[-1], (0.5,) * images.shape[-1])
-    said = jax.eval_shape(partial(teacher.outputs, seen=some), weights, images)
-    wanted = task.abstract_outputs(images.shape[:1], images.dtype)
+def _check_outputs(student: Student, images: jax.ShapeDtypeStruct, named: str) -> None:
+    _, said = student.said(())
+    wanted = student.task.abstract_outputs(images.shape[:1], images.dtype)
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (said, wanted))
     if shapes != expected:
         raise UserError(
             f"{named} puts out {shapes} for images {images.shape}, and this run "
             f"{expected}: give one that was trained with the same outputs"
         )
-    method.check_teacher(task, wanted, said)
 
 
 def _order_of_classes(

@@ -14,6 +14,7 @@ from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import UNCHANGED, Normalization, Preprocess
 from jaxtrain.models import folding
+from jaxtrain.models.base import Cuts
 from jaxtrain.models.convolution import use_cpu_convolutions
 from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
@@ -77,10 +78,16 @@ def make_train_step(
         """Return the objective of the trained parameters; `rest` are the others."""
 
         def forward(
-            params: Any, model_state: Any, images: Any, key: jax.Array
+            params: Any,
+            model_state: Any,
+            images: Any,
+            key: jax.Array,
+            cuts: Cuts | None = None,
         ) -> tuple[Any, Any]:
             whole = merge(params, rest)
-            return apply_model(graphdef, whole, model_state, images, key, **options)
+            return apply_model(
+                graphdef, whole, model_state, images, key, cuts=cuts, **options
+            )
 
         def losses(
             params: Any, model_state: Any, batch: Batch, key: jax.Array
@@ -247,12 +254,14 @@ def apply_model(
     copies: Copies | None = None,
     remat: Remat = "none",
     cpus: Mesh | None = None,
+    cuts: Cuts | None = None,
 ) -> tuple[Any, Any]:
     """Train a model, or some of its pieces, on `x`: the output and the new state.
 
     `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
     evaluated, and of what `copies` says the parameters are copies. On a
-    mesh of `cpus` that share the batch alone its convolutions are fast there.
+    mesh of `cpus` that share the batch alone its convolutions are fast there. With
+    `cuts` the output is that of `Model.through`.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train()
@@ -262,7 +271,8 @@ def apply_model(
     if cpus is not None:
         use_cpu_convolutions(model, cpus)
     tied = not frozen.layers
-    y = model(x, key=key, part=part, remat=remat, tied=tied)
+    how: dict[str, Any] = {"key": key, "remat": remat, "tied": tied}
+    y = model(x, part=part, **how) if cuts is None else model.through(x, cuts, **how)
     return y, split_model(model)[2]
 
 
@@ -273,17 +283,19 @@ def predict(
     x: Any,
     part: slice = slice(None),
     mesh: Mesh | None = None,
+    cuts: Cuts | None = None,
 ) -> Any:
     """Apply a model, or some of its pieces, as it is evaluated.
 
-    On a mesh where that pays norms are folded into convolutions (see
-    `jaxtrain.models.folding`); None leaves them as they are.
+    With `cuts` the output is that of `Model.through`. On a mesh where that pays norms
+    are folded into convolutions (see `jaxtrain.models.folding`); None leaves them as
+    they are.
     """
 
     def function(weights: Any, x: Any) -> Any:
         model = nnx.merge(graphdef, *weights, copy=True)
         model.eval()
-        return model(x, part=part)
+        return model(x, part=part) if cuts is None else model.through(x, cuts)
 
     weights = params, model_state
     if mesh is not None and folding.pays(mesh):

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxtrain.data.preprocess import Normalization
 from jaxtrain.dtypes import wide, widen
+from jaxtrain.models.base import Cuts
 from jaxtrain.parallel.sharding import Layout
 
 # Part of a step, in the names of its instructions.
@@ -26,7 +27,9 @@ class Teacher:
     It sees what the student sees, augmented and mixed, as it was trained to see images.
 
     Attributes:
-      apply: Function `(weights, images) -> outputs`, of prepared images.
+      apply: Function `(weights, prepared images, cuts)` that returns what
+        `Model.through` does.
+      pieces: Names of the layers of each piece of the model.
       layout: Layout of its weights; images are split by the batch alone.
       normalization: Statistics that its images are normalised with.
       image_shape: Height, width and channels of its images.
@@ -35,7 +38,8 @@ class Teacher:
       order: Places of the student's classes in its outputs; None: the same.
     """
 
-    apply: Callable[[Any, jax.Array], Any]
+    apply: Callable[[Any, jax.Array, Cuts], tuple[list[Any], Any]]
+    pieces: tuple[tuple[str, ...], ...]
     layout: Layout
     normalization: Normalization
     image_shape: tuple[int, int, int]
@@ -43,23 +47,27 @@ class Teacher:
     dtype: Any
     order: tuple[int, ...] | None = None
 
-    def outputs(self, weights: Any, images: jax.Array, seen: Normalization) -> Any:
-        """Return its outputs for the images of a batch, in at least float32. Traced.
+    def ask(
+        self, weights: Any, images: jax.Array, seen: Normalization, cuts: Cuts = ()
+    ) -> tuple[list[Any], Any]:
+        """Return what `Model.through` does of a batch, in at least float32. Traced.
 
         Args:
           weights: Weights of the teacher.
           images: Images of the student, (B, H, W, C).
           seen: Statistics that these are normalised with.
+          cuts: Numbers of pieces behind which its activations are returned.
         """
         with jax.named_scope(f"part:{TEACHER}"):
             # Parts of images would meet convolutions that XLA does not always split
             # right (`jaxtrain.run.checks.check_groups`).
             images = self.layout.whole_images(images)
             weights = self.layout.whole_params(weights)
-            found = widen(self.apply(weights, self.prepare(images, seen)))
+            found = self.apply(weights, self.prepare(images, seen), cuts)
+            inside, outputs = widen(found)
             if self.order is not None:
-                found = found[..., np.array(self.order)]
-        return jax.lax.stop_gradient(found)
+                outputs = outputs[..., np.array(self.order)]
+        return jax.lax.stop_gradient((inside, outputs))
 
     def prepare(self, images: jax.Array, seen: Normalization) -> jax.Array:
         """Return a student's images as the teacher sees them.

@@ -39,13 +39,33 @@ def hard(logits: Any, said: Any) -> Any:
     return F.cross_entropy(logits, said.argmax(1))
 
 
-def train(imitation: Any) -> list[float]:
+def inside(model: Any, x: Any) -> list[Any]:
+    """Return what both blocks of a model make of images."""
+    found = []
+    for conv, norm in ((model.conv1, model.bn1), (model.conv2, model.bn2)):
+        x = F.max_pool2d(norm(conv(x)).relu(), 2)
+        found.append(x)
+    return found
+
+
+def attention(ours: list[Any], theirs: list[Any]) -> Any:
+    """Return what github.com/szagoruyko/attention-transfer computes, for one batch.
+
+    There the mean over the channels; here their sum, which the norm makes the same.
+    """
+    pairs = zip(ours, theirs, strict=True)
+    maps = [[F.normalize(x.pow(2).sum(1).flatten(1)) for x in pair] for pair in pairs]
+    return sum((a - b).pow(2).mean() for a, b in maps)
+
+
+def train(imitation: Any, beta: float = 0.0) -> list[float]:
     """Return the loss before each of 20 steps on all images."""
     images, _ = labelled.examples()
     labels = torch.from_numpy(labelled.classes()).long()
+    teacher = make_teacher()
     with torch.no_grad():
         theirs = normalised(images, labelled.TEACHER_MEAN, labelled.TEACHER_STD)
-        said = make_teacher()(theirs)
+        said, seen = teacher(theirs), inside(teacher, theirs)
     pixels = normalised(images, labelled.MEAN, labelled.STD)
     model = Tiny()
     model.load_state_dict(load_file(FOLDER / "tiny.safetensors"))
@@ -53,9 +73,11 @@ def train(imitation: Any) -> list[float]:
     optimizer = torch.optim.SGD(model.parameters(), labelled.RATE, momentum=0.9)
     found, share = [], labelled.SHARE
     for _ in range(labelled.STEPS):
-        logits = model(pixels)
+        ours = inside(model, pixels)
+        logits = model.fc(ours[-1].flatten(1))
         own = F.cross_entropy(logits, labels)
         loss = (1 - share) * own + share * imitation(logits, said)
+        loss = loss + beta * attention(ours, seen)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -65,6 +87,7 @@ def train(imitation: Any) -> list[float]:
 
 def main() -> None:
     found = {f.__name__: train(f) for f in (soft, hard)}
+    found["attention"] = train(soft, labelled.ATTENTION)
     (FOLDER / "taught.json").write_text(json.dumps(found) + "\n")
 
 

@@ -14,6 +14,10 @@ from tests.helpers.rows import each_row
 
 RNG = np.random.default_rng(3)
 OURS, THEIRS = (3 * RNG.standard_normal((4, 5, 6)).astype(np.float32) for _ in "ab")
+CLASSES, LABELS = (
+    jax.jit(f, static_argnames=("temperature", "hard"))
+    for f in (imitation.imitate_classes, imitation.imitate_labels)
+)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -35,11 +39,11 @@ def test_classes_are_imitated_by_their_softened_probabilities(temperature: Any):
         (OURS[:, 0], THEIRS[:, 0], expected[:, 0]),
         (OURS, THEIRS, expected.mean(1)),
     ):
-        found = imitation.imitate_classes(a, b, temperature, hard=False)
+        found = CLASSES(a, b, temperature=temperature, hard=False)
         # Sums of some tens of float32.
         np.testing.assert_allclose(found, wanted, rtol=1e-4)
     assert not np.asarray(
-        imitation.imitate_classes(OURS, OURS, temperature, hard=False)
+        CLASSES(OURS, OURS, temperature=temperature, hard=False)
     ).any()
 
 
@@ -47,11 +51,11 @@ def test_hard_answers_are_the_first_class_and_the_surer_label():
     ours = OURS[:, 0].astype(np.float64)
     first = THEIRS[:, 0].argmax(-1)
     expected = -np.log(softmax(ours)[np.arange(4), first])
-    found = imitation.imitate_classes(OURS[:, 0], THEIRS[:, 0], None, hard=True)
+    found = CLASSES(OURS[:, 0], THEIRS[:, 0], temperature=None, hard=True)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     p, there = 1 / (1 + np.exp(-ours)), THEIRS[:, 0] > 0
     expected = -np.where(there, np.log(p), np.log(1 - p)).mean(-1)
-    found = imitation.imitate_labels(OURS[:, 0], THEIRS[:, 0], None, hard=True)
+    found = LABELS(OURS[:, 0], THEIRS[:, 0], temperature=None, hard=True)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -61,17 +65,17 @@ def test_labels_are_imitated_each_by_itself(temperature: Any):
     p, q = (1 / (1 + np.exp(-x[:, 0].astype(np.float64) / t)) for x in (THEIRS, OURS))
     both = [np.stack([x, 1 - x], -1) for x in (p, q)]
     expected = t * t * kl(*both).mean(-1)
-    found = imitation.imitate_labels(OURS[:, 0], THEIRS[:, 0], temperature, hard=False)
+    found = LABELS(OURS[:, 0], THEIRS[:, 0], temperature=temperature, hard=False)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_the_gradient_of_a_label_is_that_of_the_binary_cross_entropy():
     def total(logits: jax.Array) -> jax.Array:
         given = logits, jnp.asarray(THEIRS[:, 0])
-        return imitation.imitate_labels(*given, 1.0, hard=False).sum()
+        return LABELS(*given, temperature=1.0, hard=False).sum()
 
     p, q = (jax.nn.sigmoid(x[:, 0]) for x in (THEIRS, OURS))
-    grads = jax.grad(total)(jnp.asarray(OURS[:, 0]))
+    grads = jax.jit(jax.grad(total))(jnp.asarray(OURS[:, 0]))
     np.testing.assert_allclose(grads, (q - p) / 6, rtol=1e-4, atol=1e-7)
 
 

@@ -35,6 +35,8 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.regression import Regression
 from jaxtrain.training.flops import count_flops
+from jaxtrain.training.methods.attention import find_pairs
+from jaxtrain.training.methods.base import Student
 from jaxtrain.training.methods.distillation import Distillation
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.step import make_train_step, predict
@@ -48,7 +50,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import arrays, assert_same_run, read_lines
-from tests.helpers.trial import IMAGES, LABELS, LAYOUT, SHAPE, Trial, as_given
+from tests.helpers.trial import CLASSES, IMAGES, LABELS, LAYOUT, SHAPE, Trial, as_given
 
 RATE = 0.1
 SGD = OptimizerConfig(name="sgd", learning_rate=RATE, momentum=0.0)
@@ -59,7 +61,10 @@ def make_teacher(**changes: Any) -> tuple[Teacher, Any]:
     """Return a teacher of the images of a trial, and its weights."""
     about = taught.describe(**{"image_shape": SHAPE, **changes})
     teacher = Teacher(
-        apply=lambda weights, x: predict(nnx.graphdef(about.abstract), *weights, x),
+        apply=lambda weights, x, cuts: predict(
+            nnx.graphdef(about.abstract), *weights, x, cuts=cuts
+        ),
+        pieces=(),
         layout=LAYOUT,
         normalization=Normalization(about.mean, about.std),
         image_shape=about.image_shape,
@@ -67,6 +72,12 @@ def make_teacher(**changes: Any) -> tuple[Teacher, Any]:
         dtype=jnp.float32,
     )
     return teacher, taught.weights(about)
+
+
+def student(task: Any) -> Student:
+    """Return a model of which no piece is looked at."""
+    logits = jax.ShapeDtypeStruct((2, CLASSES), jnp.float32)
+    return Student(task, (), lambda cuts: ([], logits), lambda cuts: ([], logits))
 
 
 def one_step(trial: Trial, method: Any, beside: Any) -> tuple[Any, Any]:
@@ -111,7 +122,9 @@ def test_a_step_lowers_what_hinton_says():
     said = jax.nn.log_softmax(logits / 2)
     differentiated = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
     (loss, (own, apart)), grads = differentiated(trial.state.params)
-    params, metrics = one_step(trial, method.taught_by(teacher), weights)
+    params, metrics = one_step(
+        trial, method.taught_by(teacher, student(trial.task)), weights
+    )
     # The same float32 sums in another order.
     np.testing.assert_allclose(metrics["loss"][0], loss, rtol=1e-5)
     np.testing.assert_allclose(metrics["label_loss"][0], own, rtol=1e-5)
@@ -137,8 +150,9 @@ def test_a_step_costs_a_plain_one_and_the_forward_pass_of_the_teacher():
         traced = jax.jit(step).trace(trial.state, root, {}, batch, **beside)
         return count_flops(traced.jaxpr.jaxpr)
 
-    forward = jax.jit(teacher.apply).trace(weights, IMAGES[0])
-    method = Distillation(teacher="here").taught_by(teacher)
+    asked = jax.jit(lambda *given: teacher.apply(*given, ()))
+    forward = asked.trace(weights, IMAGES[0])
+    method = Distillation(teacher="here").taught_by(teacher, student(trial.task))
     plain = flops(Plain())
     assert flops(method, beside=weights) == plain + count_flops(forward.jaxpr.jaxpr)
     assert plain > 0
@@ -189,7 +203,9 @@ def test_a_teacher_sees_images_in_its_own_statistics_channels_and_size():
 NAMES = ("ant", "bee", "cat", "dog")
 
 
-def plan(student: Any = None, name: str = "classification", **changes: Any) -> Teacher:
+def plan(
+    given: Any = None, name: str = "classification", how: Any = None, **changes: Any
+) -> Teacher:
     """Return the teacher that a run on such a task has."""
     about = taught.describe(**changes)
     shapes = shapes_of(taught.weights(about))
@@ -199,20 +215,27 @@ def plan(student: Any = None, name: str = "classification", **changes: Any) -> T
     train = TrainConfig(steps=1, method="distillation", method_options=options)
     images = jax.ShapeDtypeStruct((2, 8, 8, 1), jnp.float32)
     facts = {"num_classes": 4, "class_names": NAMES}
-    task = student or Classification((8, 8, 1), facts)
+    task = given or Classification((8, 8, 1), facts)
     config = Config(task=name, train=train)
-    method = Distillation(**options)
-    planned, _ = plan_teacher(method, trained, config, task, None, LAYOUT, images)
+    planned, _ = plan_teacher(
+        Distillation(**options, **(how or {})),
+        trained,
+        config,
+        task,
+        None,
+        LAYOUT,
+        taught.describe().abstract,
+        images,
+    )
     assert isinstance(planned, Distillation) and planned._asked is not None
     return planned._asked
 
 
 def test_classes_in_another_order_are_put_in_order():
     teacher = plan(class_names=("dog", "ant", "cat", "bee"))
-    said = dataclasses.replace(teacher, apply=lambda weights, images: weights)
+    says = dataclasses.replace(teacher, apply=lambda weights, *_: ([], weights))
     logits = jnp.asarray([[4.0, 1.0, 3.0, 2.0]])
-    images = jnp.zeros((1, 8, 8, 1))
-    found = said.outputs(logits, images, SEEN)
+    _, found = says.ask(logits, jnp.zeros((1, 8, 8, 1)), SEEN)
     np.testing.assert_array_equal(found, [[1, 2, 3, 4]])
 
 
@@ -265,6 +288,46 @@ def test_tasks_that_cannot_be_taught_are_refused():
         plan(regression, "regression", **changes, task_options={"mean": 3})
 
 
+@each_row(
+    ("layers", "told"),
+    [
+        ("conv1", "'conv1' is no pair"),
+        ("conv1:", "'conv1:' is no pair"),
+        ("conv9:conv1", "the student has no layer 'conv9' before its last piece; it"),
+        ("conv1:head", "the teacher has no layer 'head'"),
+        ("conv1:conv1,conv1:conv2", "expected maps (batch, rows, columns, channels)"),
+    ],
+)
+def test_layers_that_cannot_be_compared_are_refused(layers: str, told: str):
+    with pytest.raises(UserError) as error:
+        plan(how={"attention_layers": layers})
+    assert told in str(error.value)
+
+
+def test_attention_is_compared_by_its_formula():
+    rng = np.random.default_rng(2)
+    maps = [rng.standard_normal((3, 4, 5, c)).astype(np.float32) for c in (2, 6, 7)]
+    pieces = [["a", "b"], [], ["c"], ["d"], ["head"]]
+    # The same piece of the student twice, and the teacher's in another order.
+    pairs = find_pairs("c:d, d:a,c:c", pieces, pieces)
+    assert pairs == ((3, 4), (1, 3, 4), ((0, 2), (1, 0), (0, 1)))
+
+    def attention(x: np.ndarray) -> np.ndarray:
+        energy = np.square(x.astype(np.float64)).sum(-1).reshape(3, -1)
+        return energy / np.linalg.norm(energy, axis=1, keepdims=True)
+
+    ours = maps[:2]
+    expected = sum(
+        np.square(attention(ours[i]) - attention(maps[j])).mean(1)
+        for i, j in ((0, 2), (1, 0), (0, 1))
+    )
+    found = jax.jit(pairs.losses)(ours, maps)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    empty = [jnp.zeros_like(x) for x in ours]
+    grads = jax.jit(jax.grad(lambda x: pairs.losses(x, maps).sum()))(empty)
+    assert all(np.isfinite(g).all() for g in grads)
+
+
 def config_of(teacher: Path | str, **options: Any) -> Config:
     return Config(
         train=TrainConfig(
@@ -286,7 +349,7 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
     assert settle(config_of(place, teacher_digest=digest[:8])).config == settled.config
     with pytest.raises(UserError, match="other weights than were meant"):
         settle(config_of(place, teacher_digest="0" * 8))
-    with pytest.raises(UserError, match="aside, and train.method_options: teacher"):
+    with pytest.raises(UserError, match="aside, and train"):
         check_kept(config_of(place), tmp_path)
 
 
@@ -298,6 +361,7 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
         ({"teacher": "a", "temperature": 0.0}, "temperature = 0.0: expected a value"),
         ({"teacher": "a", "hard": True, "temperature": 2.0}, "no effect on hard"),
         ({"teacher": "a", "teacher_digest": "xyz"}, "digits of a SHA-256"),
+        ({"teacher": "a", "attention": 2.0}, "no effect without attention_layers"),
         ({"teacher": "a", "layers": 2}, "distillation takes teacher, teacher_digest"),
         ({"teacher": "not/there"}, "not/there"),
     ],
@@ -309,7 +373,12 @@ def test_options_are_checked(options: dict[str, Any], told: str):
     assert told in str(error.value)
 
 
-HOW = {"soft": "'temperature': 2.0", "hard": "'hard': True"}
+HOW = {
+    "soft": "'temperature': 2.0",
+    "hard": "'hard': True",
+    "attention": "'temperature': 2.0, 'attention': 64.0, "
+    "'attention_layers': 'conv1:norm1,conv2:conv2'",
+}
 
 
 @pytest.mark.slow
@@ -361,6 +430,16 @@ def test_on_any_devices_a_teacher_says_what_it_does_on_one(tmp_path: Path):
     )
     options = {"teacher": str(place), "teacher_precision": "fp64"}
     train = {"method": "distillation", "method_options": options}
+    same = taught.write_teacher(
+        tmp_path / "same",
+        image_shape=(32, 32, 3),
+        mean=(0.4, 0.5, 0.6),
+        std=(0.3, 0.2, 0.1),
+        num_outputs=8,
+        class_names=names,
+    )
+    layers = {"teacher": str(same), "attention_layers": "conv1:conv1,conv2:conv2"}
+    attentive = {"method": "distillation", "method_options": {**options, **layers}}
     common = {"micro": 1, "stages": 1, "preset": "fsdp", "train": train}
     meshes = [
         {"data": 2, "fsdp": 2, "model": 2},
@@ -371,6 +450,7 @@ def test_on_any_devices_a_teacher_says_what_it_does_on_one(tmp_path: Path):
         {**common, "axes": meshes[0], "micro": 2, "copies": True},
         {**common, "axes": meshes[0], "preset": "zero1"},
         {**common, "axes": meshes[1], "remat": "full"},
+        {**common, "axes": meshes[1], "train": attentive},
     ]
     lines = with_devices(8, compare, "convnet, groups", cases)
     assert [line["case"] for line in lines] == cases

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 
@@ -10,12 +10,13 @@ from jaxtrain import scopes
 from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Normalization
+from jaxtrain.models.base import Cuts
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.teacher import Teacher
 from jaxtrain.training.update import Metrics
 
-# (params, model_state, images, key) -> (outputs, new model_state), in training mode.
-TrainForward = Callable[[Any, Any, Any, jax.Array], tuple[Any, Any]]
+# (params, model_state, images, key, cuts=None) -> (outputs, new model_state).
+TrainForward = Callable[..., tuple[Any, Any]]
 # (params, model_state, batch, key) -> (losses (B,), metrics, new model_state).
 Losses = Callable[[Any, Any, Batch, jax.Array], tuple[jax.Array, Metrics, Any]]
 
@@ -35,8 +36,9 @@ class Objective:
       norm: Function of such whole gradients, or of what has their shapes, to the norm
         of all of them, in at least float32.
       task: Task of the run, for a method that has losses of its own.
-      forward: Function `(params, model_state, images, key) -> (outputs, new
-        model_state)`, one pass in training mode, for the same.
+      forward: Function `(params, model_state, images, key, cuts=None) -> (outputs, new
+        model_state)`, one pass in training mode, for the same. With `cuts` the outputs
+        are those of `Model.through`.
       beside: Arrays that the method reads beside the model, such as the weights of its
         teacher; None: it reads none.
     """
@@ -60,6 +62,23 @@ class Objective:
         return loss * self.scale, (model_state, {**metrics, "loss": loss})
 
 
+class Student(NamedTuple):
+    """The model that a teacher is asked for, as it is known before any step.
+
+    Attributes:
+      task: Task of the run.
+      pieces: Names of the layers of each piece of the model.
+      outputs: Function of cuts that returns what `Model.through` does for a
+        micro-batch, abstract.
+      said: The same of the teacher.
+    """
+
+    task: Task
+    pieces: tuple[tuple[str, ...], ...]
+    outputs: Callable[[Cuts], tuple[list[Any], Any]]
+    said: Callable[[Cuts], tuple[list[Any], Any]]
+
+
 class Method:
     """How a step gets its gradients from an objective.
 
@@ -80,21 +99,13 @@ class Method:
     teacher_digest: str | None = None
     teacher_precision: str | None = None
 
-    def taught_by(self, teacher: Teacher) -> "Method":
-        """Return the method with its teacher, whose weights `objective.beside` has."""
-        raise NotImplementedError
-
-    def check_teacher(self, task: Task, outputs: Any, said: Any) -> None:
-        """Check that a task can be taught so.
-
-        Args:
-          task: Task of the run.
-          outputs: Outputs of the model for a micro-batch, abstract.
-          said: Those of the teacher, abstract.
+    def taught_by(self, teacher: Teacher, student: Student) -> "Method":
+        """Return the method with its teacher, whose weights `objective.beside` has.
 
         Raises:
-          UserError: An option has no meaning for the task.
+          UserError: An option has no meaning for the task, or the models.
         """
+        raise NotImplementedError
 
     def gradients(
         self,
