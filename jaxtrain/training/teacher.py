@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain import scopes
 from jaxtrain.data.preprocess import Normalization
 from jaxtrain.dtypes import wide, widen
 from jaxtrain.models.base import Cuts
 from jaxtrain.parallel.sharding import Layout
 
-# Part of a step, in the names of its instructions.
-TEACHER = "teacher"
 # Weight of each channel in grey, as Pillow has it (ITU-R 601).
 GREY = (0.299, 0.587, 0.114)
 FILTERS = {"bilinear": "linear", "bicubic": "cubic"}
@@ -47,6 +46,7 @@ class Teacher:
     dtype: Any
     order: tuple[int, ...] | None = None
 
+    @scopes.part(scopes.TEACHER)
     def ask(
         self, weights: Any, images: jax.Array, seen: Normalization, cuts: Cuts = ()
     ) -> tuple[list[Any], Any]:
@@ -58,15 +58,14 @@ class Teacher:
           seen: Statistics that these are normalised with.
           cuts: Numbers of pieces behind which its activations are returned.
         """
-        with jax.named_scope(f"part:{TEACHER}"):
-            # Parts of images would meet convolutions that XLA does not always split
-            # right (`jaxtrain.run.checks.check_groups`).
-            images = self.layout.whole_images(images)
-            weights = self.layout.whole_params(weights)
-            found = self.apply(weights, self.prepare(images, seen), cuts)
-            inside, outputs = widen(found)
-            if self.order is not None:
-                outputs = outputs[..., np.array(self.order)]
+        # Parts of images would meet convolutions that XLA does not always split right
+        # (`jaxtrain.run.checks.check_groups`).
+        images = self.layout.whole_images(images)
+        weights = self.layout.whole_params(weights)
+        found = self.apply(weights, self.prepare(images, seen), cuts)
+        inside, outputs = widen(found)
+        if self.order is not None:
+            outputs = outputs[..., np.array(self.order)]
         return jax.lax.stop_gradient((inside, outputs))
 
     def prepare(self, images: jax.Array, seen: Normalization) -> jax.Array:
