@@ -80,7 +80,9 @@ def test_the_gradient_of_a_label_is_that_of_the_binary_cross_entropy():
 
 
 def test_numbers_are_imitated_by_their_square_differences():
-    found = imitation.imitate_numbers(OURS[:, 0], THEIRS[:, 0])
+    found = imitation.imitate_numbers(
+        jnp.asarray(OURS[:, 0]), jnp.asarray(THEIRS[:, 0])
+    )
     expected = np.square(OURS[:, 0].astype(float) - THEIRS[:, 0]).mean(-1)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 

@@ -45,6 +45,7 @@ from tests.helpers import labelled, taught, tiny
 from tests.helpers.axes import compare
 from tests.helpers.command import with_devices
 from tests.helpers.layered import layered, take_steps
+from tests.helpers.masked import mask_recipe, write_masks
 from tests.helpers.numerics import FP64, close
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, recipe, write_recipe
@@ -62,7 +63,7 @@ def make_teacher(**changes: Any) -> tuple[Teacher, Any]:
     about = taught.describe(**{"image_shape": SHAPE, **changes})
     teacher = Teacher(
         apply=lambda weights, x, cuts: predict(
-            nnx.graphdef(about.abstract), *weights, x, cuts=cuts
+            nnx.graphdef(about.abstract), weights[0], weights[1], x, cuts=cuts
         ),
         pieces=(),
         layout=LAYOUT,
@@ -118,7 +119,9 @@ def test_a_step_lowers_what_hinton_says():
     # The teacher sees the pixels that the student has seen, normalised as its own.
     pixels = IMAGES[0] * 0.25 + 0.5
     about = taught.describe(image_shape=SHAPE)
-    logits = predict(nnx.graphdef(about.abstract), *weights, (pixels - 0.4) / 0.3)
+    logits = predict(
+        nnx.graphdef(about.abstract), weights[0], weights[1], (pixels - 0.4) / 0.3
+    )
     said = jax.nn.log_softmax(logits / 2)
     differentiated = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
     (loss, (own, apart)), grads = differentiated(trial.state.params)
@@ -150,7 +153,7 @@ def test_a_step_costs_a_plain_one_and_the_forward_pass_of_the_teacher():
         traced = jax.jit(step).trace(trial.state, root, {}, batch, **beside)
         return count_flops(traced.jaxpr.jaxpr)
 
-    asked = jax.jit(lambda *given: teacher.apply(*given, ()))
+    asked = jax.jit(lambda weights, x: teacher.apply(weights, x, ()))
     forward = asked.trace(weights, IMAGES[0])
     method = Distillation(teacher="here").taught_by(teacher, student(trial.task))
     plain = flops(Plain())
@@ -180,7 +183,9 @@ def test_a_teacher_sees_images_in_its_own_statistics_channels_and_size():
     found = teacher.prepare(jnp.asarray(COLOUR), same)
     grey = [Image.fromarray(x.astype(np.uint8)).convert("L") for x in COLOUR]
     # Pillow rounds.
-    np.testing.assert_allclose(found[..., 0], np.stack(grey), atol=0.51)
+    np.testing.assert_allclose(
+        found[..., 0], np.stack([np.asarray(x) for x in grey]), atol=0.51
+    )
     np.testing.assert_allclose(found[..., 0], COLOUR @ np.array(GREY), rtol=1e-5)
 
     for name, method in (
@@ -211,7 +216,7 @@ def plan(
     shapes = shapes_of(taught.weights(about))
     stored = {OWN.name(path): shape for path, shape in shapes.items()}
     trained = Trained("here", about, stored, str, dict)
-    options = {"teacher": "runs/teacher"}
+    options: dict[str, Any] = {"teacher": "runs/teacher"}
     train = TrainConfig(steps=1, method="distillation", method_options=options)
     images = jax.ShapeDtypeStruct((2, 8, 8, 1), jnp.float32)
     facts = {"num_classes": 4, "class_names": NAMES}
@@ -247,7 +252,7 @@ def test_classes_without_names_are_those_of_their_places():
 class Quiet(Classification):
     """A task with an objective of its own."""
 
-    def objective(self, *_: Any) -> Any:
+    def objective(self, forward: Any, batch: Any, key: Any) -> Any:
         raise NotImplementedError
 
 
@@ -391,7 +396,10 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
     np.savez(tmp_path / "train.npz", image=images, label=labelled.classes())
     stored = tiny.STORED / "tiny.safetensors"
     (tmp_path / "tiny.safetensors").write_bytes(stored.read_bytes())
-    statistics = {"cfg_mean": labelled.TEACHER_MEAN, "cfg_std": labelled.TEACHER_STD}
+    statistics: dict[str, Any] = {
+        "cfg_mean": labelled.TEACHER_MEAN,
+        "cfg_std": labelled.TEACHER_STD,
+    }
     place = tiny.write_folder(tmp_path / "teacher", **statistics)
     arrays = labelled.teacher_arrays(load_file(stored))
     save_file(arrays, place / "model.safetensors")
@@ -474,7 +482,6 @@ OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_teacher_goes_with_other_options(option: str, tmp_path: Path):
-    """A student of weight 1 that begins as its teacher differs from it by nothing."""
     train, others = OPTIONS[option]
     place = taught.write_teacher(
         tmp_path / "teacher",
@@ -491,6 +498,49 @@ def test_a_teacher_goes_with_other_options(option: str, tmp_path: Path):
     both = 0.1 * metrics["label_loss"] + 0.9 * metrics["teacher_loss"]
     np.testing.assert_allclose(metrics["loss"], both, rtol=1e-3)
     assert len({*metrics["teacher_loss"].tolist()}) == 6
+
+
+def array_recipe(task: str, targets: str) -> str:
+    """Return a recipe of a tiny run on the arrays of `train.npz`."""
+    return recipe(
+        task=f'"{task}"',
+        data=f'DataConfig(source="arrays:train.npz", targets={targets}, batch_size=8, '
+        "validation_fraction=0.0, test_split='train', allow_overlap=True)",
+        train="TrainConfig(steps=2)",
+        logging="LoggingConfig(every_steps=1, tensorboard=False)",
+    )
+
+
+RECIPES = {
+    "multilabel": array_recipe("multilabel", "tuple('abcde')"),
+    "regression": array_recipe("regression", "tuple('ab')"),
+    "segmentation": mask_recipe(train="steps=2"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", RECIPES)
+def test_other_tasks_have_teachers(task: str, tmp_path: Path, cli: Any):
+    if task == "segmentation":
+        write_masks(tmp_path / "set")
+    else:
+        images, labels = labelled.examples()
+        if task == "regression":
+            labels = labels[:, :2] + np.arange(len(labels))[:, None]
+        np.savez(tmp_path / "train.npz", image=images, label=labels)
+    config = write_recipe(tmp_path / "recipe.py", RECIPES[task])
+    words = ["--config", config, "--workdir"]
+    result = cli(*words, "teacher")
+    assert result.code == 0, result.stderr
+    method = ["--train.method", "distillation", "--train.method-options"]
+    result = cli(*words, "run", "--seed", "1", *method, "teacher", "teacher")
+    assert result.code == 0, result.stderr
+    lines = [x for x in read_lines(tmp_path / "run", "train") if "teacher_loss" in x]
+    assert lines
+    for line in lines:
+        both = 0.1 * line["label_loss"] + 0.9 * line["teacher_loss"]
+        np.testing.assert_allclose(line["loss"], both, rtol=1e-5)
+        assert line["teacher_loss"] > 0
 
 
 def taught_by(place: Path) -> str:
