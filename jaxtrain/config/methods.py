@@ -62,7 +62,6 @@ class DistillationOptions(Section):
     hard: bool = False
 
     def validate(self) -> None:
-        self._check("teacher", bool(self.teacher), "the weights of a trained model")
         self._digest("teacher_digest")
         self._share("weight")
         self._positive("temperature", "attention")

@@ -152,7 +152,7 @@ class Model(nnx.Module):
         """Return what is made of `x` behind each of some pieces, and the outputs.
 
         Args:
-          x: Images.
+          x: Images of a batch.
           cuts: Numbers of pieces, from 1 on, rising.
           **how: Other arguments of a call.
         """

@@ -361,7 +361,7 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
 @each_row(
     ("options", "told"),
     [
-        ({}, "teacher = None: expected the weights of a trained model"),
+        ({}, "teacher = None: distillation needs the weights of a trained"),
         ({"teacher": "a", "weight": 0.0}, "weight = 0.0: expected 0 < value <= 1"),
         ({"teacher": "a", "temperature": 0.0}, "temperature = 0.0: expected a value"),
         ({"teacher": "a", "hard": True, "temperature": 2.0}, "no effect on hard"),

@@ -12,6 +12,7 @@ import jax
 
 from jaxtrain.config.methods import DistillationOptions
 from jaxtrain.data.batch import Batch
+from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.training.methods.attention import AttentionPairs, find_pairs
 from jaxtrain.training.methods.base import Metrics, Objective, Student
@@ -39,6 +40,11 @@ class Distillation(Plain):
 
     def __init__(self, **given: Any):
         options = DistillationOptions(**given)
+        if not options.teacher:
+            raise UserError(
+                f"train.method_options: teacher = {options.teacher!r}: distillation "
+                "needs the weights of a trained model, such as the folder of a run"
+            )
         self.teacher, self.teacher_digest = options.teacher, options.teacher_digest
         self.teacher_precision = options.teacher_precision
         default = HARD_WEIGHT if options.hard else WEIGHT
