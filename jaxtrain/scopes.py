@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import jax
 
 LOSS, OPTIMIZER, PREPROCESS = "loss", "optimizer", "preprocess"
+# Another model, whose layers may have the names of those of the model.
+TEACHER = "teacher"
 _SCOPE = re.compile(r"(layer|part):([^/()\s]+)")
 # A path of layers has slashes, which part the scopes of a name.
 _SLASH = "."
@@ -55,10 +57,15 @@ def part(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def place_of(op_name: str) -> Place | None:
-    """Return the innermost scope in the metadata of an instruction; None without."""
+    """Return the innermost scope in the metadata of an instruction; None without.
+
+    What a teacher computes is of one part, whatever its layers.
+    """
     scopes = _SCOPE.findall(op_name)
     if not scopes:
         return None
+    if ("part", TEACHER) in scopes:
+        return Place(TEACHER, False, False)
     kind, name = scopes[-1]
     backward = "transpose(" in op_name or "rematted_computation" in op_name
     if kind == "layer":

@@ -117,7 +117,7 @@ def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config
                 "config have no effect without --config"
             )
         return config
-    other = differences(config, settle(given, workdir)[0])
+    other = differences(config, settle(given, workdir).config)
     if other := [text for text in other if text.startswith("data.")]:
         raise UserError(
             f"--workdir {workdir} was trained on other data than --config says: "

@@ -1,5 +1,6 @@
 """What every section of the schema is made of: checked, frozen dataclasses."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
 from types import NoneType, UnionType
@@ -127,6 +128,13 @@ class Section:
 
     def _share(self, *names: str) -> None:
         self._all(names, lambda value: 0 < value <= 1, "0 < value <= 1")
+
+    def _digest(self, *names: str) -> None:
+        self._all(
+            names,
+            lambda digest: re.fullmatch("[0-9a-f]{8,64}", digest) is not None,
+            "8 to 64 digits of a SHA-256, such as sha256sum prints",
+        )
 
     def _within(self, least: float, most: float, *names: str) -> None:
         self._all(names, lambda value: least <= value <= most, f"{least} to {most}")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxtrain.config.base import Section
+from jaxtrain.errors import UserError
 
 # Half a level of grey of 8 bits, in units of pixels in 0..1.
 HALF_LEVEL = 0.5 / 255
@@ -75,3 +76,42 @@ class TradesOptions(AttackOptions):
     def validate(self) -> None:
         super().validate()
         self._positive("beta")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationOptions(Section):
+    """What distillation can be told."""
+
+    # The teacher: all that model.pretrained reads, such as the folder of a run.
+    teacher: str | None = None
+    # SHA-256 of its file, or its first digits, which must be so; a run fills it in.
+    teacher_digest: str | None = None
+    # Number formats that the teacher computes in, as precision; None: its own.
+    teacher_precision: str | None = None
+    # Share of the teacher in the loss, the labels having the rest; None: 0.9, hard 0.5.
+    weight: float | None = None
+    # What the logits of both are divided by; None: 4.
+    temperature: float | None = None
+    # Pairs of layers, student's:teacher's, with commas between, whose maps of attention
+    # are compared (Zagoruyko and Komodakis 2017); None: none are.
+    attention_layers: str | None = None
+    # Weight of that comparison; None: 1000.
+    attention: float | None = None
+    # Whether the teacher's answers count, and not its probabilities (DeiT, Touvron et
+    # al. 2021).
+    hard: bool = False
+
+    def validate(self) -> None:
+        self._digest("teacher_digest")
+        self._share("weight")
+        self._positive("temperature", "attention")
+        if self.attention is not None and self.attention_layers is None:
+            raise UserError(
+                f"attention = {self.attention} has no effect without attention_layers: "
+                "name pairs of layers, such as stage1_block2:stage1_block3"
+            )
+        if self.hard and self.temperature is not None:
+            raise UserError(
+                f"temperature = {self.temperature} has no effect on hard = True: the "
+                "teacher's answers have none; leave one of them out"
+            )

@@ -1,6 +1,5 @@
 """The section `model`."""
 
-import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -81,9 +80,5 @@ class ModelConfig(Section):
         self._all(["output_stride"], (8, 16, 32).__contains__, "8, 16 or 32")
         self._not_negative("aux_weight")
         self._all(["transform"], own.is_own, own.FORMS)
-        self._all(
-            ["pretrained_digest"],
-            lambda digest: re.fullmatch("[0-9a-f]{8,64}", digest) is not None,
-            "8 to 64 digits of a SHA-256, such as sha256sum prints",
-        )
+        self._digest("pretrained_digest")
         check(self, COMBINATIONS, "model")

@@ -1,7 +1,7 @@
 """What a step does to a batch of stored images before the model sees it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,17 @@ from jaxtrain.dtypes import wide
 
 # (data on the device, batch, root key, step) -> batch with normalised images.
 Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]
+
+
+class Normalization(NamedTuple):
+    """The statistics that images are normalised with, of each channel, in 0..1."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+# Of images that were not normalised.
+UNCHANGED = Normalization((0.0,), (1.0,))
 
 
 def make_preprocess(

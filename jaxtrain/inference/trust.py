@@ -45,18 +45,20 @@ def trust(path: str | os.PathLike[str]) -> None:
 
 
 def trust_pretrained(config: Config) -> None:
-    """Do what `trust` does with the model that a recipe begins with.
+    """Do what `trust` does with the models that a recipe begins with, and asks.
 
     Raises:
-      UserError: It begins with none.
+      UserError: There are none.
     """
-    path = config.model.pretrained
-    if path is None:
+    teacher = config.train.method_options.get("teacher")
+    paths = [path for path in (config.model.pretrained, teacher) if path is not None]
+    if not paths:
         raise UserError(
-            "--trust has no effect without model.pretrained: what the recipe and the "
-            "command line name is loaded in any case; leave it out"
+            "--trust has no effect without model.pretrained, or a teacher: what the "
+            "recipe and the command line name is loaded in any case; leave it out"
         )
-    trust(path)
+    for path in paths:
+        trust(str(path))
 
 
 def _named(text: str) -> Named:

@@ -82,6 +82,15 @@ class Layout:
             self.state(state),
         )
 
+    def weights(self, weights: Any) -> Any:
+        """Return the formats of the weights of another model, shared as parameters."""
+        shardings = self._shardings(weights, lambda path: self.shard_params)
+        return jax.tree.map(
+            lambda x, sharding: Format(self._in_memory(x), sharding),
+            weights,
+            shardings,
+        )
+
     def flat(self, x: jax.Array) -> jax.Array:
         """Return the elements of an array, inside jit, in their order in memory."""
         order = self._in_memory(x)
@@ -163,6 +172,11 @@ class Layout:
         """Split images, or activations or their gradients, inside jit."""
         shardings = self.image_shardings(images)
         return jax.lax.with_sharding_constraint(images, shardings)
+
+    def whole_images(self, images: jax.Array) -> jax.Array:
+        """Split images (batch, ...), inside jit, by the batch alone."""
+        rows = NamedSharding(self.mesh, P(BATCH_AXES))
+        return jax.lax.with_sharding_constraint(images, rows)
 
     def image_shardings(self, images: Any) -> Any:
         """Return the shardings of images (batch, height, width, channels).

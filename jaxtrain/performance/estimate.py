@@ -21,6 +21,7 @@ from jaxtrain.performance.measure import (
     TIMED_SECONDS,
     abstract_inputs,
     compile_step,
+    create_beside,
     time_step,
 )
 from jaxtrain.performance.targets import HERE, Target
@@ -180,7 +181,8 @@ def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format),
         (setup.abstract_state, *abstract_inputs(setup)),
     )
-    return time_step(program, state, jax.random.key(0), data, batches)
+    root, beside = jax.random.key(0), create_beside(setup)
+    return time_step(program, state, root, data, batches, **beside)
 
 
 def _time_reading(source: Source) -> float:

@@ -42,8 +42,9 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
     """Compile the step that a run of `setup` takes (see `lower_step`).
 
     Returns:
-      The program of `(state, root_key, data, batches) -> (state, metrics)`, for the
-      shapes and shardings of `setup.abstract_state` and `abstract_inputs(setup)`.
+      The program of `(state, root_key, data, batches, **beside) -> (state, metrics)`,
+      for the shapes and shardings of `setup.abstract_state`, `abstract_inputs(setup)`
+      and `setup.beside`.
 
     Raises:
       UserError: the setup has pipeline stages.
@@ -73,7 +74,9 @@ def lower_step(setup: Setup) -> jax.stages.Lowered:
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
     *_, (_, train) = programs.train
     assert isinstance(train, Compiled)
-    return train.lower(setup.abstract_state, key, *abstract_inputs(setup))
+    return train.lower(
+        setup.abstract_state, key, *abstract_inputs(setup), **setup.beside
+    )
 
 
 def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
@@ -97,13 +100,13 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
 
 
 def _programs(setup: Setup) -> Programs:
-    """Return the programs of a run on streamed data, which load none."""
+    """Return the programs of a run on streamed data, which load none, nor a teacher."""
     changed: dict[str, Any] = {"cache": "stream"}
     if setup.config.data.mean is None:
         some = (0.5,) * setup.splits.train.image_shape[-1]
         changed |= {"mean": some, "std": some}
     config = replace(setup.config, data=replace(setup.config.data, **changed))
-    return make_programs(replace(setup, config=config))
+    return make_programs(replace(setup, config=config, teacher=None))
 
 
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
@@ -184,7 +187,16 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
-def time_step(program: jax.stages.Compiled, state: TrainState, *inputs: Any) -> float:
+def create_beside(setup: Setup) -> dict[str, Any]:
+    """Return what a step takes by keyword, on the devices: zeros for a teacher."""
+    return jax.tree.map(
+        lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format), setup.beside
+    )
+
+
+def time_step(
+    program: jax.stages.Compiled, state: TrainState, *inputs: Any, **beside: Any
+) -> float:
     """Return the seconds of a step: the median over blocks of calls in a row.
 
     The first of at least three blocks is not counted. On a CPU a block is one call.
@@ -194,7 +206,7 @@ def time_step(program: jax.stages.Compiled, state: TrainState, *inputs: Any) -> 
     while len(seconds) < 3 or sum(seconds) * num_calls < TIMED_SECONDS:
         start = time.perf_counter()
         for _ in range(num_calls):
-            state, _ = program(state, *inputs)
+            state, _ = program(state, *inputs, **beside)
         jax.block_until_ready(state)
         seconds.append((time.perf_counter() - start) / num_calls)
     return statistics.median(seconds[1:])
@@ -226,17 +238,17 @@ def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float
       `peak_bytes`, `step_seconds`, and `planned_bytes` of the same program.
     """
     state, *inputs = create_inputs(setup)
-    box = [state]
+    box, beside = [state], create_beside(setup)
 
     def step() -> None:
-        box[0], metrics = program(box[0], *inputs)
+        box[0], metrics = program(box[0], *inputs, **beside)
         jax.block_until_ready((box[0], metrics))
 
-    peak = watched_bytes(step, bytes_per_device((state, inputs[1:])))
+    peak = watched_bytes(step, bytes_per_device((state, inputs[1:], beside)))
     return {
         "peak_bytes": peak,
         "planned_bytes": peak_bytes(program),
-        "step_seconds": time_step(program, box[0], *inputs),
+        "step_seconds": time_step(program, box[0], *inputs, **beside),
     }
 
 

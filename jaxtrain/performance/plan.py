@@ -199,7 +199,7 @@ def make_planner(
       UserError: the data are not there, or do not fit the config.
     """
     source, data = config.data.source, stand_in(config.data)
-    config, _ = settle(replace(config, data=data))
+    config = settle(replace(config, data=data)).config
     splits = sources.load(config.data, config.seed)
     if target.gpu is not None:
         # As a run on such a GPU decides it.

@@ -72,7 +72,9 @@ class Run:
             train = programs.train_at(start)
             data, batches = hooks.before_call(start, num_steps, on_device, batches)
             with jax.transfer_guard("disallow"):
-                state, metrics = train(attempt.state, root, data, batches)
+                state, metrics = train(
+                    attempt.state, root, data, batches, **programs.beside
+                )
             attempt.state, attempt.step = state, start + num_steps
             self.job.signals.grace.step = attempt.step
             hooks.after_call(attempt.step, metrics)

@@ -14,7 +14,7 @@ from jaxtrain.data import loader, sources
 from jaxtrain.data.batch import eval_spec
 from jaxtrain.data.loader import Dataset
 from jaxtrain.data.order import DataOrder
-from jaxtrain.data.preprocess import Preprocess, make_preprocess
+from jaxtrain.data.preprocess import Normalization, Preprocess, make_preprocess
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
 from jaxtrain.run.phases import Phase
@@ -22,7 +22,6 @@ from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Sums
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
-from jaxtrain.training.methods.base import Normalization
 from jaxtrain.training.stages import steps as stage_steps
 from jaxtrain.training.step import make_eval_step, make_train_step
 
@@ -35,7 +34,8 @@ class Programs:
     """The compiled functions, and the data that they read.
 
     `weights` is `root_key -> weights` and `begin` is `weights -> state`.
-    `train` has for each phase, `(state, root_key, data, batches) -> (state, metrics)`;
+    `train` has for each phase, `(state, root_key, data, batches, **beside) -> (state,
+    metrics)`, where `beside` are arrays that the method reads beside the model;
     `eval` is `(params, model_state, sums, data, batches) -> (sums, kept)`, from
     `zero_sums` on.
     """
@@ -44,6 +44,7 @@ class Programs:
     begin: Program
     train: tuple[tuple[int, Program], ...]
     eval: Program
+    beside: dict[str, Any]
     zero_sums: Sums
     order: DataOrder
     train_set: Dataset
@@ -73,7 +74,7 @@ class Programs:
 
 
 def make_programs(setup: Setup) -> Programs:
-    """Load the data onto the devices, or open its streams, and jit the steps."""
+    """Load data and teacher onto the devices, or open streams, and jit the steps."""
     config, mesh = setup.config, setup.mesh
     cache = loader.should_cache(config.data, setup.splits)
     train_set, validation_set, test_set = loader.make_datasets(
@@ -97,6 +98,7 @@ def make_programs(setup: Setup) -> Programs:
         begin=begin,
         train=tuple(zip((p.start for p in setup.phases), train, strict=True)),
         eval=evaluate,
+        beside={} if setup.teacher is None else {"beside": setup.teacher.read()},
         zero_sums=_zero_sums(setup, batch),
         order=loader.make_order(config.data, train_set.source, config.seed),
         train_set=train_set,

@@ -9,7 +9,7 @@ the weights, so that a run that goes on needs them no more.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtrain import config as config_lib
 from jaxtrain import own
@@ -28,6 +28,7 @@ from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.regular_file import read_text
+from jaxtrain.training import methods
 
 # Of the section `data`.
 RESIZING = ("interpolation", "crop_pct", "crop_mode")
@@ -36,22 +37,31 @@ PREPARED = (*RESIZING, "mean", "std")
 NUM_SHOWN = 12
 
 
-def settle(
-    config: Config, workdir: Path | None = None
-) -> tuple[Config, Trained | None]:
-    """Fill in what a recipe leaves to the weights that it begins with.
+class Settled(NamedTuple):
+    """A config with what its recipe leaves to trained weights.
+
+    Attributes:
+      config: Config, complete but for mean and deviation, which need the number of
+        channels.
+      trained: Weights to begin with; None: there are none, or the run has gone on from
+        them.
+      teacher: Weights of the teacher that the method asks; None: it asks none.
+    """
+
+    config: Config
+    trained: Trained | None
+    teacher: Trained | None
+
+
+def settle(config: Config, workdir: Path | None = None) -> Settled:
+    """Fill in what a recipe leaves to the weights that it begins with, and to others.
 
     Args:
       workdir: Folder that may hold the run already, whose values then count.
 
-    Returns:
-      The config, complete but for mean and deviation, which need the number of
-      channels, and the weights to begin with; None: there are none, or the run has
-      gone on from them.
-
     Raises:
       UserError: The weights are not there, are of another model, or not those of
-        `model.pretrained_digest`.
+        `model.pretrained_digest`; or the teacher is not that of the run.
     """
     model, data = config.model, config.data
     begun = None if workdir is None else _begun(workdir)
@@ -67,7 +77,8 @@ def settle(
     else:
         trained = open_weights(model)
         about, digest = trained.about, trained.digest()
-        _check_agree(peers.gather(digest), model)
+        field = f"model.pretrained = {model.pretrained!r}"
+        _check_agree(peers.gather(digest), field)
         _check_name(about.model.name, model)
         if data.image_size is not None:
             prepared = _resizing(about, config)
@@ -77,7 +88,50 @@ def settle(
     # The usual crop_mode stays None, as in the runs of versions that had no other.
     crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
-    return dataclasses.replace(config, model=model, data=data), trained
+    teacher, method_options = _open_teacher(config, begun)
+    train = dataclasses.replace(config.train, method_options=method_options)
+    config = dataclasses.replace(config, model=model, data=data, train=train)
+    return Settled(config, trained, teacher)
+
+
+def _open_teacher(
+    config: Config, begun: Config | None
+) -> tuple[Trained | None, dict[str, Any]]:
+    """Open the teacher that a method asks, if it does.
+
+    Args:
+      config: Config of the run.
+      begun: That of the run that goes on, if it does.
+
+    Returns:
+      The weights of the teacher, and the options of the method with their digest.
+
+    Raises:
+      UserError: They are not there, or not those that were meant.
+    """
+    method, options = methods.build(config.train), config.train.method_options
+    if method.teacher is None:
+        return None, options
+    trained = load.find(method.teacher)
+    field = f"train.method_options: teacher = {method.teacher!r}"
+    found = trained.digest()
+    _check_agree(peers.gather(found), field)
+    if not found.startswith(method.teacher_digest or ""):
+        raise UserError(
+            f"train.method_options: teacher_digest = {method.teacher_digest!r}, and "
+            f"that of {trained.where} is {found}: these are other weights than were "
+            "meant"
+        )
+    before = {} if begun is None else begun.train.method_options
+    taught = before.get("teacher_digest", found)
+    if before.get("teacher") == method.teacher and taught != found:
+        raise UserError(
+            f"{field} has changed since the run began: its sha256 was "
+            f"{str(taught)[:NUM_SHOWN]}, and that of {trained.where} is "
+            f"{found[:NUM_SHOWN]}; restore it, or begin anew with --fresh or another "
+            "--workdir"
+        )
+    return trained, {**options, "teacher_digest": found}
 
 
 def _check_name(found: str, model: ModelConfig) -> None:
@@ -147,29 +201,35 @@ def _options(model: ModelConfig) -> dict[str, Any]:
     return {k: v for k, v in found.items() if v not in (None, {})}
 
 
-def _check_agree(digests: list[str], model: ModelConfig) -> None:
+def _check_agree(digests: list[str], field: str) -> None:
     """Check that all processes of a run have found the same weights."""
     for process, digest in enumerate(digests):
         if digest != digests[0]:
             raise UserError(
-                f"model.pretrained = {model.pretrained!r} is {digest[:NUM_SHOWN]} for "
+                f"{field} is {digest[:NUM_SHOWN]} for "
                 f"process {process} and {digests[0][:NUM_SHOWN]} for process 0 "
                 "(sha256): give all of them the same file"
             )
 
 
 def check_kept(config: Config, workdir: Path) -> None:
-    """Refuse to move aside the run whose weights another is to begin with.
+    """Refuse to move aside the run whose weights another is to begin with, or asks.
 
     Raises:
       UserError: They lie in the folder.
     """
-    path = config.model.pretrained
-    if path is not None and Path(path).resolve().is_relative_to(workdir.resolve()):
-        raise UserError(
-            f"--fresh would move {workdir} aside, and model.pretrained = {path!r} lies "
-            "in it: choose another --workdir"
-        )
+    named = {
+        "model.pretrained": config.model.pretrained,
+        "train.method_options: teacher": config.train.method_options.get("teacher"),
+    }
+    for field, path in named.items():
+        if path is None:
+            continue
+        if Path(str(path)).resolve().is_relative_to(workdir.resolve()):
+            raise UserError(
+                f"--fresh would move {workdir} aside, and {field} = {path!r} lies in "
+                "it: choose another --workdir"
+            )
 
 
 def open_weights(model: ModelConfig) -> Trained:

@@ -34,6 +34,7 @@ from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run import checks
 from jaxtrain.run.phases import Phase, build_phases, build_schedule
 from jaxtrain.run.settle import settle, settle_options, settle_statistics
+from jaxtrain.run.teacher import TeacherWeights, plan_teacher
 from jaxtrain.run.timetable import Timetable, make_timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
@@ -65,6 +66,7 @@ class Setup:
     splits: sources.Splits
     task: Task
     method: Method
+    teacher: TeacherWeights | None
     best: Goal
     watched: Goal
     timetable: Timetable
@@ -81,6 +83,11 @@ class Setup:
     def num_devices(self) -> int:
         """The devices of the run, of all pipeline stages."""
         return self.mesh.size * (1 if self.stages is None else len(self.stages.stages))
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """Abstract arrays that a step takes by keyword, if its method has any."""
+        return {} if self.teacher is None else {"beside": self.teacher.abstract}
 
     @property
     def state_formats(self) -> Any:
@@ -106,7 +113,7 @@ def build_setup(
       UserError: a name is unknown, or data, model, batch and devices do not fit.
     """
     recipe = config
-    config, trained = settle(recipe, workdir)
+    config, trained, taught = settle(recipe, workdir)
     meshes = _meshes(config, devices, 0)
     policy = precision.parse(config.precision)
     checks.check_devices(config, policy, meshes[0])
@@ -148,9 +155,13 @@ def build_setup(
     ]
     # Of the model's own shapes: to build it takes as long as to trace its step.
     abstract = jax.eval_shape(create.begin, split_model(model)[1:])
-    stages = None
+    stages, teacher = None, None
+    micro = blueprint.images(config.micro_batch_size)
+    if taught is not None:
+        method, teacher = plan_teacher(
+            method, taught, config, task, splits.train.sound, layouts[0], model, micro
+        )
     if len(layouts) > 1:
-        micro = blueprint.images(config.micro_batch_size)
         stages = build_stages(model, micro, layouts, config.train.accumulate_steps)
     return Setup(
         config=config,
@@ -162,6 +173,7 @@ def build_setup(
         splits=splits,
         task=task,
         method=method,
+        teacher=teacher,
         best=task.goal(
             "checkpoint.best_metric", config.checkpoint.best_metric or task.best_metric
         ),

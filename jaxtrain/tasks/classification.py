@@ -16,6 +16,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.tasks import losses
 from jaxtrain.tasks.balance import class_weights, log_shares
 from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.imitation import imitate_classes
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
@@ -192,6 +193,11 @@ class Classification(Task):
         else:
             hits = first == target
         return {"accuracy": jnp.mean(hits, dtype=jnp.float32)}
+
+    def imitation(
+        self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
+    ) -> jax.Array:
+        return imitate_classes(outputs, teacher, temperature, hard)
 
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:

@@ -14,6 +14,7 @@ from jaxtrain.data.columns import NAMES
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.imitation import imitate_labels
 from jaxtrain.tasks.label_metrics import THRESHOLD, Kept, f1, f1_counts
 from jaxtrain.tasks.label_sections import label_sections
 from jaxtrain.tasks.losses import asymmetric_losses, label_losses
@@ -150,6 +151,11 @@ class Multilabel(Task):
             losses = label_losses(outputs, probability, weights)
         num = jnp.maximum(jnp.sum(known, axis=-1), 1).astype(losses.dtype)
         return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
+
+    def imitation(
+        self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
+    ) -> jax.Array:
+        return imitate_labels(outputs, teacher, temperature, hard)
 
     def sums(self, outputs: jax.Array, target: jax.Array, mask: jax.Array) -> Any:
         """Leave out images without known labels, which would thin out the loss."""

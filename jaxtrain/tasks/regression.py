@@ -16,6 +16,7 @@ from jaxtrain.data.columns import NAMES
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Advice, Readout, Task, Values, check_columns
+from jaxtrain.tasks.imitation import imitate_numbers
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.number_columns import (
     as_text,
@@ -72,6 +73,7 @@ class Regression(Task):
     whole_images = True
     best_metric = "mae"
     shown = ("mae",)
+    teacher_options = ("mean", "std")
     refused: Mapping[str, str] = {
         "data.augment.cutmix": "a part of an image does not have that part of its "
         "numbers; data.augment.mixup mixes them",
@@ -180,6 +182,22 @@ class Regression(Task):
         of_columns, standardised, known = self._read(outputs, target)
         losses = jnp.where(known, self._loss.losses(of_columns, standardised), 0)
         return jnp.sum(losses, -1) / jnp.maximum(jnp.sum(known, -1), 1)
+
+    def imitation(
+        self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
+    ) -> jax.Array:
+        if temperature is not None or hard:
+            raise UserError(
+                f"temperature = {temperature} and hard = {hard} have no effect on "
+                "task = 'regression', whose outputs are numbers: leave them out"
+            )
+        if not isinstance(self._loss, PointLoss):
+            raise UserError(
+                "task = 'regression' with another loss than mse, l1 and huber puts "
+                "out more than numbers, of which a difference means nothing: set one "
+                "of these for the teacher and for this run"
+            )
+        return imitate_numbers(outputs, teacher)
 
     def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Any:
         """Leave out the examples that have no number, which would thin out the loss."""

@@ -16,6 +16,7 @@ from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.imitation import imitate_classes
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
 from jaxtrain.tasks.pixel_losses import (
@@ -151,6 +152,11 @@ class Segmentation(Task):
         if options.loss == "cross_entropy_dice":
             losses += dice_of_pixels(outputs, target, counts)
         return losses
+
+    def imitation(
+        self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
+    ) -> jax.Array:
+        return imitate_classes(outputs, teacher, temperature, hard)
 
     def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Any:
         """Leave out images without a pixel that counts, which thin out the loss."""

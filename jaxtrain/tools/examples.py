@@ -47,9 +47,10 @@ def examples_of(history: History) -> Examples:
     check_own(config, "data", "model", "optimizer", "task", "train")
     try:
         # What shares the work changes no image, and several may not be able to; and
-        # what the run has begun with is needed no more.
+        # what the run has begun with, or was taught by, is needed no more.
         model = replace(config.model, pretrained=None, pretrained_digest=None)
-        plain = replace(config, model=model, parallel=ParallelConfig())
+        train = replace(config.train, method="plain", method_options={})
+        plain = replace(config, model=model, train=train, parallel=ParallelConfig())
         setup = build_setup(plain, devices=jax.devices()[:1])
     except Exception as error:
         return Examples(failed=[_told("Examples and their images", error)])

@@ -96,7 +96,7 @@ def range_test(
     with contextlib.closing(feed):
         for _, batch in feed:
             state, metrics = programs.train_at(0)(
-                state, root, programs.train_set.on_device, batch
+                state, root, programs.train_set.on_device, batch, **programs.beside
             )
             rate, loss = (float(metrics[n][0]) for n in ("learning_rate", "loss"))
             if not np.isfinite(loss) or metrics["skipped"][0]:

@@ -20,6 +20,8 @@ def total_seconds() -> float:
 class Compiled:
     """A function jitted and compiled once for each shape of its last argument.
 
+    What is given by keyword has the same shapes in each call.
+
     It keeps the precision of products that was set when it was made
     (`jax.default_matmul_precision`). Several processes compile the same programs in the
     same order, and go on together: the first collective on CPUs waits 30 s at most for
@@ -40,16 +42,16 @@ class Compiled:
         self.programs: dict[Any, jax.stages.Compiled] = {}
         self.flops: dict[Any, int] = {}
 
-    def __call__(self, *args: Any) -> Any:
-        return self.compile(*args)(*args)
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.compile(*args, **named)(*args, **named)
 
-    def compile(self, *args: Any) -> jax.stages.Compiled:
+    def compile(self, *args: Any, **named: Any) -> jax.stages.Compiled:
         """Return the program for these arguments; jax.ShapeDtypeStruct will do."""
         global _total_seconds
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args[-1]))
         if shapes not in self.programs:
             self.compiling, start = True, time.perf_counter()
-            traced = self._trace(*args)
+            traced = self._trace(*args, **named)
             self.flops[shapes] = count_flops(traced.jaxpr.jaxpr)
             self.programs[shapes] = self._lower(traced).compile()
             seconds = time.perf_counter() - start
@@ -59,9 +61,9 @@ class Compiled:
             self.compiling = False
         return self.programs[shapes]
 
-    def lower(self, *args: Any) -> jax.stages.Lowered:
+    def lower(self, *args: Any, **named: Any) -> jax.stages.Lowered:
         """Return the program before XLA compiles it, in StableHLO."""
-        return self._lower(self._trace(*args))
+        return self._lower(self._trace(*args, **named))
 
     def flops_a_step(self) -> float | None:
         """Return the FLOPs of a step, the first axis of the last argument being steps.
@@ -72,9 +74,9 @@ class Compiled:
             return flops / shapes[0][0]
         return None
 
-    def _trace(self, *args: Any) -> Any:
+    def _trace(self, *args: Any, **named: Any) -> Any:
         with jax.default_matmul_precision(self._products):
-            return self._jitted.trace(*args)
+            return self._jitted.trace(*args, **named)
 
     def _lower(self, traced: Any) -> jax.stages.Lowered:
         with jax.default_matmul_precision(self._products):
@@ -87,8 +89,8 @@ class Several:
     def __init__(self, function: Callable[..., Any], programs: Sequence[Compiled]):
         self._function, self._programs = function, programs
 
-    def __call__(self, *args: Any) -> Any:
-        return self._function(*args)
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self._function(*args, **named)
 
     def flops_a_step(self) -> None:
         """Return None: what runs in stages is not counted."""

@@ -12,8 +12,9 @@ from jax.sharding import Mesh
 from jaxtrain import keys
 from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.preprocess import Preprocess
+from jaxtrain.data.preprocess import UNCHANGED, Normalization, Preprocess
 from jaxtrain.models import folding
+from jaxtrain.models.base import Cuts
 from jaxtrain.models.convolution import use_cpu_convolutions
 from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
@@ -21,7 +22,7 @@ from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import global_norm, in_rows
-from jaxtrain.training.methods.base import UNCHANGED, Method, Normalization, Objective
+from jaxtrain.training.methods.base import Method, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
@@ -47,8 +48,8 @@ def make_train_step(
     mixes: bool = False,
     method: Method = PLAIN,
     normalization: Normalization = UNCHANGED,
-) -> Callable[[TrainState, jax.Array, Any, Batch], tuple[TrainState, Metrics]]:
-    """Return `(state, root_key, data, batches) -> (state, metrics)`.
+) -> Callable[..., tuple[TrainState, Metrics]]:
+    """Return `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
 
     The gradients are those of the layers alone that are trained, and so the backward
     pass ends at the first of them; the `method` computes them from the objective of the
@@ -56,6 +57,7 @@ def make_train_step(
     into `part`, the last pieces of the model. If it `mixes` examples, it sees whole
     batches, else micro-batches, each in its turn, so that no more are in memory.
 
+    `beside` are arrays that the method reads beside the model; no step changes them.
     `batches` has a leading axis of steps, all of them run in one call, and `metrics`
     has one value a step. A step whose loss, gradients, batch-norm statistics or new
     parameters are not finite is counted and leaves the model and the optimizer as they
@@ -72,7 +74,7 @@ def make_train_step(
         "cpus": layout.cpus,
     }
 
-    def objective(rest: Any, scale: jax.Array) -> Objective:
+    def objective(rest: Any, scale: jax.Array, beside: Any = None) -> Objective:
         """Return the objective of the trained parameters; `rest` are the others."""
 
         def forward(
@@ -82,8 +84,10 @@ def make_train_step(
             key: jax.Array,
             *,
             training: bool = True,
+            cuts: Cuts | None = None,
         ) -> tuple[Any, Any]:
-            whole, how = merge(params, rest), {**options, "training": training}
+            how = {**options, "training": training, "cuts": cuts}
+            whole = merge(params, rest)
             return apply_model(graphdef, whole, model_state, images, key, **how)
 
         def losses(
@@ -105,13 +109,14 @@ def make_train_step(
             layout.norm_of_whole,
             task,
             forward,
+            beside,
         )
 
     def gradients(
-        state: TrainState, repeat_micro: RepeatMicro
+        state: TrainState, repeat_micro: RepeatMicro, beside: Any
     ) -> tuple[Any, Any, Metrics]:
         params, rest = frozen.part(layout.trained_params(state.params))
-        lowered = objective(rest, scale_of(state.loss_scale))
+        lowered = objective(rest, scale_of(state.loss_scale), beside)
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
@@ -142,7 +147,7 @@ def make_train_step(
         return repeat_micro(micro_step, state.model_state)[1]["loss"]
 
     def one_step(
-        state: TrainState, root: jax.Array, data: Any, batch: Batch
+        state: TrainState, root: jax.Array, data: Any, batch: Batch, beside: Any
     ) -> tuple[TrainState, Metrics]:
         def prepare(batch: Batch) -> Batch:
             batch = preprocess(data, batch, root, state.step)
@@ -163,7 +168,7 @@ def make_train_step(
             carry, metrics = repeat(body, carry, xs, layout.platform)
             return carry, jax.tree.map(jnp.mean, metrics)
 
-        grads, model_state, metrics = gradients(state, repeat_micro)
+        grads, model_state, metrics = gradients(state, repeat_micro, beside)
         norm = partial(global_norm, layout=layout)
         grad_norm, extra_args = norm(grads), {}
         if update.line_search:
@@ -174,10 +179,14 @@ def make_train_step(
         )
 
     def train_step(
-        state: TrainState, root: jax.Array, data: Any, batches: Batch
+        state: TrainState,
+        root: jax.Array,
+        data: Any,
+        batches: Batch,
+        beside: Any = None,
     ) -> tuple[TrainState, Metrics]:
         return repeat(
-            lambda state, batch: one_step(state, root, data, batch),
+            lambda state, batch: one_step(state, root, data, batch, beside),
             state,
             batches,
             layout.platform,
@@ -259,13 +268,15 @@ def apply_model(
     remat: Remat = "none",
     cpus: Mesh | None = None,
     training: bool = True,
+    cuts: Cuts | None = None,
 ) -> tuple[Any, Any]:
     """Apply a model, or some of its pieces, in a step: the output and the new state.
 
     `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
     evaluated, and of what `copies` says the parameters are copies. On a
     mesh of `cpus` that share the batch alone its convolutions are fast there. Without
-    `training` it computes as it is evaluated, and its state stays.
+    `training` it computes as it is evaluated, and its state stays. With `cuts` the
+    output is that of `Model.through`.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train() if training else model.eval()
@@ -275,7 +286,8 @@ def apply_model(
     if cpus is not None:
         use_cpu_convolutions(model, cpus)
     tied = not frozen.layers
-    y = model(x, key=key, part=part, remat=remat, tied=tied)
+    how: dict[str, Any] = {"key": key, "remat": remat, "tied": tied}
+    y = model(x, part=part, **how) if cuts is None else model.through(x, cuts, **how)
     return y, split_model(model)[2]
 
 
@@ -286,17 +298,19 @@ def predict(
     x: Any,
     part: slice = slice(None),
     mesh: Mesh | None = None,
+    cuts: Cuts | None = None,
 ) -> Any:
     """Apply a model, or some of its pieces, as it is evaluated.
 
-    On a mesh where that pays norms are folded into convolutions (see
-    `jaxtrain.models.folding`); None leaves them as they are.
+    With `cuts` the output is that of `Model.through`. On a mesh where that pays norms
+    are folded into convolutions (see `jaxtrain.models.folding`); None leaves them as
+    they are.
     """
 
     def function(weights: Any, x: Any) -> Any:
         model = nnx.merge(graphdef, *weights, copy=True)
         model.eval()
-        return model(x, part=part)
+        return model(x, part=part) if cuts is None else model.through(x, cuts)
 
     weights = params, model_state
     if mesh is not None and folding.pays(mesh):

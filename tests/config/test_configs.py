@@ -28,6 +28,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "digits": ((8, 8, 1), 10, 1293, 40_266),
     "mnist": ((28, 28, 1), 10, 54_000, 61_706),
     "fashion_mnist": ((28, 28, 1), 10, 54_000, 25_322),
+    "fashion_mnist_distilled": ((28, 28, 1), 10, 54_000, 25_322),
     "fashion_mnist_fast": ((28, 28, 1), 10, 60_000, 72_986),
     "fashion_mnist_robust": ((28, 28, 1), 10, 58_800, 62_634),
     "cifar10": ((32, 32, 3), 10, 45_000, 79_818),
@@ -79,6 +80,7 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
         3672,
         {0: 1.6e-4, 1102: 4e-3, 1958: 3.0015e-3, 3671: 4.0155e-7},
     ),
+    "fashion_mnist_distilled": (2526, {0: 0, 421: 0.02, 2525: 0}),
     "fashion_mnist_fast": (1500, {0: 0, 150: 0.12, 825: 0.06, 1499: 0.12 / 1350}),
     "cifar10": (14_060, {0: 0.01, 7030: 0.01, 14_059: 0.01}),
     "cifar10_fast": (200, {0: 0, 40: 0.05, 120: 0.025, 199: 0.05 / 160}),
@@ -219,7 +221,12 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
 def test_recipe_builds_abstractly(path: Path):
     """On generated images, as many as the training split has, from random weights."""
     config = load_config(path)
-    config = replace(config, model=replace(config.model, pretrained=None))
+    # Weights to begin with, or to be taught by, are not there.
+    config = replace(
+        config,
+        model=replace(config.model, pretrained=None),
+        train=replace(config.train, method="plain", method_options={}),
+    )
     shape, num_classes, num_examples, expected = FACTS[path.stem]
     data = config.data
     if data.source != "digits":

@@ -135,7 +135,7 @@ def carry_out(config: Config, first: Any) -> Outcome:
     state = programs.begin(weights)
     state = dataclasses.replace(state, params=disturb(state.params))
     state, metrics = programs.train_at(0)(
-        state, key, programs.train_set.on_device, batch
+        state, key, programs.train_set.on_device, batch, **programs.beside
     )
     evaluation = evaluate(
         programs.eval,

@@ -46,13 +46,17 @@ SHAPES = {
 
 
 def recipes() -> list[str]:
-    """Return all recipes of classes of images, of which a stand-in has any size."""
+    """Return all recipes of classes of images, of which a stand-in has any size.
+
+    Those with a teacher are left out, which nothing stands in for.
+    """
     configs = {path.stem: load_config(path) for path in (ROOT / "configs").glob("*.py")}
     return sorted(
         name
         for name, config in configs.items()
         if config.task in ("classification", "embedding")
         and not config.data.source.startswith("audio:")
+        and "teacher" not in config.train.method_options
     )
 
 

@@ -126,7 +126,8 @@ def _take_steps(config: Config, *, keep_features: bool) -> Steps:
     states, metrics, step = [jax.device_get(as_dict(state))], [], 0
     for num, batch in loader.feed(batches, call_sizes, mesh, data.batch_size):
         on_device = programs.train_set.on_device
-        state, found = programs.train_at(step)(state, root, on_device, batch)
+        train = programs.train_at(step)
+        state, found = train(state, root, on_device, batch, **programs.beside)
         metrics.append(jax.device_get(found))
         states.append(jax.device_get(as_dict(state)))
         step += num

@@ -11,9 +11,11 @@ import pytest
 from flax import nnx
 
 from jaxtrain.config import AugmentConfig, OptimizerConfig, TrainConfig
+from jaxtrain.data.preprocess import UNCHANGED, Normalization
+from jaxtrain.tasks.base import Task
 from jaxtrain.training import methods
 from jaxtrain.training.methods.adversarial import Adversarial
-from jaxtrain.training.methods.base import UNCHANGED, Normalization, Objective
+from jaxtrain.training.methods.base import Objective
 from jaxtrain.training.methods.sam import Sam
 from jaxtrain.training.methods.trades import Trades
 from jaxtrain.training.step import make_train_step
@@ -136,9 +138,17 @@ def test_sam_leaves_weights_without_gradients_where_they_are():
     def losses(params: Any, *_: Any) -> Any:
         return jnp.zeros(4) * params["a"].sum(), {}, {}
 
-    whole, task = LAYOUT.whole_grads, Trial(optimizer=SGD).task
+    def forward(*_: Any) -> Any:
+        raise AssertionError
+
     objective = Objective(
-        losses, jnp.float32(1), UNCHANGED, whole, LAYOUT.norm_of_whole, task, losses
+        losses,
+        jnp.float32(1),
+        UNCHANGED,
+        LAYOUT.whole_grads,
+        LAYOUT.norm_of_whole,
+        Task(),
+        forward,
     )
     grads, _, metrics = Sam().gradients(objective, weights, {}, {}, jax.random.key(0))
     assert not any(np.asarray(g, float).any() for g in jax.tree.leaves(grads))

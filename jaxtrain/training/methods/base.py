@@ -10,25 +10,18 @@ import jax.numpy as jnp
 from jaxtrain import scopes
 from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
+from jaxtrain.data.preprocess import Normalization
+from jaxtrain.models.base import Cuts
 from jaxtrain.tasks.base import Task
+from jaxtrain.training.teacher import Teacher
 from jaxtrain.training.update import Metrics
 
-# (params, model_state, images, key, *, training=True) -> (outputs, new model_state).
-ModelForward = Callable[..., tuple[Any, Any]]
+# (params, model_state, images, key, *, training=True, cuts=None) -> (outputs, new
+# model_state).
+TrainForward = Callable[..., tuple[Any, Any]]
 # (params, model_state, batch, key, *, training=True) -> (losses (B,), metrics, new
 # model_state).
 Losses = Callable[..., tuple[jax.Array, Metrics, Any]]
-
-
-class Normalization(NamedTuple):
-    """The statistics that images are normalised with, of each channel, in 0..1."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-# Of images that were not normalised.
-UNCHANGED = Normalization((0.0,), (1.0,))
 
 
 @dataclass(frozen=True)
@@ -47,8 +40,11 @@ class Objective:
       norm: Function of such whole gradients, or of what has their shapes, to the norm
         of all of them, in at least float32.
       task: Task of the run, for a method that has losses of its own.
-      forward: Function `(params, model_state, images, key, *, training=True) ->
-        (outputs, new model_state)`, one pass, for the same.
+      forward: Function `(params, model_state, images, key, *, training=True, cuts=None)
+        -> (outputs, new model_state)`, one pass, for the same. With `cuts` the outputs
+        are those of `Model.through`.
+      beside: Arrays that the method reads beside the model, such as the weights of its
+        teacher; None: it reads none.
     """
 
     losses: Losses
@@ -57,7 +53,8 @@ class Objective:
     whole: Callable[[Any], Any]
     norm: Callable[[Any], jax.Array]
     task: Task
-    forward: ModelForward
+    forward: TrainForward
+    beside: Any = None
 
     @scopes.part(scopes.LOSS)
     def __call__(
@@ -79,6 +76,23 @@ class Objective:
         return (pixels - mean) / std
 
 
+class Student(NamedTuple):
+    """The model that a teacher is asked for, as it is known before any step.
+
+    Attributes:
+      task: Task of the run.
+      pieces: Names of the layers of each piece of the model.
+      outputs: Function of cuts that returns what `Model.through` does for a
+        micro-batch, abstract.
+      said: The same of the teacher.
+    """
+
+    task: Task
+    pieces: tuple[tuple[str, ...], ...]
+    outputs: Callable[[Cuts], tuple[list[Any], Any]]
+    said: Callable[[Cuts], tuple[list[Any], Any]]
+
+
 class Method:
     """How a step gets its gradients from an objective.
 
@@ -87,9 +101,25 @@ class Method:
     Attributes:
       Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keywords that
         `__init__` takes; None for a method of the table means that it takes none.
+      teacher: Trained model that the method asks, as `model.pretrained` names one, of
+        which it is told by `taught_by`; None: it asks none. A run adds its digest to
+        the options, as `teacher_digest`.
+      teacher_digest: First digits that the digest must have; None: any.
+      teacher_precision: Number formats that it computes in; None: its own.
     """
 
     Options: ClassVar[type[Section] | None] = None
+    teacher: str | None = None
+    teacher_digest: str | None = None
+    teacher_precision: str | None = None
+
+    def taught_by(self, teacher: Teacher, student: Student) -> "Method":
+        """Return the method with its teacher, whose weights `objective.beside` has.
+
+        Raises:
+          UserError: An option has no meaning for the task, or the models.
+        """
+        raise NotImplementedError
 
     def check(self, task: Task, name: str) -> None:
         """Check that the method can train a task.

@@ -1,0 +1,266 @@
+"""The teacher of a run: found, checked against the task, and placed on the devices.
+
+Its weights are arguments of the step, not constants of the program, and no part of the
+state: checkpoints do without them, and a run that goes on reads them again.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jaxtrain.config import Config, SoundConfig
+from jaxtrain.data.preprocess import Normalization
+from jaxtrain.errors import UserError, counted
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.model import abstract_weights
+from jaxtrain.inference.trained import Trained, ours, shapes_of
+from jaxtrain.models.base import Cuts, Model
+from jaxtrain.parallel.placed import put_like
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.tasks.base import Task
+from jaxtrain.training import precision
+from jaxtrain.training.methods.base import Method, Student
+from jaxtrain.training.precision import Policy
+from jaxtrain.training.state import split_model
+from jaxtrain.training.step import predict
+from jaxtrain.training.teacher import Teacher
+from jaxtrain.trees import path_name
+
+# Classes that a message names, and digits of a digest that are shown.
+MAX_NAMED, NUM_SHOWN = 3, 12
+
+
+@dataclass(frozen=True, eq=False)
+class TeacherWeights:
+    """The weights of a teacher, of which none is read yet.
+
+    Attributes:
+      trained: Weights where they were found.
+      abstract: Their parameters and other state, abstract, with where they lie.
+    """
+
+    trained: Trained
+    abstract: tuple[Any, Any]
+
+    def read(self) -> tuple[Any, Any]:
+        """Read them, and place them on the devices.
+
+        Raises:
+          UserError: They are damaged.
+        """
+        stored = self.trained.read()
+
+        def place(path: Any, x: Any) -> jax.Array:
+            return put_like(self.trained.take(stored, ours(path_name(path))), x)
+
+        return jax.tree_util.tree_map_with_path(place, self.abstract)
+
+
+def plan_teacher(
+    method: Method,
+    trained: Trained,
+    config: Config,
+    task: Task,
+    sound: SoundConfig | None,
+    layout: Layout,
+    model: Model,
+    images: jax.ShapeDtypeStruct,
+) -> tuple[Method, TeacherWeights]:
+    """Return a method with its teacher, and the weights of this.
+
+    Args:
+      method: Method that asks a teacher.
+      trained: Weights of the teacher.
+      config: Config of the run.
+      task: Task of the run.
+      sound: How the run makes images of clips; None: it sees images.
+      layout: Layout of the run.
+      model: Model of the run, abstract.
+      images: Images of a micro-batch, abstract, (B, H, W, C).
+
+    Raises:
+      UserError: The teacher does not fit the task, or the images.
+    """
+    about, named = trained.about, f"the teacher {method.teacher!r}"
+    if method.teacher_precision is not None:
+        about = dataclasses.replace(about, precision=method.teacher_precision)
+    _check_task(about, config, task, named)
+    _check_images(about, sound, images.shape, named)
+    weights = abstract_weights(about)
+    differences = trained.differences(shapes_of(weights))
+    if differences:
+        raise UserError(
+            f"{named} does not fit its own description: {differences}; the code of "
+            "the model, or the file, is another"
+        )
+    policy = precision.parse(about.precision)
+    # Paths of its arrays may be those of other arrays in the student.
+    alone = dataclasses.replace(
+        layout, split_dims={}, copies=None, grouped=frozenset[str]()
+    )
+    teacher = Teacher(
+        apply=partial(_apply, nnx.graphdef(about.abstract), policy, alone),
+        pieces=_names(about.abstract),
+        layout=alone,
+        normalization=Normalization(about.mean, about.std),
+        image_shape=about.image_shape,
+        interpolation=about.interpolation,
+        dtype=policy.compute_dtype,
+        order=_order_of_classes(about, task, named),
+    )
+    student = Student(
+        task=task,
+        pieces=_names(model),
+        outputs=partial(_outputs, model, images),
+        said=partial(_said, teacher, weights, images),
+    )
+    _check_outputs(student, images, named)
+    placed = jax.tree.map(
+        lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),
+        weights,
+        alone.weights(weights),
+    )
+    return method.taught_by(teacher, student), TeacherWeights(trained, placed)
+
+
+def describe_teacher(teacher: TeacherWeights) -> dict[str, str]:
+    """Return the row of the start table on the teacher."""
+    about, digest = teacher.trained.about, teacher.trained.digest()
+    height, width, channels = about.image_shape
+    text = f"{about.model.name} at {height}x{width}x{channels}, {about.precision}"
+    return {"teacher": f"{teacher.trained.where}: {text}, sha256 {digest[:NUM_SHOWN]}"}
+
+
+def _names(model: Model) -> tuple[tuple[str, ...], ...]:
+    return tuple(piece.names for piece in model.pieces)
+
+
+def _apply(
+    graphdef: Any,
+    policy: Policy,
+    layout: Layout,
+    weights: Any,
+    images: jax.Array,
+    cuts: Cuts,
+) -> tuple[list[Any], Any]:
+    params, model_state = weights
+    apply = partial(predict, graphdef, mesh=layout.mesh, cuts=cuts)
+    with jax.default_matmul_precision(policy.products):
+        return apply(params, model_state, images)
+
+
+def _outputs(
+    model: Model, images: jax.ShapeDtypeStruct, cuts: Cuts
+) -> tuple[list[Any], Any]:
+    graphdef, *weights = split_model(model)
+    return jax.eval_shape(partial(predict, graphdef, cuts=cuts), *weights, images)
+
+
+def _said(
+    teacher: Teacher, weights: Any, images: jax.ShapeDtypeStruct, cuts: Cuts
+) -> tuple[list[Any], Any]:
+    some = Normalization((0.5,) * images.shape[-1], (0.5,) * images.shape[-1])
+    return jax.eval_shape(partial(teacher.ask, seen=some, cuts=cuts), weights, images)
+
+
+def _check_task(about: Description, config: Config, task: Task, named: str) -> None:
+    method = f"train.method = {config.train.method!r} with task = {config.task!r}"
+    if not task.can_imitate:
+        raise UserError(
+            f"{method}: this task does not say how outputs imitate a teacher's; use "
+            "classification, multilabel, segmentation or regression, or give the task "
+            "a method imitation (docs/distillation.md)"
+        )
+    if type(task).objective is not Task.objective:
+        raise UserError(
+            f"{method}: the task has an objective of its own, which a teacher would "
+            "take the place of; leave train.method out"
+        )
+    if about.task != config.task:
+        raise UserError(
+            f"{named} was trained on task = {about.task!r}, and this run has "
+            f"{config.task!r}: give one of the same task"
+        )
+    for option in task.teacher_options:
+        ours, theirs = (
+            x.get(option) for x in (config.task_options, about.task_options)
+        )
+        if str(ours) != str(theirs):
+            raise UserError(
+                f"{named} has {option} = {theirs} in its task_options, and this run "
+                f"{ours}, so that their outputs mean different numbers: set "
+                f"--task-options {option} {theirs}"
+            )
+
+
+def _check_images(
+    about: Description,
+    sound: SoundConfig | None,
+    shape: tuple[int, ...],
+    named: str,
+) -> None:
+    if about.sound != sound:
+        raise UserError(
+            f"{named} sees {_seen(about.sound)}, and this run {_seen(sound)}: give a "
+            "teacher of the same data.sound, or of images"
+        )
+    ours, theirs = shape[-1], about.image_shape[-1]
+    if ours != theirs and {ours, theirs} != {1, 3}:
+        raise UserError(
+            f"{named} sees images of {counted(theirs, 'channel')}, and this run has "
+            f"{ours}: only grey and colour become each other; give another teacher"
+        )
+
+
+def _seen(sound: SoundConfig | None) -> str:
+    return "images" if sound is None else f"sounds as {sound}"
+
+
+def _check_outputs(student: Student, images: jax.ShapeDtypeStruct, named: str) -> None:
+    _, said = student.said(())
+    wanted = student.task.abstract_outputs(images.shape[:1], images.dtype)
+    shapes, expected = (jax.tree.map(np.shape, tree) for tree in (said, wanted))
+    if shapes != expected:
+        raise UserError(
+            f"{named} puts out {shapes} for images {images.shape}, and this run "
+            f"{expected}: give one that was trained with the same outputs"
+        )
+
+
+def _order_of_classes(
+    about: Description, task: Task, named: str
+) -> tuple[int, ...] | None:
+    """Return the places of the run's classes in a teacher's outputs; None: the same.
+
+    Raises:
+      UserError: They are other classes.
+    """
+    ours = task.class_names or task.column_names
+    theirs = about.class_names or about.column_names
+    if ours is None or theirs is None or ours == theirs:
+        return None
+    if sorted(ours) == sorted(theirs) and len({*ours}) == len(ours):
+        return tuple(map(theirs.index, ours))
+    unnamed = tuple(map(str, range(len(ours))))
+    if len(ours) == len(theirs) and unnamed in (ours, theirs):
+        return None
+    missing = [name for name in ours if name not in theirs]
+    more = [name for name in theirs if name not in ours]
+    told = [f"lacks {_listed(missing)}"] * bool(missing)
+    told += [f"has {_listed(more)} besides"] * bool(more)
+    raise UserError(
+        f"{named} was trained on {counted(len(theirs), 'class', 'classes')}, this run "
+        f"has {len(ours)}: it {' and '.join(told)}; fine-tune it on the data of this "
+        "run first (docs/fine-tuning.md), or give another teacher"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(map(repr, names[:MAX_NAMED])) + more

@@ -1,0 +1,100 @@
+"""Training on what a teacher says of the images, beside their labels.
+
+Hinton et al. 2015, arXiv:1503.02531; Touvron et al. 2021, arXiv:2012.12877 (hard).
+"""
+
+import copy
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+
+from jaxtrain.config.methods import DistillationOptions
+from jaxtrain.data.batch import Batch
+from jaxtrain.errors import UserError
+from jaxtrain.models.auxiliary import main_outputs
+from jaxtrain.training.methods.attention import AttentionPairs, find_pairs
+from jaxtrain.training.methods.base import Metrics, Objective, Student
+from jaxtrain.training.methods.plain import Plain
+from jaxtrain.training.teacher import Teacher
+
+# Share of the teacher in the loss: Tian et al. 2020, arXiv:1910.10699, and, of its
+# answers alone, Touvron et al. 2021.
+WEIGHT, HARD_WEIGHT = 0.9, 0.5
+# Weight of attention: Zagoruyko and Komodakis 2017, in their code.
+ATTENTION = 1000.0
+
+
+class Distillation(Plain):
+    """The gradients of (1 - weight) times the loss and weight times the imitation.
+
+    With layers, those of a weight times the difference of their attention are added.
+    The teacher sees the same images as the student, augmented and mixed (Beyer et al.
+    2022, arXiv:2106.05237). How outputs imitate its own the task says.
+    """
+
+    Options = DistillationOptions
+    _asked: Teacher | None = None
+    _pairs = AttentionPairs((), (), ())
+
+    def __init__(self, **given: Any):
+        options = DistillationOptions(**given)
+        if not options.teacher:
+            raise UserError(
+                f"train.method_options: teacher = {options.teacher!r}: distillation "
+                "needs the weights of a trained model, such as the folder of a run"
+            )
+        self.teacher, self.teacher_digest = options.teacher, options.teacher_digest
+        self.teacher_precision = options.teacher_precision
+        default = HARD_WEIGHT if options.hard else WEIGHT
+        self._share = default if options.weight is None else options.weight
+        self._how = {"temperature": options.temperature, "hard": options.hard}
+        self._layers = options.attention_layers
+        self._attention = ATTENTION if options.attention is None else options.attention
+
+    def taught_by(self, teacher: Teacher, student: Student) -> "Distillation":
+        method = copy.copy(self)
+        method._asked = teacher
+        if self._layers is not None:
+            pairs = find_pairs(self._layers, student.pieces, teacher.pieces)
+            method._pairs = pairs
+        ours, outputs = student.outputs(method._pairs.student)
+        theirs, said = student.said(method._pairs.teacher)
+        if self._layers is not None:
+            method._pairs.check(ours, theirs, self._layers)
+        jax.eval_shape(partial(student.task.imitation, **self._how), outputs, said)
+        return method
+
+    def gradients(
+        self,
+        objective: Objective,
+        params: Any,
+        model_state: Any,
+        batch: Batch,
+        key: jax.Array,
+    ) -> tuple[Any, Any, Metrics]:
+        assert self._asked is not None, "a run has called `taught_by`"
+        images, pairs, task = batch["image"], self._pairs, objective.task
+        inside, said = self._asked.ask(
+            objective.beside, images, objective.normalization, pairs.teacher
+        )
+
+        def losses(
+            params: Any, model_state: Any, batch: Batch, key: jax.Array
+        ) -> tuple[jax.Array, Metrics, Any]:
+            (ours, outputs), model_state = objective.forward(
+                params, model_state, images, key, pairs.student
+            )
+            own, metrics = task.losses_and_metrics(outputs, task.target(batch))
+            apart = task.imitation(main_outputs(outputs), said, **self._how)
+            metrics |= {"label_loss": own.mean(), "teacher_loss": apart.mean()}
+            total = (1 - self._share) * own + self._share * apart
+            if pairs.pairs:
+                attention = pairs.losses(ours, inside)
+                metrics["attention_loss"] = attention.mean()
+                total += self._attention * attention
+            return total, metrics, model_state
+
+        lowered = dataclasses.replace(objective, losses=losses)
+        return super().gradients(lowered, params, model_state, batch, key)

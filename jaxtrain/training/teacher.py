@@ -1,0 +1,93 @@
+"""A trained model that a step asks: what it says of the images of a batch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain import scopes
+from jaxtrain.data.preprocess import Normalization
+from jaxtrain.dtypes import wide, widen
+from jaxtrain.models.base import Cuts
+from jaxtrain.parallel.sharding import Layout
+
+# Weight of each channel in grey, as Pillow has it (ITU-R 601).
+GREY = (0.299, 0.587, 0.114)
+FILTERS = {"bilinear": "linear", "bicubic": "cubic"}
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """How a step asks a trained model, in evaluation mode and without gradients.
+
+    It sees what the student sees, augmented and mixed, as it was trained to see images.
+
+    Attributes:
+      apply: Function `(weights, prepared images, cuts)` that returns what
+        `Model.through` does.
+      pieces: Names of the layers of each piece of the model.
+      layout: Layout of its weights; images are split by the batch alone.
+      normalization: Statistics that its images are normalised with.
+      image_shape: Height, width and channels of its images.
+      interpolation: How images of another size are resized, bilinear or bicubic.
+      dtype: Dtype of its images.
+      order: Places of the student's classes in its outputs; None: the same.
+    """
+
+    apply: Callable[[Any, jax.Array, Cuts], tuple[list[Any], Any]]
+    pieces: tuple[tuple[str, ...], ...]
+    layout: Layout
+    normalization: Normalization
+    image_shape: tuple[int, int, int]
+    interpolation: str
+    dtype: Any
+    order: tuple[int, ...] | None = None
+
+    @scopes.part(scopes.TEACHER)
+    def ask(
+        self, weights: Any, images: jax.Array, seen: Normalization, cuts: Cuts = ()
+    ) -> tuple[list[Any], Any]:
+        """Return what `Model.through` does of a batch, in at least float32. Traced.
+
+        Args:
+          weights: Weights of the teacher.
+          images: Images of the student, (B, H, W, C).
+          seen: Statistics that these are normalised with.
+          cuts: Numbers of pieces behind which its activations are returned.
+        """
+        # Parts of images would meet convolutions that XLA does not always split right
+        # (`jaxtrain.run.checks.check_groups`).
+        images = self.layout.whole_images(images)
+        weights = self.layout.whole_params(weights)
+        found = self.apply(weights, self.prepare(images, seen), cuts)
+        inside, outputs = widen(found)
+        if self.order is not None:
+            outputs = outputs[..., np.array(self.order)]
+        return jax.lax.stop_gradient((inside, outputs))
+
+    def prepare(self, images: jax.Array, seen: Normalization) -> jax.Array:
+        """Return a student's images as the teacher sees them.
+
+        Images that are alike stay as they are, and are not even rounded.
+        """
+        if images.shape[1:] == self.image_shape and seen == self.normalization:
+            return images.astype(self.dtype)
+        mean, std = (jnp.asarray(x, wide(images.dtype)) for x in seen)
+        pixels = _to_channels(images * std + mean, self.image_shape[-1])
+        shape = (len(pixels), *self.image_shape)
+        if pixels.shape != shape:
+            pixels = jax.image.resize(pixels, shape, FILTERS[self.interpolation])
+        mean, std = (jnp.asarray(x, pixels.dtype) for x in self.normalization)
+        return ((pixels - mean) / std).astype(self.dtype)
+
+
+def _to_channels(pixels: jax.Array, channels: int) -> jax.Array:
+    """Turn grey images (B, H, W, C) to colour, or back."""
+    if pixels.shape[-1] == channels:
+        return pixels
+    if channels == 3:
+        return jnp.repeat(pixels, 3, axis=-1)
+    return (pixels * jnp.asarray(GREY, pixels.dtype)).sum(-1, keepdims=True)

@@ -1,0 +1,593 @@
+"""Distillation: a step against its formula, the teacher's images, and what it costs."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from PIL import Image
+from safetensors.numpy import load_file, save_file
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    OptimizerConfig,
+    SoundConfig,
+    TrainConfig,
+)
+from jaxtrain.config.recipe import load_config
+from jaxtrain.data.preprocess import Normalization
+from jaxtrain.errors import UserError
+from jaxtrain.inference.trained import Trained, shapes_of
+from jaxtrain.models.weights.names import OWN
+from jaxtrain.models.weights.sources import SOURCES
+from jaxtrain.parallel import devices
+from jaxtrain.performance.measure import run_steps
+from jaxtrain.run.settle import check_kept, settle
+from jaxtrain.run.teacher import plan_teacher
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.classification import Classification
+from jaxtrain.tasks.regression import Regression
+from jaxtrain.training.flops import count_flops
+from jaxtrain.training.methods.attention import find_pairs
+from jaxtrain.training.methods.base import Student
+from jaxtrain.training.methods.distillation import Distillation
+from jaxtrain.training.methods.plain import Plain
+from jaxtrain.training.step import make_train_step, predict
+from jaxtrain.training.teacher import GREY, Teacher
+from tests.helpers import labelled, taught, tiny
+from tests.helpers.axes import compare
+from tests.helpers.command import with_devices
+from tests.helpers.layered import layered, take_steps
+from tests.helpers.masked import mask_recipe, write_masks
+from tests.helpers.numerics import FP64, close
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import EIGHT_STEPS, recipe, write_recipe
+from tests.helpers.rows import each_row
+from tests.helpers.runs import arrays, assert_same_run, read_lines
+from tests.helpers.trial import CLASSES, IMAGES, LABELS, LAYOUT, SHAPE, Trial, as_given
+
+RATE = 0.1
+SGD = OptimizerConfig(name="sgd", learning_rate=RATE, momentum=0.0)
+SEEN = Normalization((0.5,), (0.25,))
+
+
+def make_teacher(**changes: Any) -> tuple[Teacher, Any]:
+    """Return a teacher of the images of a trial, and its weights."""
+    about = taught.describe(**{"image_shape": SHAPE, **changes})
+    teacher = Teacher(
+        apply=lambda weights, x, cuts: predict(
+            nnx.graphdef(about.abstract), weights[0], weights[1], x, cuts=cuts
+        ),
+        pieces=(),
+        layout=LAYOUT,
+        normalization=Normalization(about.mean, about.std),
+        image_shape=about.image_shape,
+        interpolation=about.interpolation,
+        dtype=jnp.float32,
+    )
+    return teacher, taught.weights(about)
+
+
+def student(task: Any) -> Student:
+    """Return a model of which no piece is looked at."""
+    logits = jax.ShapeDtypeStruct((2, CLASSES), jnp.float32)
+    return Student(task, (), lambda cuts: ([], logits), lambda cuts: ([], logits))
+
+
+def one_step(trial: Trial, method: Any, beside: Any) -> tuple[Any, Any]:
+    """Return the parameters and the metrics of one step of SGD."""
+    step = make_train_step(
+        trial.task,
+        trial.graphdef,
+        trial.update,
+        as_given,
+        LAYOUT,
+        method=method,
+        normalization=SEEN,
+    )
+    batch = {
+        "image": IMAGES[:1],
+        "target": LABELS[:1],
+        "index": np.arange(LABELS.shape[1])[None],
+    }
+    arguments = trial.state, jax.random.key(0), {}, batch
+    state, metrics = jax.jit(step)(*arguments, beside=beside)
+    return state.params, jax.device_get(metrics)
+
+
+def test_a_step_lowers_what_hinton_says():
+    trial, (teacher, weights) = Trial(optimizer=SGD), make_teacher()
+    method = Distillation(teacher="here", weight=0.7, temperature=2.0)
+
+    def loss_fn(params: Any) -> Any:
+        model = nnx.merge(trial.graphdef, params, trial.state.model_state, copy=True)
+        model.train()
+        logits = model(jnp.asarray(IMAGES[0]))
+        log_p = jax.nn.log_softmax(logits)
+        picked = jnp.take_along_axis(log_p, LABELS[0][:, None], 1)
+        soft = jax.nn.log_softmax(logits / 2)
+        apart = 4 * jnp.sum(jnp.exp(said) * (said - soft), -1).mean()
+        return -0.3 * picked.mean() + 0.7 * apart, (-picked.mean(), apart)
+
+    # The teacher sees the pixels that the student has seen, normalised as its own.
+    pixels = IMAGES[0] * 0.25 + 0.5
+    about = taught.describe(image_shape=SHAPE)
+    logits = predict(
+        nnx.graphdef(about.abstract), weights[0], weights[1], (pixels - 0.4) / 0.3
+    )
+    said = jax.nn.log_softmax(logits / 2)
+    differentiated = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
+    (loss, (own, apart)), grads = differentiated(trial.state.params)
+    params, metrics = one_step(
+        trial, method.taught_by(teacher, student(trial.task)), weights
+    )
+    # The same float32 sums in another order.
+    np.testing.assert_allclose(metrics["loss"][0], loss, rtol=1e-5)
+    np.testing.assert_allclose(metrics["label_loss"][0], own, rtol=1e-5)
+    np.testing.assert_allclose(metrics["teacher_loss"][0], apart, rtol=1e-4)
+    assert apart > 0.01
+    expected = jax.tree.map(lambda p, g: p - RATE * g, trial.state.params, grads)
+    close(params, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_costs_a_plain_one_and_the_forward_pass_of_the_teacher():
+    trial, (teacher, weights) = Trial(optimizer=SGD, compute=False), make_teacher()
+    batch = {
+        "image": IMAGES[:1],
+        "target": LABELS[:1],
+        "index": np.zeros(LABELS[:1].shape, np.int32),
+    }
+
+    def flops(method: Any, **beside: Any) -> int:
+        step = make_train_step(
+            trial.task, trial.graphdef, trial.update, as_given, LAYOUT, method=method
+        )
+        root = jax.eval_shape(lambda: jax.random.key(0))
+        traced = jax.jit(step).trace(trial.state, root, {}, batch, **beside)
+        return count_flops(traced.jaxpr.jaxpr)
+
+    asked = jax.jit(lambda weights, x: teacher.apply(weights, x, ()))
+    forward = asked.trace(weights, IMAGES[0])
+    method = Distillation(teacher="here").taught_by(teacher, student(trial.task))
+    plain = flops(Plain())
+    assert flops(method, beside=weights) == plain + count_flops(forward.jaxpr.jaxpr)
+    assert plain > 0
+
+
+# What a teacher is trained on -> images of the student, and those that it sees.
+COLOUR = np.random.default_rng(1).integers(0, 256, (2, 12, 12, 3)).astype(np.float32)
+
+
+def test_images_that_are_alike_are_not_touched():
+    teacher, _ = make_teacher(mean=SEEN.mean, std=SEEN.std)
+    np.testing.assert_array_equal(teacher.prepare(IMAGES[0], SEEN), IMAGES[0])
+
+
+def test_a_teacher_sees_images_in_its_own_statistics_channels_and_size():
+    theirs = {"mean": (0.2, 0.3, 0.4), "std": (0.5, 0.6, 0.7)}
+    teacher, _ = make_teacher(image_shape=(*SHAPE[:2], 3), **theirs)
+    pixels = IMAGES[0] * 0.25 + 0.5
+    expected = (pixels - np.array(theirs["mean"])) / np.array(theirs["std"])
+    found = teacher.prepare(IMAGES[0], SEEN)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+    same = Normalization((0.0,) * 3, (1.0,) * 3)
+    teacher, _ = make_teacher(image_shape=(12, 12, 1), mean=(0.0,), std=(1.0,))
+    found = teacher.prepare(jnp.asarray(COLOUR), same)
+    grey = [Image.fromarray(x.astype(np.uint8)).convert("L") for x in COLOUR]
+    # Pillow rounds.
+    np.testing.assert_allclose(
+        found[..., 0], np.stack([np.asarray(x) for x in grey]), atol=0.51
+    )
+    np.testing.assert_allclose(found[..., 0], COLOUR @ np.array(GREY), rtol=1e-5)
+
+    for name, method in (
+        ("bilinear", Image.Resampling.BILINEAR),
+        ("bicubic", Image.Resampling.BICUBIC),
+    ):
+        for size in (7, 20):
+            shape = {"image_shape": (size, size, 3), "interpolation": name}
+            teacher, _ = make_teacher(**shape, mean=same.mean, std=same.std)
+            found = teacher.prepare(jnp.asarray(COLOUR), same)
+            for image, ours in zip(COLOUR, found, strict=True):
+                for channel in range(3):
+                    one = Image.fromarray(image[..., channel])
+                    theirs_of = np.asarray(one.resize((size, size), method))
+                    np.testing.assert_allclose(
+                        ours[..., channel], theirs_of, rtol=1e-4, atol=1e-2
+                    )
+
+
+NAMES = ("ant", "bee", "cat", "dog")
+
+
+def plan(
+    given: Any = None, name: str = "classification", how: Any = None, **changes: Any
+) -> Teacher:
+    """Return the teacher that a run on such a task has."""
+    about = taught.describe(**changes)
+    shapes = shapes_of(taught.weights(about))
+    stored = {OWN.name(path): shape for path, shape in shapes.items()}
+    trained = Trained("here", about, stored, str, dict)
+    options: dict[str, Any] = {"teacher": "runs/teacher"}
+    train = TrainConfig(steps=1, method="distillation", method_options=options)
+    images = jax.ShapeDtypeStruct((2, 8, 8, 1), jnp.float32)
+    facts = {"num_classes": 4, "class_names": NAMES}
+    task = given or Classification((8, 8, 1), facts)
+    config = Config(task=name, train=train)
+    planned, _ = plan_teacher(
+        Distillation(**options, **(how or {})),
+        trained,
+        config,
+        task,
+        None,
+        LAYOUT,
+        taught.describe().abstract,
+        images,
+    )
+    assert isinstance(planned, Distillation) and planned._asked is not None
+    return planned._asked
+
+
+def test_classes_in_another_order_are_put_in_order():
+    teacher = plan(class_names=("dog", "ant", "cat", "bee"))
+    says = dataclasses.replace(teacher, apply=lambda weights, *_: ([], weights))
+    logits = jnp.asarray([[4.0, 1.0, 3.0, 2.0]])
+    _, found = says.ask(logits, jnp.zeros((1, 8, 8, 1)), SEEN)
+    np.testing.assert_array_equal(found, [[1, 2, 3, 4]])
+
+
+def test_classes_without_names_are_those_of_their_places():
+    assert plan().order is None
+    assert plan(class_names=NAMES).order is None
+
+
+class Quiet(Classification):
+    """A task with an objective of its own."""
+
+    def objective(self, forward: Any, batch: Any, key: Any) -> Any:
+        raise NotImplementedError
+
+
+@each_row(
+    ("changes", "told"),
+    [
+        ({"task": "segmentation"}, "was trained on task = 'segmentation'"),
+        (
+            {"class_names": ("ant", "bee", "cat", "eel")},
+            "it lacks 'dog' and has 'eel' besides; fine-tune it",
+        ),
+        (
+            {"num_outputs": 5, "class_names": (*NAMES, "eel")},
+            "5 classes, this run has 4: it has 'eel' besides",
+        ),
+        ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images of 2 channels, and"),
+        ({"sound": SoundConfig()}, "data.sound"),
+        ({"image_shape": (2, 2, 1)}, "takes (height, width, channels) from 4x4"),
+    ],
+)
+def test_a_teacher_that_does_not_fit_is_refused(changes: dict[str, Any], told: str):
+    if "mean" in changes:
+        changes = {**changes, "std": changes["mean"]}
+    with pytest.raises(UserError) as error:
+        plan(**changes)
+    assert told in str(error.value)
+
+
+def test_tasks_that_cannot_be_taught_are_refused():
+    task = Quiet((8, 8, 1), {"num_classes": 4})
+    with pytest.raises(UserError, match="an objective of its own"):
+        plan(task)
+    with pytest.raises(UserError, match="does not say how outputs imitate"):
+        plan(Task(), "embedding")
+    regression = Regression((8, 8, 1), {}, mean=(0.0,), std=(1.0,))
+    changes = {"task": "regression", "num_outputs": 1, "class_names": None}
+    with pytest.raises(UserError, match="set --task-options mean 3"):
+        plan(regression, "regression", **changes, task_options={"mean": 3})
+
+
+@each_row(
+    ("layers", "told"),
+    [
+        ("conv1", "'conv1' is no pair"),
+        ("conv1:", "'conv1:' is no pair"),
+        ("conv9:conv1", "the student has no layer 'conv9' before its last piece; it"),
+        ("conv1:head", "the teacher has no layer 'head'"),
+        ("conv1:conv1,conv1:conv2", "expected maps (batch, rows, columns, channels)"),
+    ],
+)
+def test_layers_that_cannot_be_compared_are_refused(layers: str, told: str):
+    with pytest.raises(UserError) as error:
+        plan(how={"attention_layers": layers})
+    assert told in str(error.value)
+
+
+def test_attention_is_compared_by_its_formula():
+    rng = np.random.default_rng(2)
+    maps = [rng.standard_normal((3, 4, 5, c)).astype(np.float32) for c in (2, 6, 7)]
+    pieces = [["a", "b"], [], ["c"], ["d"], ["head"]]
+    # The same piece of the student twice, and the teacher's in another order.
+    pairs = find_pairs("c:d, d:a,c:c", pieces, pieces)
+    assert pairs == ((3, 4), (1, 3, 4), ((0, 2), (1, 0), (0, 1)))
+
+    def attention(x: np.ndarray) -> np.ndarray:
+        energy = np.square(x.astype(np.float64)).sum(-1).reshape(3, -1)
+        return energy / np.linalg.norm(energy, axis=1, keepdims=True)
+
+    ours = maps[:2]
+    expected = sum(
+        np.square(attention(ours[i]) - attention(maps[j])).mean(1)
+        for i, j in ((0, 2), (1, 0), (0, 1))
+    )
+    found = jax.jit(pairs.losses)(ours, maps)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    empty = [jnp.zeros_like(x) for x in ours]
+    grads = jax.jit(jax.grad(lambda x: pairs.losses(x, maps).sum()))(empty)
+    assert all(np.isfinite(g).all() for g in grads)
+
+
+def config_of(teacher: Path | str, **options: Any) -> Config:
+    return Config(
+        train=TrainConfig(
+            steps=1,
+            method="distillation",
+            method_options={"teacher": str(teacher), **options},
+        )
+    )
+
+
+def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
+    place = taught.write_teacher(tmp_path / "teacher")
+    settled = settle(config_of(place))
+    assert settled.teacher is not None
+    digest = settled.teacher.digest()
+    assert settled.config.train.method_options["teacher_digest"] == digest
+    # A run that is opened again has it.
+    assert settle(settled.config).config == settled.config
+    assert settle(config_of(place, teacher_digest=digest[:8])).config == settled.config
+    with pytest.raises(UserError, match="other weights than were meant"):
+        settle(config_of(place, teacher_digest="0" * 8))
+    with pytest.raises(UserError, match="aside, and train"):
+        check_kept(config_of(place), tmp_path)
+
+
+@each_row(
+    ("options", "told"),
+    [
+        ({}, "teacher = None: distillation needs the weights of a trained"),
+        ({"teacher": "a", "weight": 0.0}, "weight = 0.0: expected 0 < value <= 1"),
+        ({"teacher": "a", "temperature": 0.0}, "temperature = 0.0: expected a value"),
+        ({"teacher": "a", "hard": True, "temperature": 2.0}, "no effect on hard"),
+        ({"teacher": "a", "teacher_digest": "xyz"}, "digits of a SHA-256"),
+        ({"teacher": "a", "attention": 2.0}, "no effect without attention_layers"),
+        ({"teacher": "a", "layers": 2}, "distillation takes teacher, teacher_digest"),
+        ({"teacher": "not/there"}, "not/there"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], told: str):
+    train = TrainConfig(steps=1, method="distillation", method_options=options)
+    with pytest.raises(UserError) as error:
+        settle(Config(train=train))
+    assert told in str(error.value)
+
+
+HOW = {
+    "soft": "'temperature': 2.0",
+    "hard": "'hard': True",
+    "attention": "'temperature': 2.0, 'attention': 64.0, "
+    "'attention_layers': 'conv1:norm1,conv2:conv2'",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HOW)
+def test_losses_of_twenty_steps_are_those_of_pytorch(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(SOURCES, "convnet", (tiny.source("timm"),))
+    images, _ = labelled.examples()
+    np.savez(tmp_path / "train.npz", image=images, label=labelled.classes())
+    stored = tiny.STORED / "tiny.safetensors"
+    (tmp_path / "tiny.safetensors").write_bytes(stored.read_bytes())
+    statistics: dict[str, Any] = {
+        "cfg_mean": labelled.TEACHER_MEAN,
+        "cfg_std": labelled.TEACHER_STD,
+    }
+    place = tiny.write_folder(tmp_path / "teacher", **statistics)
+    arrays = labelled.teacher_arrays(load_file(stored))
+    save_file(arrays, place / "model.safetensors")
+    options = (
+        "{'teacher': 'teacher', 'teacher_precision': 'fp64', "
+        f"'weight': {labelled.SHARE}, {HOW[kind]}}}"
+    )
+    text = recipe(
+        data='DataConfig(source="arrays:train.npz", '
+        f"batch_size={labelled.NUM}, validation_fraction=0.0, test_split='train', "
+        f"allow_overlap=True, mean={labelled.MEAN}, std={labelled.STD})",
+        model='ModelConfig(name="convnet", width=0.125, pretrained="tiny.safetensors")',
+        optimizer=f'OptimizerConfig(name="sgd", learning_rate={labelled.RATE}, '
+        'momentum=0.9, nesterov=False, schedule="constant", warmup_fraction=0.0)',
+        train=f'TrainConfig(steps={labelled.STEPS}, method="distillation", '
+        f"method_options={options})",
+        logging="LoggingConfig(every_steps=1, tensorboard=False)",
+    )
+    write_recipe(tmp_path / "recipe.py", text)
+    words = "--config recipe.py --workdir run --precision fp64"
+    result = Cli(tmp_path)(*words.split(), **FP64)
+    assert result.code == 0, result.stderr
+    found = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
+    expected = json.loads((tiny.STORED / "taught.json").read_text())[kind]
+    assert len(found) == labelled.STEPS
+    # Both in float64; a step may send rounding of 1e-16 through a ReLU or a maximum.
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_on_any_devices_a_teacher_says_what_it_does_on_one(tmp_path: Path):
+    """In float64; it is of another size, in colour and grey, and split over `fsdp`."""
+    names = tuple(map(str, range(8)))
+    place = taught.write_teacher(
+        tmp_path / "teacher", image_shape=(24, 24, 1), num_outputs=8, class_names=names
+    )
+    options = {"teacher": str(place), "teacher_precision": "fp64"}
+    train = {"method": "distillation", "method_options": options}
+    same = taught.write_teacher(
+        tmp_path / "same",
+        image_shape=(32, 32, 3),
+        mean=(0.4, 0.5, 0.6),
+        std=(0.3, 0.2, 0.1),
+        num_outputs=8,
+        class_names=names,
+    )
+    layers = {"teacher": str(same), "attention_layers": "conv1:conv1,conv2:conv2"}
+    attentive = {"method": "distillation", "method_options": {**options, **layers}}
+    common = {"micro": 1, "stages": 1, "preset": "fsdp", "train": train}
+    meshes = [
+        {"data": 2, "fsdp": 2, "model": 2},
+        {"data": 2, "spatial": 2, "spatial_width": 2},
+    ]
+    cases = [
+        {**common, "axes": meshes[0]},
+        {**common, "axes": meshes[0], "micro": 2, "copies": True},
+        {**common, "axes": meshes[0], "preset": "zero1"},
+        {**common, "axes": meshes[1], "remat": "full"},
+        {**common, "axes": meshes[1], "train": attentive},
+    ]
+    lines = with_devices(8, compare, "convnet, groups", cases)
+    assert [line["case"] for line in lines] == cases
+    # As in test_axes.py: about 1e-14; what is missing gives 1e-6 and more.
+    wrong = [line for line in lines if not max(line["differences"].values()) < 1e-9]
+    assert not wrong
+
+
+MIXING = AugmentConfig(mixup=0.4, cutmix=1.0)
+# The fields of `train`, and what else of a config has an option.
+OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "averages, a loss scale": ({"ema_decay": 0.9}, {"precision": "fp16"}),
+    "mixed examples": ({}, {"augment": MIXING}),
+    "two steps a call": ({"steps_per_call": 2}, {}),
+    "layers frozen at first": ({"freeze": ("backbone",), "freeze_epochs": 1}, {}),
+    "micro-batches": ({"accumulate_steps": 2}, {}),
+    "less stored": ({"remat": "full"}, {}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_teacher_goes_with_other_options(option: str, tmp_path: Path):
+    train, others = OPTIONS[option]
+    place = taught.write_teacher(
+        tmp_path / "teacher",
+        image_shape=(4, 4, 1),
+        num_outputs=3,
+        class_names=("0", "1", "2"),
+    )
+    method = {"method": "distillation", "method_options": {"teacher": str(place)}}
+    config = layered({**method, **train}, precision=others.get("precision", "fp64"))
+    augment = others.get("augment", AugmentConfig())
+    data = dataclasses.replace(config.data, augment=augment)
+    metrics = take_steps(dataclasses.replace(config, data=data)).metrics
+    assert len(metrics["loss"]) == 6 and not metrics["skipped"].any()
+    both = 0.1 * metrics["label_loss"] + 0.9 * metrics["teacher_loss"]
+    np.testing.assert_allclose(metrics["loss"], both, rtol=1e-3)
+    assert len({*metrics["teacher_loss"].tolist()}) == 6
+
+
+def array_recipe(task: str, targets: str) -> str:
+    """Return a recipe of a tiny run on the arrays of `train.npz`."""
+    return recipe(
+        task=f'"{task}"',
+        data=f'DataConfig(source="arrays:train.npz", targets={targets}, batch_size=8, '
+        "validation_fraction=0.0, test_split='train', allow_overlap=True)",
+        train="TrainConfig(steps=2)",
+        logging="LoggingConfig(every_steps=1, tensorboard=False)",
+    )
+
+
+RECIPES = {
+    "multilabel": array_recipe("multilabel", "tuple('abcde')"),
+    "regression": array_recipe("regression", "tuple('ab')"),
+    "segmentation": mask_recipe(train="steps=2"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", RECIPES)
+def test_other_tasks_have_teachers(task: str, tmp_path: Path, cli: Any):
+    if task == "segmentation":
+        write_masks(tmp_path / "set")
+    else:
+        images, labels = labelled.examples()
+        if task == "regression":
+            labels = labels[:, :2] + np.arange(len(labels))[:, None]
+        np.savez(tmp_path / "train.npz", image=images, label=labels)
+    config = write_recipe(tmp_path / "recipe.py", RECIPES[task])
+    words = ["--config", config, "--workdir"]
+    result = cli(*words, "teacher")
+    assert result.code == 0, result.stderr
+    method = ["--train.method", "distillation", "--train.method-options"]
+    result = cli(*words, "run", "--seed", "1", *method, "teacher", "teacher")
+    assert result.code == 0, result.stderr
+    lines = [x for x in read_lines(tmp_path / "run", "train") if "teacher_loss" in x]
+    assert lines
+    for line in lines:
+        both = 0.1 * line["label_loss"] + 0.9 * line["teacher_loss"]
+        np.testing.assert_allclose(line["loss"], both, rtol=1e-5)
+        assert line["teacher_loss"] > 0
+
+
+def taught_by(place: Path) -> str:
+    """Return a recipe of eight steps with a teacher."""
+    return EIGHT_STEPS.replace(
+        "steps=8,",
+        "steps=8, method='distillation', "
+        f"method_options={{'teacher': {str(place)!r}}},",
+    )
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_its_teacher_and_with_no_other(tmp_path: Path, cli: Any):
+    place = taught.write_teacher(tmp_path / "teacher")
+    config = write_recipe(tmp_path / "recipe.py", taught_by(place))
+    words = ["--config", config, "--workdir"]
+    assert cli(*words, "whole").code == 0
+    assert cli(*words, "parts", "--train.stop-after-steps", "3").code == 0
+    result = cli(*words, "parts")
+    assert result.code == 0, result.stderr
+    assert "teacher: convnet at 8x8x1" in result.stdout
+    assert_same_run(tmp_path / "whole", tmp_path / "parts", 8)
+    state = arrays(tmp_path / "whole", 8)
+    assert not any("beside" in name or "teacher" in name for name in state)
+
+    assert cli(*words, "changed", "--train.stop-after-steps", "3").code == 0
+    place.rename(tmp_path / "before")
+    taught.write_teacher(place, seed=1)
+    result = cli(*words, "changed")
+    assert result.code == 2
+    assert "has changed since the run began" in " ".join(result.stderr.split())
+
+
+@pytest.mark.slow
+def test_what_looks_at_a_step_before_it_is_taken_knows_the_teacher(
+    tmp_path: Path, cli: Any
+):
+    place = taught.write_teacher(tmp_path / "teacher")
+    plain = write_recipe(tmp_path / "plain.py", EIGHT_STEPS)
+    config = write_recipe(tmp_path / "recipe.py", taught_by(place))
+    found = []
+    for path in (plain, config):
+        result = cli("plan", "--config", path, "--target", "cpu", "--out", path.stem)
+        assert result.code == 0, result.stderr
+        found.append(json.loads((tmp_path / path.stem / "plan.json").read_text()))
+    flops, inputs = ([x[n] for x in found] for n in ("flops", "input_bytes"))
+    assert flops[1] > 1.2 * flops[0] and inputs[1] > inputs[0]
+    assert cli("find-lr", "--config", config, "--steps", "20").code == 0
+    with mock.patch.object(devices, "start"):
+        assert run_steps(load_config(config))["step_seconds"] > 0
