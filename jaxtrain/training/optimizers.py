@@ -247,6 +247,7 @@ def _distance(
     tx = make(lr, betas=(b1, b2))
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        new: Any
         updates, new = tx.update(updates, state, params)
         finite = jnp.isfinite(new.estim_lr)
         updates = jax.tree.map(lambda u: jnp.where(finite, u, 0), updates)

@@ -302,9 +302,6 @@ def _one_cycle(peak: float, total: int, warmup: int, end_factor: float = 1e-4) -
 
 SCHEDULES = {
     "constant": _after_warm_up(_constant),
-    "plateau": _after_warm_up(
-        _plateau, "plateau_factor", "plateau_patience", "plateau_metric"
-    ),
     "cosine": _after_warm_up(_cosine, "end_factor"),
     "cosine_restarts": _after_warm_up(
         _cosine_restarts, "cycles", "cycle_growth", "end_factor"
@@ -317,4 +314,7 @@ SCHEDULES = {
     "step": _after_warm_up(_step, "milestones", "step_every", "step_factor"),
     "exponential": _after_warm_up(_exponential, "end_factor"),
     "one_cycle": Row(_one_cycle, ("end_factor",)),
+    "plateau": _after_warm_up(
+        _plateau, "plateau_factor", "plateau_patience", "plateau_metric"
+    ),
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 from dadaptation import DAdaptAdam  # pyright: ignore
 from prodigyopt import Prodigy  # pyright: ignore
 from schedulefree import AdamWScheduleFree, SGDScheduleFree  # pyright: ignore

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -115,7 +116,7 @@ def test_statistics_are_those_of_the_average(case, whole):
             pixels = source.read(chosen[first : first + size])["image"]
             images = (pixels / 255 - model.description.mean) / model.description.std
             features = jax.lax.conv_general_dilated(
-                *(images, np.asarray(model.params["conv1"]["kernel"], np.float64)),
+                *(jnp.asarray(images), jnp.asarray(model.params["conv1"]["kernel"])),
                 *((1, 1), "SAME"),
                 dimension_numbers=("NHWC", "HWIO", "NHWC"),
             )
