@@ -1,6 +1,7 @@
 """What statistics of batch norms computed anew are worth to averaged weights.
 
     python benchmarks/new_statistics.py --seeds 3
+    python benchmarks/new_statistics.py --seeds 3 --epochs 2 --rate 0.5
 
 Small runs on the digits, on the CPU. Each average is evaluated on the test split twice:
 with the statistics that training left (of a soup, their means), and with those computed
@@ -37,45 +38,46 @@ from jaxtrain.data import sources
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.tools.average import average
 
-EPOCHS, RATE, SOUP = 12, 0.1, 3
-SGD = OptimizerConfig(name="sgd", learning_rate=RATE, warmup_fraction=0.1)
+SOUP = 3
 Sections = dict[str, Any]
-RUNS: dict[str, Sections] = {
-    "SWA, rate constant from half of the run on": {
-        "train": TrainConfig(epochs=EPOCHS, swa_start_epochs=EPOCHS / 2)
-    },
-    "SWA, rate cyclical, 1 to 0.1": {
-        "train": TrainConfig(
-            epochs=EPOCHS,
-            swa_start_epochs=EPOCHS / 2,
-            swa_factor=1.0,
-            swa_end_factor=0.1,
-        )
-    },
-    "schedule-free SGD": {
-        "optimizer": OptimizerConfig(
-            name="schedule_free_sgd", learning_rate=0.5, warmup_fraction=0.1
-        )
-    },
-    "schedule-free AdamW": {
-        "optimizer": OptimizerConfig(
-            name="schedule_free_adamw", learning_rate=0.01, warmup_fraction=0.1
-        )
-    },
-    "Lookahead of 5 steps": {
-        "optimizer": dataclasses.replace(SGD, lookahead_steps=5),
-    },
-}
 
 
-def config_of(seed: int, **sections: Any) -> Config:
+def runs_of(epochs: float, rate: float) -> dict[str, Sections]:
+    """Return the sections of each run that differ from `config_of`."""
+    half = epochs / 2
+
+    def free(name: str, rate: float) -> Sections:
+        config = OptimizerConfig(name=name, learning_rate=rate, warmup_fraction=0.1)
+        return {"optimizer": config}
+
+    lookahead = OptimizerConfig(
+        name="sgd", learning_rate=rate, warmup_fraction=0.1, lookahead_steps=5
+    )
+    return {
+        "SWA, constant rate": {
+            "train": TrainConfig(epochs=epochs, swa_start_epochs=half)
+        },
+        "SWA, cycles from the peak to a tenth": {
+            "train": TrainConfig(
+                epochs=epochs, swa_start_epochs=half, swa_factor=1, swa_end_factor=0.1
+            )
+        },
+        "schedule-free SGD": free("schedule_free_sgd", 5 * rate),
+        "schedule-free AdamW": free("schedule_free_adamw", rate / 10),
+        "Lookahead, 5 steps": {"optimizer": lookahead},
+    }
+
+
+def config_of(seed: int, epochs: float, rate: float, **sections: Any) -> Config:
     """Return a run on the digits whose last checkpoint is the only one."""
     parts: Sections = {
         "data": DataConfig(source="digits", batch_size=64, mean=(0.3,), std=(0.35,)),
         "model": ModelConfig(name="convnet", width=0.25),
-        "optimizer": SGD,
-        "train": TrainConfig(epochs=EPOCHS),
-        "checkpoint": CheckpointConfig(every_epochs=EPOCHS, keep=1, keep_best=0),
+        "optimizer": OptimizerConfig(
+            name="sgd", learning_rate=rate, warmup_fraction=0.1
+        ),
+        "train": TrainConfig(epochs=epochs),
+        "checkpoint": CheckpointConfig(every_epochs=epochs, keep=1, keep_best=0),
         "logging": LoggingConfig(report=False, tensorboard=False),
     }
     return Config(seed=seed, **{**parts, **sections})
@@ -92,9 +94,9 @@ def measure(model: TrainedModel, config: Config) -> tuple[float, float]:
     return float(losses.mean()), float((logits.argmax(1) == labels).mean())
 
 
-def of_run(folder: Path, seed: int, sections: Sections) -> list[tuple[float, float]]:
+def of_run(folder: Path, config: Config) -> list[tuple[float, float]]:
     """Return what is measured without, and with, statistics computed anew."""
-    config, workdir = config_of(seed, **sections), folder / "run"
+    workdir = folder / "run"
     step = jaxtrain.train(config, workdir)["step"]
     new = load_model(workdir, "latest")
     saved = Checkpoints(workdir / "checkpoints", CheckpointConfig(), read_only=True)
@@ -106,18 +108,20 @@ def of_run(folder: Path, seed: int, sections: Sections) -> list[tuple[float, flo
     return [measure(model, config) for model in (old, new)]
 
 
-def of_soup(folder: Path, seed: int) -> list[tuple[float, float]]:
+def of_soup(
+    folder: Path, seed: int, epochs: float, rate: float
+) -> list[tuple[float, float]]:
     """Return the same of a soup of runs with other data orders and augmentation."""
-    base = folder / "base"
-    jaxtrain.train(config_of(seed), base)
-    models, config = [], config_of(seed)
+    base, config = folder / "base", config_of(seed, epochs, rate)
+    jaxtrain.train(config, base)
+    models = []
     for number in range(SOUP):
         data = dataclasses.replace(
             config.data, augment=AugmentConfig(crop_padding=number)
         )
         model = dataclasses.replace(config.model, pretrained=str(base))
-        again = config_of(100 + number, data=data, model=model)
         workdir = folder / str(number)
+        again = config_of(100 + number, epochs, rate, data=data, model=model)
         jaxtrain.train(again, workdir)
         models.append(load_model(workdir, "latest"))
     soups = [
@@ -132,15 +136,22 @@ def of_soup(folder: Path, seed: int) -> list[tuple[float, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--epochs", type=float, default=12)
+    parser.add_argument("--rate", type=float, default=0.1)
+    options = parser.parse_args()
+    epochs, rate = options.epochs, options.rate
+    runs = runs_of(epochs, rate)
     ratios, rows = [], []
-    for name in [*RUNS, f"soup of {SOUP} runs"]:
+    for name in [*runs, f"soup of {SOUP} runs"]:
         found = []
-        for seed in seeds:
+        for seed in range(options.seeds):
             with tempfile.TemporaryDirectory() as text:
                 folder = Path(text)
-                one = of_run(folder, seed, RUNS[name]) if name in RUNS else None
-                found.append(one or of_soup(folder, seed))
+                if name in runs:
+                    config = config_of(seed, epochs, rate, **runs[name])
+                    found.append(of_run(folder, config))
+                else:
+                    found.append(of_soup(folder, seed, epochs, rate))
         ratios += [old[0] / new[0] for old, new in found]
         cells = [
             f"{statistics.mean(pair[i][k] for pair in found):.4f}"

@@ -13,7 +13,6 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.loader import Dataset
 from jaxtrain.data.preprocess import Preprocess
 from jaxtrain.engine import passes
-from jaxtrain.models.batch_norm import momenta
 from jaxtrain.parallel import sharding
 from jaxtrain.run.setup import Setup
 from jaxtrain.training.compiled import Compiled
@@ -39,7 +38,7 @@ class NewStatistics:
 
     Attributes:
       setup: Setup of the run.
-      dataset: Training split.
+      dataset: Training split of the run.
       programs: From which step on which program computes those of a batch.
     """
 
@@ -49,7 +48,10 @@ class NewStatistics:
 
     def of(self, state: TrainState, step: int) -> TrainState:
         """Return the state with the statistics of its average, after `step` steps."""
-        program = [p for start, p in self.programs if start <= step][-1]
+        programs = [program for start, program in self.programs if start <= step]
+        if not programs:  # All layers that have some are frozen at first.
+            return state
+        program = programs[-1]
         weights = state.ema_params, state.ema_model_state
         with contextlib.closing(self._batches()) as batches:
             means = mean_statistics(
@@ -83,24 +85,26 @@ def make_new_statistics(
 
     Args:
       setup: Setup of the run.
-      dataset: Training split.
+      dataset: Training split of the run.
       plain: Prepares images as in an evaluation.
     """
     average = setup.phases[0].update.average
-    keeps = momenta(setup.create.blueprint.abstract())
-    if average is None or average.of_batches or not keeps:
+    if average is None or average.of_batches:
         return None
-    programs = []
+    programs, everywhere = [], sharding.replicated(setup.mesh)
     for phase in setup.phases:
         frozen = phase.update.frozen
-        trained = {
+        keeps = {
             path: kept
-            for path, kept in keeps.items()
+            for path, kept in phase.update.momenta.items()
             if path.rpartition("/")[0] not in frozen.layers
         }
-        of_batch = partial(_of_batch, setup, plain, trained, frozen)
-        everywhere = sharding.replicated(setup.mesh)
-        programs.append((phase.start, Compiled(of_batch, out_shardings=everywhere)))
+        if keeps:
+            of_batch = partial(_of_batch, setup, plain, keeps, frozen)
+            program = Compiled(of_batch, out_shardings=everywhere)
+            programs.append((phase.start, program))
+    if not programs:
+        return None
     return NewStatistics(setup=setup, dataset=dataset, programs=tuple(programs))
 
 

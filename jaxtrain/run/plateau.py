@@ -29,7 +29,7 @@ def after_evaluation(
       config: Section of the optimizer.
       before: What it remembered: `factor`, `best` and `waited`; {} at first.
       goal: Metric that it watches.
-      value: Its value.
+      value: Value of that metric, of any type.
     """
     factor, patience = config.plateau_factor, config.plateau_patience
     factor = PLATEAU_FACTOR if factor is None else factor

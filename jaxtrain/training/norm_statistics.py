@@ -34,13 +34,13 @@ def statistics_of_batch(
 
     Args:
       graphdef: Graph of the model.
-      params: Parameters.
+      params: Parameters of the model.
       model_state: Other state of the model.
       images: Prepared images (B, H, W, C).
       keeps: What a step keeps of the running statistics that are wanted, by their
         paths.
       frozen: Layers that compute as in an evaluation.
-      cpus: See `apply_model`.
+      cpus: Mesh of CPU devices, as `apply_model` takes it.
     """
 
     def from_zero(path: Any, x: jax.Array) -> jax.Array:

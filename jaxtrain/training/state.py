@@ -94,7 +94,7 @@ class CreateState:
     Attributes:
       blueprint: What the model is built from.
       config: Section of the training.
-      tx: Optimizer.
+      tx: Optimizer of the run.
       average: Average of the weights that the run evaluates; None keeps none.
       has_plateau: Whether evaluations change the learning rate.
     """

@@ -37,6 +37,8 @@ OPTIMIZERS = {
     "plateau": 'name="sgd", learning_rate=0.01, schedule="plateau", '
     "plateau_patience=1, plateau_metric='accuracy'",
 }
+# Norms over single examples, whose statistics the devices share.
+PARALLEL = {"schedule_free_adamw": "batch_norm=1"}
 TRAIN = {
     "swa": ", swa_start_epochs=0.4, swa_cycle_epochs=0.4, swa_factor=1.0, "
     "swa_end_factor=0.1"
@@ -52,6 +54,7 @@ def start(folder: Path, case: str, *words: object, devices: int = 1) -> Path:
         "weight_decay=0.01, clip_norm=1.0)",
         train=f"TrainConfig(steps={STEPS}, accumulate_steps=2, eval_every_steps=2"
         f"{TRAIN.get(case, '')})",
+        parallel=f"ParallelConfig({PARALLEL.get(case, '')})",
         **CHANGES,
     )
     config = write_recipe(folder / "recipe.py", text)
