@@ -12,7 +12,7 @@ from jaxtrain.config.recipe import read_run
 from jaxtrain.data import sources
 from jaxtrain.data.order import epoch_order
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli
+from tests.helpers.processes import Cli, run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 
@@ -45,9 +45,8 @@ TRAIN = {
 }
 
 
-def start(folder: Path, case: str, *words: object, devices: int = 1) -> Path:
-    """Train, or go on, in `folder`; return the workdir."""
-    folder.mkdir(exist_ok=True)
+def written(folder: Path, case: str) -> Path:
+    """Write the recipe of a case."""
     text = recipe(
         precision='"fp64"',
         optimizer=f"OptimizerConfig({OPTIMIZERS[case]}, warmup_steps=2, "
@@ -57,7 +56,13 @@ def start(folder: Path, case: str, *words: object, devices: int = 1) -> Path:
         parallel=f"ParallelConfig({PARALLEL.get(case, '')})",
         **CHANGES,
     )
-    config = write_recipe(folder / "recipe.py", text)
+    return write_recipe(folder / "recipe.py", text)
+
+
+def start(folder: Path, case: str, *words: object, devices: int = 1) -> Path:
+    """Train, or go on, in `folder`; return the workdir."""
+    folder.mkdir(exist_ok=True)
+    config = written(folder, case)
     flags = [f"--{word}" for text in words for word in str(text).split()]
     result = Cli(folder)(
         *("--config", config, "--workdir", folder / "run", *flags),
@@ -83,15 +88,29 @@ def whole(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.parametrize("case", OPTIMIZERS)
 def test_eight_devices_that_share_the_state_train_the_same(case, whole, tmp_path):
-    one = whole(case)
     many = start(tmp_path, case, "parallel.preset=fsdp", devices=8)
+    assert_near(many, whole(case))
+    assert read_summary(many)["num_devices"] == 8
+
+
+def assert_near(one: Path, other: Path) -> None:
+    """Check that two runs have the same losses, rates and evaluations."""
     for kind, name in (("train", "loss"), ("train", "learning_rate"), ("eval", "loss")):
         ours, theirs = (
             np.array([line[name] for line in read_lines(run, kind)])
-            for run in (many, one)
+            for run in (one, other)
         )
         np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE)
-    assert read_summary(many)["num_devices"] == 8
+
+
+@pytest.mark.parametrize("case", ["swa", "plateau"])
+def test_two_processes_train_the_same(case, whole, tmp_path):
+    """Both compute new statistics, and put the same factor onto their devices."""
+    config = written(tmp_path, case)
+    words = ["--config", config, "--workdir", tmp_path / "run"]
+    result = run_two(tmp_path, *words, **FP64)
+    assert result.code == 0, result.stderr
+    assert_near(tmp_path / "run", whole(case))
 
 
 @pytest.mark.parametrize("case", ["swa", "schedule_free_sgd", "lookahead", "plateau"])
