@@ -26,7 +26,11 @@ METHOD = option("train", "method")
 SWA = option("train", "swa_start_epochs")
 FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
 # Of the section `optimizer`.
-SET_BY_FINE_TUNE = ("schedule", "end_factor", "milestones", "step_factor", *WARMUPS)
+SET_BY_FINE_TUNE = (
+    *("schedule", "end_factor", "milestones", "step_factor"),
+    *("plateau_factor", "plateau_patience", "plateau_metric"),
+    *WARMUPS,
+)
 COMBINATIONS = (
     Incompatible(
         METHOD,

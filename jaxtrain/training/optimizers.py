@@ -184,9 +184,9 @@ def _sgdw(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
 
 
 def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
-    """Subtract `lr * weight_decay` of the kernels, beside what came before.
+    """Subtract `lr * weight_decay` of the kernels: the momentum before never sees it.
 
-    Behind a momentum, which has the learning rate in it already or never sees it.
+    `optax.add_decayed_weights` takes no schedule.
     """
 
     def init(params: Any) -> Any:

@@ -55,6 +55,8 @@ VALUES: dict[str, Any] = {
     "model.pretrained": "runs/other",
     "model.pretrained_digest": "0123456789abcdef",
     "optimizer.milestones": [0.5],
+    "optimizer.plateau_metric": "accuracy",
+    "optimizer.plateau_patience": 5,
     "optimizer.rate_factors": {"head": 0.5},
     "optimizer.schedule": "cosine",
     "train.class_weights": "balanced",
