@@ -22,6 +22,7 @@ from jaxtrain.training.update import Update
 from tests.helpers.numerics import same
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
+from tests.helpers.trial import IMAGES, LABELS, Trial
 
 STORED: dict[str, Any] = json.loads(
     (ROOT / "tests" / "stored" / "optimizers.json").read_text()
@@ -227,3 +228,44 @@ def test_a_plateau_reduces_the_rate_as_that_of_pytorch(higher: bool):
         memory = json.loads(json.dumps(memory))  # As a checkpoint keeps it.
         found.append(memory["factor"])
     assert found == STORED["plateau"]["factors"]
+
+
+HALF: dict[str, tuple[str, dict[str, Any]]] = {
+    "schedule-free, fp16": ("fp16", {"name": "schedule_free_adamw"}),
+    "schedule-free, pure_bf16": ("pure_bf16", {"name": "schedule_free_sgd"}),
+    "Lookahead, pure_bf16": ("pure_bf16", {"name": "adamw", "lookahead_steps": 2}),
+    "Prodigy, fp16": ("fp16", {"name": "prodigy", "learning_rate": 1.0}),
+    "D-Adaptation, pure_bf16": (
+        "pure_bf16",
+        {"name": "dadapt_adamw", "learning_rate": 1.0},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", HALF)
+def test_half_precision_and_a_step_that_is_skipped(case: str):
+    """The state keeps its types, so nothing compiles again; fp16 halves its scale."""
+    policy, options = HALF[case]
+    optimizer = OptimizerConfig(**{"learning_rate": 0.01, **options})
+    trial = Trial(policy=policy, optimizer=optimizer, accumulate_steps=2)
+
+    def types(state: Any) -> Any:
+        return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), state)
+
+    expected = types(trial.state)
+    for i in range(3):
+        trial(IMAGES[i : i + 1], LABELS[i : i + 1])
+    before = trial.state
+    bad = IMAGES[3:4].copy()
+    bad[0, 3, 2, 2, 0] = np.inf
+    assert trial(bad, LABELS[3:4])["skipped"][0] == 1
+    after = trial.state
+    for field in ("params", "opt_state", "ema_params", "average_memory"):
+        assert same(getattr(after, field), getattr(before, field)), field
+    if policy == "fp16":
+        assert after.loss_scale["scale"] == before.loss_scale["scale"] / 2
+    trial(IMAGES[4:5], LABELS[4:5])
+    assert types(trial.state) == expected
+    assert not same(trial.state.params, before.params)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(trial.state.eval_params))
