@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from jaxtrain.config.base import Options, Section
+from jaxtrain.config.base import MAX_COUNT, Options, Section
 from jaxtrain.config.combinations import (
     Feature,
     Incompatible,
@@ -19,6 +19,25 @@ from jaxtrain.config.names import row_of
 LINE_SEARCH = "lbfgs"
 LBFGS = choice("optimizer", "name", LINE_SEARCH)
 OWN_OPTIMIZER = own_part("optimizer", "name")
+# Optimizers whose steps move z, and the option that is the part of x in y.
+SCHEDULE_FREE_NAMES = {"schedule_free_sgd": "momentum", "schedule_free_adamw": "b1"}
+SCHEDULE_FREE = Feature(
+    "optimizer",
+    ("name",),
+    "= " + " or ".join(SCHEDULE_FREE_NAMES),
+    lambda name: name in SCHEDULE_FREE_NAMES,
+)
+# Optimizers that estimate the learning rate, as one distance of all weights.
+DISTANCE_NAMES = ("prodigy", "dadapt_adamw")
+DISTANCE = Feature(
+    "optimizer",
+    ("name",),
+    "= " + " or ".join(DISTANCE_NAMES),
+    lambda name: name in DISTANCE_NAMES,
+)
+LOOKAHEAD = option("optimizer", "lookahead_steps")
+PLATEAU = choice("optimizer", "schedule", "plateau")
+ONE_AVERAGE = "a run evaluates one average of its weights"
 WARMUPS = ("warmup_epochs", "warmup_steps", "warmup_examples", "warmup_fraction")
 COMBINATIONS = (
     Incompatible(
@@ -32,6 +51,26 @@ COMBINATIONS = (
         Feature("optimizer", WARMUPS, counts=bool),
         "set optimizer.warmup_fraction too",
     ),
+    Incompatible(
+        SCHEDULE_FREE,
+        option("optimizer", "schedule"),
+        "its average of the weights takes the place of a decay of the rate",
+        "leave optimizer.schedule out",
+    ),
+    Incompatible(SCHEDULE_FREE, LOOKAHEAD, ONE_AVERAGE, "leave it out"),
+    Incompatible(
+        DISTANCE,
+        option("optimizer", "layer_decay", "rate_factors"),
+        "it estimates one rate for all layers, from how far all have moved with it",
+        "leave it out, or use adamw",
+    ),
+    Incompatible(
+        DISTANCE,
+        PLATEAU,
+        "its estimate needs to know the rate of each step before the step",
+        "use another optimizer.schedule, such as cosine",
+    ),
+    Needs(option("optimizer", "lookahead_rate"), LOOKAHEAD, "set that too, to 5"),
 )
 
 
@@ -41,7 +80,8 @@ class OptimizerConfig(Section):
 
     # The method, or one of your own: path/to/file.py:name or package.module:name.
     name: Annotated[str, row_of("jaxtrain.training.optimizers:OPTIMIZERS")] = "sgd"
-    # Peak learning rate, for the global batch; lbfgs searches its own.
+    # Peak learning rate, for the global batch; lbfgs searches its own; of prodigy and
+    # dadapt_adamw a factor on the rate that they estimate, as a rule 1.
     learning_rate: float | None = None
     # Weight decay; biases and norm parameters are left out.
     weight_decay: float = 0.0
@@ -59,20 +99,29 @@ class OptimizerConfig(Section):
     # Subtract from the gradients of kernels their mean over the inputs of each output
     # (gradient centralisation, Yong et al. 2020).
     centralize: bool = False
-    # Momentum of sgd, lars, rmsprop and muon.
+    # Momentum of sgd, sgdw, lars, rmsprop and muon; of schedule_free_sgd, the part of
+    # the average in the weights at which gradients are computed.
     momentum: float | None = None
     # Nesterov momentum, of the same, and of adam and adamw.
     nesterov: bool | None = None
-    # Decay of the first moment (adam, adamw, lamb, lion, adan, ademamix, adopt).
+    # Decay of the first moment (adam, adamw, lamb, lion, adan, ademamix, adopt,
+    # prodigy, dadapt_adamw); of schedule_free_adamw as momentum of schedule_free_sgd.
     b1: float | None = None
-    # Decay of the second moment (adam, adamw, lamb, lion, rmsprop, ademamix, adopt); of
-    # adan, of the differences of gradients.
+    # Decay of the second moment (adam, adamw, lamb, lion, rmsprop, ademamix, adopt,
+    # schedule_free_adamw, prodigy, dadapt_adamw); of adan, of the differences of
+    # gradients.
     b2: float | None = None
-    # Decay of the second moment of adan; of the slow first moment of ademamix.
+    # Decay of the second moment of adan; of the slow first moment of ademamix; of the
+    # sums that prodigy estimates by, by default the root of b2.
     b3: float | None = None
     # Added to the denominator (adam, adamw, lamb, rmsprop, adagrad, adan, ademamix,
-    # adopt).
+    # adopt, schedule_free_adamw, prodigy, dadapt_adamw).
     eps: float | None = None
+    # Steps after which the slow weights of Lookahead (Zhang et al. 2019) move, and the
+    # weights begin anew from there; the slow ones are evaluated. None: no slow weights.
+    lookahead_steps: int | None = None
+    # How far they move towards the weights; default: 0.5.
+    lookahead_rate: float | None = None
     # How the learning rate goes on after the warm-up.
     schedule: Annotated[str, row_of("jaxtrain.training.schedules:SCHEDULES")] = (
         "constant"
@@ -104,6 +153,13 @@ class OptimizerConfig(Section):
     power: float | None = None
     # Fraction of the whole run, at its end, in which warmup_stable_decay decays.
     decay_fraction: float | None = None
+    # Factor on the rate each time that the plateau schedule reduces it; default: 0.1.
+    plateau_factor: float | None = None
+    # Evaluations without improvement of plateau_metric after which it does so; default:
+    # 10.
+    plateau_patience: int | None = None
+    # Validation metric that it watches; default: loss.
+    plateau_metric: str | None = None
 
     # Of an optimizer of your own: what its function takes.
     options: Options = field(default_factory=dict)
@@ -119,6 +175,10 @@ class OptimizerConfig(Section):
         self._not_negative("warmup_epochs", "warmup_steps", "warmup_examples")
         self._fraction("momentum", "b1", "b2", "b3", "warmup_factor")
         self._positive("power")
+        self._within(2, MAX_COUNT, "lookahead_steps")
+        self._share("lookahead_rate")
+        self._positive("plateau_patience")
+        self._all(["plateau_factor"], lambda x: 0 < x < 1, "0 < value < 1")
         # Each cycle makes the compiled step larger.
         self._within(2, 100, "cycles")
         self._within(0.1, 10, "cycle_growth")

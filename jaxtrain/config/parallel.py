@@ -5,13 +5,24 @@ from typing import Literal
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, option
-from jaxtrain.config.optimizer import LBFGS, OWN_OPTIMIZER
+from jaxtrain.config.optimizer import (
+    DISTANCE,
+    LBFGS,
+    LOOKAHEAD,
+    OWN_OPTIMIZER,
+    SCHEDULE_FREE,
+)
 from jaxtrain.errors import UserError
 
 MESH_AXES = ("data", "fsdp", "model", "spatial", "spatial_width")
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
 
 STAGES = option("parallel", "pipeline_stages")
+# Why stages exclude an average whose batch-norm statistics are computed anew.
+NEW_STATISTICS = (
+    "the batch-norm statistics of its average are computed anew by passes of the whole "
+    "model, of which each stage has a part"
+)
 COMBINATIONS = (
     Incompatible(
         STAGES,
@@ -24,6 +35,16 @@ COMBINATIONS = (
         LBFGS,
         "the line search of lbfgs needs the whole model in one place",
         "use another optimizer.name",
+    ),
+    Incompatible(
+        STAGES,
+        DISTANCE,
+        "its estimate sums over all layers, of which each stage has a part",
+        "use another optimizer.name",
+    ),
+    Incompatible(STAGES, SCHEDULE_FREE, NEW_STATISTICS, "use another optimizer.name"),
+    Incompatible(
+        STAGES, LOOKAHEAD, NEW_STATISTICS, "leave optimizer.lookahead_steps out"
     ),
     Incompatible(
         STAGES,

@@ -8,16 +8,29 @@ from jaxtrain.config.base import Options
 from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
 from jaxtrain.config.names import row_of
-from jaxtrain.config.optimizer import LBFGS, OWN_OPTIMIZER, WARMUPS
-from jaxtrain.config.parallel import STAGES
+from jaxtrain.config.optimizer import (
+    DISTANCE,
+    LBFGS,
+    LOOKAHEAD,
+    ONE_AVERAGE,
+    OWN_OPTIMIZER,
+    SCHEDULE_FREE,
+    WARMUPS,
+)
+from jaxtrain.config.parallel import NEW_STATISTICS, STAGES
 from jaxtrain.errors import UserError
 
 Remat = Literal["none", "block", "conv_outputs", "full"]
 
 METHOD = option("train", "method")
+SWA = option("train", "swa_start_epochs")
 FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
 # Of the section `optimizer`.
-SET_BY_FINE_TUNE = ("schedule", "end_factor", "milestones", "step_factor", *WARMUPS)
+SET_BY_FINE_TUNE = (
+    *("schedule", "end_factor", "milestones", "step_factor"),
+    *("plateau_factor", "plateau_patience", "plateau_metric"),
+    *WARMUPS,
+)
 COMBINATIONS = (
     Incompatible(
         METHOD,
@@ -44,6 +57,40 @@ COMBINATIONS = (
         "its memory of past gradients and steps is that of all layers",
         "leave train.freeze_epochs out, or use another optimizer.name",
     ),
+    Incompatible(
+        DISTANCE,
+        FROZEN_AT_FIRST,
+        "it estimates one rate for all layers, from how far all have moved with it",
+        "leave train.freeze_epochs out, or use another optimizer.name",
+    ),
+    Incompatible(
+        SCHEDULE_FREE,
+        FROZEN_AT_FIRST,
+        "its average would keep for long what these layers begin with",
+        "leave train.freeze_epochs out, or use another optimizer.name",
+    ),
+    Incompatible(option("train", "ema_decay"), SWA, ONE_AVERAGE, "give one of both"),
+    Incompatible(
+        SCHEDULE_FREE,
+        option("train", "ema_decay", "swa_start_epochs"),
+        ONE_AVERAGE,
+        "leave it out",
+    ),
+    Incompatible(
+        LOOKAHEAD,
+        option("train", "ema_decay", "swa_start_epochs"),
+        ONE_AVERAGE,
+        "give one of both",
+    ),
+    Incompatible(SWA, STAGES, NEW_STATISTICS, "use train.ema_decay"),
+    Incompatible(
+        LBFGS,
+        option("train", "swa_factor"),
+        "its line search finds the length of every step",
+        "leave it out",
+    ),
+    Needs(option("train", "swa_cycle_epochs", "swa_factor"), SWA),
+    Needs(option("train", "swa_end_factor"), option("train", "swa_factor")),
     Incompatible(
         OWN_OPTIMIZER,
         FROZEN_AT_FIRST,
@@ -129,6 +176,16 @@ class TrainConfig(ClassificationOptions):
     fine_tune: bool = False
     # Decay of the moving average of the weights, which is then what is evaluated.
     ema_decay: float | None = None
+    # Epochs after which the weights at the end of each cycle are averaged with equal
+    # weights (SWA, Izmailov et al. 2018), and the mean is evaluated; None: no mean.
+    swa_start_epochs: float | None = None
+    # Length of a cycle in epochs; default: 1.
+    swa_cycle_epochs: float | None = None
+    # Learning rate at the beginning of each cycle as a fraction of the peak; None: that
+    # of the schedule.
+    swa_factor: float | None = None
+    # That at the end of a cycle as a fraction of it; default: 1, the same.
+    swa_end_factor: float | None = None
     # Average the probabilities of an image and its mirror image (flip) in evaluations,
     # and in those of `evaluate`; None: of the image alone.
     tta: Literal["flip"] | None = None
@@ -152,6 +209,8 @@ class TrainConfig(ClassificationOptions):
         self._seconds("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
         self._fraction("ema_decay")
+        self._positive("swa_start_epochs", "swa_cycle_epochs", "swa_factor")
+        self._share("swa_end_factor")
         self._positive("freeze_epochs")
         self._positive("spike_sigma")
         self._check("spike_window", self.spike_window >= 10, "10 or more")

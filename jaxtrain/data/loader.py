@@ -215,6 +215,22 @@ def all_batches(
     return _run(config, dataset, numbers, range(-(-num // batch_size)))
 
 
+def chosen_batches(
+    config: DataConfig, dataset: Dataset, mesh: Mesh, chosen: np.ndarray
+) -> Generator[HostBatch, None, None]:
+    """Yield this process's rows of batches of the training split.
+
+    Args:
+      config: Data section of the config.
+      dataset: The training split.
+      mesh: Mesh of the devices.
+      chosen: Numbers of the examples, (batches, batch size).
+    """
+    rows = sharding.local_rows(mesh, chosen.shape[1])
+    numbers = functools.partial(_chosen_rows, chosen, rows)
+    return _run(config, dataset, numbers, range(len(chosen)))
+
+
 def feed(
     batches: Iterator[HostBatch],
     call_sizes: Iterator[int],
@@ -257,6 +273,10 @@ def _train_rows(
 def _rows_in_order(num: int, size: int, rows: slice, position: int) -> HostBatch:
     index = np.arange(position * size, (position + 1) * size)[rows] % num
     return {"index": index.astype(np.int32)}
+
+
+def _chosen_rows(chosen: np.ndarray, rows: slice, position: int) -> HostBatch:
+    return {"index": chosen[position][rows].astype(np.int32)}
 
 
 def _eval_rows(

@@ -58,6 +58,8 @@ class Attempt:
       step: Number of completed steps; those of `state`.
       state: State after these steps.
       progress: What the host remembers.
+      renewed: Number of steps after which the statistics of averaged weights were last
+        computed anew.
       telemetry: In process 0, what each of the others told of itself last.
     """
 
@@ -67,12 +69,26 @@ class Attempt:
     step: int
     state: TrainState
     progress: Progress
+    renewed: int = 0
     telemetry: dict[int, Telemetry] = field(default_factory=dict)
 
     @property
     def clock(self) -> Clock:
         """The clock of the run, which counts the seconds of `progress`."""
         return self.job.clock
+
+    def renew_statistics(self) -> None:
+        """Have the averaged weights their own batch-norm statistics after this step.
+
+        Before they are evaluated, or saved; those of an average that has them stay.
+        """
+        statistics, average = self.job.programs.statistics, self.job.setup.average
+        if statistics is None or average is None or self.renewed == self.step:
+            return
+        if average.recomputes(self.step):
+            with self.clock.charging("evaluation"), self.watchdog.saving():
+                self.state = statistics.of(self.state, self.step)
+        self.renewed = self.step
 
     def tell(self, message: str) -> None:
         """Record and print a warning; the run goes on."""

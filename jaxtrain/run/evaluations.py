@@ -9,8 +9,10 @@ from jaxtrain.data.loader import Dataset
 from jaxtrain.engine.passes import evaluate
 from jaxtrain.errors import DamagedError
 from jaxtrain.processes import peers
+from jaxtrain.run import plateau
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.state import TrainState, as_dict
 
 
@@ -32,6 +34,7 @@ def validate(attempt: Attempt) -> bool:
     setup, step, progress = attempt.job.setup, attempt.step, attempt.progress
     dataset = attempt.job.programs.validation_set
     assert dataset is not None
+    attempt.renew_statistics()
     metrics = _pass_over(attempt, dataset, "validation", setup.task)
     if metrics is None:
         return False
@@ -45,10 +48,26 @@ def validate(attempt: Attempt) -> bool:
         watched=setup.watched,
         patience=setup.config.train.early_stop_patience,
     )
+    if setup.plateau is not None:
+        _heed_plateau(attempt, setup.plateau, metrics)
     if progress.stopped_early:
         event = f"early stop on {setup.watched.metric}"
         attempt.log.write("event", step, event=event)
     return improved and setup.config.checkpoint.keep_best > 0
+
+
+def _heed_plateau(attempt: Attempt, goal: Goal, metrics: Values) -> None:
+    """Have the next steps use the learning rate that the plateau schedule tells."""
+    progress, config = attempt.progress, attempt.job.setup.config.optimizer
+    before = progress.plateau
+    progress.plateau = plateau.after_evaluation(
+        config, before, goal, metrics[goal.metric]
+    )
+    factor = progress.plateau["factor"]
+    if factor != before.get("factor", 1.0):
+        event = f"plateau of {goal.metric}: learning rate times {factor:g}"
+        attempt.log.write("event", attempt.step, event=event)
+        attempt.state = plateau.with_factor(attempt.state, progress.plateau)
 
 
 def test(attempt: Attempt) -> tuple[int, dict[str, Any] | None, Values] | None:

@@ -11,10 +11,16 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.run.timetable import Timetable
+from jaxtrain.training.averages import make_average
 from jaxtrain.training.frozen import NOTHING, Frozen, trained_only, two_phases
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.rates import make_rates
-from jaxtrain.training.schedules import Schedule, make_schedule, make_two_cycles
+from jaxtrain.training.schedules import (
+    Schedule,
+    make_schedule,
+    make_two_cycles,
+    with_swa_cycles,
+)
 from jaxtrain.training.state import split_model
 from jaxtrain.training.update import Update
 
@@ -68,6 +74,7 @@ def build_phases(
         rates=make_rates(
             model, _layer_decay(config, model), config.optimizer.rate_factors, never
         ),
+        average=make_average(config.optimizer, config.train, timetable.swa),
     )
     updates = {0: update}
     if start is not None:
@@ -112,6 +119,23 @@ def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:
     Raises:
       UserError: the options of the schedule do not fit, or the run.
     """
+    schedule = _before_swa(config, timetable)
+    factor, peak = config.train.swa_factor, config.optimizer.learning_rate
+    if factor is None or timetable.swa is None or schedule is None or peak is None:
+        return schedule
+    start, cycle = timetable.swa
+    first, end_factor = factor * peak, config.train.swa_end_factor
+    return with_swa_cycles(
+        schedule,
+        start=start,
+        cycle=cycle,
+        first=first,
+        last=first * (1 if end_factor is None else end_factor),
+    )
+
+
+def _before_swa(config: Config, timetable: Timetable) -> Schedule | None:
+    """Return the learning rate by the step, but for the cycles of SWA."""
     peak = config.optimizer.learning_rate
     if config.train.fine_tune:
         if peak is None:

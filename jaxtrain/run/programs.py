@@ -17,6 +17,7 @@ from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import Normalization, Preprocess, make_preprocess
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
+from jaxtrain.run.new_statistics import NewStatistics, make_new_statistics
 from jaxtrain.run.phases import Phase
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Sums
@@ -37,7 +38,8 @@ class Programs:
     `train` has for each phase, `(state, root_key, data, batches, **beside) -> (state,
     metrics)`, where `beside` are arrays that the method reads beside the model;
     `eval` is `(params, model_state, sums, data, batches) -> (sums, kept)`, from
-    `zero_sums` on.
+    `zero_sums` on. `statistics` computes those of averaged weights; None where the
+    average has its own, or the weights have none.
     """
 
     weights: Program
@@ -52,6 +54,7 @@ class Programs:
     test_set: Dataset
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    statistics: NewStatistics | None = None
 
     def train_at(self, step: int) -> Program:
         """Return the program of the steps that follow `step` steps."""
@@ -70,7 +73,9 @@ class Programs:
 
     def _all(self) -> list[Program]:
         train = [program for _, program in self.train]
-        return [self.weights, self.begin, *train, self.eval]
+        found = self.statistics.programs if self.statistics else ()
+        others = [program for _, program in found]
+        return [self.weights, self.begin, *train, self.eval, *others]
 
 
 def make_programs(setup: Setup) -> Programs:
@@ -89,6 +94,7 @@ def make_programs(setup: Setup) -> Programs:
             four = _whole(setup, augmenting, plain, Normalization(mean, std))
         else:
             four = _staged(setup, augmenting, plain)
+        statistics = make_new_statistics(setup, train_set, plain)
     weights, begin, train, evaluate = four
     stored = eval_spec(setup.splits.test).batch(1)
     root = jax.eval_shape(lambda: keys.root_key(0))
@@ -106,6 +112,7 @@ def make_programs(setup: Setup) -> Programs:
         test_set=test_set,
         mean=mean,
         std=std,
+        statistics=statistics,
     )
 
 

@@ -19,6 +19,8 @@ class Progress:
     early_stop_metric: str | None = None
     evals_without_improvement: int = 0
     stopped_early: bool = False
+    # What the plateau schedule remembers (`jaxtrain.run.plateau`).
+    plateau: dict[str, Any] = field(default_factory=dict)
     # Steps whose data were left out: the data are so far ahead of the steps.
     data_offset: int = 0
     # Bad steps and spikes that have a line in metrics.jsonl, or would have.

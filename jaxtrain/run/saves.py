@@ -63,6 +63,7 @@ class Saves:
         followed = moved.follow(job, self._step)
         progress.interval = self._reports.open_interval()
         attempt.clock.update(progress)
+        attempt.renew_statistics()
         with self._saving():
             info = {
                 "config": asdict(job.setup.config),

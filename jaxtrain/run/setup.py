@@ -39,9 +39,10 @@ from jaxtrain.run.timetable import Timetable, make_timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training import methods, precision
+from jaxtrain.training.averages import Average
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.precision import Policy
-from jaxtrain.training.schedules import Schedule
+from jaxtrain.training.schedules import PLATEAU_METRIC, Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
 from jaxtrain.training.state import CreateState, TrainState, split_model
 
@@ -51,10 +52,11 @@ class Setup:
     """The parts of a run. `abstract_state` carries the shardings.
 
     With pipeline stages `layout` is that of the first, which the data go to. The
-    checkpoints are ranked by `best`; early stopping goes by `watched`. A new
-    phase begins where other layers are trained, or images have another size. `config`
-    is that of the run, complete; `recipe` as it was given, and `trained` the weights to
-    begin with, by which it was completed.
+    checkpoints are ranked by `best`; early stopping goes by `watched`, and the plateau
+    schedule by `plateau`, None without it. A new phase begins where other layers are
+    trained, or images have another size. `config` is that of the run, complete;
+    `recipe` as it was given, and `trained` the weights to begin with, by which it was
+    completed.
     """
 
     config: Config
@@ -69,6 +71,7 @@ class Setup:
     teacher: TeacherWeights | None
     best: Goal
     watched: Goal
+    plateau: Goal | None
     timetable: Timetable
     phases: tuple[Phase, ...]
     graphdef: Any
@@ -78,6 +81,11 @@ class Setup:
     @property
     def mesh(self) -> Mesh:
         return self.layout.mesh
+
+    @property
+    def average(self) -> Average | None:
+        """The average of the weights that is evaluated; None evaluates the weights."""
+        return self.create.average
 
     @property
     def num_devices(self) -> int:
@@ -139,7 +147,11 @@ def build_setup(
     )
     model = blueprint.abstract()
     phases = build_phases(config, timetable, model, schedule)
-    create = CreateState(blueprint, config.train, phases[-1].update.tx)
+    update = phases[-1].update
+    has_plateau = config.optimizer.schedule == "plateau"
+    create = CreateState(
+        blueprint, config.train, update.tx, update.average, has_plateau
+    )
     checks.check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"
     layouts = [
@@ -178,12 +190,20 @@ def build_setup(
             "checkpoint.best_metric", config.checkpoint.best_metric or task.best_metric
         ),
         watched=task.goal("train.early_stop_metric", config.train.early_stop_metric),
+        plateau=_plateau_goal(config, task),
         timetable=timetable,
         phases=phases,
         graphdef=nnx.graphdef(model),
         create=create,
         abstract_state=_place(abstract, layouts[0], stages, config),
     )
+
+
+def _plateau_goal(config: Config, task: Task) -> Goal | None:
+    if config.optimizer.schedule != "plateau":
+        return None
+    metric = config.optimizer.plateau_metric or PLATEAU_METRIC
+    return task.goal("optimizer.plateau_metric", metric)
 
 
 def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[Mesh]:

@@ -30,6 +30,8 @@ class Timetable:
     image_sizes: tuple[tuple[int, int], ...] = ()
     # Steps after which there are no more mosaics; None: never.
     close_mosaic_step: int | None = None
+    # Steps before the weights are averaged (SWA), and of a cycle; None: they never are.
+    swa: tuple[int, int] | None = None
 
     def epoch(self, step: int) -> float:
         """Return the number of epochs that `step` steps are."""
@@ -110,6 +112,7 @@ def make_timetable(
         unfreeze_step=_period(steps(train.first_epochs)),
         image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
         close_mosaic_step=_close_step(data.augment.close_mosaic, total, per_epoch),
+        swa=_swa(config, per_epoch, total),
     )
     if total > MAX_COUNT:
         length = _set_one(config, LENGTH)
@@ -119,6 +122,20 @@ def make_timetable(
         )
     _check_steps_per_call(config, timetable)
     return timetable
+
+
+def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
+    """Return the start and the cycle of stochastic weight averaging, in steps."""
+    epochs, cycle = config.train.swa_start_epochs, config.train.swa_cycle_epochs
+    if epochs is None:
+        return None
+    start = max(1, round(epochs * per_epoch))
+    if start > total:
+        raise UserError(
+            f"train.swa_start_epochs = {epochs:g} are {start} steps, and the run has "
+            f"{total}: lengthen it, or begin earlier"
+        )
+    return start, max(1, round((1 if cycle is None else cycle) * per_epoch))
 
 
 def _period(steps: int | None, default: int | None = None) -> int | None:
@@ -175,6 +192,11 @@ def _check_no_validation(config: Config) -> None:
         raise UserError(
             f"train.early_stop_patience = {train.early_stop_patience} watches a "
             "validation metric: set data.validation_fraction or data.validation_split"
+        )
+    if config.optimizer.schedule == "plateau":
+        raise UserError(
+            "optimizer.schedule = 'plateau' watches a validation metric: set "
+            "data.validation_fraction or data.validation_split"
         )
     if any(get(config, path) is not None for path in EVALUATIONS):
         raise UserError(

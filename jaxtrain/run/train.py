@@ -29,6 +29,7 @@ from jaxtrain.run.clock import Clock
 from jaxtrain.run.extended import describe_jump
 from jaxtrain.run.features import with_features
 from jaxtrain.run.loop import Run
+from jaxtrain.run.plateau import with_factor
 from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.progress import Progress
@@ -164,6 +165,7 @@ def _attempt(job: Job, *, spiked: bool) -> dict[str, Any]:
     setup = job.setup
     moved.check(job)
     state, progress, saved, begun = restore_or_create(job)
+    state = with_factor(state, progress.plateau)
     job = replace(job, programs=with_features(setup, job.programs, state))
     step = int(state.step)
     news: list[str] = []
@@ -202,6 +204,7 @@ def _attempt(job: Job, *, spiked: bool) -> dict[str, Any]:
             step=step,
             state=state,
             progress=progress,
+            renewed=step,
         )
         for message in news:
             attempt.tell(message)

@@ -20,7 +20,6 @@ import numpy as np
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.image_source import Source
-from jaxtrain.data.order import epoch_order
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Pass, Subject
 from jaxtrain.evaluation.subject import open_subject
@@ -29,7 +28,11 @@ from jaxtrain.models.batch_norm import momenta
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
-from jaxtrain.training.step import apply_model
+from jaxtrain.training.norm_statistics import (
+    chosen_images,
+    mean_statistics,
+    statistics_of_batch,
+)
 from jaxtrain.trees import by_path
 
 
@@ -239,25 +242,24 @@ def _with_statistics(
     keeps = momenta(model.description.abstract)
     if not keeps:
         return model
-    order, devices = epoch_order(0, 0, len(source))[:num_images], model.share(1)
-    size = min(batch_size, len(order)) // devices * devices
+    devices = model.share(1)
+    size = min(batch_size, num_images, len(source)) // devices * devices
     if not size:
         raise UserError(
             f"--images {num_images}: {devices} devices share a batch: give more images"
         )
-    program, totals = _batch_statistics(model, keeps), dict[str, Any]()
-    starts = range(0, len(order) - size + 1, size)
-    for start in starts:
-        pixels = source.read_filled(order[start : start + size])["image"]
-        found = program(
+    program = _batch_statistics(model, keeps)
+
+    def of_batch(chosen: np.ndarray) -> dict[str, jax.Array]:
+        pixels = source.read_filled(chosen)["image"]
+        return program(
             *model.placed, sharding.put_batch(model.mesh, pixels[None], size)
         )
-        for path, x in jax.device_get(found).items():
-            totals[path] = totals.get(path, 0.0) + np.asarray(x, np.float64)
+
+    means = mean_statistics(map(of_batch, chosen_images(len(source), size, num_images)))
     flat, tree = by_path(model.model_state), jax.tree.structure(model.model_state)
     state = tree.unflatten(
-        (totals[path] / len(starts)).astype(x.dtype) if path in totals else x
-        for path, x in flat.items()
+        means[path].astype(x.dtype) if path in means else x for path, x in flat.items()
     )
     return dataclasses.replace(model, model_state=state)
 
@@ -268,12 +270,8 @@ def _batch_statistics(
     """Return the program of the statistics of one batch, by their paths."""
 
     def statistics(params: Any, state: Any, pixels: jax.Array) -> dict[str, jax.Array]:
-        # From 0 on a step leaves so much of the statistics of its batch.
-        zeros = jax.tree.map(jnp.zeros_like, state)
-        images, key = model.prepare(pixels[0]), jax.random.key(0)
+        images = model.prepare(pixels[0])
         with jax.default_matmul_precision(model.policy.products):
-            _, after = apply_model(model.graphdef, params, zeros, images, key)
-        found = by_path(after)
-        return {path: found[path] / (1 - kept) for path, kept in keeps.items()}
+            return statistics_of_batch(model.graphdef, params, state, images, keeps)
 
     return jax.jit(statistics, out_shardings=sharding.replicated(model.mesh))

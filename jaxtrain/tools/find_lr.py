@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from jaxtrain import keys
 from jaxtrain.config import Config, ParallelConfig, TrainConfig
+from jaxtrain.config.optimizer import DISTANCE_NAMES
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
@@ -123,6 +124,11 @@ def _shortened(config: Config, num_steps: int) -> Config:
             f"optimizer.name = {config.optimizer.name!r} is set to find its steps by "
             "itself: there is no learning rate to find"
         )
+    if config.optimizer.name in DISTANCE_NAMES:
+        raise UserError(
+            f"optimizer.name = {config.optimizer.name!r} estimates its learning rate: "
+            "optimizer.learning_rate is a factor on it, as a rule 1"
+        )
     units = ("epochs", "steps", "examples", "fraction", "factor")
     never = dict.fromkeys(f"warmup_{unit}" for unit in units)
     augment = dataclasses.replace(config.data.augment, close_mosaic=0.0)
@@ -138,6 +144,10 @@ def _shortened(config: Config, num_steps: int) -> Config:
             stop_after_steps=None,
             profile_steps=None,
             steps_per_call=1,
+            swa_start_epochs=None,
+            swa_cycle_epochs=None,
+            swa_factor=None,
+            swa_end_factor=None,
             # At rising rates a loss above those before is what is looked for: a skipped
             # spike would hide it, and end the test.
             spike_sigma=TrainConfig.spike_sigma,

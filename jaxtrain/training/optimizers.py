@@ -15,6 +15,7 @@ from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_row
+from jaxtrain.training.averages import SCHEDULE_FREE_BETA
 from jaxtrain.training.schedules import Schedule
 
 Tx = optax.GradientTransformation
@@ -178,6 +179,110 @@ def _muon(
     )
 
 
+def _sgdw(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
+    return optax.chain(_sgd(lr, **options), _decay_by(lr, weight_decay))
+
+
+def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
+    """Subtract `lr * weight_decay` of the kernels: the momentum before never sees it.
+
+    `optax.add_decayed_weights` takes no schedule.
+    """
+
+    def init(params: Any) -> Any:
+        return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        updates = _decayed(updates, params, lr(state.count) * weight_decay)
+        return updates, optax.ScaleByScheduleState(state.count + 1)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _decayed(updates: Any, params: Any, share: jax.Array) -> Any:
+    """Return updates that also take a share off the kernels."""
+    return jax.tree.map(
+        lambda u, p, decays: u - (share * p).astype(u.dtype) if decays else u,
+        updates,
+        params,
+        decay_mask(params),
+    )
+
+
+def _schedule_free_sgd(lr: Schedule, momentum: float = SCHEDULE_FREE_BETA) -> Tx:
+    del momentum  # Of the average (`ScheduleFree`).
+    return optax.sgd(lr)
+
+
+def _schedule_free_adamw(
+    lr: Schedule,
+    weight_decay: float,
+    b1: float = SCHEDULE_FREE_BETA,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+) -> Tx:
+    del b1  # Of the average (`ScheduleFree`).
+    return optax.chain(
+        optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True),
+        optax.add_decayed_weights(weight_decay, decay_mask),
+        optax.scale_by_learning_rate(lr),
+    )
+
+
+def _distance(
+    make: Callable[..., Tx], lr: Schedule, weight_decay: float, b1: float, b2: float
+) -> Tx:
+    """Return an Adam that estimates its rate by the distance from the first weights.
+
+    Where the learning rate is 0, as in the first step of a warm-up, there is nothing to
+    estimate by, and optax would divide 0 by 0: nothing changes but the count.
+
+    Args:
+      make: Function of optax, which would decay all weights.
+      lr: Factor on the estimate.
+      weight_decay: Decay of the kernels, as AdamW's.
+      b1: Decay of the first moment.
+      b2: Decay of the second moment.
+    """
+    tx = make(lr, betas=(b1, b2))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        new: Any
+        updates, new = tx.update(updates, state, params)
+        finite = jnp.isfinite(new.estim_lr)
+        updates = jax.tree.map(lambda u: jnp.where(finite, u, 0), updates)
+        same = state._replace(count=new.count)
+        kept = jax.tree.map(lambda x, y: jnp.where(finite, x, y), new, same)
+        correction = jnp.sqrt(1 - b2**new.count) / (1 - b1**new.count)
+        rate = state.estim_lr * lr(state.count) * correction
+        return _decayed(updates, params, rate * weight_decay), kept
+
+    return optax.GradientTransformation(tx.init, update)
+
+
+def _prodigy(
+    lr: Schedule,
+    weight_decay: float,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    b3: float | None = None,
+    **options: Any,
+) -> Tx:
+    make = partial(optax.contrib.prodigy, beta3=b3, **options)
+    return _distance(make, lr, weight_decay, b1, b2)
+
+
+def _dadapt_adamw(
+    lr: Schedule,
+    weight_decay: float,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    **options: Any,
+) -> Tx:
+    make = partial(optax.contrib.dadapt_adamw, **options)
+    return _distance(make, lr, weight_decay, b1, b2)
+
+
 def _lbfgs(lr: None, weight_decay: float) -> Tx:
     # _check_line_search has seen to it that neither argument is set.
     return optax.lbfgs()
@@ -224,6 +329,15 @@ OPTIMIZERS = {
     "adagrad": Row(_l2(optax.adagrad), ("eps",)),
     # https://kellerjordan.github.io/posts/muon, for kernels; Adam for the rest.
     "muon": Row(_muon, ("momentum", "nesterov")),
+    # Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 1.
+    "sgdw": Row(_sgdw, ("momentum", "nesterov")),
+    # Defazio et al. 2024, arXiv:2405.15682: what moves z, without a momentum.
+    "schedule_free_sgd": Row(_l2(_schedule_free_sgd), ("momentum",)),
+    "schedule_free_adamw": Row(_schedule_free_adamw, ("b1", "b2", "eps")),
+    # Mishchenko & Defazio 2023, arXiv:2306.06101.
+    "prodigy": Row(_prodigy, ("b1", "b2", "b3", "eps")),
+    # Defazio & Mishchenko 2023, arXiv:2301.07733.
+    "dadapt_adamw": Row(_dadapt_adamw, ("b1", "b2", "eps")),
     # Liu & Nocedal 1989, Math. Programming 45, with a zoom line search.
     "lbfgs": Row(_lbfgs),
 }

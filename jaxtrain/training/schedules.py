@@ -23,6 +23,10 @@ ONE_CYCLE_START_FACTOR = 1 / 25
 ONE_CYCLE_RISE = 0.3
 # Where the step schedule drops by itself.
 MILESTONES = (0.5, 0.75)
+# How the plateau schedule reduces the rate by itself, as PyTorch's ReduceLROnPlateau.
+PLATEAU_FACTOR = 0.1
+PLATEAU_PATIENCE = 10
+PLATEAU_METRIC = "loss"
 # Where each cycle of fastai's `fine_tune` ends, as a part of its peak.
 FINE_TUNE_END_FACTOR = 1e-5
 
@@ -101,12 +105,49 @@ def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule
     return learning_rate
 
 
+def with_swa_cycles(
+    schedule: Schedule, *, start: int, cycle: int, first: float, last: float
+) -> Schedule:
+    """Return a schedule with the cycles of Izmailov et al. (2018, arXiv:1803.05407).
+
+    From `start` on the rate falls linearly in each cycle, to `last` in its last step.
+
+    Args:
+      schedule: Learning rate before.
+      start: Steps before the first cycle.
+      cycle: Steps of a cycle.
+      first: Learning rate from which each cycle falls.
+      last: Learning rate of the last step of a cycle.
+    """
+
+    def learning_rate(step: ArrayLike) -> jax.Array:
+        step = jnp.asarray(step)
+        part = ((step - start) % cycle + 1) / cycle
+        rate = (1 - part) * first + part * last
+        return jnp.where(step < start, schedule(step), rate).astype(jnp.float32)
+
+    return learning_rate
+
+
 # What follows the warm-up, of `peak`, the `steps` after it and the `total` steps.
 
 
 def _constant(peak: float, steps: int, total: int) -> Rate:
     """Stay at the peak."""
     return optax.constant_schedule(peak)
+
+
+def _plateau(
+    peak: float,
+    steps: int,
+    total: int,
+    plateau_factor: float = PLATEAU_FACTOR,
+    plateau_patience: int = PLATEAU_PATIENCE,
+    plateau_metric: str = PLATEAU_METRIC,
+) -> Rate:
+    """Stay at the peak: evaluations reduce the rate (`jaxtrain.run.plateau`)."""
+    del plateau_factor, plateau_patience, plateau_metric
+    return _constant(peak, steps, total)
 
 
 def _cosine(peak: float, steps: int, total: int, end_factor: float = 0.0) -> Rate:
@@ -273,4 +314,7 @@ SCHEDULES = {
     "step": _after_warm_up(_step, "milestones", "step_every", "step_factor"),
     "exponential": _after_warm_up(_exponential, "end_factor"),
     "one_cycle": Row(_one_cycle, ("end_factor",)),
+    "plateau": _after_warm_up(
+        _plateau, "plateau_factor", "plateau_patience", "plateau_metric"
+    ),
 }

@@ -11,8 +11,9 @@ from flax import nnx
 
 from jaxtrain import keys
 from jaxtrain.config import TrainConfig
-from jaxtrain.dtypes import widen
+from jaxtrain.dtypes import wide, widen
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
+from jaxtrain.training.averages import Average
 from jaxtrain.training.precision import create_loss_scale
 from jaxtrain.training.spikes import make_detector
 
@@ -27,13 +28,18 @@ class TrainState:
       params: Parameters, nested dicts.
       model_state: All other state of the model, such as batch-norm statistics.
       opt_state: State of the optimizer.
-      ema_params: Moving average of the parameters, at least float32; {} without it.
+      ema_params: Average of the parameters (`averages`), at least float32; {} without
+        one.
       loss_scale: Dynamic loss scale of fp16; {} without it.
       bad_steps: Counts of skipped steps, int32, `total` and `in_a_row`.
-      ema_model_state: Moving average of `model_state`, with the same weights: of batch
-        norm that of the statistics of each batch. What is not float is that of the last
-        step.
+      ema_model_state: Of a moving average that of `model_state`, with the same weights:
+        of batch norm that of the statistics of each batch. What is not float is that of
+        the last step. Of other averages `model_state`, in which an evaluation computes
+        the statistics of batch norms anew.
       loss_stats: Statistics of the losses, to find spikes; {} without a detector.
+      average_memory: What the average remembers; {} if nothing.
+      plateau: `factor` on the learning rate, float32, that evaluations have set; {}
+        without such a schedule.
     """
 
     step: jax.Array
@@ -46,10 +52,12 @@ class TrainState:
     # Those that a checkpoint has only if they are not empty (`as_dict`).
     ema_model_state: Any = dataclasses.field(default_factory=dict)
     loss_stats: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+    average_memory: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+    plateau: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
 
     @property
     def eval_params(self) -> Any:
-        """The parameters to evaluate: their moving average if there is one."""
+        """The parameters to evaluate: their average if there is one."""
         return self.ema_params or self.params
 
     @property
@@ -65,7 +73,7 @@ def as_dict(state: TrainState) -> dict[str, Any]:
     out if they are empty, so that their checkpoints can be read.
     """
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-    optional = {"loss_stats", "ema_model_state"}
+    optional = {"loss_stats", "ema_model_state", "average_memory", "plateau"}
     return {k: v for k, v in fields.items() if k not in optional or v}
 
 
@@ -82,11 +90,20 @@ class CreateState:
     Jit it with `out_shardings` to create each array where it belongs. A run jits the
     steps one by one: what changes the first weights, such as reading those of another
     model, has its place between them.
+
+    Attributes:
+      blueprint: What the model is built from.
+      config: Section of the training.
+      tx: Optimizer of the run.
+      average: Average of the weights that the run evaluates; None keeps none.
+      has_plateau: Whether evaluations change the learning rate.
     """
 
     blueprint: Blueprint
     config: TrainConfig
     tx: optax.GradientTransformation
+    average: Average | None = None
+    has_plateau: bool = False
 
     def __call__(self, root: jax.Array) -> TrainState:
         return self.begin(self.weights(root))
@@ -99,15 +116,18 @@ class CreateState:
     def begin(self, weights: tuple[Any, Any]) -> TrainState:
         """Return the state of a run that begins with such weights."""
         params, model_state = weights
-        ema = self.config.ema_decay is not None
+        averages = self.average is not None
+        dtype = jnp.result_type(*(wide(x.dtype) for x in jax.tree.leaves(params)))
         detector = make_detector(self.config)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
             model_state=model_state,
             opt_state=self.tx.init(params),
-            ema_params=_wide_copy(params) if ema else {},
-            ema_model_state=_wide_copy(model_state) if ema else {},
+            ema_params=_wide_copy(params) if averages else {},
+            ema_model_state=_wide_copy(model_state) if averages else {},
+            average_memory=self.average.create(dtype) if self.average else {},
+            plateau={"factor": jnp.float32(1)} if self.has_plateau else {},
             loss_scale=create_loss_scale(self.blueprint.policy),
             bad_steps={n: jnp.zeros((), jnp.int32) for n in ("in_a_row", "total")},
             loss_stats=detector.create() if detector else {},

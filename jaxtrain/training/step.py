@@ -115,7 +115,7 @@ def make_train_step(
     def gradients(
         state: TrainState, repeat_micro: RepeatMicro, beside: Any
     ) -> tuple[Any, Any, Metrics]:
-        params, rest = frozen.part(layout.trained_params(state.params))
+        params, rest = frozen.part(layout.trained_params(update.gradient_params(state)))
         lowered = objective(rest, scale_of(state.loss_scale), beside)
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:

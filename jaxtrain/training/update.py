@@ -15,7 +15,8 @@ import optax
 from jaxtrain import keys, scopes
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.config.optimizer import LINE_SEARCH
-from jaxtrain.dtypes import wide
+from jaxtrain.dtypes import wide, widen
+from jaxtrain.training.averages import Average
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import choose
 from jaxtrain.training.optimizers import centralize, clip, clip_by_ratio
@@ -62,6 +63,7 @@ class Update:
       rates: Factors on the learning rate by the paths of parameters; {}: 1 for all.
       frozen: Layers that are not trained: they have no gradients.
       tells_rate: Whether the optimizer asks for the learning rate of the step.
+      average: Average of the weights that the run evaluates; None keeps none.
     """
 
     optimizer: OptimizerConfig
@@ -72,11 +74,18 @@ class Update:
     rates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     frozen: Frozen = NOTHING
     tells_rate: bool = False
+    average: Average | None = None
 
     @property
     def line_search(self) -> bool:
         """Whether the optimizer asks for the loss at other parameters."""
         return self.optimizer.name == LINE_SEARCH
+
+    def gradient_params(self, state: TrainState) -> Any:
+        """Return the parameters at which a step computes the gradients."""
+        if self.average is None:
+            return state.params
+        return self.average.gradient_weights(state.params, state.ema_params)
 
     def optimize(
         self,
@@ -88,22 +97,24 @@ class Update:
     ) -> tuple[Any, Any]:
         """Return the new parameters and optimizer state, before `apply` checks them."""
         trained, rest = self.frozen.part(state.params)
+        at, _ = self.frozen.part(self.gradient_params(state))
         if self.optimizer.clip_norm is not None:
             grads = clip(grads, grad_norm, self.optimizer.clip_norm)
         if self.optimizer.clip_ratio is not None:
-            grads = clip_by_ratio(grads, trained, self.optimizer.clip_ratio)
+            grads = clip_by_ratio(grads, at, self.optimizer.clip_ratio)
         if self.optimizer.centralize:
             grads = centralize(grads)
         if self.tells_rate:
             extra_args["learning_rate"] = self._learning_rate(state)
-        updates, opt_state = self.tx.update(
-            grads, state.opt_state, trained, **extra_args
-        )
+        updates, opt_state = self.tx.update(grads, state.opt_state, at, **extra_args)
         if self.rates:
             # Updates are proportional to the learning rate, whatever the optimizer.
             updates = jax.tree_util.tree_map_with_path(
                 lambda path, update: update * self.rates[path_name(path)], updates
             )
+        if state.plateau:
+            factor = state.plateau["factor"]
+            updates = jax.tree.map(lambda update: update * factor, updates)
         key = keys.at_step(root, keys.ROUNDING, state.step)
         return merge(add_updates(trained, updates, key), rest), opt_state
 
@@ -162,7 +173,8 @@ class Update:
             "bad_steps": bad_steps["in_a_row"],
         }
         if self.schedule is not None:
-            metrics["learning_rate"] = self._learning_rate(state)
+            rate = self._learning_rate(state)
+            metrics["learning_rate"] = rate * state.plateau.get("factor", 1)
         if state.loss_scale:
             metrics["loss_scale"] = state.loss_scale["scale"]
         if spike is not None:
@@ -173,6 +185,7 @@ class Update:
             loss_scale=adjust_loss_scale(state.loss_scale, finite),
             bad_steps=bad_steps,
             loss_stats=loss_stats,
+            plateau=state.plateau,
             **kept,
         )
         return state, metrics
@@ -185,44 +198,57 @@ class Update:
     def _average(self, state: TrainState, new: dict[str, Any]) -> dict[str, Any]:
         """Move the averages of parameters and statistics towards those of this step.
 
-        The decay at step t is min(decay, (1 + t) / (10 + t)), as in TensorFlow's
-        ExponentialMovingAverage: faster at first, when the averages are young.
+        Batch-norm statistics of a moving average are those of the step's own batch,
+        taken out of the running ones again: the average of running averages would lag
+        behind that of the weights. Its values are as good as those computed anew
+        (docs/decisions.md). Numbers that are not float, such as counts, are those of
+        this step.
 
-        Batch-norm statistics are those of the step's own batch, taken out of the
-        running ones again: the average of running averages would lag behind that of the
-        weights. Its values are as good as those computed anew (docs/decisions.md).
-        Numbers that are not float, such as counts, are those of this step.
+        Returns:
+          The new fields of the state that the average changes.
         """
-        most, num_micro = self.train.ema_decay, self.train.accumulate_steps
-        if most is None:
-            return {"ema_params": {}, "ema_model_state": {}}
-        taken = _steps_taken(state).astype(jnp.float32)
-        decay = jnp.minimum(most, (1 + taken) / (10 + taken))
+        if self.average is None:
+            return {"ema_params": {}, "ema_model_state": {}, "average_memory": {}}
+        rate, memory = self.average.rate(
+            state.average_memory,
+            step=state.step + 1,
+            taken=_steps_taken(state),
+            learning_rate=None if self.schedule is None else self._learning_rate(state),
+        )
 
         def move(average: jax.Array, x: jax.Array) -> jax.Array:
             if not jnp.issubdtype(x.dtype, jnp.floating):
                 return x
-            return average + (1 - decay) * (x.astype(average.dtype) - average)
+            far = rate.astype(average.dtype)
+            return average + far * (x.astype(average.dtype) - average)
 
         def of_step(path: Any, new: jax.Array, old: jax.Array) -> jax.Array:
             momentum = self.momenta.get(path_name(path))
             if momentum is None:
                 return new
-            return old + (new - old) / (1 - momentum**num_micro)
+            kept = momentum**self.train.accumulate_steps
+            return old + (new - old) / (1 - kept)
 
         def move_trained(average: Any, values: Any) -> Any:
             trained, rest = self.frozen.part(average)
             return merge(jax.tree.map(move, trained, values), rest)
 
         params, _ = self.frozen.part(new["params"])
-        model_state = jax.tree_util.tree_map_with_path(
-            of_step,
-            self.frozen.part(new["model_state"])[0],
-            self.frozen.part(state.model_state)[0],
-        )
+        average = move_trained(state.ema_params, params)
+        if self.average.of_batches:
+            model_state = jax.tree_util.tree_map_with_path(
+                of_step,
+                self.frozen.part(new["model_state"])[0],
+                self.frozen.part(state.model_state)[0],
+            )
+            model_state = move_trained(state.ema_model_state, model_state)
+        else:
+            model_state = widen(new["model_state"])
         return {
-            "ema_params": move_trained(state.ema_params, params),
-            "ema_model_state": move_trained(state.ema_model_state, model_state),
+            "params": self.average.next_weights(new["params"], average, rate),
+            "ema_params": average,
+            "ema_model_state": model_state,
+            "average_memory": memory,
         }
 
 

@@ -59,6 +59,9 @@ VALUES: dict[str, Any] = {
     "model.pretrained": "runs/other",
     "model.pretrained_digest": "0123456789abcdef",
     "optimizer.milestones": [0.5],
+    "optimizer.plateau_metric": "accuracy",
+    "optimizer.plateau_patience": 5,
+    "optimizer.rate_factors": {"head": 0.5},
     "optimizer.schedule": "cosine",
     "train.class_weights": "balanced",
     "train.focal_gamma": 1.5,
@@ -76,6 +79,8 @@ BESIDE: dict[str, Any] = dict.fromkeys(
 )
 EXAMPLES = {
     "of your own": "my.py:part",
+    "= prodigy or dadapt_adamw": "prodigy",
+    "= schedule_free_sgd or schedule_free_adamw": "schedule_free_sgd",
     "= tfds:NAME": "tfds:mnist",
     "= folder:DIR or csv:FILE or audio:DIR_OR_FILE.csv": "csv:list.csv",
     "= csv:FILE": "csv:list.csv",
@@ -91,8 +96,9 @@ PAIRS = [
 
 def value_of(feature: Feature, path: str) -> Any:
     """Return a value of a field that counts as a use of the feature."""
-    if path in VALUES:
-        return VALUES[path]
+    value = VALUES.get(path)
+    if value is not None and (feature.counts is None or feature.counts(value)):
+        return value
     if feature.when:
         return EXAMPLES.get(feature.when, feature.when.removeprefix("= "))
     default = config_lib.get(Config(), path)

@@ -22,6 +22,7 @@ from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
+from jaxtrain.training.averages import make_average
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
@@ -81,10 +82,16 @@ class Trial:
         self.blueprint = make_blueprint(self.config, self.policy, SHAPE, CLASSES)
         model = self.blueprint.abstract()
         self.graphdef = nnx.graphdef(model)
+        average = make_average(self.config.optimizer, self.config.train)
         self.update = Update(
-            self.config.optimizer, self.config.train, tx, schedule, momenta(model)
+            self.config.optimizer,
+            self.config.train,
+            tx,
+            schedule,
+            momenta(model),
+            average=average,
         )
-        create = CreateState(self.blueprint, self.config.train, tx)
+        create = CreateState(self.blueprint, self.config.train, tx, average)
         make = jax.jit(create) if compute else partial(jax.eval_shape, create)
         self.state = make(ROOT)
         self.step = jax.jit(

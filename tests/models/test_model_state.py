@@ -13,6 +13,7 @@ import pytest
 from jaxtrain import own
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.inference.load import load_step
+from jaxtrain.training.averages import Ema
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import Update
@@ -59,7 +60,7 @@ def update_of(params: Any, model_state: Any) -> tuple[Any, TrainState]:
         loss_scale={},
         bad_steps={"in_a_row": zero, "total": zero},
     )
-    return Update(options, train, tx, None, {}), state
+    return Update(options, train, tx, None, {}, average=Ema(0.9)), state
 
 
 def step(update: Any, state: TrainState, model_state: Any) -> tuple[TrainState, Any]:

@@ -84,6 +84,30 @@ def test_steps_per_call_of_the_shortest_interval_has_an_effect():
 
 
 @each_row(
+    ("train", "swa"),
+    [
+        (TrainConfig(epochs=9), None),
+        (TrainConfig(epochs=9, swa_start_epochs=6), (186, 31)),
+        (TrainConfig(steps=9, swa_start_epochs=0.001), (1, 31)),
+        (TrainConfig(epochs=9, swa_start_epochs=9, swa_cycle_epochs=0.5), (279, 16)),
+    ],
+)
+def test_weights_are_averaged_from_an_epoch_on_at_the_ends_of_cycles(
+    train: TrainConfig, swa: tuple[int, int] | None
+):
+    assert plan(train=train).swa == swa
+
+
+def test_an_average_that_would_never_begin_and_a_plateau_of_nothing_are_refused():
+    late = TrainConfig(epochs=2, swa_start_epochs=3)
+    with pytest.raises(UserError, match=r"swa_start_epochs = 3 are 93 steps.* 62"):
+        plan(train=late)
+    optimizer = OptimizerConfig(schedule="plateau")
+    with pytest.raises(UserError, match="'plateau' watches a validation metric"):
+        plan(has_validation=False, optimizer=optimizer)
+
+
+@each_row(
     ("sections", "named"),
     [
         ({}, "31 steps by train.eval_every_epochs and checkpoint.every_epochs;"),

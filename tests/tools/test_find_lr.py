@@ -98,6 +98,7 @@ WRONG = {
     "--steps 5: expected 20 or more": "--steps 5",
     "the loss was bad after": "--start 1e5 --end 1e6",
     "there is no learning rate to find": "--optimizer.name lbfgs",
+    "'prodigy' estimates its learning rate": "--optimizer.name prodigy",
     "cannot write there": "--out /proc/none",
     "find_lr.png is a folder: give the name of a file": "--out {found}/taken",
 }

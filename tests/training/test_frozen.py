@@ -116,7 +116,8 @@ def step_of(config: Config) -> tuple[Any, Any]:
     )
     rate: Any = lambda step: jnp.float32(0.1)  # noqa: E731
     (phase,) = build_phases(config, timetable, model, rate)
-    create = CreateState(blueprint, config.train, phase.update.tx)
+    update = phase.update
+    create = CreateState(blueprint, config.train, update.tx, update.average)
     task = tasks.build(config, SHAPE, {"num_classes": 5})
     layout = ElsewhereLayout(LAYOUT.mesh, {})
     step = make_train_step(task, nnx.graphdef(model), phase.update, as_given, layout)

@@ -11,6 +11,7 @@ import optax
 import pytest
 
 from jaxtrain.config import OptimizerConfig
+from jaxtrain.config.optimizer import DISTANCE_NAMES, SCHEDULE_FREE_NAMES
 from jaxtrain.errors import UserError
 from jaxtrain.training.optimizers import (
     OPTIMIZERS,
@@ -84,6 +85,22 @@ def adam(leaf: Leaf, g: Array, **options: Any) -> Array:
 
 def adamw(leaf: Leaf, g: Array, **options: Any) -> Array:
     return -leaf.lr * (direction(leaf, g, **options) + leaf.wd * leaf.p)
+
+
+def sgdw(leaf: Leaf, g: Array, momentum: float = 0.9, nesterov: bool = False) -> Array:
+    """Algorithm 1 of Loshchilov and Hutter; the decay has the rate and its schedule."""
+    return -leaf.lr * (leaf.trace(g, momentum, nesterov) + leaf.wd * leaf.p)
+
+
+def schedule_free_sgd(leaf: Leaf, g: Array, momentum: float = 0.9) -> Array:
+    """What moves z; its average has the momentum (tests/training/test_averages.py)."""
+    return sgd(leaf, g, momentum=0.0)
+
+
+def schedule_free_adamw(
+    leaf: Leaf, g: Array, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> Array:
+    return adamw(leaf, g, b1=0.0, b2=b2, eps=eps)
 
 
 def lamb(leaf: Leaf, g: Array, eps: float = 1e-6, **options: Any) -> Array:
@@ -189,6 +206,9 @@ NESTEROV = {"momentum": 0.7, "nesterov": True}
 # The formula, and options, each unlike its default, that are set together.
 CASES: dict[str, tuple[Callable[..., Array], list[dict[str, Any]]]] = {
     "sgd": (sgd, [{"momentum": 0.0}, NESTEROV]),
+    "sgdw": (sgdw, [{"momentum": 0.0}, NESTEROV]),
+    "schedule_free_sgd": (schedule_free_sgd, [{"momentum": 0.5}]),
+    "schedule_free_adamw": (schedule_free_adamw, [ADAM]),
     "adam": (adam, [ADAM, {"nesterov": True}]),
     "adamw": (adamw, [ADAM, {"nesterov": True}]),
     "lamb": (lamb, [ADAM]),
@@ -255,8 +275,10 @@ def assert_close(actual: Any, expected: Any) -> None:
     [(name, options) for name in CASES for options in [{}, *CASES[name][1]]],
 )
 def test_updates_follow_formula(name: str, options: dict[str, Any]) -> None:
-    linear = {"schedule": "linear", "warmup_steps": 2, "weight_decay": DECAY}
-    tx, params = make(name=name, **linear, **options), random_tree(0)
+    falls = name not in SCHEDULE_FREE_NAMES
+    rate = {"schedule": "linear" if falls else "constant", "warmup_steps": 2}
+    tx = make(name=name, weight_decay=DECAY, **rate, **options)
+    params = random_tree(0)
     opt_state, update = tx.init(params), jax.jit(update_fn(tx))
     arrays = [np.asarray(p, np.float64) for p in jax.tree.leaves(params)]
     leaves = [Leaf(p, DECAY if p.ndim > 1 else 0) for p in arrays]
@@ -266,7 +288,8 @@ def test_updates_follow_formula(name: str, options: dict[str, Any]) -> None:
         params = optax.apply_updates(params, updates)
         expected = []
         for leaf, g in zip(leaves, jax.tree.leaves(grads), strict=True):
-            leaf.t, leaf.lr = step + 1, RATE * min(step / 2, (8 - step) / 6)
+            end = (8 - step) / 6 if falls else 1
+            leaf.t, leaf.lr = step + 1, RATE * min(step / 2, end)
             expected.append(CASES[name][0](leaf, np.asarray(g, np.float64), **options))
             leaf.p = leaf.p + expected[-1]
         assert_close(updates, expected)
@@ -274,7 +297,7 @@ def test_updates_follow_formula(name: str, options: dict[str, Any]) -> None:
 
 
 def test_every_optimizer_and_option_is_tested() -> None:
-    assert {*CASES, "lbfgs"} == set(OPTIMIZERS)
+    assert {*CASES, *DISTANCE_NAMES, "lbfgs"} == set(OPTIMIZERS)
     for name, (_, cases) in CASES.items():
         assert {key for case in cases for key in case} == set(OPTIMIZERS[name].takes)
 
@@ -289,7 +312,8 @@ def test_decay_mask_leaves_out_vectors() -> None:
 
 # Of a step without gradients, what is taken off the kernels as a fraction of them; a
 # trust ratio makes the size of the decay cancel.
-DECOUPLED = ["sgd", "adamw", "lion", "adan", "ademamix", "adopt", "muon"]
+DECOUPLED = ["sgd", "adamw", "lion", "adan", "ademamix", "adopt", "muon", "sgdw"]
+DECOUPLED += ["schedule_free_sgd", "schedule_free_adamw"]
 DECAYED = dict.fromkeys(DECOUPLED, RATE * DECAY)
 DECAYED |= {"lamb": RATE, "lars": RATE * 0.001}
 

@@ -27,6 +27,8 @@ FORMULAS: dict[str, tuple[str, dict[str, Any], Formula]] = {
         {"end_factor": 0.1},
         lambda t: 0.1 + 0.9 * (1 + np.cos(np.pi * t)) / 2,
     ),
+    # Evaluations reduce it (tests/training/test_averages.py).
+    "plateau": ("plateau", {}, lambda t: 1),
     "linear": ("linear", {}, lambda t: 1 - t),
     "linear to 0.25": ("linear", {"end_factor": 0.25}, lambda t: 1 - 0.75 * t),
     "polynomial": ("polynomial", {}, lambda t: (1 - t) ** 2),
@@ -188,7 +190,7 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
         ({"schedule": "cosin"}, "'cosin'.*meant cosine.*constant, cosine, .*linear"),
         (
             {"schedule": "zzz"},
-            "'zzz': expected constant, .*, one_cycle, or path/to/file.py:name",
+            "'zzz': expected constant, .*, plateau, or path/to/file.py:name",
         ),
         ({"learning_rate": None}, "learning_rate is not set"),
         ({"end_factor": 0.1}, "end_factor = 0.1 .* constant, .*: warmup_factor"),

@@ -27,6 +27,7 @@ from jaxtrain.parallel.mesh import make_mesh, make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
+from jaxtrain.training.averages import Ema
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.stages import steps
 from jaxtrain.training.stages.cut import Stage, Stages, build_stages
@@ -332,8 +333,9 @@ def test_skips_and_random_layers_are_cut(
         blueprint = make_blueprint(config, policy, SHAPE, CLASSES)
         schedule: Any = optax.constant_schedule(0.1)
         tx = make_optimizer(config.optimizer, schedule)
-        update = Update(config.optimizer, config.train, tx, None, {})
-        create = CreateState(blueprint, config.train, tx)
+        average = Ema(0.9)
+        update = Update(config.optimizer, config.train, tx, None, {}, average=average)
+        create = CreateState(blueprint, config.train, tx, average)
         root, stages = keys.root_key(0), cut(config, num_stages)
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())
         task = tasks.build(config, SHAPE, {"num_classes": CLASSES})

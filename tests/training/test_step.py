@@ -16,6 +16,7 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from jaxtrain.training.averages import Ema
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import apply_model, make_eval_step, make_train_step
@@ -154,7 +155,7 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum():
     train = TrainConfig(steps=9, ema_decay=0.9, accumulate_steps=2)
     schedule: Any = optax.constant_schedule(1.0)
     tx = make_optimizer(optimizer, schedule)
-    update = Update(optimizer, train, tx, None, momenta)
+    update = Update(optimizer, train, tx, None, momenta, average=Ema(0.9))
     zeros = {name: {"mean": jnp.zeros(3)} for name in ("slow", "quick")}
     state: Any = Trial(ema_decay=0.9).state
     state = dataclasses.replace(state, model_state=zeros, ema_model_state=zeros)
@@ -373,7 +374,8 @@ def test_eval_step_ignores_dropout_and_padding():
 def test_run_begins_with_the_weights_it_is_given():
     """Averages start from them, not from those that were created."""
     config = TrainConfig(steps=9, ema_decay=0.9)
-    create = CreateState(Trial(compute=False).blueprint, config, optax.sgd(0.1))
+    blueprint = Trial(compute=False).blueprint
+    create = CreateState(blueprint, config, optax.sgd(0.1), Ema(0.9))
     doubled = jax.tree.map(lambda x: 2 * x, create.weights(ROOT))
     state = create.begin(doubled)
     for params in (state.params, state.ema_params):

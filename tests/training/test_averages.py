@@ -1,0 +1,271 @@
+"""Averages of weights: schedule-free, SWA, Lookahead; optimizers of other packages."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.run import plateau
+from jaxtrain.tasks.metrics import Goal
+from jaxtrain.training.averages import Average, Lookahead, Swa, make_average
+from jaxtrain.training.optimizers import make_optimizer
+from jaxtrain.training.schedules import with_swa_cycles
+from jaxtrain.training.state import TrainState
+from jaxtrain.training.update import Update
+from tests.helpers.numerics import same
+from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
+from tests.helpers.trial import IMAGES, LABELS, Trial
+
+STORED: dict[str, Any] = json.loads(
+    (ROOT / "tests" / "stored" / "optimizers.json").read_text()
+)
+ADAM = {"b1": 0.75, "b2": 0.875}
+# The options with which tests/oracles/optimizers.py made what is stored.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "schedule_free_sgd": {"learning_rate": 0.5, "momentum": 0.75},
+    "schedule_free_adamw": {"learning_rate": 0.125, **ADAM, "eps": 0.125},
+    "prodigy": {"learning_rate": 1.0, **ADAM},
+    "dadapt_adamw": {"learning_rate": 1.0, **ADAM},
+}
+
+
+class Steps:
+    """Steps of an optimizer and its average on a few weights, without a model."""
+
+    def __init__(
+        self,
+        params: Any,
+        options: dict[str, Any],
+        warmup: int = 0,
+        average: Average | None = None,
+        decay: float = 0.0,
+    ):
+        config = OptimizerConfig(weight_decay=decay, **options)
+        peak = config.learning_rate or 0.0
+
+        def schedule(step: Any) -> jax.Array:
+            part = (jnp.asarray(step, float) + 1) / max(warmup, 1)
+            return peak * jnp.minimum(1, part)
+
+        tx = make_optimizer(config, schedule)
+        train, zero = TrainConfig(steps=99), jnp.zeros((), jnp.int32)
+        average = average or make_average(config, train)
+        self.update = Update(config, train, tx, schedule, {}, average=average)
+        dtype = jax.tree.leaves(params)[0].dtype
+        self.state = TrainState(
+            step=zero,
+            params=params,
+            model_state={},
+            opt_state=tx.init(params),
+            ema_params=jax.tree.map(jnp.copy, params) if average else {},
+            average_memory=average.create(dtype) if average else {},
+            loss_scale={},
+            bad_steps={"in_a_row": zero, "total": zero},
+        )
+        self._step = jax.jit(self._take)
+
+    def _take(self, state: TrainState, noise: Any, target: Any, loss: Any) -> Any:
+        at = self.update.gradient_params(state)
+        grads = jax.tree.map(lambda p, t, n: 0.3 * (p - t) + n, at, target, noise)
+        one = jnp.float32(1)
+        return self.update.apply(
+            state, jax.random.key(0), grads, one, {}, {"loss": loss}, lambda _: one
+        )[0]
+
+    def __call__(self, noise: Any, target: Any, loss: float = 1.0) -> TrainState:
+        self.state = self._step(self.state, noise, target, jnp.float32(loss))
+        return self.state
+
+
+def flat(tree: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(tree[name]) for name in ("kernel", "bias")])
+
+
+def stored(name: str, step: int | None = None) -> Any:
+    found = STORED[name]
+    return {
+        n: jnp.asarray(x if step is None else x[step], float) for n, x in found.items()
+    }
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_steps_are_those_of_the_authors_package(name: str):
+    """In float64, as theirs; what has moved by 1e-3 agrees to 1e-9 of that."""
+    with jax.enable_x64(True):
+        warmup = STORED["warmup"] if name.startswith("schedule_free") else 0
+        first, target = stored("first"), stored("target")
+        steps = Steps(first, {"name": name, **OPTIONS[name]}, warmup, None, 0.125)
+        for step, expected in enumerate(STORED["steps"][name]):
+            state = steps(stored("noise", step), target)
+            found = flat(state.eval_params) - flat(first)
+            moved = np.asarray(expected) - flat(first)
+            np.testing.assert_allclose(
+                found, moved, rtol=0, atol=1e-9 * abs(moved).max()
+            )
+
+
+@pytest.mark.parametrize("name", ["prodigy", "dadapt_adamw"])
+def test_a_rate_of_0_changes_nothing_and_leaves_no_nan(name: str):
+    """As in the first step of a warm-up, where optax divides 0 by 0."""
+    options = OptimizerConfig(name=name, learning_rate=1.0, weight_decay=0.1)
+    tx = make_optimizer(options, lambda step: jnp.minimum(jnp.asarray(step), 1.0))
+    params, update = stored("first"), jax.jit(tx.update)
+    opt_state = tx.init(params)
+    updates, opt_state = update(stored("noise", 0), opt_state, params)
+    assert all(not x.any() for x in jax.tree.leaves(updates))
+    for step in range(1, 4):
+        updates, opt_state = update(stored("noise", step), opt_state, params)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((updates, opt_state)))
+    assert all(x.any() for x in jax.tree.leaves(updates))
+
+
+def test_swa_is_the_mean_of_the_ends_of_cycles_and_a_skipped_one_is_left_out():
+    first, target = stored("first"), stored("target")
+    sgd = {"name": "sgd", "learning_rate": 0.25}
+    steps, models = Steps(first, sgd, average=Swa(start=3, cycle=4)), []
+    state = steps.state
+    for step in range(1, 17):
+        state = steps(stored("noise", step), target, np.nan if step == 11 else 1.0)
+        if step >= 3 and (step - 3) % 4 == 0 and step != 11:
+            models.append(flat(state.params))
+        expected = flat(state.params) if step < 3 else np.mean(models, 0)
+        np.testing.assert_allclose(flat(state.eval_params), expected, atol=1e-6)
+    assert len(models) == 3 == state.average_memory["models"]
+
+
+def test_the_rate_of_swa_falls_in_each_cycle():
+    """t(i) = ((i - 1) mod c + 1) / c; the rate is (1 - t) first + t last."""
+    rate = with_swa_cycles(
+        lambda step: jnp.float32(1), start=2, cycle=4, first=0.5, last=0.1
+    )
+    found = [float(rate(step)) for step in range(11)]
+    cycle = [0.4, 0.3, 0.2, 0.1]
+    np.testing.assert_allclose(found, [1, 1, *cycle, *cycle, 0.4], rtol=1e-6)
+
+
+def test_slow_weights_of_lookahead_follow_the_two_loops_of_the_paper():
+    """Of the inner optimizer the state stays; a skipped step is none of the k."""
+    first, target = stored("first"), stored("target")
+    options = {"name": "sgd", "learning_rate": 0.25, "momentum": 0.5}
+    steps = Steps(first, options, average=Lookahead(3, 0.25))
+    slow, fast, trace, taken = flat(first), flat(first), 0.0, 0
+    for step in range(1, 14):
+        bad, noise = step == 4, stored("noise", step)
+        state = steps(noise, target, np.nan if bad else 1.0)
+        if not bad:
+            trace = 0.5 * trace + 0.3 * (fast - flat(target)) + flat(noise)
+            fast, taken = fast - 0.25 * trace, taken + 1
+            if taken % 3 == 0:
+                slow = slow + 0.25 * (fast - slow)
+                fast = slow
+        np.testing.assert_allclose(flat(state.params), fast, atol=1e-5)
+        np.testing.assert_allclose(flat(state.eval_params), slow, atol=1e-5)
+
+
+def test_a_skipped_step_changes_no_average():
+    first, target = stored("first"), stored("target")
+    for name in ("schedule_free_sgd", "schedule_free_adamw"):
+        steps = Steps(first, {"name": name, "learning_rate": 0.25})
+        before = steps(stored("noise", 0), target)
+        after = steps(stored("noise", 1), target, np.inf)
+        for field in ("params", "ema_params", "average_memory", "opt_state"):
+            assert same(getattr(before, field), getattr(after, field)), field
+
+
+def test_schedule_free_weights_are_those_of_optax():
+    """optax keeps y and z and computes x; here z and x are kept, and y is computed."""
+    first, target = stored("first"), stored("target")
+    steps = Steps(first, {"name": "schedule_free_sgd", "learning_rate": 0.25})
+    tx, params = optax.contrib.schedule_free_sgd(0.25), first
+    opt_state, update = tx.init(params), jax.jit(tx.update)
+    for step in range(8):
+        noise = stored("noise", step)
+        grads = jax.tree.map(lambda p, t, n: 0.3 * (p - t) + n, params, target, noise)
+        updates, opt_state = update(grads, opt_state, params)
+        params = optax.apply_updates(params, updates)
+        state = steps(noise, target)
+        expected = optax.contrib.schedule_free_eval_params(opt_state, params)
+        np.testing.assert_allclose(flat(state.eval_params), flat(expected), atol=1e-5)
+        at = steps.update.gradient_params(state)
+        np.testing.assert_allclose(flat(at), flat(params), atol=1e-5)
+
+
+def test_narrow_weights_have_an_average_that_is_wide():
+    """z is rounded in bfloat16, x is a float32, which a run evaluates."""
+    first = jax.tree.map(lambda x: x.astype(jnp.bfloat16), stored("first"))
+    target = stored("target")
+    steps = Steps(first, {"name": "schedule_free_sgd", "learning_rate": 0.5})
+    wide = jax.tree.map(lambda x: x.astype(jnp.float32), first)
+    memory = {n: jnp.float32(x) for n, x in steps.state.average_memory.items()}
+    state = replace(steps.state, ema_params=wide, average_memory=memory)
+    steps.state = state
+    for step in range(5):
+        state = steps(stored("noise", step), target)
+    assert {x.dtype for x in jax.tree.leaves(state.params)} == {jnp.dtype("bfloat16")}
+    assert {x.dtype for x in jax.tree.leaves(state.ema_params)} == {
+        jnp.dtype("float32")
+    }
+
+
+@each_row("higher", [False, True])
+def test_a_plateau_reduces_the_rate_as_that_of_pytorch(higher: bool):
+    sign, memory, found = -1 if higher else 1, {}, []
+    config = OptimizerConfig(
+        schedule="plateau", learning_rate=1.0, plateau_factor=0.5, plateau_patience=2
+    )
+    goal = Goal("loss", higher)
+    follow = partial(plateau.after_evaluation, config)
+    for loss in STORED["plateau"]["losses"]:
+        memory = follow(memory, goal, sign * loss)
+        memory = json.loads(json.dumps(memory))  # As a checkpoint keeps it.
+        found.append(memory["factor"])
+    assert found == STORED["plateau"]["factors"]
+
+
+HALF: dict[str, tuple[str, dict[str, Any]]] = {
+    "schedule-free, fp16": ("fp16", {"name": "schedule_free_adamw"}),
+    "schedule-free, pure_bf16": ("pure_bf16", {"name": "schedule_free_sgd"}),
+    "Lookahead, pure_bf16": ("pure_bf16", {"name": "adamw", "lookahead_steps": 2}),
+    "Prodigy, fp16": ("fp16", {"name": "prodigy", "learning_rate": 1.0}),
+    "D-Adaptation, pure_bf16": (
+        "pure_bf16",
+        {"name": "dadapt_adamw", "learning_rate": 1.0},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", HALF)
+def test_half_precision_and_a_step_that_is_skipped(case: str):
+    """The state keeps its types, so nothing compiles again; fp16 halves its scale."""
+    policy, options = HALF[case]
+    optimizer = OptimizerConfig(**{"learning_rate": 0.01, **options})
+    trial = Trial(policy=policy, optimizer=optimizer, accumulate_steps=2)
+
+    def types(state: Any) -> Any:
+        return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), state)
+
+    expected = types(trial.state)
+    for i in range(3):
+        trial(IMAGES[i : i + 1], LABELS[i : i + 1])
+    before = trial.state
+    bad = IMAGES[3:4].copy()
+    bad[0, 3, 2, 2, 0] = np.inf
+    assert trial(bad, LABELS[3:4])["skipped"][0] == 1
+    after = trial.state
+    for field in ("params", "opt_state", "ema_params", "average_memory"):
+        assert same(getattr(after, field), getattr(before, field)), field
+    if policy == "fp16":
+        assert after.loss_scale["scale"] == before.loss_scale["scale"] / 2
+    trial(IMAGES[4:5], LABELS[4:5])
+    assert types(trial.state) == expected
+    assert not same(trial.state.params, before.params)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(trial.state.eval_params))
