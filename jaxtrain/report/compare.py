@@ -26,8 +26,13 @@ MAX_RUNS = 2 * NUM_COLOURS
 Named = tuple[str, History]
 
 
-def make_comparison(histories: Sequence[History]) -> bytes:
-    """Return the page; the first run is the one that the others are laid beside."""
+def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
+    """Return the page; the first run is the one that the others are laid beside.
+
+    Args:
+      histories: Runs to show.
+      trials: Table of the trials that they are some of (see `report/sweep.py`).
+    """
     names = [history.name for history in histories]
     if len(set(names)) < len(names):
         names = [str(history.workdir) for history in histories]
@@ -37,6 +42,7 @@ def make_comparison(histories: Sequence[History]) -> bytes:
     return render(
         "report/comparison.html.j2",
         names=names,
+        trials=trials,
         num_colours=NUM_COLOURS,
         cells=[_cells(history, metrics) for history in histories],
         best={} if apart else {_column(m): _winner(m, histories) for m in metrics},

@@ -58,6 +58,7 @@ class Attempt:
       step: Number of completed steps; those of `state`.
       state: State after these steps.
       progress: What the host remembers.
+      end_reason: Why a hook ends the run here; None lets it go on.
       telemetry: In process 0, what each of the others told of itself last.
     """
 
@@ -67,6 +68,7 @@ class Attempt:
     step: int
     state: TrainState
     progress: Progress
+    end_reason: str | None = None
     telemetry: dict[int, Telemetry] = field(default_factory=dict)
 
     @property
