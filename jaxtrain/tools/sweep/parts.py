@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import optuna
 
 from jaxtrain.errors import UserError, nearest
@@ -36,10 +37,10 @@ def make_sampler(
     given = dict(options)
     if "seed" in inspect.signature(kind).parameters:
         seed = given.pop("seed", seed)
-        # Distinct for distinct pairs: no sweep has so many trials.
-        given["seed"] = (
-            seed if name in ONE_SEQUENCE else (seed * 10**5 + number) % 2**32
-        )
+        if not isinstance(seed, int) or seed < 0:
+            raise UserError(f"--sampler-options seed {seed}: expected 0 or more")
+        of_trial = np.random.SeedSequence([seed, number]).generate_state(1)[0]
+        given["seed"] = seed if name in ONE_SEQUENCE else int(of_trial)
     return _make("--sampler-options", kind, given)
 
 

@@ -1,12 +1,13 @@
 """Several processes on one sweep, each with its share of the GPUs."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -17,21 +18,24 @@ from jaxtrain.console import tell
 from jaxtrain.errors import (
     START_AGAIN,
     CheckpointError,
+    IncompleteError,
     Interrupted,
     StartAgainError,
     UserError,
     counted,
 )
+from jaxtrain.parallel import devices
 from jaxtrain.performance.gpu_compiler import visible_gpus
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.sweep_file import read_sweep
+from jaxtrain.records.sweep_file import SWEEP, read_sweep
 from jaxtrain.tools.sweep.options import SweepOptions
 from jaxtrain.tools.sweep.work import describe_end, work
 
 # Starts of a process in a row that were killed without a trial that ended meanwhile.
 MAX_KILLS = 4
-# Between looks at the trials that have ended.
-LOOK_SECONDS = 1.0
+# Between looks at signals and at the trials that have ended. A process that has got the
+# signal itself takes the one that is passed on for a repeat, if it comes within 1 s.
+LOOK_SECONDS = 0.2
 # Exit codes of errors by which a process ends in order.
 CODES: dict[type[Exception], int] = {
     UserError: 2,
@@ -53,44 +57,43 @@ def work_together(options: SweepOptions, num: int, signals: StopSignals) -> None
 
     Raises:
       UserError: The GPUs cannot be shared evenly, or a process ended with one.
-      CheckpointError, StartAgainError: A process ended with one.
+      CheckpointError, StartAgainError, IncompleteError: A process ended with one.
       Interrupted: A signal came; the trials are saved.
     """
     gpus = [] if options.platform == "cpu" else visible_gpus()
     team = [Worker(options, i, share) for i, share in enumerate(share_gpus(gpus, num))]
-    told = {t["number"] for t in _ended(options.folder)}
-    signals.defer, stopping = True, False
-    kills, num_ended = 0, len(told)
+    news, kills, stopping = News(options.folder), 0, False
+    signals.defer = True
     try:
         for worker in team:
             worker.start()
         while running := [worker for worker in team if worker.process is not None]:
             connection.wait([w.process.sentinel for w in running], LOOK_SECONDS)
-            told |= _tell_ended(options.folder, told)
-            if len(told) > num_ended:
-                kills, num_ended = 0, len(told)
+            if news.tell():
+                kills = 0
             if signals.signum is not None and not stopping:
                 stopping = True
                 for worker in running:
                     worker.stop()
             for worker in running:
                 code = worker.ended()
-                if code is None or stopping or code >= 0:
-                    continue
-                kills += 1
-                name = signal.Signals(-code).name
-                tell(f"process {worker.index} was killed by {name}, {worker.log} ends")
-                if kills < MAX_KILLS * num:
-                    worker.start()
+                if code is not None and code < 0 and not stopping:
+                    kills += 1
+                    name = signal.Signals(-code).name
+                    tell(f"warning: process {worker.index} was killed by {name}")
+                    if kills < MAX_KILLS * num:
+                        worker.start()
     finally:
         for worker in team:
             worker.kill()
-    _tell_ended(options.folder, told)
+    news.tell()
     if signals.signum is not None:
         message = "the trials are saved; the same command goes on"
         raise Interrupted(signals.signum, message)
     for worker in team:
         worker.check()
+    # What follows needs no GPU.
+    devices.start("cpu")
 
 
 def share_gpus(gpus: Sequence[str], num: int) -> list[list[str]]:
@@ -160,10 +163,14 @@ class Worker:
         """Raise the error that it ended with, if there was one."""
         if self._error is not None:
             raise self._error
+        if self._code < 0 or self._code == START_AGAIN:
+            raise StartAgainError(
+                f"process {self.index} of the sweep was lost: see the end of "
+                f"{self.log}; the same command goes on"
+            )
         if self._code:
-            raise UserError(
-                f"process {self.index} of the sweep ended with exit code {self._code}: "
-                f"see the end of {self.log}; the same command goes on"
+            raise IncompleteError(
+                f"process {self.index} of the sweep failed: see the end of {self.log}"
             )
 
 
@@ -178,6 +185,9 @@ def _run(
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # Ctrl-C in a terminal comes from the first process, as any other signal.
+    os.setpgrp()
     own.hand_over(decisions)
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
@@ -208,17 +218,33 @@ def _stop_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _ended(folder: Path) -> list[Any]:
-    record = read_sweep(folder)
-    trials = [] if record is None else record["trials"]
-    return [trial for trial in trials if trial["state"] != "running"]
+class News:
+    """Tells of the trials that end, as the file of the sweep says.
 
+    Args:
+      folder: Folder of the sweep; trials that have ended there are no news.
+    """
 
-def _tell_ended(folder: Path, told: set[int]) -> set[int]:
-    """Print a line for each trial that has ended since; return their numbers."""
-    new = [t["number"] for t in _ended(folder) if t["number"] not in told]
-    record = read_sweep(folder) if new else None
-    if record is not None:
-        for number in new:
-            print(describe_end(record, number), flush=True)
-    return set(new)
+    def __init__(self, folder: Path):
+        self._path, self._folder = folder / SWEEP, folder
+        self._version: int | None = None
+        self._told = {number for number, _ in self._ended()}
+
+    def tell(self) -> bool:
+        """Print a line for each trial that has ended; return whether one has."""
+        new = [(n, line) for n, line in self._ended() if n not in self._told]
+        for number, line in new:
+            print(line, flush=True)
+            self._told.add(number)
+        return bool(new)
+
+    def _ended(self) -> Iterator[tuple[int, str]]:
+        """Yield the trials that have ended, if the file is another than before."""
+        with contextlib.suppress(FileNotFoundError):
+            version = self._path.stat().st_mtime_ns
+            if version == self._version:
+                return
+            self._version, record = version, read_sweep(self._folder)
+            for trial in record["trials"] if record is not None else ():
+                if record is not None and trial["state"] != "running":
+                    yield trial["number"], describe_end(record, trial["number"])

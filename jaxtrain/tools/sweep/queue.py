@@ -108,10 +108,8 @@ class TrialQueue:
 
     def should_prune(self, number: int) -> bool:
         """Whether the pruner gives a trial up after its last evaluation."""
-        # That of one trial: samplers are not asked.
-        return self._pruner.prune(
-            self.study.load(pruner=self._pruner), self.study.trial(number)
-        )
+        study = self.study.load(pruner=self._pruner)
+        return self._pruner.prune(study, self.study.trial(number))
 
     def close(self) -> None:
         self._locks.close()

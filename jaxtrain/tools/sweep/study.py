@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import sqlalchemy.exc
 import sqlalchemy.pool
 from optuna.trial import FrozenTrial, TrialState
 

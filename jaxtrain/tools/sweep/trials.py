@@ -95,6 +95,7 @@ def carry_out(
     """
     reporter = Reporter(queue, trial.number, hooks)
     checkpoints = trial.workdir / CHECKPOINTS
+    signals.grace.step, signals.grace.call_seconds = 0, 0.0
     signals.grace.limit(
         config.checkpoint.grace_seconds, lambda: newest_step(checkpoints)
     )

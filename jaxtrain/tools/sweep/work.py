@@ -44,6 +44,8 @@ def work(options: SweepOptions, signals: StopSignals) -> None:
             print(f"trial {trial.number}: {describe_overrides(trial.overrides)}")
             try:
                 outcome = carry_out(queue, trial, options.config, signals, hooks)
+                # To write it is quick; a signal that comes meanwhile is heeded below.
+                signals.defer = True
                 queue.end(trial, *outcome)
             except (Interrupted, CheckpointError, MovedError, StartAgainError):
                 queue.forget_start(trial)
