@@ -115,7 +115,10 @@ def carry_out(
         return Outcome("failed", reason=f"out of memory: {str(error).splitlines()[0]}")
     if reporter.reason is not None and "eval" not in summary:
         return Outcome("pruned", reason=reporter.reason)
-    best = summary["best"]
-    if best is None:
+    if summary["best"] is None:
         return Outcome("failed", reason="its metric was never a number")
-    return Outcome("complete", value=best["value"])
+    # Of the weights that are kept; the best evaluation may have been of others.
+    validation, metric = summary["model"]["validation"], summary["best"]["metric"]
+    if validation is None or validation.get(metric) is None:
+        return Outcome("failed", reason=f"its model has no validation {metric}")
+    return Outcome("complete", value=validation[metric])
