@@ -219,7 +219,7 @@ def _stop_with_parent() -> None:
 
 
 class News:
-    """Tells of the trials that end, as the file of the sweep says.
+    """Prints a line for each trial that ends, as the file of the sweep says.
 
     Args:
       folder: Folder of the sweep; trials that have ended there are no news.

@@ -83,7 +83,7 @@ def carry_out(
 
     Args:
       queue: Queue that it was taken from.
-      trial: The trial.
+      trial: Trial that this process holds.
       config: Config that it changes.
       signals: Signals that stop the run in order.
       hooks: Called around calls and saves, such as faults on purpose.

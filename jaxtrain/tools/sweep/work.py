@@ -4,8 +4,6 @@ import contextlib
 import gc
 import os
 
-import jax
-
 from jaxtrain.config import allow_own
 from jaxtrain.errors import (
     CheckpointError,
@@ -55,19 +53,11 @@ def work(options: SweepOptions, signals: StopSignals) -> None:
                 signals.defer = False
                 queue.leave(trial)
             print(describe_end(queue.study.record(), trial.number))
-            _free()
+            # Arrays in cycles of objects, for which another trial may have no room.
+            gc.collect()
             if signals.signum is not None:
                 message = f"trial {trial.number} has ended; the same command goes on"
                 raise Interrupted(signals.signum, message)
-
-
-def _free() -> None:
-    """Free the programs and arrays of a trial, which another one may have no room for.
-
-    Programs of the next trial come from the cache on disk.
-    """
-    gc.collect()
-    jax.clear_caches()
 
 
 def describe_overrides(overrides: dict[str, object]) -> str:
