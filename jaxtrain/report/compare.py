@@ -42,6 +42,7 @@ def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
     return render(
         "report/comparison.html.j2",
         names=names,
+        heading=trials.heading if trials else f"{len(names)} runs compared",
         trials=trials,
         num_colours=NUM_COLOURS,
         cells=[_cells(history, metrics) for history in histories],

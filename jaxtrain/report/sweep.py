@@ -21,12 +21,14 @@ class TrialTable(NamedTuple):
     """All trials of a sweep: the names of the columns, and the cells of each row.
 
     Attributes:
+      heading: Heading of the page.
       columns: Names of the columns.
       rows: Cells of the trials, the best first.
       best: Whether the first row is the best trial.
       told: What there is to say of the runs below.
     """
 
+    heading: str
     columns: list[str]
     rows: list[list[str]]
     best: bool
@@ -49,6 +51,7 @@ def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
     fields = list(dict.fromkeys(p for trial in ranked for p in trial["overrides"]))
     columns = ["trial", "ended", f"validation {title(record['metric'])}"]
     table = TrialTable(
+        f"Sweep of {counted(len(ranked), 'trial')}",
         [*columns, "evaluations", *fields],
         [_cells(trial, fields) for trial in ranked],
         record["best"] is not None,

@@ -1,5 +1,6 @@
 """Sweeps: trials that are drawn, trained, pruned, refused, killed and gone on with."""
 
+import contextlib
 import json
 import os
 import signal
@@ -27,9 +28,10 @@ from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import SweepRecord, TrialState, read_sweep
 from jaxtrain.report.sweep import rank
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.tools.sweep.options import SweepOptions
 from jaxtrain.tools.sweep.parts import make_pruner, make_sampler
 from jaxtrain.tools.sweep.processes import share_gpus
-from jaxtrain.tools.sweep.queue import TakenTrial
+from jaxtrain.tools.sweep.queue import TakenTrial, TrialQueue
 from jaxtrain.tools.sweep.space import SearchSpace, apply
 from jaxtrain.tools.sweep.study import SweepStudy
 from jaxtrain.tools.sweep.trials import carry_out
@@ -70,20 +72,20 @@ def states(folder: Path) -> list[TrialState]:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a sweep of three trials, one of which was refused."""
+    """A folder with a sweep of two trials, one of which was refused."""
     folder = tmp_path_factory.mktemp("swept")
     write_files(folder, SEEDS)
-    result = Cli(folder)(*SWEEP.split(), "--trials", 3)
+    result = Cli(folder)(*SWEEP.split(), "--trials", 2)
     assert result.code == 0, result.stderr
     assert "trial 1 failed: data.batch_size = 1000" in result.stdout
-    assert "2 complete, 1 failed" in result.stdout
+    assert "1 complete, 1 failed" in result.stdout
     return folder
 
 
 def test_trials_are_runs_and_the_best_is_a_recipe(swept: Path):
     record = read(swept)
     assert (record["metric"], record["better"]) == ("accuracy", "higher")
-    assert states(swept) == ["complete", "failed", "complete"]
+    assert states(swept) == ["complete", "failed"]
     values = dict[int, float]()
     for trial in record["trials"]:
         workdir = swept / "sweep" / f"trial-{trial['number']:04d}"
@@ -107,7 +109,7 @@ def test_trials_are_runs_and_the_best_is_a_recipe(swept: Path):
 
 def test_the_same_command_trains_nothing_again(swept: Path):
     before = read(swept), (swept / "sweep/trial-0000/summary.json").stat().st_mtime_ns
-    result = Cli(swept)(*SWEEP.split(), "--trials", 3)
+    result = Cli(swept)(*SWEEP.split(), "--trials", 2)
     assert result.code == 0, result.stderr
     assert "\ntrial" not in result.stdout
     assert before == (
@@ -117,7 +119,7 @@ def test_the_same_command_trains_nothing_again(swept: Path):
 
 
 def test_another_config_is_refused(swept: Path):
-    result = Cli(swept)(*SWEEP.split(), "--trials", 3, "--train.steps", 10)
+    result = Cli(swept)(*SWEEP.split(), "--trials", 2, "--train.steps", 10)
     assert result.code == 2
     assert "train.steps: 8 -> 10" in result.stderr
 
@@ -128,7 +130,7 @@ def test_the_report_compares_the_trials(swept: Path):
     page = (swept / "page.html").read_text()
     assert page == (swept / "sweep" / "comparison.html").read_text()
     assert "failed: data.batch_size = 1000" in page
-    assert "<h1>2 runs compared</h1>" in page
+    assert "<h1>Sweep of 2 trials</h1>" in page
     result = Cli(swept)("report", "--workdir", "sweep", "--compare", "sweep/trial-0000")
     assert result.code == 2 and "leave --compare out" in result.stderr
 
@@ -348,6 +350,50 @@ def test_a_kill_after_the_last_evaluation_repeats_nothing(cli: Cli):
     assert (
         summary == (cli.directory / "sweep/trial-0000/summary.json").stat().st_mtime_ns
     )
+
+
+def test_a_trial_that_was_left_is_taken_up_until_it_has_failed(tmp_path: Path):
+    write_files(tmp_path, RATES)
+    options = SweepOptions(
+        config=load_config(tmp_path / "recipe.py"),
+        space=tmp_path / "space.py",
+        folder=tmp_path,
+        num_trials=2,
+    )
+    with contextlib.closing(TrialQueue(options)) as queue:
+        queue.open()
+        first = queue.take()
+        assert first is not None and first.number == 0
+        queue.leave(first)
+        # A kill came while the values were drawn.
+        with queue.study.storage.engine.begin() as connection:
+            connection.exec_driver_sql(
+                "DELETE FROM trial_user_attributes WHERE key = 'overrides'"
+            )
+        assert queue.take() == first
+        queue.leave(first)
+        assert queue.take() == first
+        # One that ended in order does not count.
+        queue.forget_start(first)
+        for _ in range(3):
+            queue.leave(first)
+            assert queue.take() == first
+        queue.leave(first)
+        second = queue.take()
+        assert second is not None and second.number == 1
+        assert second.overrides != first.overrides
+        reason = queue.study.record()["trials"][0]["reason"]
+        assert reason == "its process was killed 3 times after step 0"
+        queue.end(second, "complete", 0.5)
+        queue.leave(second)
+        assert queue.take() is None
+    record = read_sweep(tmp_path)
+    assert record is not None and record["best"] == 1
+    # Other programs read the study.
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/study.db")
+    assert optuna.load_study(study_name="sweep", storage=storage).best_value == 0.5
+    storage.remove_session()
+    storage.engine.dispose()
 
 
 @each_row(

@@ -54,11 +54,10 @@ def finish(options: SweepOptions) -> None:
 def write_best(options: SweepOptions, record: SweepRecord, best: int) -> str:
     """Return the recipe of a trial: a config file that can be run."""
     trial = record["trials"][best]
-    changes = "".join(f"    {k} = {v!r}\n" for k, v in trial["overrides"].items())
+    changes = "".join(f"#   {k} = {v!r}\n" for k, v in trial["overrides"].items())
     head = (
         f'"""Trial {best} of {len(record["trials"])}: validation {record["metric"]} '
-        f"{trial['value']!r}.\n\nThe sweep changed\n\n{changes}"
-        '"""\n\n'
+        f'{trial["value"]!r}."""\n\n# The sweep changed:\n{changes}\n'
     )
     return head + write_recipe(apply(options.config, trial["overrides"]))
 
