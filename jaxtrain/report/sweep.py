@@ -88,8 +88,8 @@ def _histories(folder: Path, ranked: Sequence[TrialRecord]) -> list[History]:
 
 def _cells(trial: TrialRecord, fields: Sequence[str]) -> list[str]:
     state = trial["state"]
-    if trial["reason"] is not None:
-        state = f"{state}: {trial['reason']}" if state == "failed" else trial["reason"]
+    if state == "failed":
+        state = f"failed: {trial['reason']}"
     values = [trial["overrides"].get(path, "") for path in fields]
     numbers = [shown(trial["value"]), shown(trial["evaluations"])]
     return [str(trial["number"]), state, *numbers, *map(shown, values)]
