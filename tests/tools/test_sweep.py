@@ -13,6 +13,7 @@ import optuna
 import pytest
 from jax.errors import JaxRuntimeError
 
+from jaxtrain import own
 from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.config import Config, DataConfig, TrainConfig, get
 from jaxtrain.config.recipe import load_config, read_run
@@ -21,6 +22,7 @@ from jaxtrain.errors import (
     CheckpointError,
     MovedError,
     StartAgainError,
+    UntrustedError,
     UserError,
 )
 from jaxtrain.processes.hooks import Hooks
@@ -440,6 +442,24 @@ def test_a_wrong_space_is_refused(returned: str, told: str, tmp_path: Path):
     with pytest.raises(UserError) as error:
         SearchSpace(path, Config()).draw(trial)
     assert told in str(error.value)
+
+
+def test_own_parts_are_those_that_the_space_names(tmp_path: Path):
+    (tmp_path / "my_net.py").write_text("Net = 1\n")
+    path, name = tmp_path / "space.py", f"{tmp_path}/my_net.py:Net"
+    path.write_text(
+        "def space(trial):\n"
+        f"    return {{'model.name': trial.suggest_categorical('net', ['{name}'])}}\n"
+    )
+    with own.allowing_nothing():
+        space = SearchSpace(path, Config())
+        # What a study names.
+        changed = apply(Config(), {"model.name": name})
+        space.draw_again({"net": "another"}, 0)
+        with pytest.raises(UntrustedError):
+            own.check_allowed("model.name", changed.model.name)
+        space.draw_again({"net": name}, 0)
+        own.check_allowed("model.name", changed.model.name)
 
 
 @each_row(

@@ -138,6 +138,7 @@ class TrialQueue:
                 study = self.study.load(self._sampler(number))
                 again = optuna.trial.Trial(study, self.study.id_of(number))
                 overrides = self._draw(again, number)
+            self._space.draw_again(trial.params, number)
             return TakenTrial(number=number, overrides=overrides, workdir=workdir)
         return None
 

@@ -1,12 +1,16 @@
 """The search space: what a trial changes in the config of a sweep."""
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxtrain.config import ONE_OF, Config, allow_own, from_json, get, paths
+import optuna
+
+from jaxtrain import own
+from jaxtrain.config import ONE_OF, Config, from_json, get, paths
 from jaxtrain.config.recipe import load_function, running
 from jaxtrain.errors import UserError, hint
 
@@ -43,6 +47,8 @@ class SearchSpace:
     def draw(self, trial: Any) -> Overrides:
         """Return what a trial of Optuna changes in the config.
 
+        Parts of the user's own that the function names may then be loaded.
+
         Raises:
           UserError: The function raises, names a field that there is not or that must
             not change, or returns something else than values of JSON by field.
@@ -57,12 +63,28 @@ class SearchSpace:
             for path in overrides:
                 self._check_path(path)
             try:
-                return json.loads(json.dumps(dict(overrides), allow_nan=False))
+                drawn = json.loads(json.dumps(dict(overrides), allow_nan=False))
             except (TypeError, ValueError) as error:
                 raise UserError(
                     f"{FUNCTION}() returned a value that JSON does not have ({error}): "
                     "give numbers, texts, True, False, None, and lists of them"
                 ) from None
+        for value in drawn.values():
+            names = value if isinstance(value, list) else [value]
+            own.allow(name for name in names if isinstance(name, str))
+        return drawn
+
+    def draw_again(self, params: Mapping[str, Any], number: int) -> None:
+        """Allow the parts that the function names for values that were drawn before.
+
+        The file of a study may come from anybody: what it alone names is not loaded.
+
+        Args:
+          params: Values of the trial, by the names that the function gives them.
+          number: Number of the trial.
+        """
+        with contextlib.suppress(UserError):
+            self.draw(optuna.trial.FixedTrial(dict(params), number))
 
     def _check_path(self, path: Any) -> None:
         if path in FIXED:
@@ -75,7 +97,7 @@ class SearchSpace:
 
 
 def apply(config: Config, overrides: Overrides) -> Config:
-    """Return a config with other values, whose own parts may then be loaded.
+    """Return a config with other values.
 
     A length of the run, an interval or a warm-up replaces the one that is set, in
     whatever unit that is.
@@ -97,6 +119,4 @@ def apply(config: Config, overrides: Overrides) -> Config:
         for part in filter(None, section.split(".")):
             inner = inner[part]
         inner[name] = value
-    changed = from_json(json.dumps(values))
-    allow_own(changed)
-    return changed
+    return from_json(json.dumps(values))
