@@ -12,14 +12,13 @@ if TYPE_CHECKING:
     from jaxtrain.report.history import History
 
 EXAMPLE = "--workdir runs/digits"
-COMPARISON = "comparison.html"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportArguments:
     """Write a page on a run: results, curves, mistakes, config; or compare runs."""
 
-    # Folder of the run, finished or not.
+    # Folder of the run, finished or not; or of a sweep, whose trials are compared.
     workdir: Path
     # The page to write; None: report.html in the folder, or comparison.html.
     out: Path | None = None
@@ -37,24 +36,36 @@ def run(arguments: ReportArguments, signals: StopSignals) -> None:
     """Write the page."""
     from jaxtrain import atomic_file
     from jaxtrain.inference.trust import trust
-    from jaxtrain.records.workdir import REPORT
+    from jaxtrain.records.sweep_file import read_sweep
+    from jaxtrain.records.workdir import COMPARISON, REPORT
     from jaxtrain.report.history import read_history
+    from jaxtrain.report.sweep import make_sweep_page
 
-    if arguments.compare and arguments.platform != "auto":
+    sweep = read_sweep(arguments.workdir) if arguments.workdir.is_dir() else None
+    comparing = "--compare" if arguments.compare else "a sweep" if sweep else ""
+    if comparing and arguments.platform != "auto":
         raise UserError(
-            f"--platform {arguments.platform} has no effect with --compare, which "
+            f"--platform {arguments.platform} has no effect with {comparing}, which "
             "predicts nothing: leave it out"
         )
-    if arguments.compare and arguments.trust:
+    if comparing and arguments.trust:
         raise UserError(
-            "--trust has no effect with --compare, which loads no code: leave it out"
+            f"--trust has no effect with {comparing}, which loads no code: leave it out"
         )
-    history = read_history(arguments.workdir)
-    if arguments.trust:
-        trust(arguments.workdir)
-    if arguments.compare:
+    if sweep is not None:
+        if arguments.compare:
+            raise UserError(
+                f"--workdir {arguments.workdir} is a sweep, whose trials are compared: "
+                "leave --compare out, or give the folder of a trial"
+            )
+        name, page = COMPARISON, make_sweep_page(arguments.workdir, sweep)
+    elif arguments.compare:
+        history = read_history(arguments.workdir)
         name, page = COMPARISON, _comparison(history, arguments.compare)
     else:
+        history = read_history(arguments.workdir)
+        if arguments.trust:
+            trust(arguments.workdir)
         name, page = REPORT, _report(history, arguments.platform)
     out = arguments.out or arguments.workdir / name
     try:

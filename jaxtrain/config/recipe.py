@@ -6,7 +6,7 @@ import re
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -174,26 +174,53 @@ def load_config(path: Path) -> Config:
       UserError: the file is missing, has no `get_config`, raises, or returns something
         else.
     """
-    if not path.is_file():
-        known = sorted(str(p) for p in path.parent.glob("*.py"))
-        raise UserError(f"--config {path}: no such file; {hint(str(path), known)}")
-    try:
-        with _importing_beside(path):
-            get_config = runpy.run_path(str(path)).get("get_config")
-            if not callable(get_config):
-                raise UserError(f"{path} does not define get_config()")
-            config = get_config()
-    except UserError as error:
-        raise UserError(f"{_place(error, path)}: {error}") from None
-    except Exception as error:
-        message = f"{_place(error, path)}: {type(error).__name__}: {error}"
-        raise UserError(message + _suggest_field(error)) from error
+    get_config = load_function("--config", path, "get_config")
+    with running(path):
+        config = get_config()
     if not isinstance(config, Config):
         raise UserError(
             f"{path}: get_config() returned {type(config).__name__}, expected "
             "jaxtrain.config.Config"
         )
     return config
+
+
+def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
+    """Run a file of the user's and return a function of it, to be called in `running`.
+
+    Args:
+      option: Option that names the file, for messages.
+      path: Path of the file.
+      name: Name of the function at its top.
+
+    Raises:
+      UserError: the file is missing, raises, or has no such function.
+    """
+    if not path.is_file():
+        known = sorted(str(p) for p in path.parent.glob("*.py"))
+        raise UserError(f"{option} {path}: no such file; {hint(str(path), known)}")
+    with running(path):
+        function = runpy.run_path(str(path)).get(name)
+    if not callable(function):
+        raise UserError(f"{path} does not define {name}()")
+    return function
+
+
+@contextlib.contextmanager
+def running(path: Path) -> Iterator[None]:
+    """Run code of a user's file: it imports what lies beside it, as a script can.
+
+    Raises:
+      UserError: the code raises; the message names the line.
+    """
+    try:
+        with _importing_beside(path):
+            yield
+    except UserError as error:
+        raise UserError(f"{_place(error, path)}: {error}") from None
+    except Exception as error:
+        message = f"{_place(error, path)}: {type(error).__name__}: {error}"
+        raise UserError(message + _suggest_field(error)) from error
 
 
 @contextlib.contextmanager

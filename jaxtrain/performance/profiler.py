@@ -5,7 +5,7 @@ files of the run.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -64,6 +64,9 @@ class Profiler(Hooks):
         self._metrics = metrics
         if self._window is not None and step >= self._window[1]:
             self._finish(step)
+
+    def after_evaluation(self, step: int, metrics: Mapping[str, Any]) -> str | None:
+        return self._inner.after_evaluation(step, metrics)
 
     def before_save(self, step: int) -> None:
         self._inner.before_save(step)

@@ -73,6 +73,18 @@ class Hooks:
           metrics: of the call, (steps,) each, on the device.
         """
 
+    def after_evaluation(self, step: int, metrics: Mapping[str, Any]) -> str | None:
+        """Return why the run is to end after an evaluation; None lets it go on.
+
+        A run that ends so is saved, as one that was asked to stop early. Of several
+        processes the word of the first counts.
+
+        Args:
+          step: steps that are done.
+          metrics: of the validation split, by name.
+        """
+        return None
+
     def before_save(self, step: int) -> None:
         """Look at a save that is about to be written, in the process that writes it.
 

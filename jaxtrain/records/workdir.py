@@ -24,6 +24,8 @@ from jaxtrain.records.held_folder import LOCK, cannot_write
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 EVALUATION = "evaluation.json"
 REPORT = "report.html"
+# The page on several runs, or on the trials of a sweep.
+COMPARISON = "comparison.html"
 # What the run learns from: see `data_record`.
 DATA = "data.json"
 # Digests of the files with parts of the user's own, as the run was last begun.

@@ -26,8 +26,13 @@ MAX_RUNS = 2 * NUM_COLOURS
 Named = tuple[str, History]
 
 
-def make_comparison(histories: Sequence[History]) -> bytes:
-    """Return the page; the first run is the one that the others are laid beside."""
+def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
+    """Return the page; the first run is the one that the others are laid beside.
+
+    Args:
+      histories: Runs to show.
+      trials: Table of the trials that they are some of (see `report/sweep.py`).
+    """
     names = [history.name for history in histories]
     if len(set(names)) < len(names):
         names = [str(history.workdir) for history in histories]
@@ -37,6 +42,8 @@ def make_comparison(histories: Sequence[History]) -> bytes:
     return render(
         "report/comparison.html.j2",
         names=names,
+        heading=trials.heading if trials else f"{len(names)} runs compared",
+        trials=trials,
         num_colours=NUM_COLOURS,
         cells=[_cells(history, metrics) for history in histories],
         best={} if apart else {_column(m): _winner(m, histories) for m in metrics},
@@ -53,12 +60,12 @@ def _column(metric: str) -> str:
 
 def _other_data(runs: Sequence[Named]) -> str:
     """Say which runs were tested on other data than the first; nothing if none was."""
-    first, first_data = runs[0][0], _test_data(runs[0][1])
-    others = [name for name, run in runs if _test_data(run) != first_data]
+    tested = [(name, _test_data(run)) for name, run in runs if run.test]
+    others = [name for name, data in tested if data != tested[0][1]]
     if not others:
         return ""
     return (
-        f"Tested on other data than {first}, or it is not known on which: "
+        f"Tested on other data than {tested[0][0]}, or it is not known on which: "
         f"{', '.join(others)}. Their numbers cannot be compared, and none is marked "
         "as the best."
     )
@@ -68,7 +75,7 @@ def _test_data(history: History) -> Any:
     """Return what tells the test split of a run from others; None: not known."""
     data = history.data
     sizes = data.get("num_examples")
-    if not history.test or not isinstance(sizes, dict):
+    if not isinstance(sizes, dict):
         return None
     # A set that has no digest is what its source says.
     which = data.get("digest") or data.get("source")

@@ -60,6 +60,7 @@ class Attempt:
       progress: What the host remembers.
       renewed: Number of steps after which the statistics of averaged weights were last
         computed anew.
+      end_reason: Why a hook ends the run here; None lets it go on.
       telemetry: In process 0, what each of the others told of itself last.
     """
 
@@ -70,6 +71,7 @@ class Attempt:
     state: TrainState
     progress: Progress
     renewed: int = 0
+    end_reason: str | None = None
     telemetry: dict[int, Telemetry] = field(default_factory=dict)
 
     @property

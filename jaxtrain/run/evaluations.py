@@ -26,7 +26,7 @@ def due(attempt: Attempt) -> bool:
 
 
 def validate(attempt: Attempt) -> bool:
-    """Evaluate on the validation split.
+    """Evaluate on the validation split; a hook may end the run after it.
 
     Returns:
       Whether it is the best so far, and best checkpoints are kept.
@@ -53,6 +53,8 @@ def validate(attempt: Attempt) -> bool:
     if progress.stopped_early:
         event = f"early stop on {setup.watched.metric}"
         attempt.log.write("event", step, event=event)
+    reason = attempt.job.hooks.after_evaluation(step, metrics)
+    attempt.end_reason = peers.gather(reason)[0]
     return improved and setup.config.checkpoint.keep_best > 0
 
 

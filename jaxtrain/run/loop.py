@@ -92,9 +92,9 @@ class Run:
         attempt, signals = self.attempt, self.job.signals
         complete = self._complete()
         if not complete and not signals.requested():
-            attempt.log.write(
-                "event", attempt.step, event="stopped, as asked", saved=True
-            )
+            reason = attempt.end_reason
+            event = "stopped, as asked" if reason is None else f"stopped: {reason}"
+            attempt.log.write("event", attempt.step, event=event, saved=True)
             return {"step": attempt.step}
         skipped_steps = int(attempt.state.bad_steps["total"])
         found = evaluations.test(attempt) if complete else None
@@ -121,6 +121,7 @@ class Run:
 
     def _ended(self) -> bool:
         stop = self.attempt.step >= self.timetable.stop_after_steps
+        stop = stop or self.attempt.end_reason is not None
         return stop or self.job.signals.requested() or self._complete()
 
     def _feed(self) -> Generator[tuple[int, Any], None, None]:

@@ -1,0 +1,99 @@
+"""`main.py sweep`."""
+
+import importlib.util
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from jaxtrain.config import MAX_COUNT, Config
+from jaxtrain.config.base import Options
+from jaxtrain.errors import UserError
+from jaxtrain.processes import collector
+from jaxtrain.processes.signals import StopSignals
+
+EXAMPLE = "--config configs/digits.py --space space.py --trials 20"
+MAX_PROCESSES = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepArguments:
+    """Search hyperparameters: train trials, prune the worse ones, compare them."""
+
+    # The recipe: a Python file that defines get_config() -> Config.
+    config: Path
+    # A Python file that defines space(trial) -> {"section.field": value}, where trial
+    # is one of Optuna.
+    space: Path
+    # Folder of the sweep and its trials; None: runs/<name of the config>-sweep.
+    workdir: Path | None = None
+    # Trials in all, with those that are there.
+    trials: int = 20
+    # Processes that train trials side by side; each has an equal share of the GPUs.
+    processes: int = 1
+    # What draws the values: a class of optuna.samplers.
+    sampler: str = "TPESampler"
+    # Its arguments, by name.
+    sampler_options: Options = field(default_factory=dict)
+    # What ends bad trials early: a class of optuna.pruners; NopPruner: nothing does.
+    pruner: str = "MedianPruner"
+    # Its arguments, by name; steps are evaluations.
+    pruner_options: Options = field(default_factory=dict)
+    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    # Load the parts of your own (code) that the folder of model.pretrained names: their
+    # files are shown, and compared with the recorded digests.
+    trust: bool = False
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+
+def run(arguments: SweepArguments, signals: StopSignals) -> None:
+    """Train the trials, and write the best config and the page."""
+    if importlib.util.find_spec("optuna") is None:
+        raise UserError("sweep needs Optuna: pip install -e '.[sweep]'")
+    _check(arguments)
+    with collector.held_back():
+        from jaxtrain.inference.trust import trust_pretrained
+        from jaxtrain.records.workdir import follow, make_folder
+        from jaxtrain.tools.sweep.options import SweepOptions
+        from jaxtrain.tools.sweep.processes import work_together
+        from jaxtrain.tools.sweep.results import finish
+        from jaxtrain.tools.sweep.work import work
+
+    if arguments.trust:
+        trust_pretrained(arguments.overrides)
+    folder = arguments.workdir or Path("runs") / f"{arguments.config.stem}-sweep"
+    options = SweepOptions(
+        config=arguments.overrides,
+        space=arguments.space,
+        folder=follow(folder),
+        num_trials=arguments.trials,
+        sampler=arguments.sampler,
+        sampler_options=arguments.sampler_options,
+        pruner=arguments.pruner,
+        pruner_options=arguments.pruner_options,
+        platform=arguments.platform,
+    )
+    make_folder(options.folder)
+    if arguments.processes == 1:
+        work(options, signals)
+    else:
+        work_together(options, arguments.processes, signals)
+    finish(options)
+
+
+def _check(arguments: SweepArguments) -> None:
+    """Raise UserError if the options do not fit."""
+    for name, most in (("trials", MAX_COUNT), ("processes", MAX_PROCESSES)):
+        if not 1 <= getattr(arguments, name) <= most:
+            raise UserError(
+                f"--{name} {getattr(arguments, name)}: expected 1 to {most}"
+            )
+    train = arguments.overrides.train
+    for name in ("stop_after_steps", "profile_steps"):
+        if (value := getattr(train, name)) is not None:
+            raise UserError(
+                f"train.{name} = {value}: trials of a sweep are trained to their end, "
+                "and not profiled; leave it out"
+            )

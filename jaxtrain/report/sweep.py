@@ -1,0 +1,95 @@
+"""The page on a sweep: all its trials, and the best of them side by side."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxtrain.errors import UserError, counted
+from jaxtrain.pages.text import shown
+from jaxtrain.records.sweep_file import (
+    SweepRecord,
+    TrialRecord,
+    trial_folder,
+)
+from jaxtrain.records.workdir import METRICS
+from jaxtrain.report.compare import MAX_RUNS, make_comparison
+from jaxtrain.report.curves import title
+from jaxtrain.report.history import History, read_history
+
+
+class TrialTable(NamedTuple):
+    """All trials of a sweep: the names of the columns, and the cells of each row.
+
+    Attributes:
+      heading: Heading of the page.
+      columns: Names of the columns.
+      rows: Cells of the trials, the best first.
+      best: Whether the first row is the best trial.
+      told: What there is to say of the runs below.
+    """
+
+    heading: str
+    columns: list[str]
+    rows: list[list[str]]
+    best: bool
+    told: str
+
+
+def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
+    """Return the page: the table of all trials, and the runs of the best.
+
+    Raises:
+      UserError: No trial has begun.
+    """
+    ranked = rank(record)
+    histories = _histories(folder, ranked)
+    if not histories:
+        raise UserError(f"{folder} holds a sweep, and no trial of it has begun")
+    told = f"The runs below are those of {counted(len(histories), 'trial')}."
+    if len(histories) < len(ranked):
+        told = f"The runs below are those of the first {len(histories)}."
+    fields = list(dict.fromkeys(p for trial in ranked for p in trial["overrides"]))
+    columns = ["trial", "ended", f"validation {title(record['metric'])}"]
+    table = TrialTable(
+        f"Sweep of {counted(len(ranked), 'trial')}",
+        [*columns, "evaluations", *fields],
+        [_cells(trial, fields) for trial in ranked],
+        record["best"] is not None,
+        told,
+    )
+    return make_comparison(histories, table)
+
+
+def rank(record: SweepRecord) -> list[TrialRecord]:
+    """Return the trials, the best first.
+
+    Complete ones come by their value, then those that got the furthest.
+    """
+    sign = -1 if record["better"] == "higher" else 1
+
+    def key(trial: TrialRecord) -> tuple[bool, int, bool, float, int]:
+        complete, value = trial["state"] == "complete", trial["value"]
+        reached = 0 if complete else -trial["evaluations"]
+        known = value is not None
+        return not complete, reached, not known, sign * (value or 0), trial["number"]
+
+    return sorted(record["trials"], key=key)
+
+
+def _histories(folder: Path, ranked: Sequence[TrialRecord]) -> list[History]:
+    """Read as many runs as a page shows; a refused trial has none."""
+    found = list[History]()
+    for trial in ranked:
+        workdir = folder / trial_folder(trial["number"])
+        if len(found) < MAX_RUNS and (workdir / METRICS).is_file():
+            found.append(read_history(workdir))
+    return found
+
+
+def _cells(trial: TrialRecord, fields: Sequence[str]) -> list[str]:
+    state = trial["state"]
+    if state == "failed":
+        state = f"failed: {trial['reason']}"
+    values = [trial["overrides"].get(path, "") for path in fields]
+    numbers = [shown(trial["value"]), shown(trial["evaluations"])]
+    return [str(trial["number"]), state, *numbers, *map(shown, values)]

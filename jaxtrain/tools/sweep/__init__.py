@@ -1,0 +1,1 @@
+"""Search of hyperparameters: trials that are trained, pruned, resumed and compared."""

@@ -1,0 +1,188 @@
+"""The study of a sweep in Optuna's storage, which several processes share."""
+
+import math
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+import sqlalchemy.exc
+import sqlalchemy.pool
+from optuna.trial import FrozenTrial, TrialState
+
+from jaxtrain import config as config_lib
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.records import sweep_file
+from jaxtrain.records.sweep_file import SweepRecord, TrialRecord
+from jaxtrain.tasks.metrics import Goal
+
+STUDY, NAME = "study.db", "sweep"
+# How long to wait for another process that writes.
+WAIT_SECONDS = 60.0
+# What is kept with the study and its trials.
+CONFIG, METRIC = "config", "metric"
+OVERRIDES, REASON, STARTS = "overrides", "reason", "starts"
+STATES: dict[TrialState, sweep_file.TrialState] = {
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+ENDED = {state: known for known, state in STATES.items()}
+# Fields that change the values of trials, though a run may go on with others.
+COMPARED = (
+    *("train.epochs", "train.steps", "train.examples"),
+    *("train.eval_every_epochs", "train.eval_every_steps"),
+    *("train.early_stop_patience", "train.early_stop_metric"),
+    "checkpoint.best_metric",
+)
+
+
+class SweepStudy:
+    """The trials of a sweep. What is written there outlives a kill.
+
+    Args:
+      folder: Folder of the sweep, which is there.
+
+    Raises:
+      UserError: The file cannot be read or written.
+    """
+
+    def __init__(self, folder: Path):
+        self._path = folder / STUDY
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        # The folder may have any name, which an address could not hold. Connections
+        # are closed after use: none is open when the process ends.
+        engine = {"creator": self._connect, "poolclass": sqlalchemy.pool.NullPool}
+        try:
+            self.storage = optuna.storages.RDBStorage("sqlite://", engine)
+        except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError) as error:
+            shown = " ".join(str(error.__cause__ or error).split())
+            raise UserError(
+                f"{self._path} cannot be read and written ({shown}): restore it from a "
+                "copy, or choose another --workdir"
+            ) from None
+
+    def exists(self) -> bool:
+        """Whether the study was created, and not in part only."""
+        return any(
+            study.study_name == NAME and METRIC in study.user_attrs
+            for study in self.storage.get_all_studies()
+        )
+
+    def create(self, config: Config, goal: Goal) -> None:
+        """Create the study of a config, whose trials are ranked by a metric."""
+        # A kill may have left a part of it.
+        if any(s.study_name == NAME for s in self.storage.get_all_studies()):
+            optuna.delete_study(study_name=NAME, storage=self.storage)
+        study = optuna.create_study(
+            storage=self.storage,
+            study_name=NAME,
+            direction="maximize" if goal.higher else "minimize",
+        )
+        study.set_user_attr(CONFIG, config_lib.to_json(config))
+        study.set_user_attr(METRIC, goal.metric)
+
+    def load(
+        self,
+        sampler: optuna.samplers.BaseSampler | None = None,
+        pruner: optuna.pruners.BasePruner | None = None,
+    ) -> optuna.Study:
+        """Return the study as Optuna has it."""
+        return optuna.load_study(
+            storage=self.storage, study_name=NAME, sampler=sampler, pruner=pruner
+        )
+
+    def check_same(self, config: Config) -> None:
+        """Check that a sweep goes on with its own config.
+
+        Raises:
+          UserError: A field differs that changes the values of trials.
+        """
+        text = self.load().user_attrs[CONFIG]
+        old = config_lib.from_json(text, f"the config in {self._path}")
+        changed = config_lib.changed_paths(old, config)
+        changed += [
+            path
+            for path in COMPARED
+            if config_lib.get(old, path) != config_lib.get(config, path)
+        ]
+        if changed:
+            shown = "\n  ".join(
+                f"{path}: {config_lib.get(old, path)!r} -> "
+                f"{config_lib.get(config, path)!r}"
+                for path in changed
+            )
+            raise UserError(
+                f"{self._path.parent} holds a sweep of another config, whose trials "
+                f"cannot be compared with new ones:\n  {shown}\nGo on with its own "
+                "config, or choose another --workdir"
+            )
+
+    def trials(self) -> Sequence[FrozenTrial]:
+        """Return the trials by number, as they are now."""
+        return self.load().get_trials(deepcopy=False)
+
+    def trial(self, number: int) -> FrozenTrial:
+        return self.storage.get_trial(self.id_of(number))
+
+    def keep(self, number: int, name: str, value: Any) -> None:
+        """Keep something with a trial."""
+        self.storage.set_trial_user_attr(self.id_of(number), name, value)
+
+    def report(self, number: int, evaluation: int, value: float) -> None:
+        """Keep the value of an evaluation, which may come again after a kill."""
+        self.storage.set_trial_intermediate_value(self.id_of(number), evaluation, value)
+
+    def end(
+        self,
+        number: int,
+        state: sweep_file.TrialState,
+        value: float | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Write how a trial has ended."""
+        if reason is not None:
+            self.keep(number, REASON, reason)
+        self.load().tell(number, value, ENDED[state])
+
+    def record(self) -> SweepRecord:
+        """Return the trials as the report reads them."""
+        study = self.load()
+        higher = study.direction == optuna.study.StudyDirection.MAXIMIZE
+        trials = [_describe(trial) for trial in study.get_trials(deepcopy=False)]
+        complete = [t for t in trials if t["state"] == "complete"]
+        values = [t["value"] for t in complete if t["value"] is not None]
+        best = (max if higher else min)(values, default=None)
+        return {
+            "metric": study.user_attrs[METRIC],
+            "better": "higher" if higher else "lower",
+            "best": next((t["number"] for t in complete if t["value"] == best), None),
+            "trials": trials,
+        }
+
+    def id_of(self, number: int) -> int:
+        """Return what Optuna's storage calls a trial."""
+        study = self.storage.get_study_id_from_name(NAME)
+        return self.storage.get_trial_id_from_study_id_trial_number(study, number)
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path, timeout=WAIT_SECONDS)
+
+
+def _describe(trial: FrozenTrial) -> TrialRecord:
+    last, kept = trial.last_step, trial.user_attrs
+    value = None if last is None else trial.intermediate_values[last]
+    if trial.state == TrialState.COMPLETE:
+        value = trial.value
+    return {
+        "number": trial.number,
+        "state": STATES[trial.state],
+        "value": value if value is not None and math.isfinite(value) else None,
+        "evaluations": last or 0,
+        "overrides": kept.get(OVERRIDES, {}),
+        "reason": kept.get(REASON),
+    }

@@ -1,0 +1,124 @@
+"""One trial: a run that reports its evaluations, and may be pruned after each."""
+
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxtrain.checkpoints.folder import newest_step
+from jaxtrain.config import Config
+from jaxtrain.errors import BadNumbersError, MovedError, UserError
+from jaxtrain.performance.measure import is_out_of_memory
+from jaxtrain.processes.hooks import Hooks
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.sweep_file import TrialState
+from jaxtrain.records.workdir import CHECKPOINTS
+from jaxtrain.run import train as run
+from jaxtrain.tools.sweep.queue import TakenTrial, TrialQueue
+from jaxtrain.tools.sweep.space import apply
+
+
+class Outcome(NamedTuple):
+    """How a trial has ended: its state, its value if complete, else the reason."""
+
+    state: TrialState
+    value: float | None = None
+    reason: str | None = None
+
+
+class Reporter(Hooks):
+    """Reports the evaluations of a trial, and ends it where the pruner says so.
+
+    Evaluations count from 1, so that trials whose epochs have other numbers of steps
+    are compared after as many epochs.
+
+    Attributes:
+      reason: Why the trial is to end; None: it was not pruned.
+    """
+
+    def __init__(self, queue: TrialQueue, number: int, inner: Hooks):
+        self._queue, self._number, self._inner = queue, number, inner
+        self.reason: str | None = None
+
+    def during(self, attempt: Any) -> AbstractContextManager[Any]:
+        setup = attempt.job.setup
+        self._metric, self._every = setup.best.metric, setup.timetable.eval_every_steps
+        return self._inner.during(attempt)
+
+    def before_call(
+        self, step: int, num_steps: int, data: Any, batches: Any
+    ) -> tuple[Any, Any]:
+        return self._inner.before_call(step, num_steps, data, batches)
+
+    def after_call(self, step: int, metrics: Any) -> None:
+        self._inner.after_call(step, metrics)
+
+    def before_save(self, step: int) -> None:
+        self._inner.before_save(step)
+
+    def after_evaluation(self, step: int, metrics: Mapping[str, Any]) -> str | None:
+        value, evaluation = metrics[self._metric], math.ceil(step / self._every)
+        value = float(value) if isinstance(value, int | float) else math.nan
+        self._queue.study.report(self._number, evaluation, value)
+        return self.prune()
+
+    def prune(self) -> str | None:
+        """Ask the pruner about the evaluations so far; return why to end, or None."""
+        last = self._queue.study.trial(self._number).last_step
+        if last is not None and self._queue.should_prune(self._number):
+            self.reason = f"pruned after evaluation {last}"
+        return self.reason
+
+
+def carry_out(
+    queue: TrialQueue,
+    trial: TakenTrial,
+    config: Config,
+    signals: StopSignals,
+    hooks: Hooks,
+) -> Outcome:
+    """Train a trial, or go on where its workdir stopped; return how it has ended.
+
+    Args:
+      queue: Queue that it was taken from.
+      trial: Trial that this process holds.
+      config: Config that it changes.
+      signals: Signals that stop the run in order.
+      hooks: Called around calls and saves, such as faults on purpose.
+
+    Raises:
+      Interrupted: A signal came; the state is saved.
+      CheckpointError, MovedError, StartAgainError: It is no fault of the trial, which
+        can go on.
+    """
+    reporter = Reporter(queue, trial.number, hooks)
+    checkpoints = trial.workdir / CHECKPOINTS
+    signals.grace.step, signals.grace.call_seconds = 0, 0.0
+    signals.grace.limit(
+        config.checkpoint.grace_seconds, lambda: newest_step(checkpoints)
+    )
+    try:
+        # A kill may have come between the evaluation and the end.
+        if (reason := reporter.prune()) is not None:
+            return Outcome("pruned", reason=reason)
+        changed = apply(config, trial.overrides)
+        summary = run.train(changed, trial.workdir, hooks=reporter, signals=signals)
+    except MovedError:
+        raise
+    except (UserError, BadNumbersError) as error:
+        return Outcome("failed", reason=str(error))
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return Outcome("failed", reason=f"out of memory: {str(error).splitlines()[0]}")
+    if reporter.reason is not None and "eval" not in summary:
+        return Outcome("pruned", reason=reporter.reason)
+    if summary["best"] is None:
+        return Outcome("failed", reason="its metric was never a number")
+    # Of the weights that are kept; the best evaluation may have been of others.
+    validation, metric = summary["model"]["validation"], summary["best"]["metric"]
+    if validation is None or validation.get(metric) is None:
+        return Outcome("failed", reason=f"its model has no validation {metric}")
+    return Outcome("complete", value=validation[metric])

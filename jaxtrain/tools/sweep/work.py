@@ -1,0 +1,86 @@
+"""One process of a sweep: takes trials until there are none left."""
+
+import contextlib
+import gc
+import os
+
+from jaxtrain.config import allow_own
+from jaxtrain.errors import (
+    CheckpointError,
+    Interrupted,
+    MovedError,
+    StartAgainError,
+)
+from jaxtrain.pages.text import shown
+from jaxtrain.parallel import devices
+from jaxtrain.processes.hooks import FAULTS_VARIABLE, parse_faults
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.sweep_file import SweepRecord, TrialRecord
+from jaxtrain.tools.sweep.options import SweepOptions
+from jaxtrain.tools.sweep.queue import TrialQueue
+from jaxtrain.tools.sweep.trials import carry_out
+
+
+def work(options: SweepOptions, signals: StopSignals) -> None:
+    """Train the trials of a sweep, one after another, with others that do the same.
+
+    Args:
+      options: The sweep; its folder is there.
+      signals: Signals that stop the trial in order; the same sweep then goes on.
+
+    Raises:
+      UserError: The config, the space, the sampler or the folder cannot be used.
+      Interrupted: A signal came; the trial is saved.
+    """
+    parallel = options.config.parallel
+    allow_own(options.config)
+    devices.start(options.platform, flags=parallel.xla_flags, cpus=parallel.cpu_devices)
+    hooks = parse_faults(os.environ.get(FAULTS_VARIABLE, ""))
+    with contextlib.closing(TrialQueue(options)) as queue:
+        queue.open()
+        while (trial := queue.take()) is not None:
+            print(f"trial {trial.number}: {describe_overrides(trial.overrides)}")
+            try:
+                outcome = carry_out(queue, trial, options.config, signals, hooks)
+                # To write it is quick; a signal that comes meanwhile is heeded below.
+                signals.defer = True
+                queue.end(trial, *outcome)
+            except (Interrupted, CheckpointError, MovedError, StartAgainError):
+                queue.forget_start(trial)
+                raise
+            finally:
+                # Until there is something to save again.
+                signals.defer = False
+                queue.leave(trial)
+            print(describe_end(queue.study.record(), trial.number))
+            # Arrays in cycles of objects, for which another trial may have no room.
+            gc.collect()
+            if signals.signum is not None:
+                message = f"trial {trial.number} has ended; the same command goes on"
+                raise Interrupted(signals.signum, message)
+
+
+def describe_overrides(overrides: dict[str, object]) -> str:
+    """Return what a trial changes, in a line."""
+    return ", ".join(f"{path} = {shown(value)}" for path, value in overrides.items())
+
+
+def describe_end(record: SweepRecord, number: int) -> str:
+    """Return in a line how a trial has ended, and which is the best so far."""
+    trial = record["trials"][number]
+    text = f"trial {number} {describe_state(record, trial)}"
+    if record["best"] is not None and trial["state"] == "complete":
+        best = record["trials"][record["best"]]
+        text += f" (best: trial {best['number']}, {shown(best['value'])})"
+    return text
+
+
+def describe_state(record: SweepRecord, trial: TrialRecord) -> str:
+    """Return how a trial stands: its state, and its value or the reason."""
+    if trial["state"] == "failed":
+        return f"failed: {trial['reason']}"
+    value = f"validation {record['metric']} {shown(trial['value'])}"
+    state = "is complete" if trial["state"] == "complete" else "is running"
+    if trial["state"] == "pruned":
+        state = f"was {trial['reason']}"
+    return f"{state}, {value}"
