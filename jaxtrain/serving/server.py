@@ -71,7 +71,8 @@ def make_server(model: TrainedModel, limits: ServiceLimits) -> uvicorn.Server:
 
 def _compile(model: TrainedModel, max_batch: int) -> None:
     """Compile the programs of all sizes of batches, so that no request waits for it."""
+    about = model.description
     for exponent in range((max_batch - 1).bit_length() + 1):
         # So many images, which the model pads to the size of a program.
-        pixels = np.zeros((2**exponent, *model.description.whole_shape), np.uint8)
+        pixels = np.zeros((2**exponent, *about.whole_shape), about.stored_dtype)
         jax.block_until_ready(model.run(pixels, output_of(model)))

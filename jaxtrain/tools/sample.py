@@ -205,15 +205,21 @@ def batch_results(
     source: Source,
     program: Callable[[dict[str, Any]], Any],
     limits: SampleLimits,
-    batch_size: int = BATCH,
+    batch_size: int | None = None,
 ) -> Generator[tuple[np.ndarray, np.ndarray, Any], None, None]:
     """Yield the numbers that can be read, whether each can, and what is found.
 
     The latter is on the device, with rows of padding.
+
+    Args:
+      source: Split of the examples.
+      program: What `make_program` returned.
+      limits: Limits of what that may take.
+      batch_size: Number of examples in a batch. Defaults to `BATCH`.
     """
     draws = np.random.Philox(key=0).random_raw(len(source))
     chosen = np.argsort(draws, kind="stable")[:MAX_EXAMPLES]
-    size, until = min(batch_size, len(source)), None
+    size, until = min(batch_size or BATCH, len(source)), None
 
     def read(start: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         return _read(source, chosen[start : start + size], size)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -272,7 +273,8 @@ def test_programs_of_all_sizes_are_compiled_first(
     devices: int, readout: Readout | None, output: str
 ):
     class Noted:
-        image_shape, sizes = (8, 8, 1), set[int]()
+        description = SimpleNamespace(whole_shape=(8, 8, 1), stored_dtype=np.uint8)
+        sizes: ClassVar[set[int]] = set()
         batch_size, puts_out_masks = TrainedModel.batch_size, False
         finder = None
 
