@@ -1,0 +1,55 @@
+"""A tenth of Fashion-MNIST, and a teacher that has learnt from all of it.
+
+    python main.py data --prepare tfds:fashion_mnist
+    python main.py --config configs/fashion_mnist_fast.py --model.width 1.5 \
+        --train.label-smoothing 0 --workdir runs/fashion_mnist_teacher
+    python main.py --config configs/fashion_mnist_distilled.py
+
+Hardware: 2 CPU cores. Measured: test accuracy 0.895 on all 10,000 test images, of the
+last weights, and 0.877 without the teacher (one seed each; 89 and 67 s of CPU time, of
+cores that others shared). The teacher has 0.930. Without it:
+
+    python main.py --config configs/fashion_mnist.py --data.train-split "train[:10%]" \
+        --train.epochs 24 --train.eval-every-epochs 6 --workdir runs/untaught
+
+Data: 6,000 of 60,000 images (Xiao et al. 2017, arXiv:1708.07747), 10 % of them held out
+for validation.
+Recipe: configs/fashion_mnist.py with more epochs, and the soft labels of Hinton et al.
+2015, arXiv:1503.02531. The teacher learns without smoothed labels, as these hide what
+it knows of the other classes (Müller et al. 2019, arXiv:1906.02629).
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        data=DataConfig(
+            source="tfds:fashion_mnist",
+            train_split="train[:10%]",
+            batch_size=128,
+            eval_batch_size=500,
+            augment=AugmentConfig(horizontal_flip=True),
+        ),
+        model=ModelConfig(name="convnet", width=0.5),
+        optimizer=OptimizerConfig(
+            name="muon",
+            learning_rate=0.02,
+            weight_decay=0.01,
+            schedule="cosine",
+            warmup_epochs=1,
+        ),
+        train=TrainConfig(
+            epochs=24,
+            eval_every_epochs=6,
+            method="distillation",
+            method_options={"teacher": "runs/fashion_mnist_teacher", "temperature": 2},
+        ),
+    )
