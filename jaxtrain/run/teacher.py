@@ -170,18 +170,6 @@ def _said(
 
 
 def _check_task(about: Description, config: Config, task: Task, named: str) -> None:
-    method = f"train.method = {config.train.method!r} with task = {config.task!r}"
-    if not task.can_imitate:
-        raise UserError(
-            f"{method}: this task does not say how outputs imitate a teacher's; use "
-            "classification, multilabel, segmentation or regression, or give the task "
-            "a method imitation (docs/distillation.md)"
-        )
-    if type(task).objective is not Task.objective:
-        raise UserError(
-            f"{method}: the task has an objective of its own, which a teacher would "
-            "take the place of; leave train.method out"
-        )
     if about.task != config.task:
         raise UserError(
             f"{named} was trained on task = {about.task!r}, and this run has "

@@ -28,7 +28,8 @@ This page is generated: `python -m jaxtrain.tools.method_pairs` prints it. Each 
 what the checks of a config and of a task say. A number is the reason of a refusal, with
 which a run ends before its first step, with exit code 2. All other pairs are trained by
 `tests/training/test_method_pairs.py`, and meshes are compared with one device by
-`tests/training/test_methods.py`.
+`tests/training/test_methods.py`; distillation of other tasks and on meshes by
+`tests/training/test_distillation.py`.
 
 {table}
 
@@ -78,7 +79,9 @@ RESUME = Companion("a resume on another number of devices", {})
 COMPANIONS = (*MESHES, *OPTIONS, *TASKS, RESUME)
 
 # Options without which a method is refused.
-METHOD_OPTIONS: dict[str, dict[str, Any]] = {}
+METHOD_OPTIONS: dict[str, dict[str, Any]] = {
+    "distillation": {"teacher": "runs/teacher"}
+}
 IMAGE_SHAPE = (32, 32, 3)
 # What data sets for these tasks say of themselves.
 FACTS: dict[str, dict[str, Any]] = {

@@ -118,7 +118,7 @@ def decode(data: bytes) -> None:
             assert pixels.shape == (file.height, file.width, channels)
             assert fit_file(file, 5, channels).shape == (5, 5, channels)
             pixels = np.zeros((10, 10, channels), np.uint8)
-            box = cut(file, draw(file, (1, 2), FIT), 5, FIT, pixels)
+            box = cut(file, draw(file, (1, 2), FIT, 5), 5, FIT, pixels)
             assert 0 <= min(box[:2]) < 1 <= max(box[2:]) <= 10
     except UnreadableError as error:
         assert str(error) and "\n" not in str(error)

@@ -35,12 +35,11 @@ def test_a_width_scales_the_decoder_too():
 def test_a_short_decoder_ends_before_the_size_of_the_image():
     """Its logits, at half of the image, are resized as PyTorch's bilinear means."""
     made = blueprint((12, 16), backbone="convnet", width=0.1, decoder_channels=(7,))
-    graphdef, *weights = split_model(made.build(initial_rngs(jax.random.key(1))))
-    params = weights[0]
+    graphdef, params, rest = split_model(made.build(initial_rngs(jax.random.key(1))))
     assert params["up2"]["conv1"]["conv"]["kernel"].shape[3] == 7
     assert "up1" not in params
     images = jax.random.uniform(jax.random.key(2), (2, 12, 16, 3))
-    found = predict(graphdef, *weights, images)
+    found = predict(graphdef, params, rest, images)
     model = made.build(initial_rngs(jax.random.key(1)))
     model.eval()
     small = model(images, part=slice(len(model.pieces) - 1))[0]

@@ -15,7 +15,6 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from jaxtrain.config import (
-    AugmentConfig,
     Config,
     OptimizerConfig,
     SoundConfig,
@@ -44,7 +43,6 @@ from jaxtrain.training.teacher import GREY, Teacher
 from tests.helpers import labelled, taught, tiny
 from tests.helpers.axes import compare
 from tests.helpers.command import with_devices
-from tests.helpers.layered import layered, take_steps
 from tests.helpers.masked import mask_recipe, write_masks
 from tests.helpers.numerics import FP64, close
 from tests.helpers.processes import Cli
@@ -282,11 +280,11 @@ def test_a_teacher_that_does_not_fit_is_refused(changes: dict[str, Any], told: s
 
 
 def test_tasks_that_cannot_be_taught_are_refused():
-    task = Quiet((8, 8, 1), {"num_classes": 4})
+    method = Distillation(teacher="runs/teacher")
     with pytest.raises(UserError, match="an objective of its own"):
-        plan(task)
+        method.check(Quiet((8, 8, 1), {"num_classes": 4}), "quiet")
     with pytest.raises(UserError, match="does not say how outputs imitate"):
-        plan(Task(), "embedding")
+        method.check(Task(), "embedding")
     regression = Regression((8, 8, 1), {}, mean=(0.0,), std=(1.0,))
     changes = {"task": "regression", "num_outputs": 1, "class_names": None}
     with pytest.raises(UserError, match="set --task-options mean 3"):
@@ -464,39 +462,6 @@ def test_on_any_devices_a_teacher_says_what_it_does_on_one(
     # As in test_axes.py: about 1e-14; what is missing gives 1e-6 and more.
     wrong = [line for line in lines if not max(line["differences"].values()) < 1e-9]
     assert not wrong
-
-
-MIXING = AugmentConfig(mixup=0.4, cutmix=1.0)
-# The fields of `train`, and what else of a config has an option.
-OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "averages, a loss scale": ({"ema_decay": 0.9}, {"precision": "fp16"}),
-    "mixed examples": ({}, {"augment": MIXING}),
-    "two steps a call": ({"steps_per_call": 2}, {}),
-    "layers frozen at first": ({"freeze": ("backbone",), "freeze_epochs": 1}, {}),
-    "micro-batches": ({"accumulate_steps": 2}, {}),
-    "less stored": ({"remat": "full"}, {}),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("option", OPTIONS)
-def test_a_teacher_goes_with_other_options(option: str, tmp_path: Path):
-    train, others = OPTIONS[option]
-    place = taught.write_teacher(
-        tmp_path / "teacher",
-        image_shape=(4, 4, 1),
-        num_outputs=3,
-        class_names=("0", "1", "2"),
-    )
-    method = {"method": "distillation", "method_options": {"teacher": str(place)}}
-    config = layered({**method, **train}, precision=others.get("precision", "fp64"))
-    augment = others.get("augment", AugmentConfig())
-    data = dataclasses.replace(config.data, augment=augment)
-    metrics = take_steps(dataclasses.replace(config, data=data)).metrics
-    assert len(metrics["loss"]) == 6 and not metrics["skipped"].any()
-    both = 0.1 * metrics["label_loss"] + 0.9 * metrics["teacher_loss"]
-    np.testing.assert_allclose(metrics["loss"], both, rtol=1e-3)
-    assert len({*metrics["teacher_loss"].tolist()}) == 6
 
 
 def array_recipe(task: str, targets: str) -> str:

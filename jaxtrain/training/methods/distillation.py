@@ -14,6 +14,7 @@ from jaxtrain.config.methods import DistillationOptions
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
+from jaxtrain.tasks.base import Task
 from jaxtrain.training.methods.attention import AttentionPairs, find_pairs
 from jaxtrain.training.methods.base import Metrics, Objective, Student
 from jaxtrain.training.methods.plain import Plain
@@ -53,6 +54,20 @@ class Distillation(Plain):
         self._layers = options.attention_layers
         self._attention = ATTENTION if options.attention is None else options.attention
 
+    def check(self, task: Task, name: str) -> None:
+        method = f"train.method = 'distillation' with task = {name!r}"
+        if not task.can_imitate:
+            raise UserError(
+                f"{method}: this task does not say how outputs imitate a teacher's; "
+                "use classification, multilabel, segmentation or regression, or give "
+                "the task a method imitation (docs/distillation.md)"
+            )
+        if type(task).objective is not Task.objective:
+            raise UserError(
+                f"{method}: the task has an objective of its own, which a teacher "
+                "would take the place of; leave train.method out"
+            )
+
     def taught_by(self, teacher: Teacher, student: Student) -> "Distillation":
         method = copy.copy(self)
         method._asked = teacher
@@ -84,7 +99,7 @@ class Distillation(Plain):
             params: Any, model_state: Any, batch: Batch, key: jax.Array
         ) -> tuple[jax.Array, Metrics, Any]:
             (ours, outputs), model_state = objective.forward(
-                params, model_state, images, key, pairs.student
+                params, model_state, images, key, cuts=pairs.student
             )
             own, metrics = task.losses_and_metrics(outputs, task.target(batch))
             apart = task.imitation(main_outputs(outputs), said, **self._how)
