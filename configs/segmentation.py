@@ -3,14 +3,15 @@
     python -m tests.helpers.composed composed --masks --num 24000 --files FOLDER
     python main.py --config configs/segmentation.py
 
-Hardware: 2 CPU cores that others used, too. Measured: 30 min, 10 min 15 s of CPU time,
+Hardware: 2 CPU cores that others used, too. Measured: 68 min, 20 min 54 s of CPU time,
 compilation included; on the 2,400 test images, by the best validation, a mean IoU of
-0.640, with 93.0 % of the pixels right. It still rises: validation had 0.40, 0.58 and
-0.65 after the three epochs.
+0.807, with 96.7 % of the pixels right. Validation had 0.739, 0.790, 0.806, 0.815 and
+0.821 after the epochs.
 Data: garments of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747) composed on tiles
 of scikit-learn's photographs: 24,000 training images, 10 % of them held out for
 validation, and 2,400 to test.
-Recipe: ours, a small U-Net over a ResNet-18 of a quarter of its channels.
+Recipe: ours, a small U-Net over the network of configs/fashion_mnist_fast.py, which
+keeps the features of things of 28 pixels; its decoder ends at half of the image.
 """
 
 from jaxtrain.config import (
@@ -35,14 +36,19 @@ def get_config() -> Config:
             eval_batch_size=120,
             augment=AugmentConfig(horizontal_flip=True),
         ),
-        model=ModelConfig(name="unet", width=0.25),
+        model=ModelConfig(
+            name="unet",
+            backbone="whitened_cnn_small",
+            width=1.5,
+            decoder_channels=(64, 16),
+        ),
         optimizer=OptimizerConfig(
             name="muon",
-            learning_rate=0.02,
-            momentum=0.9,
+            learning_rate=0.05,
+            momentum=0.8,
             weight_decay=0.01,
             schedule="linear",
             warmup_fraction=0.1,
         ),
-        train=TrainConfig(epochs=3, ema_decay=0.98),
+        train=TrainConfig(epochs=5, ema_decay=0.98),
     )
