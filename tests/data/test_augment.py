@@ -157,9 +157,9 @@ def test_a_target_goes_where_the_pixels_of_its_image_go():
 def test_every_row_is_a_field_of_the_config():
     fields = {field.name for field in dataclasses.fields(AugmentConfig)}
     # Random windows come before the table, what mixes and a user's own after it.
-    before = {"random_resized_crop", "alternating_flip"}
+    before = {"random_resized_crop", "scale_jitter", "alternating_flip"}
     of_jitter = {"brightness", "contrast", "saturation", "hue"}
-    after = {"mixup", "cutmix", "own"}
+    after = {"mixup", "cutmix", "mosaic", "own"}
     details = {
         n for row in COMBINATIONS if isinstance(row, Needs) for n in row.first.names
     }

@@ -174,6 +174,7 @@ def test_points_and_scales_are_uniform():
     assert (covers[scale >= 1] == 1).all() and (covers[scale < 0.8] == 0).any()
 
 
+@pytest.mark.slow
 def test_images_of_their_own_size_stay_exact_as_do_those_in_no_mosaic():
     config = AugmentConfig(mosaic=0.3, mosaic_scale=(1.0, 1.0))
     drawn = jax.device_get(made(config, jnp.arange(40)))
@@ -303,6 +304,7 @@ def test_masks_in_mosaics_are_refused_with(tmp_path: Path, words: str, message: 
     assert message in result.stderr
 
 
+@pytest.mark.slow
 def test_a_tile_takes_means_unrounded_of_an_array():
     tile = Tile(jnp.array([3.0, 2.0]), jnp.float32(0.5), (HEIGHT, WIDTH))
     heat = IMAGES[0].astype(np.float32)

@@ -59,6 +59,7 @@ def test_each_size_takes_an_equal_part_of_the_epochs(config: Path):
         assert {8, 24, 32} <= set(starts)
 
 
+@pytest.mark.slow
 def test_the_model_sees_images_resized_as_pillow_does():
     stored = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 1), np.uint8)
     batch = {"image": stored, "target": np.zeros(4, np.int32), "index": np.arange(4)}

@@ -74,7 +74,7 @@ class OneClass:
     origin: dict[str, Any] = {}  # noqa: RUF012
     description = SimpleNamespace(
         image_shape=(8, 8, 1),
-        stored_shape=(8, 8, 1),
+        whole_shape=(8, 8, 1),
         stored_dtype=np.uint8,
         sound=None,
         fit=Fit(),

@@ -73,6 +73,7 @@ BACKBONES: list[tuple[ModelConfig, Any, ArrayNames]] = [
 ]
 
 
+@pytest.mark.slow
 @each_row(("classifier", "shape", "names"), BACKBONES)
 def test_weights_of_a_classifier_are_those_of_the_backbone(
     classifier: ModelConfig, shape: Any, names: ArrayNames

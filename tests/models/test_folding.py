@@ -117,6 +117,7 @@ def factors(function: Callable[..., Any], *args: Any) -> int:
     return found
 
 
+@pytest.mark.slow
 @each_row("name", FOLDED)
 def test_is_folded(name: str):
     with jax.enable_x64():

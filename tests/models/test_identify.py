@@ -25,6 +25,7 @@ def found(ours: str, architecture: str, **told: Any) -> Identified:
     return identify(shapes, "file", library="timm", **told)
 
 
+@pytest.mark.slow
 def test_published_densenets_have_older_names():
     """Such as features.denseblock1.denselayer1.norm.1.weight."""
     source = source_of("densenet121", "densenet121")

@@ -180,6 +180,7 @@ def test_resnet_multiply_adds(name: str, billions: float) -> None:
     assert total / 1e9 == pytest.approx(billions, abs=6e-4)
 
 
+@pytest.mark.slow
 def test_resnet50_sizes_and_strides() -> None:
     """Table 1 of the paper, and v1.5: strides in the 3x3 convolutions."""
     model = abstract(ModelConfig(name="resnet50"), IMAGENET, 1000)
@@ -272,6 +273,7 @@ def test_two_steps_of_training(name: str) -> None:
         assert (flat(rest1)[path] != old).any(), path
 
 
+@pytest.mark.slow
 def test_residual_blocks_start_as_their_shortcut() -> None:
     for name, last in ("resnet18", "norm2"), ("resnet50", "norm3"):
         shapes: Any = abstract(TINY[name], (16, 16, 3))

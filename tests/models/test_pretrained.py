@@ -44,7 +44,9 @@ def begin(trained: Path, workdir: Path, source: str, words: str = "") -> Path:
     return workdir
 
 
-@pytest.mark.parametrize("source", ["run", "model"])
+@pytest.mark.parametrize(
+    "source", [pytest.param("run", marks=pytest.mark.slow), "model"]
+)
 def test_it_begins_with_these_weights(trained: Path, tmp_path: Path, source: str):
     workdir = begin(trained, tmp_path / "w", source)
     images = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 1)).astype(np.uint8)

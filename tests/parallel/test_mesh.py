@@ -170,6 +170,7 @@ def test_longest_path_counts():
     assert found["block"]["conv2"]["kernel"].spec == P(None, None)
 
 
+@pytest.mark.slow
 @each_row(
     ("size", "names"),
     [

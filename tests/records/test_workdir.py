@@ -442,6 +442,7 @@ def test_fresh_through_a_link_stays_where_that_leads(undisturbed: Path, tmp_path
     assert names(tmp_path) == {"link", "elsewhere"}
 
 
+@pytest.mark.slow
 def test_run_stays_where_its_link_led(
     undisturbed: Path, tmp_path: Path, at_stages: Callable[..., None]
 ):

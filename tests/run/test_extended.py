@@ -26,6 +26,7 @@ def config(steps: int, **optimizer: Any) -> Config:
 STEP = {"schedule": "step", "milestones": (0.5,), "step_factor": 0.1}
 
 
+@pytest.mark.slow
 @each_row(
     ("optimizer", "old", "new", "step", "jump"),
     [

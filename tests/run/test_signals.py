@@ -46,17 +46,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "save",
-        *(
-            pytest.param(place, marks=pytest.mark.slow)
-            for place in PLACES
-            if place != "save"
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
 def test_signal_in_the_midst_of(
     place: str, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -136,6 +136,7 @@ def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
     assert row["num_boxes"] == len(shown) == (ours.scores >= 0.3).sum()
 
 
+@pytest.mark.slow
 def test_a_server_answers_with_boxes(here: Path) -> None:
     path = here / "set" / "test" / "000002.png"
     model = load_model(here / "run")
@@ -198,6 +199,7 @@ def test_a_file_finds_boxes_as_the_model_does(here: Path, format: str) -> None:
     np.testing.assert_allclose(found[same][:, :4], ours["boxes"][same], atol=1e-2)
 
 
+@pytest.mark.slow
 def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
     result = Cli(here)("report", "--workdir", "run")
     assert result.code == 0, result.stderr
@@ -308,6 +310,7 @@ def test_new_proposes_detection(
     assert "random_resized_crop" not in text
 
 
+@pytest.mark.slow
 def test_it_begins_with_the_weights_of_a_classifier(here: Path, tmp_path: Path) -> None:
     (tmp_path / "set").symlink_to(here / "set")
     classifying = recipe(

@@ -86,6 +86,7 @@ def test_metrics_are_those_of_the_embeddings_that_people_get(here: Path):
     assert test["recall_at_1"] == pytest.approx(hits.mean(), abs=1.5 / len(label))
 
 
+@pytest.mark.slow
 def test_evaluate_predict_export_and_serve_agree(here: Path):
     onnxruntime = pytest.importorskip("onnxruntime")
     cli, names = Cli(here), [f"{i}.png" for i in range(8)]
@@ -125,6 +126,7 @@ def test_the_report_shows_nearest_neighbours(here: Path):
     assert page.count('class="large') >= 8 * 4
 
 
+@pytest.mark.slow
 def test_a_model_for_other_images_goes_on_from_its_weights(here: Path):
     words = "--model.pretrained run --data.source synthetic:8x8x1/4/96"
     result = Cli(here)(
@@ -136,6 +138,7 @@ def test_a_model_for_other_images_goes_on_from_its_weights(here: Path):
     assert "new              │ the last layer" in result.stdout
 
 
+@pytest.mark.slow
 def test_whole_classes_are_held_out(tmp_path: Path):
     write_recipe(
         tmp_path / "recipe.py",
@@ -157,6 +160,7 @@ def test_whole_classes_are_held_out(tmp_path: Path):
     assert len(set.union(*classes.values())) == 10
 
 
+@pytest.mark.slow
 def test_a_run_of_the_contrastive_loss_resumes_exactly(tmp_path: Path):
     data = ", repeats=2, augment=AugmentConfig(crop_padding=1)"
     write_recipe(tmp_path / "recipe.py", embedding(CONTRASTIVE, data))

@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from jaxtrain.models.centres import ClassCentres, WithCosines, beside_cosines, unit
@@ -73,6 +74,7 @@ def test_a_wider_angle_never_has_a_smaller_arcface_loss():
     np.testing.assert_allclose(plain, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_where_roots_have_none():
     """Outputs of zeros, on a centre, and opposite to it; a class with one example."""
     x = jnp.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])

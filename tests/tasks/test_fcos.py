@@ -125,6 +125,7 @@ def test_focal_loss_is_that_of_the_paper() -> None:
         assert loss == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_losses_of_images_are_their_own() -> None:
     rng = np.random.default_rng(1)
     targets = [one_target(rng) for _ in range(3)]
@@ -151,6 +152,7 @@ def test_losses_of_images_are_their_own() -> None:
     assert all(np.isfinite(x).all() for x in grads(flat))
 
 
+@pytest.mark.slow
 def test_perfect_outputs_have_no_loss_of_boxes_and_find_them() -> None:
     target = one_target(np.random.default_rng(2))
     found = box_places.assign(jax.tree.map(jnp.asarray, target), places(), 1.5)

@@ -56,6 +56,7 @@ def found_labels(model: TrainedModel, chances: np.ndarray) -> list[list[str]]:
     return [names[row >= least].tolist() for row in chances]
 
 
+@pytest.mark.slow
 def test_a_server_answers_with_the_labels_by_the_thresholds(here: Path):
     model, files = load_model(here / "run"), images(here)
     chances = np.asarray(model.predict(files))

@@ -224,6 +224,7 @@ def test_boundaries_beside_pixels_that_do_not_count_are_none():
     assert values["boundary_f_score"] is None and values["mean_iou"] == 1.0
 
 
+@pytest.mark.slow
 def test_mean_iou_has_an_interval():
     logits, masks = (jnp.asarray(x) for x in batch(20))
     task, ones = task_of(), jnp.ones(20, jnp.int32)
@@ -253,6 +254,7 @@ def test_masks_follow_and_what_comes_from_outside_does_not_count():
     np.testing.assert_array_equal(flipped, mask[:, ::-1])
 
 
+@pytest.mark.slow
 def test_a_pasted_rectangle_brings_its_mask():
     masks = np.random.default_rng(0).integers(0, 3, (8, *SHAPE)).astype(np.uint8)
     # An image whose colour is its mask.

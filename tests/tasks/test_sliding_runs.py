@@ -70,6 +70,7 @@ def of_windows(model: TrainedModel, image: np.ndarray) -> np.ndarray:
     return total / counts
 
 
+@pytest.mark.slow
 def test_metrics_are_of_whole_images_in_a_plain_loop_over_windows(here: Path):
     model, confusion, losses = load_model(here / "run"), np.zeros((3, 3), int), []
     for path in sorted((here / "set" / "images" / "test").iterdir()):

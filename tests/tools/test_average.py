@@ -49,6 +49,7 @@ def soup(here: Path, words: str, out: Path) -> tuple[TrainedModel, str]:
     return load_model(out), result.stdout
 
 
+@pytest.mark.slow
 def test_weights_are_means_and_statistics_those_of_training_images(
     here: Path, tmp_path: Path
 ):
@@ -80,6 +81,7 @@ def test_weights_are_means_and_statistics_those_of_training_images(
     np.testing.assert_allclose(norm["var"], np.mean(variances, 0), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_without_images_statistics_are_means_of_the_models(here: Path, tmp_path: Path):
     made, _ = soup(here, "one two --images 0", tmp_path / "soup")
     one, two = (by_path(load_model(here / name).model_state) for name in ("one", "two"))
@@ -88,6 +90,7 @@ def test_without_images_statistics_are_means_of_the_models(here: Path, tmp_path:
         np.testing.assert_allclose(x, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_greedy_soup_leaves_out_what_makes_it_worse(here: Path, tmp_path: Path):
     made, shown = soup(here, "bad one two --greedy", tmp_path / "soup")
     rows = dict(
@@ -102,6 +105,7 @@ def test_a_greedy_soup_leaves_out_what_makes_it_worse(here: Path, tmp_path: Path
     assert np.isfinite(made.params["conv1"]["kernel"]).all()
 
 
+@pytest.mark.slow
 def test_a_soup_is_evaluated_and_begins_a_run(here: Path, tmp_path: Path):
     made = tmp_path / "soup"
     soup(here, "one two", made)

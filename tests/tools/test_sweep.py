@@ -137,6 +137,7 @@ def test_the_report_compares_the_trials(swept: Path):
     assert result.code == 2 and "leave --compare out" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_pruned_run_is_saved_and_ends_in_order(cli: Cli):
     write_files(cli.directory, SEEDS)
     words = "--trials 1 --pruner ThresholdPruner --pruner-options lower 2.0"

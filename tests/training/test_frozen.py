@@ -45,6 +45,7 @@ def model_of(config: Config) -> Any:
     return make_blueprint(config, policy, SHAPE, 5).abstract()
 
 
+@pytest.mark.slow
 @each_row(
     ("pattern", "num", "example"),
     [

@@ -60,6 +60,7 @@ def one_step(trial: Trial, **choices: Any) -> tuple[Any, Any]:
     return state.params, jax.device_get(metrics)
 
 
+@pytest.mark.slow
 def test_an_objective_with_two_passes_is_the_hand_written_one():
     trial = Trial(optimizer=SGD)
 

@@ -368,6 +368,7 @@ def test_centralized_gradients_have_a_mean_of_zero_over_the_inputs() -> None:
     np.testing.assert_array_equal(found["norm"]["scale"], grads["norm"]["scale"])
 
 
+@pytest.mark.slow
 @each_row("name", OPTIMIZERS)
 def test_state_is_float32_and_keeps_its_types(name: str) -> None:
     def types(tree: Any) -> Any:
@@ -394,6 +395,7 @@ def test_state_is_float32_and_keeps_its_types(name: str) -> None:
     assert_close(*all_updates)
 
 
+@pytest.mark.slow
 @each_row("name", OPTIMIZERS)
 @each_row("dtype", ["bfloat16", "float32", "float64"])
 def test_types_where_jax_computes_in_float64(name: str, dtype: str) -> None:

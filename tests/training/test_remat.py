@@ -155,6 +155,7 @@ def compiled(remat: Remat) -> tuple[int, int]:
     return text.count(" convolution("), plan.temp_size_in_bytes
 
 
+@pytest.mark.slow
 def test_the_compiled_program_computes_more_and_stores_less():
     """Of twelve blocks, in four sections; XLA:CPU merges nothing again."""
     plain, block, full = map(compiled, ("none", "block", "full"))

@@ -247,6 +247,7 @@ def test_stages_of_a_deep_model_take_about_equally_long(num_stages: int):
     assert equal <= stages.timeline.idle_share < 1.3 * equal
 
 
+@pytest.mark.slow
 @each_row("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
 def test_state_of_an_optimizer_is_that_of_its_layers(name: str):
     """What `init` makes of a stage's layers is the stage's part of the whole state."""

@@ -120,6 +120,7 @@ def train_and_resume(command: list[str]) -> None:
     assert {x["step"] for x in again if x["kind"] == "event"} == {3}
 
 
+@pytest.mark.slow
 def test_tracker_gets_the_config_the_metrics_and_the_summary(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -463,6 +464,7 @@ TOLD = {
 }
 
 
+@pytest.mark.slow
 @each_row("words", TOLD)
 def test_part_that_breaks_its_contract_is_told(
     words: str, folder: Path, capsys: pytest.CaptureFixture[str]

@@ -102,6 +102,7 @@ def test_evaluate_predict_and_export_agree(here: Path):
     np.testing.assert_allclose(model.predict(list(clips)), probabilities, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_server_answers_sounds(here: Path):
     model, place = load_model(here / "run"), here / "tones" / "test" / "high"
     names = sorted(place.iterdir())[:2]
@@ -127,6 +128,7 @@ def test_a_server_answers_sounds(here: Path):
     assert health["sound"]["sample_rate"] == 8000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sound", ["", ", random_crop=True"])
 def test_a_run_resumes_exactly(here: Path, tmp_path: Path, sound: str):
     (tmp_path / "tones").symlink_to(here / "tones")
