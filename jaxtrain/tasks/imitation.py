@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.dtypes import widen
-from jaxtrain.tasks.losses import cross_entropy, label_losses
+from jaxtrain.tasks.losses import cross_entropy, kl_divergence, label_losses
 
 # What logits are divided by where nobody says: Tian et al. 2020, arXiv:1910.10699.
 TEMPERATURE = 4.0
@@ -30,8 +30,7 @@ def imitate_classes(
     if hard:
         return _mean(cross_entropy(logits, teacher.argmax(-1)))
     t = TEMPERATURE if temperature is None else temperature
-    log_p, log_q = (jax.nn.log_softmax(x / t) for x in (teacher, logits))
-    return t**2 * _mean(jnp.sum(jnp.exp(log_p) * (log_p - log_q), -1))
+    return t**2 * _mean(kl_divergence(teacher / t, logits / t))
 
 
 def imitate_labels(

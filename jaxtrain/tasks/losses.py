@@ -25,6 +25,18 @@ def cross_entropy(
     return (1 - label_smoothing) * true_class + label_smoothing * all_classes
 
 
+def kl_divergence(logits: jax.Array, other: jax.Array) -> jax.Array:
+    """Return the Kullback-Leibler divergence KL(p || q), summed over the last axis.
+
+    Args:
+      logits: Logits of p, (..., classes), any float dtype; computed in at least
+        float32.
+      other: Logits of q, of the same shape.
+    """
+    log_p, log_q = (jax.nn.log_softmax(widen(x)) for x in (logits, other))
+    return jnp.sum(jnp.exp(log_p) * (log_p - log_q), -1)
+
+
 def focal(logits: jax.Array, labels: jax.Array, gamma: float) -> jax.Array:
     """Return -(1 - p)^gamma log p of each example, p of its true class.
 

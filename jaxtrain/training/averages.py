@@ -5,7 +5,7 @@ They differ in the rate, and in what the next step makes of the average.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,20 @@ Memory = dict[str, jax.Array]
 SCHEDULE_FREE_BETA = 0.9
 # Of the slow weights of Lookahead: alpha in the paper.
 LOOKAHEAD_RATE = 0.5
+
+
+class DoneStep(NamedTuple):
+    """A step behind which an average moves.
+
+    Attributes:
+      number: Number of completed steps, this one included.
+      taken: Number of the steps before this one that were not skipped.
+      learning_rate: Learning rate of this step; None where a line search finds it.
+    """
+
+    number: jax.Array
+    taken: jax.Array
+    learning_rate: jax.Array | None
 
 
 class Average:
@@ -35,21 +49,12 @@ class Average:
         """Return what is remembered from step to step, floats of `dtype`."""
         return {}
 
-    def rate(
-        self,
-        memory: Memory,
-        *,
-        step: jax.Array,
-        taken: jax.Array,
-        learning_rate: jax.Array | None,
-    ) -> tuple[jax.Array, Memory]:
+    def rate(self, memory: Memory, done: DoneStep) -> tuple[jax.Array, Memory]:
         """Return how far the average moves after a step, 0 to 1, and the new memory.
 
         Args:
           memory: What is remembered.
-          step: Number of completed steps, this one included.
-          taken: Number of the steps before this one that were not skipped.
-          learning_rate: Learning rate of this step; None where a line search finds it.
+          done: Step that was just completed.
         """
         raise NotImplementedError
 
@@ -77,15 +82,8 @@ class Ema(Average):
     decay: float
     of_batches = True
 
-    def rate(
-        self,
-        memory: Memory,
-        *,
-        step: jax.Array,
-        taken: jax.Array,
-        learning_rate: jax.Array | None,
-    ) -> tuple[jax.Array, Memory]:
-        young = taken.astype(jnp.float32)
+    def rate(self, memory: Memory, done: DoneStep) -> tuple[jax.Array, Memory]:
+        young = done.taken.astype(jnp.float32)
         return 1 - jnp.minimum(self.decay, (1 + young) / (10 + young)), memory
 
     def recomputes(self, step: int) -> bool:
@@ -111,15 +109,8 @@ class Swa(Average):
     def create(self, dtype: Any) -> Memory:
         return {"models": jnp.zeros((), dtype)}
 
-    def rate(
-        self,
-        memory: Memory,
-        *,
-        step: jax.Array,
-        taken: jax.Array,
-        learning_rate: jax.Array | None,
-    ) -> tuple[jax.Array, Memory]:
-        models, after = memory["models"], step - self.start
+    def rate(self, memory: Memory, done: DoneStep) -> tuple[jax.Array, Memory]:
+        models, after = memory["models"], done.number - self.start
         due = (after >= 0) & (after % self.cycle == 0)
         rate = jnp.where(due, 1 / (models + 1), jnp.where(after < 0, 1.0, 0.0))
         return rate, {"models": models + due.astype(models.dtype)}
@@ -146,17 +137,10 @@ class ScheduleFree(Average):
     def create(self, dtype: Any) -> Memory:
         return {n: jnp.zeros((), dtype) for n in ("largest_rate", "weight_sum")}
 
-    def rate(
-        self,
-        memory: Memory,
-        *,
-        step: jax.Array,
-        taken: jax.Array,
-        learning_rate: jax.Array | None,
-    ) -> tuple[jax.Array, Memory]:
-        assert learning_rate is not None
+    def rate(self, memory: Memory, done: DoneStep) -> tuple[jax.Array, Memory]:
+        assert done.learning_rate is not None
         total = memory["weight_sum"]
-        largest = jnp.maximum(memory["largest_rate"], learning_rate)
+        largest = jnp.maximum(memory["largest_rate"], done.learning_rate)
         largest = largest.astype(total.dtype)
         weight = largest**2
         total = total + weight
@@ -186,15 +170,9 @@ class Lookahead(Average):
     period: int
     slow_rate: float
 
-    def rate(
-        self,
-        memory: Memory,
-        *,
-        step: jax.Array,
-        taken: jax.Array,
-        learning_rate: jax.Array | None,
-    ) -> tuple[jax.Array, Memory]:
-        return jnp.where((taken + 1) % self.period == 0, self.slow_rate, 0.0), memory
+    def rate(self, memory: Memory, done: DoneStep) -> tuple[jax.Array, Memory]:
+        is_due = (done.taken + 1) % self.period == 0
+        return jnp.where(is_due, self.slow_rate, 0.0), memory
 
     def next_weights(self, params: Any, average: Any, rate: jax.Array) -> Any:
         def begin(fast: jax.Array, slow: jax.Array) -> jax.Array:

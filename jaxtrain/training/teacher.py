@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxtrain import scopes
 from jaxtrain.data.preprocess import Normalization
-from jaxtrain.dtypes import wide, widen
+from jaxtrain.dtypes import widen
 from jaxtrain.models.base import Cuts
 from jaxtrain.parallel.sharding import Layout
 
@@ -75,13 +75,12 @@ class Teacher:
         """
         if images.shape[1:] == self.image_shape and seen == self.normalization:
             return images.astype(self.dtype)
-        mean, std = (jnp.asarray(x, wide(images.dtype)) for x in seen)
-        pixels = _to_channels(images * std + mean, self.image_shape[-1])
+        pixels = seen.pixels(widen(images))
+        pixels = _to_channels(pixels, self.image_shape[-1])
         shape = (len(pixels), *self.image_shape)
         if pixels.shape != shape:
             pixels = jax.image.resize(pixels, shape, FILTERS[self.interpolation])
-        mean, std = (jnp.asarray(x, pixels.dtype) for x in self.normalization)
-        return ((pixels - mean) / std).astype(self.dtype)
+        return self.normalization.normalized(pixels).astype(self.dtype)
 
 
 def _to_channels(pixels: jax.Array, channels: int) -> jax.Array:

@@ -16,7 +16,7 @@ from jaxtrain import keys, scopes
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.dtypes import wide, widen
-from jaxtrain.training.averages import Average
+from jaxtrain.training.averages import Average, DoneStep
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import choose
 from jaxtrain.training.optimizers import centralize, clip, clip_by_ratio
@@ -209,12 +209,9 @@ class Update:
         """
         if self.average is None:
             return {"ema_params": {}, "ema_model_state": {}, "average_memory": {}}
-        rate, memory = self.average.rate(
-            state.average_memory,
-            step=state.step + 1,
-            taken=_steps_taken(state),
-            learning_rate=None if self.schedule is None else self._learning_rate(state),
-        )
+        learning_rate = None if self.schedule is None else self._learning_rate(state)
+        done = DoneStep(state.step + 1, _steps_taken(state), learning_rate)
+        rate, memory = self.average.rate(state.average_memory, done)
 
         def move(average: jax.Array, x: jax.Array) -> jax.Array:
             if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -275,6 +275,16 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
+# What a case is on its mesh, unless it says otherwise.
+PLAIN_CASE = {
+    "micro": 1,
+    "stages": 1,
+    "preset": "fsdp",
+    "copies": False,
+    "remat": "none",
+}
+
+
 def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
     """Check that a model is trained and evaluated on meshes as on one device.
 
@@ -282,21 +292,30 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
       name: Key of `MODELS`.
       groups: Meshes, with what else the cases on them have in common.
     """
-    cases = [
-        {
-            "micro": group.get("micro", 1),
-            "stages": group.get("stages", 1),
-            "preset": group.get("preset", "fsdp"),
-            "copies": group.get("copies", False),
-            "remat": group.get("remat", "none"),
-            "axes": mesh,
-        }
-        for group in groups
-        for mesh in group["meshes"]
-    ]
+    cases = []
+    for group in groups:
+        common = {**PLAIN_CASE, **group}
+        meshes = common.pop("meshes")
+        cases += [{**common, "axes": mesh} for mesh in meshes]
     lines = with_devices(NUM_DEVICES, compare, name, cases)
     assert [line["case"] for line in lines] == cases
     # Hundreds of values of about 1, each a sum of thousands: about 1e-14; a part that
     # is missing, or counted twice, gives 1e-6 and more.
     wrong = [line for line in lines if not max(line["differences"].values()) < 1e-9]
     assert not wrong
+
+
+def assert_same_with(train: dict[str, Any]) -> None:
+    """Check the same of a small model with changed fields of `train`.
+
+    Args:
+      train: Field of the section -> value.
+    """
+    shared = {"data": 2, "fsdp": 2, "model": 2}
+    rows = {"data": 2, "spatial": 2, "spatial_width": 2}
+    groups = [
+        {"meshes": [shared]},
+        {"meshes": [shared], "micro": 2, "copies": True},
+        {"meshes": [rows], "remat": "full"},
+    ]
+    assert_same("convnet, groups", [{**group, "train": train} for group in groups])

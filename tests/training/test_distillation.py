@@ -41,8 +41,7 @@ from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.step import make_train_step, predict
 from jaxtrain.training.teacher import GREY, Teacher
 from tests.helpers import labelled, taught, tiny
-from tests.helpers.axes import compare
-from tests.helpers.command import with_devices
+from tests.helpers.axes import assert_same_with
 from tests.helpers.masked import mask_recipe, write_masks
 from tests.helpers.numerics import FP64, close
 from tests.helpers.processes import Cli
@@ -447,21 +446,7 @@ def test_on_any_devices_a_teacher_says_what_it_does_on_one(
     )
     asked = {"teacher": str(place), "teacher_precision": "fp64", **options}
     train = {"method": "distillation", "method_options": asked}
-    common = {"micro": 1, "stages": 1, "preset": "fsdp", "train": train}
-    meshes = [
-        {"data": 2, "fsdp": 2, "model": 2},
-        {"data": 2, "spatial": 2, "spatial_width": 2},
-    ]
-    cases = [
-        {**common, "axes": meshes[0]},
-        {**common, "axes": meshes[0], "micro": 2, "copies": True},
-        {**common, "axes": meshes[1], "remat": "full"},
-    ]
-    lines = with_devices(8, compare, "convnet, groups", cases)
-    assert [line["case"] for line in lines] == cases
-    # As in test_axes.py: about 1e-14; what is missing gives 1e-6 and more.
-    wrong = [line for line in lines if not max(line["differences"].values()) < 1e-9]
-    assert not wrong
+    assert_same_with(train)
 
 
 def array_recipe(task: str, targets: str) -> str:

@@ -20,8 +20,7 @@ from jaxtrain.training.methods.sam import Sam
 from jaxtrain.training.methods.trades import Trades
 from jaxtrain.training.step import make_train_step
 from tests.helpers import own_methods
-from tests.helpers.axes import compare
-from tests.helpers.command import with_devices
+from tests.helpers.axes import assert_same_with
 from tests.helpers.layered import Steps, layered, take_steps
 from tests.helpers.numerics import close
 from tests.helpers.own_methods import BY_HAND, CONSISTENT, Consistent
@@ -362,21 +361,7 @@ def test_a_method_goes_with_many_options(method: str):
 )
 def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, Any]):
     """In float64, by the l2 norm: the sign of a gradient of 0 is that of rounding."""
-    common = {"micro": 1, "stages": 1, "preset": "fsdp", "train": train}
-    meshes = [
-        {"data": 2, "fsdp": 2, "model": 2},
-        {"data": 2, "spatial": 2, "spatial_width": 2},
-    ]
-    cases = [
-        {**common, "axes": meshes[0]},
-        {**common, "axes": meshes[0], "micro": 2, "copies": True},
-        {**common, "axes": meshes[1], "remat": "full"},
-    ]
-    lines = with_devices(8, compare, "convnet, groups", cases)
-    assert [line["case"] for line in lines] == cases
-    # As in test_axes.py: about 1e-14; what is missing gives 1e-6 and more.
-    wrong = [line for line in lines if not max(line["differences"].values()) < 1e-9]
-    assert not wrong
+    assert_same_with(train)
 
 
 @each_row(

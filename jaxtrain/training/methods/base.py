@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from jaxtrain import scopes
 from jaxtrain.config.base import Section
@@ -67,13 +66,11 @@ class Objective:
 
     def pixels(self, images: jax.Array) -> jax.Array:
         """Return images (B, H, W, C) in 0..1 for those of a batch."""
-        mean, std = (jnp.asarray(x, images.dtype) for x in self.normalization)
-        return images * std + mean
+        return self.normalization.pixels(images)
 
     def normalized(self, pixels: jax.Array) -> jax.Array:
         """Return images of a batch for those in 0..1, the inverse of `pixels`."""
-        mean, std = (jnp.asarray(x, pixels.dtype) for x in self.normalization)
-        return (pixels - mean) / std
+        return self.normalization.normalized(pixels)
 
 
 class Student(NamedTuple):

@@ -8,15 +8,14 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxtrain import keys
 from jaxtrain.config.methods import TradesOptions
 from jaxtrain.data.batch import Batch
-from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.losses import kl_divergence
 from jaxtrain.training.attacks import Ball, Pgd
 from jaxtrain.training.methods.base import Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
@@ -71,7 +70,7 @@ class Trades(Plain):
             outputs, of_clean = objective.forward(*given, batch["image"], key)
             other, of_changed = objective.forward(*given, images, key)
             clean, metrics = task.losses_and_metrics(outputs, task.target(batch))
-            apart = divergence(main_outputs(outputs), main_outputs(other))
+            apart = kl_divergence(main_outputs(outputs), main_outputs(other))
             metrics = {
                 **metrics,
                 "clean_loss": clean.mean(),
@@ -100,23 +99,12 @@ class Trades(Plain):
         outputs = outputs_of(batch["image"])
 
         def apart(pixels: jax.Array) -> jax.Array:
-            return divergence(outputs, outputs_of(objective.normalized(pixels)))
+            return kl_divergence(outputs, outputs_of(objective.normalized(pixels)))
 
         pixels = objective.pixels(batch["image"])
         each = keys.of_examples(key, batch["index"])
         start = pixels + START_DEVIATION * _noise(pixels, each)
         return objective.normalized(self.attack(apart, pixels, start))
-
-
-def divergence(outputs: jax.Array, other: jax.Array) -> jax.Array:
-    """Return the Kullback-Leibler divergence KL(p || q) of each example, (B,).
-
-    Args:
-      outputs: Logits of p, (B, classes).
-      other: Logits of q, (B, classes).
-    """
-    logs, others = (jax.nn.log_softmax(widen(x)) for x in (outputs, other))
-    return jnp.sum(jnp.exp(logs) * (logs - others), -1)
 
 
 def _noise(pixels: jax.Array, keys: jax.Array) -> jax.Array:
