@@ -35,7 +35,7 @@ class ScaleArguments:
     out: Path | None = None
     # What to run on; auto: GPUs if there are any, else simulated devices.
     platform: Literal["auto", "cpu", "gpu"] = "auto"
-    # Load the parts of your own (code) that the folder of model.pretrained names: their
+    # Load the parts of your own (code) that model.pretrained or a teacher names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
