@@ -1,15 +1,16 @@
 """Garments on photographs, 64x64 colour, 10 labels, one to four things an image.
 
-    python -m tests.helpers.composed composed --num 24000 --files FASHION_MNIST_FOLDER
+    python -m tests.helpers.composed composed --num 60000 --files FASHION_MNIST_FOLDER
     python main.py --config configs/multilabel.py
 
-Hardware: 2 CPU cores that others used, too. Measured: 18 min, 6 min 14 s of CPU time,
-compilation included; on the 2,400 test images, by the best validation, a mean average
-precision of 0.935, mean AUROC 0.974, macro F1 0.879 at the thresholds of validation.
+Hardware: 2 CPU cores. Measured: 8 min 15 s, compilation included; on the 6,000 test
+images, by the best validation, a mean average precision of 0.959, mean AUROC 0.985,
+macro F1 0.907 at the thresholds of validation.
 Data: garments of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747) composed on tiles
-of scikit-learn's photographs: 24,000 training images, 10 % of them held out for
-validation with their share of every label, and 2,400 to test.
-Recipe: that of configs/fashion_mnist_fast.py, for columns of labels.
+of scikit-learn's photographs: 60,000 training images, 10 % of them held out for
+validation with their share of every label, and 6,000 to test.
+Recipe: that of configs/fashion_mnist_fast.py, for columns of labels. The head reads the
+largest value of each channel, as a label is there wherever its thing is.
 """
 
 from jaxtrain.config import (
@@ -37,7 +38,7 @@ def get_config() -> Config:
             eval_batch_size=240,
             augment=AugmentConfig(horizontal_flip=True),
         ),
-        model=ModelConfig(name="whitened_cnn_small"),
+        model=ModelConfig(name="whitened_cnn_small", width=1.5, global_pool="max"),
         optimizer=OptimizerConfig(
             name="muon",
             learning_rate=0.06,
@@ -46,5 +47,5 @@ def get_config() -> Config:
             schedule="linear",
             warmup_fraction=0.1,
         ),
-        train=TrainConfig(epochs=10, ema_decay=0.98, freeze=("whiten",)),
+        train=TrainConfig(epochs=5, ema_decay=0.98, freeze=("whiten",)),
     )

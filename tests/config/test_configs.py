@@ -52,7 +52,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "imagenet_mobilenet_v3_large": (*IMAGENET, 5_483_032),
     "imagenet_vgg16_bn": (*IMAGENET, 138_365_992),
     # Of columns, not classes; tests/users/test_recipes_of_columns.py has their models.
-    "multilabel": ((64, 64, 3), 10, 21_600),
+    "multilabel": ((64, 64, 3), 10, 54_000),
     "regression": ((32, 32, 3), 3, 7200),
     "segmentation": ((64, 64, 3), 11, 21_600),
     # Of boxes.
@@ -157,8 +157,8 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
         {0: 0.66, 3677: 0.66, 3678: 0.66 * 0.94, 104_210: 0.66 * 0.94**28}
         | {208_419: 0.66 * 0.94**56},
     ),
-    # 180 and 112 steps an epoch.
-    "multilabel": (1800, {0: 0, 180: 0.06, 990: 0.03, 1799: 0.06 / 1620}),
+    # 450 steps an epoch.
+    "multilabel": (2250, {0: 0, 225: 0.06, 1440: 0.024, 2249: 0.06 / 2025}),
     "segmentation": (
         1800,
         {0: 0, 90: 0.025, 180: 0.05, 990: 0.025, 1799: 0.05 / 1620},
