@@ -216,7 +216,7 @@ def get_config():
             schedule="constant",
             warmup_epochs=0.0,
         ),
-        train=TrainConfig(steps=20),
+        train=TrainConfig(steps=8),
         logging=LoggingConfig(every_steps=1, tensorboard=False, report=False),
     )
 """
@@ -224,7 +224,10 @@ def get_config():
 
 @pytest.mark.slow
 def test_training_is_that_of_torchvision(tmp_path: Path):
-    """Twenty steps of gradient descent on four images, from weights in a file."""
+    """The first steps of gradient descent on four images, from weights in a file.
+
+    Twenty are stored, and all of them agree; eight take a minute and a half in float64.
+    """
     path = tmp_path / "deeplabv3_resnet50-seeded.safetensors"
     write_weights(path, "deeplabv3_resnet50", CLASSES)
     (tmp_path / "recipe.py").write_text(RECIPE)
@@ -233,4 +236,5 @@ def test_training_is_that_of_torchvision(tmp_path: Path):
         assert main([*words.split(), "--model.pretrained", str(path)]) == 0
     losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
     expected = stored("deeplabv3_resnet50.training")["losses"]
-    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    np.testing.assert_allclose(losses, expected[: len(losses)], rtol=1e-5)
+    assert len(losses) == 8
