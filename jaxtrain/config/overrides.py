@@ -108,8 +108,11 @@ def check_shorthands(given: dict[str, str], known: Collection[str]) -> None:
     """
     for name, value in given.items():
         # Of optimizer.lr, too, the last part is what was meant.
-        meant = SHORTHANDS.get(name.rpartition(".")[2])
-        if meant is not None and name not in known and meant in known:
+        field, _, last = name.rpartition(".")
+        meant = SHORTHANDS.get(last)
+        # A key of a field that holds a dict is named as the recipe has it.
+        is_known = name in known or field in known
+        if meant is not None and not is_known and meant in known:
             shown = _option(meant) + f" {value}" * (not value.startswith("--"))
             raise UserError(f"{_option(name)}: no such option; write {shown.rstrip()}")
 

@@ -14,7 +14,7 @@ import pytest
 from jaxtrain import cli as cli_lib
 from jaxtrain.cli import COMMANDS, main, options_of
 from jaxtrain.config import Config, get, paths, replace
-from jaxtrain.config.overrides import SHORTHANDS
+from jaxtrain.config.overrides import SHORTHANDS, check_shorthands
 from jaxtrain.data.sources import SOURCES
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS
@@ -400,6 +400,14 @@ def test_names_of_other_tools_are_translated(
     where = ["--workdir", "x"] if command == "evaluate" else ["--config", DIGITS]
     assert main([command, *where, *words.split()]) == 2
     assert meant in capsys.readouterr().err
+
+
+def test_a_key_of_a_dict_is_not_a_name_of_another_tool():
+    """`steps` of an attack stays what it is, whatever `--steps` stands for."""
+    known = {"train.method_options", "train.steps"}
+    check_shorthands({"train.method_options.steps": "1"}, known)
+    with pytest.raises(UserError, match=r"write --train.steps 1"):
+        check_shorthands({"train.other.steps": "1"}, known)
 
 
 def test_the_names_of_other_tools_are_not_ours():
