@@ -110,8 +110,9 @@ def check_shorthands(given: dict[str, str], known: Collection[str]) -> None:
         # Of optimizer.lr, too, the last part is what was meant.
         field, _, last = name.rpartition(".")
         meant = SHORTHANDS.get(last)
-        # A key of a field that holds a dict is named as the recipe has it.
-        is_known = name in known or field in known
+        # A key of a dict, which unlike a section has no fields of its own.
+        is_key = field in known and not any(k.startswith(f"{field}.") for k in known)
+        is_known = name in known or is_key
         if meant is not None and not is_known and meant in known:
             shown = _option(meant) + f" {value}" * (not value.startswith("--"))
             raise UserError(f"{_option(name)}: no such option; write {shown.rstrip()}")
