@@ -151,9 +151,7 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
     return start, max(1, round((1 if cycle is None else cycle) * per_epoch))
 
 
-def _pruning(
-    config: Config, per_epoch: int, total: int
-) -> tuple[int, int, int] | None:
+def _pruning(config: Config, per_epoch: int, total: int) -> tuple[int, int, int] | None:
     """Return the first step, the last and the period of the prunings of a run."""
     prune, train = config.prune, config.train
     if not prune.is_on:

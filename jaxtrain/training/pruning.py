@@ -100,7 +100,9 @@ class Pruning:
             ),
             lambda: pruning,
         )
-        held = {n: masked(fields[n], pruning["masks"]) for n in ("params", "ema_params")}
+        held = {
+            n: masked(fields[n], pruning["masks"]) for n in ("params", "ema_params")
+        }
         return {**fields, **held}, pruning
 
     def masks(
@@ -333,9 +335,7 @@ def _smallest(
     ]
 
 
-def _positions(
-    shapes: Sequence[tuple[int, ...]], *, together: bool
-) -> list[jax.Array]:
+def _positions(shapes: Sequence[tuple[int, ...]], *, together: bool) -> list[jax.Array]:
     """Return the number of each element, uint32, in its array or in all of them."""
     found, first = [], 0
     for shape in shapes:
@@ -347,4 +347,3 @@ def _positions(
         found.append(number)
         first += size
     return found
-
