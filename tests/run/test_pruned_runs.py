@@ -150,7 +150,10 @@ LEFT = 2304 - round(0.995 * 2304)
 def pruned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run on digits, of whose weights of one layer few are not 0."""
     folder = tmp_path_factory.mktemp("digits")
-    sections = {**DIGITS, "prune": "PruneConfig(sparsity=0.995, start_epochs=4, end_epochs=6)"}
+    sections = {
+        **DIGITS,
+        "prune": "PruneConfig(sparsity=0.995, start_epochs=4, end_epochs=6)",
+    }
     config = write_recipe(folder / "recipe.py", recipe(**sections))
     result = Cli(folder)("--config", config, "--workdir", "run")
     assert result.code == 0, result.stderr
