@@ -128,7 +128,7 @@ class Pruning:
         return [found[path] for path in self.kernels]
 
     def _as_state(self, masks: Sequence[jax.Array]) -> dict[str, Any]:
-        kept = sum(jnp.sum(mask, dtype=jnp.int32) for mask in masks)
+        kept = jnp.sum(jnp.stack([jnp.sum(x, dtype=jnp.int32) for x in masks]))
         total = sum(mask.size for mask in masks)
         return {
             "masks": _nested(dict(zip(self.kernels, masks, strict=True))),

@@ -268,8 +268,11 @@ def test_how_sparse_a_model_is():
 class Moving(Plain):
     """Tells how many weights a method may move the trained parameters by."""
 
-    def gradients(self, objective: Any, params: Any, *given: Any) -> Any:
-        grads, state, metrics = super().gradients(objective, params, *given)
+    def gradients(
+        self, objective: Any, params: Any, model_state: Any, batch: Any, key: Any
+    ) -> Any:
+        given = params, model_state, batch, key
+        grads, state, metrics = super().gradients(objective, *given)
         ones = objective.whole(jax.tree.map(jnp.ones_like, params))
         moved = sum(jnp.sum(x) for x in jax.tree.leaves(ones))
         return grads, state, {**metrics, "moved": moved}
