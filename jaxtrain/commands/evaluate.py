@@ -82,6 +82,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         from jaxtrain.inference.trust import trust
         from jaxtrain.parallel import devices
         from jaxtrain.records.run_log import show_table
+        from jaxtrain.training.sparsity import describe_sparsity
 
     workdir, data = arguments.workdir, arguments.data
     check_is_model(str(workdir))
@@ -110,6 +111,8 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     result = evaluate(model, config, data, asked)
     # First, as it may have taken hours, and the disk may be full.
     show_table("evaluation", describe(result, model.task))
+    if result["sparsity"] is not None:
+        show_table("sparsity", describe_sparsity(result["sparsity"]))
     _write(result, out, workdir)
     print(f"{out} has the result")
 

@@ -4,7 +4,16 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Annotated
 
-from jaxtrain.config import augment, data, log, model, optimizer, parallel, train
+from jaxtrain.config import (
+    augment,
+    data,
+    log,
+    model,
+    optimizer,
+    parallel,
+    prune,
+    train,
+)
 from jaxtrain.config.base import Options, Section, typed_options
 from jaxtrain.config.checkpoint import CheckpointConfig
 from jaxtrain.config.classification import ClassificationOptions
@@ -15,6 +24,7 @@ from jaxtrain.config.model import ModelConfig
 from jaxtrain.config.names import row_of
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.parallel import ParallelConfig
+from jaxtrain.config.prune import PruneConfig
 from jaxtrain.config.train import TrainConfig
 from jaxtrain.errors import UserError
 
@@ -32,6 +42,7 @@ COMBINATIONS = (
     *parallel.COMBINATIONS,
     *train.COMBINATIONS,
     *optimizer.COMBINATIONS,
+    *prune.COMBINATIONS,
     *model.COMBINATIONS,
     *data.COMBINATIONS,
     *augment.COMBINATIONS,
@@ -57,6 +68,7 @@ class Config(Section):
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=10))
+    prune: PruneConfig = field(default_factory=PruneConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
 

@@ -22,6 +22,7 @@ from jaxtrain.evaluation.subject import open_other, open_subject
 from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
+from jaxtrain.training.sparsity import sparsity_of
 from jaxtrain.training.views import View, named
 
 # Of the form of the result: a key that changes its meaning changes it.
@@ -187,6 +188,7 @@ def _describe(
         },
         "tta": asked.tta,
         "class_names": subject.model.class_names,
+        "sparsity": sparsity_of(subject.model.params),
         "metrics": found.values,
         "intervals": {
             "method": "percentile bootstrap, Poisson weights, not stratified",

@@ -71,7 +71,7 @@ class Layout:
         """Return the shardings of a whole TrainState."""
         fields = {"opt_state", "ema_params"}
         if self.shard_params:
-            fields.add("params")
+            fields |= {"params", "pruning"}
         return self._shardings(state, lambda path: path.split("/")[0] in fields)
 
     def formats(self, state: Any) -> Any:

@@ -111,7 +111,7 @@ class Interval:
         taken = values["skipped"] == 0
         result = {}
         for name, array in values.items():
-            if name in ("learning_rate", "loss_scale"):
+            if name in ("learning_rate", "loss_scale", "sparsity"):
                 result[name] = float(array[-1])
             elif name in COUNTED:
                 result[COUNTED[name]] = int(array.sum())

@@ -21,6 +21,7 @@ from jaxtrain.records.profile import PROFILE, StepProfile, read_profile
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG, DATA, METRICS, SUMMARY
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_text
 from jaxtrain.tasks import says_something
+from jaxtrain.training.sparsity import ModelSparsity
 
 T = TypeVar("T")
 
@@ -55,6 +56,7 @@ class SummaryFile(TypedDict, total=False):
     num_processes: int
     class_names: list[str] | None
     pipeline_idle_share: float
+    sparsity: ModelSparsity | None
     versions: dict[str, str]
 
 

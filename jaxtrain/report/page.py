@@ -40,6 +40,7 @@ def make_page(history: History, examples: Examples) -> bytes:
         times=origin.times(history),
         advice=origin.advice(history),
         profile=history.profile,
+        sparsity=history.summary.get("sparsity"),
         system=origin.system(history),
         events=origin.events(history),
         fields=config and origin.fields(config),

@@ -47,6 +47,7 @@ def validate(attempt: Attempt) -> bool:
         best=setup.best,
         watched=setup.watched,
         patience=setup.config.train.early_stop_patience,
+        ranked=step >= setup.timetable.ranked_from,
     )
     if setup.plateau is not None:
         _heed_plateau(attempt, setup.plateau, metrics)

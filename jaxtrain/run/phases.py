@@ -14,6 +14,7 @@ from jaxtrain.run.timetable import Timetable
 from jaxtrain.training.averages import make_average
 from jaxtrain.training.frozen import NOTHING, Frozen, trained_only, two_phases
 from jaxtrain.training.optimizers import make_optimizer
+from jaxtrain.training.pruning import make_pruning
 from jaxtrain.training.rates import make_rates
 from jaxtrain.training.schedules import (
     Schedule,
@@ -75,6 +76,9 @@ def build_phases(
             model, _layer_decay(config, model), config.optimizer.rate_factors, never
         ),
         average=make_average(config.optimizer, config.train, timetable.swa),
+        pruning=make_pruning(
+            config.prune, model, split_model(model)[1], never, timetable.pruning
+        ),
     )
     updates = {0: update}
     if start is not None:

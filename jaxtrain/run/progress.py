@@ -57,6 +57,7 @@ class Progress:
         best: Goal,
         watched: Goal,
         patience: int | None,
+        ranked: bool = True,
     ) -> bool:
         """Take an evaluation; set `stopped_early`; return whether it is the best.
 
@@ -68,8 +69,11 @@ class Progress:
           watched: Goal of early stopping.
           patience: Evaluations without improvement that stop the run; None never stops
             it.
+          ranked: Whether it counts; it may be of a model that is not pruned yet.
         """
         self.evaluated_step, self.eval_metrics = step, scalars(metrics)
+        if not ranked:
+            return False
         if patience is not None:
             if self.early_stop_metric not in (None, watched.metric):
                 # It was changed: its best is still to come.

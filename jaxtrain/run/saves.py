@@ -72,7 +72,7 @@ class Saves:
                 "statistics": {"mean": job.programs.mean, "std": job.programs.std},
                 "progress": asdict(progress),
             }
-            metrics = progress.eval_metrics if self._evaluated() else None
+            metrics = self._metrics()
             self.look(wait=True)
             # Others wait for it here, not in a collective, which may run out of time.
             peers.gather(None)
@@ -109,7 +109,7 @@ class Saves:
         attempt, progress = self._attempt, self._attempt.progress
         if not (self.done() and self._evaluated() and jax.process_index() == 0):
             return
-        changes = {"metrics": progress.eval_metrics, "progress": asdict(progress)}
+        changes = {"metrics": self._metrics(), "progress": asdict(progress)}
         try:
             manifest.amend(self._job.saved.directory, attempt.step, changes)
         except (OSError, DamagedError) as error:
@@ -117,6 +117,13 @@ class Saves:
 
     def _evaluated(self) -> bool:
         return self._attempt.progress.evaluated_step == self._attempt.step
+
+    def _metrics(self) -> dict[str, float] | None:
+        """Return the evaluation that ranks this step; None: it is not ranked."""
+        ranked = self._attempt.step >= self._job.setup.timetable.ranked_from
+        if not (ranked and self._evaluated()):
+            return None
+        return self._attempt.progress.eval_metrics
 
     def finish(self) -> None:
         """Save the last step, and wait for it; read it back unless a signal waits.

@@ -150,7 +150,12 @@ def build_setup(
     update = phases[-1].update
     has_plateau = config.optimizer.schedule == "plateau"
     create = CreateState(
-        blueprint, config.train, update.tx, update.average, has_plateau
+        blueprint,
+        config.train,
+        update.tx,
+        update.average,
+        has_plateau,
+        update.pruning,
     )
     checks.check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"

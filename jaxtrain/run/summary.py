@@ -14,6 +14,7 @@ from jaxtrain.run.programs import Programs
 from jaxtrain.run.setup import Setup
 from jaxtrain.run.telemetry import flop_utilization
 from jaxtrain.tasks.base import Values
+from jaxtrain.training.sparsity import sparsity_of
 from jaxtrain.training.state import num_params
 
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
@@ -91,6 +92,9 @@ def summarize(
     epoch, pipeline = setup.timetable.epoch, {}
     if setup.stages is not None:
         pipeline["pipeline_idle_share"] = setup.stages.timeline.idle_share
+    pruned = {}
+    if setup.create.pruning is not None:
+        pruned["sparsity"] = sparsity_of(attempt.state.eval_params)
 
     def weights(step: int, validation: dict[str, Any] | None) -> dict[str, Any]:
         return {"step": step, "epoch": epoch(step), "validation": validation}
@@ -123,5 +127,6 @@ def summarize(
         "precision": setup.config.precision,
         "class_names": describe_data(setup)["class_names"],
         **pipeline,
+        **pruned,
         "versions": attempt.job.versions,
     }

@@ -51,6 +51,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         f"{timetable.steps_per_epoch:,}",
         "optimizer": f"{config.optimizer.name}, {schedule_name(config)}",
         **_describe_frozen(setup),
+        **_describe_pruning(setup),
         "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{setup.num_devices} x {device.device_kind}, "
         f"{counted(jax.process_count(), 'process', 'processes')}",
@@ -80,6 +81,25 @@ def _describe_frozen(setup: Setup) -> dict[str, str]:
     end = "throughout" if until is None else f"for the first {until:,} steps"
     rows = {"frozen": f"{patterns}: {number:,} parameters, {end}"}
     return rows if until is not None else rows | {"features": plan(setup).describe()}
+
+
+def _describe_pruning(setup: Setup) -> dict[str, str]:
+    """Describe which part of how many weights becomes 0, and when."""
+    pruning = setup.create.pruning
+    if pruning is None:
+        return {}
+    masks = jax.tree.leaves(setup.abstract_state.pruning["masks"])
+    number = sum(mask.size for mask in masks)
+    of = f"of {number:,} weights of {counted(len(masks), 'kernel')}"
+    if pruning.group is not None:
+        keep, size = pruning.group
+        told = f"{size - keep} of {size} input channels {of}, after"
+        return {"pruned": f"{told} {counted(pruning.start, 'step')}"}
+    return {
+        "pruned": f"{pruning.sparsity:.4g} {of}, "
+        f"{'all together' if pruning.together else 'each by itself'}, from step "
+        f"{pruning.start:,} to {pruning.end:,}, every {pruning.every:,}"
+    }
 
 
 def _describe_mesh(setup: Setup) -> dict[str, str]:
@@ -134,11 +154,21 @@ def describe_result(
         **{f"test {name}": text for name, text in shown.items()},
         "examples": test["num_examples"],
         **_describe_weights(setup.best.metric, summary),
+        **_describe_zeros(summary),
         "time": f"{short_duration(summary['train_seconds'])}, and "
         f"{short_duration(summary['compile_seconds'])} to compile",
         **_describe_time(setup.config, summary),
         "workdir": workdir,
     }
+
+
+def _describe_zeros(summary: dict[str, Any]) -> dict[str, str]:
+    found = summary.get("sparsity")
+    if found is None:
+        return {}
+    nonzero = f"{found['nonzero']:,} of {found['weights']:,}"
+    told = f"{found['sparsity']:.2%}: {nonzero} weights of kernels are not 0"
+    return {"sparsity": told}
 
 
 def _describe_time(config: Config, summary: dict[str, Any]) -> dict[str, str]:

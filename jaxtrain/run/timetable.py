@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from jaxtrain.config import MAX_COUNT, ONE_OF, Config, get
 from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.errors import UserError, counted
+from jaxtrain.training.pruning import NUM_PRUNINGS
 
 LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
 
@@ -32,6 +33,17 @@ class Timetable:
     close_mosaic_step: int | None = None
     # Steps before the weights are averaged (SWA), and of a cycle; None: they never are.
     swa: tuple[int, int] | None = None
+    # Steps after which weights are pruned first and last, and from one time to the
+    # next; None: they never are.
+    pruning: tuple[int, int, int] | None = None
+
+    @property
+    def ranked_from(self) -> int:
+        """Steps from which on evaluations rank checkpoints and may stop the run.
+
+        Before, the weights are still to be pruned: another model, and a better one.
+        """
+        return 0 if self.pruning is None else self.pruning[1]
 
     def epoch(self, step: int) -> float:
         """Return the number of epochs that `step` steps are."""
@@ -113,6 +125,7 @@ def make_timetable(
         image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
         close_mosaic_step=_close_step(data.augment.close_mosaic, total, per_epoch),
         swa=_swa(config, per_epoch, total),
+        pruning=_pruning(config, per_epoch, total),
     )
     if total > MAX_COUNT:
         length = _set_one(config, LENGTH)
@@ -136,6 +149,47 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
             f"{total}: lengthen it, or begin earlier"
         )
     return start, max(1, round((1 if cycle is None else cycle) * per_epoch))
+
+
+def _pruning(config: Config, per_epoch: int, total: int) -> tuple[int, int, int] | None:
+    """Return the first step, the last and the period of the prunings of a run."""
+    prune, train = config.prune, config.train
+    if not prune.is_on:
+        return None
+
+    def steps(name: str) -> int | None:
+        epochs = getattr(prune, name)
+        return None if epochs is None else round(epochs * per_epoch)
+
+    unfreeze = round((train.first_epochs or 0) * per_epoch)
+    start, end, every = map(steps, ("start_epochs", "end_epochs", "every_epochs"))
+    if start is None:
+        start = 0 if config.model.pretrained is not None else total // 4
+        start = start if end is None else min(start, end)
+        start = max(start, min(unfreeze, total - 1))
+    elif start < unfreeze:
+        raise UserError(
+            f"prune.start_epochs = {prune.start_epochs:g}: there are layers that are "
+            f"trained after {train.first_epochs:g} epochs only (train.freeze_epochs); "
+            "begin then, or later"
+        )
+    if prune.pattern is not None:
+        end = start
+    elif end is None:
+        end = max(start, 3 * total // 4)
+    last = "prune.end_epochs" if prune.end_epochs is not None else "prune.start_epochs"
+    if end < start:
+        raise UserError(
+            f"prune.end_epochs = {prune.end_epochs:g} are {end} steps, and pruning "
+            f"begins after {start}: end later, or give an earlier prune.start_epochs"
+        )
+    if end >= total:
+        raise UserError(
+            f"{last} = {getattr(prune, last.partition('.')[2])}: pruning would end "
+            f"after {end} steps, and the run has {total}: end before, so that the "
+            "weights that are left learn to do without the others"
+        )
+    return start, end, max(1, every or (end - start) // NUM_PRUNINGS)
 
 
 def _period(steps: int | None, default: int | None = None) -> int | None:

@@ -15,6 +15,7 @@ from jaxtrain.dtypes import wide, widen
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.training.averages import Average
 from jaxtrain.training.precision import create_loss_scale
+from jaxtrain.training.pruning import Pruning, masked
 from jaxtrain.training.spikes import make_detector
 
 
@@ -40,6 +41,8 @@ class TrainState:
       average_memory: What the average remembers; {} if nothing.
       plateau: `factor` on the learning rate, float32, that evaluations have set; {}
         without such a schedule.
+      pruning: `masks` of the pruned parameters, and their `sparsity` (`pruning`); {} if
+        nothing is pruned.
     """
 
     step: jax.Array
@@ -54,6 +57,7 @@ class TrainState:
     loss_stats: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     average_memory: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     plateau: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+    pruning: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def eval_params(self) -> Any:
@@ -73,7 +77,7 @@ def as_dict(state: TrainState) -> dict[str, Any]:
     out if they are empty, so that their checkpoints can be read.
     """
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-    optional = {"loss_stats", "ema_model_state", "average_memory", "plateau"}
+    optional = {"loss_stats", "ema_model_state", "average_memory", "plateau", "pruning"}
     return {k: v for k, v in fields.items() if k not in optional or v}
 
 
@@ -97,6 +101,7 @@ class CreateState:
       tx: Optimizer of the run.
       average: Average of the weights that the run evaluates; None keeps none.
       has_plateau: Whether evaluations change the learning rate.
+      pruning: Weights that become 0; None prunes none.
     """
 
     blueprint: Blueprint
@@ -104,6 +109,7 @@ class CreateState:
     tx: optax.GradientTransformation
     average: Average | None = None
     has_plateau: bool = False
+    pruning: Pruning | None = None
 
     def __call__(self, root: jax.Array) -> TrainState:
         return self.begin(self.weights(root))
@@ -117,6 +123,8 @@ class CreateState:
         """Return the state of a run that begins with such weights."""
         params, model_state = weights
         averages = self.average is not None
+        pruning = self.pruning.create(params) if self.pruning else {}
+        params = masked(params, pruning.get("masks", {}))
         dtype = jnp.result_type(*(wide(x.dtype) for x in jax.tree.leaves(params)))
         detector = make_detector(self.config)
         return TrainState(
@@ -131,6 +139,7 @@ class CreateState:
             loss_scale=create_loss_scale(self.blueprint.policy),
             bad_steps={n: jnp.zeros((), jnp.int32) for n in ("in_a_row", "total")},
             loss_stats=detector.create() if detector else {},
+            pruning=pruning,
         )
 
 

@@ -24,9 +24,17 @@ from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import global_norm, in_rows
 from jaxtrain.training.methods.base import Method, Objective
 from jaxtrain.training.methods.plain import Plain
+from jaxtrain.training.pruning import masked
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
-from jaxtrain.training.update import Metrics, Update, mean_grads, scale_of, zero_grads
+from jaxtrain.training.update import (
+    Metrics,
+    Update,
+    masks_of,
+    mean_grads,
+    scale_of,
+    zero_grads,
+)
 from jaxtrain.training.views import View, plain
 
 PLAIN = Plain()
@@ -74,8 +82,13 @@ def make_train_step(
         "cpus": layout.cpus,
     }
 
-    def objective(rest: Any, scale: jax.Array, beside: Any = None) -> Objective:
+    def objective(
+        rest: Any, scale: jax.Array, masks: Any, beside: Any = None
+    ) -> Objective:
         """Return the objective of the trained parameters; `rest` are the others."""
+
+        def whole(grads: Any) -> Any:
+            return masked(layout.whole_grads(grads), layout.whole_params(masks))
 
         def forward(
             params: Any,
@@ -87,8 +100,8 @@ def make_train_step(
             cuts: Cuts | None = None,
         ) -> tuple[Any, Any]:
             how = {**options, "training": training, "cuts": cuts}
-            whole = merge(params, rest)
-            return apply_model(graphdef, whole, model_state, images, key, **how)
+            every = merge(params, rest)
+            return apply_model(graphdef, every, model_state, images, key, **how)
 
         def losses(
             params: Any,
@@ -105,7 +118,7 @@ def make_train_step(
             losses,
             scale,
             normalization,
-            layout.whole_grads,
+            whole,
             layout.norm_of_whole,
             task,
             forward,
@@ -116,7 +129,8 @@ def make_train_step(
         state: TrainState, repeat_micro: RepeatMicro, beside: Any
     ) -> tuple[Any, Any, Metrics]:
         params, rest = frozen.part(layout.trained_params(update.gradient_params(state)))
-        lowered = objective(rest, scale_of(state.loss_scale), beside)
+        scale = scale_of(state.loss_scale)
+        lowered = objective(rest, scale, masks_of(state), beside)
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
@@ -139,7 +153,7 @@ def make_train_step(
         def micro_step(model_state: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             whole = layout.trained_params(merge(params, frozen_params))
             trained, rest = frozen.part(whole)
-            loss, (model_state, _) = objective(rest, jnp.float32(1))(
+            loss, (model_state, _) = objective(rest, jnp.float32(1), {})(
                 trained, model_state, batch, key
             )
             return model_state, {"loss": loss}

@@ -21,6 +21,7 @@ from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import choose
 from jaxtrain.training.optimizers import centralize, clip, clip_by_ratio
 from jaxtrain.training.precision import add_updates, adjust_loss_scale, at_minimum
+from jaxtrain.training.pruning import Pruning, masked
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.spikes import make_detector
 from jaxtrain.training.state import TrainState
@@ -44,9 +45,15 @@ def mean_grads(total: Any, num_micro: int, state: TrainState) -> Any:
     """Return the mean of summed, scaled gradients.
 
     It stays in the dtype of the sum: without the scale, small ones are 0 in float16.
+    Those of pruned weights are 0, and so no part of the norm.
     """
     factor = 1 / (num_micro * scale_of(state.loss_scale))
-    return jax.tree.map(lambda g: g * factor, total)
+    return masked(jax.tree.map(lambda g: g * factor, total), masks_of(state))
+
+
+def masks_of(state: TrainState) -> dict[str, Any]:
+    """Return the masks of pruned parameters, by their paths; {} without any."""
+    return state.pruning.get("masks", {})
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class Update:
       frozen: Layers that are not trained: they have no gradients.
       tells_rate: Whether the optimizer asks for the learning rate of the step.
       average: Average of the weights that the run evaluates; None keeps none.
+      pruning: Weights that become 0; None prunes none.
     """
 
     optimizer: OptimizerConfig
@@ -75,6 +83,7 @@ class Update:
     frozen: Frozen = NOTHING
     tells_rate: bool = False
     average: Average | None = None
+    pruning: Pruning | None = None
 
     @property
     def line_search(self) -> bool:
@@ -164,7 +173,11 @@ class Update:
         if detector is not None:
             spike, loss_stats = detector.look(state.loss_stats, metrics["loss"], finite)
             taken = finite & ~spike if detector.skip else finite
-        kept = choose(taken, new, old)
+        kept, pruning = choose(taken, new, old), state.pruning
+        if self.pruning is not None:
+            # Also after a step that is skipped: it may be the last that is due.
+            kept, pruning = self.pruning.after(state.step + 1, kept, pruning)
+            metrics = {**metrics, "sparsity": pruning["sparsity"]}
         bad_steps = _count_bad_steps(state, taken, finite)
         metrics = {
             **metrics,
@@ -186,6 +199,7 @@ class Update:
             bad_steps=bad_steps,
             loss_stats=loss_stats,
             plateau=state.plateau,
+            pruning=pruning,
             **kept,
         )
         return state, metrics

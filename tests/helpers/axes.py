@@ -17,6 +17,7 @@ from jaxtrain.config import (
     ModelConfig,
     OptimizerConfig,
     ParallelConfig,
+    PruneConfig,
     TrainConfig,
 )
 from jaxtrain.data import loader
@@ -106,12 +107,16 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
             batch_norm=group,
         ),
         train=TrainConfig(
-            steps=1,
             accumulate_steps=case["micro"],
             ema_decay=0.9,
             label_smoothing=0.0 if has_maps else 0.1,
-            **{"remat": case.get("remat", "none"), **case.get("train", {})},
+            **{
+                "steps": 1,
+                "remat": case.get("remat", "none"),
+                **case.get("train", {}),
+            },
         ),
+        prune=PruneConfig(**case.get("prune", {})),
     )
 
 
@@ -196,8 +201,14 @@ def difference(ours: Any, theirs: Any, floor: float) -> float:
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     return max(
         float(np.max(np.abs(a - b)) / (np.max(np.abs(b)) + floor))
-        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+        for a, b in zip(_numbers(ours), _numbers(theirs), strict=True)
     )
+
+
+def _numbers(tree: Any) -> list[np.ndarray]:
+    """Return the arrays of a tree; bools, which have no difference, as 0 and 1."""
+    arrays = map(np.asarray, jax.tree.leaves(tree))
+    return [x.astype(np.int8) if x.dtype == bool else x for x in arrays]
 
 
 def copied() -> contextlib.AbstractContextManager[Any]:
@@ -257,7 +268,7 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if micro not in references:
                 use(1)
                 alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
-                alone |= {"train": case.get("train", {})}
+                alone |= {n: case.get(n, {}) for n in ("train", "prune")}
                 config = make_config(name, alone)
                 first = some_weights(config)
                 references[micro] = first, carry_out(config, first)
@@ -305,11 +316,14 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
     assert not wrong
 
 
-def assert_same_with(train: dict[str, Any]) -> None:
-    """Check the same of a small model with changed fields of `train`.
+def assert_same_with(
+    train: dict[str, Any], prune: dict[str, Any] | None = None
+) -> None:
+    """Check the same of a small model with changed fields of a config.
 
     Args:
-      train: Field of the section -> value.
+      train: Field of the section `train` -> value.
+      prune: The same of the section `prune`; None prunes nothing.
     """
     shared = {"data": 2, "fsdp": 2, "model": 2}
     rows = {"data": 2, "spatial": 2, "spatial_width": 2}
@@ -318,4 +332,5 @@ def assert_same_with(train: dict[str, Any]) -> None:
         {"meshes": [shared], "micro": 2, "copies": True},
         {"meshes": [rows], "remat": "full"},
     ]
-    assert_same("convnet, groups", [{**group, "train": train} for group in groups])
+    changes = {"train": train, "prune": prune or {}}
+    assert_same("convnet, groups", [{**group, **changes} for group in groups])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxtrain import config as config_lib
-from jaxtrain.config import AugmentConfig
+from jaxtrain.config import AugmentConfig, PruneConfig
 from jaxtrain.tools import method_pairs
 from jaxtrain.tools.method_pairs import MESHES, OPTIONS, TASKS, refusal
 from jaxtrain.training.methods import METHODS
@@ -81,13 +81,15 @@ def test_a_method_trains_with_an_option(method: str, companion: Any, tmp_path: P
     if refusal(method, changes) is not None:
         return
     sections: dict[str, Any] = {"precision": changes.pop("precision", "fp64")}
-    train, augment = {}, {}
+    train, augment, prune = {}, {}, {}
     for path, value in changes.items():
         section, _, name = path.rpartition(".")
         value = tuple(value) if isinstance(value, list) else value
-        {"train": train, "data.augment": augment}[section][name] = value
+        made = {"train": train, "data.augment": augment, "prune": prune}
+        made[section][name] = value
     data = layered().data
     data = dataclasses.replace(data, augment=AugmentConfig(**augment))
+    sections["prune"] = PruneConfig(**prune)
     ours, plain = (
         trained(name, tmp_path / "teacher", train=train, data=data, **sections)
         for name in (method, "plain")

@@ -282,7 +282,7 @@ def test_small_gradients_of_float16_parameters_count():
     params = {"a": jnp.ones(3, jnp.float16)}
     assert np.float16(2e-8) == 0
     total = {"a": jnp.full(3, 2 * 2e-8 * 2.0**15, jnp.float32)}
-    state: Any = SimpleNamespace(params=params, loss_scale=scale)
+    state: Any = SimpleNamespace(params=params, loss_scale=scale, pruning={})
     np.testing.assert_allclose(mean_grads(total, 2, state)["a"], 2e-8, rtol=1e-6)
 
 

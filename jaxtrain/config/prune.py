@@ -1,0 +1,99 @@
+"""The section `prune`: which weights become 0 in training, and when."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtrain.config.base import Section
+from jaxtrain.config.combinations import Incompatible, Needs, check, option
+from jaxtrain.config.optimizer import LBFGS
+from jaxtrain.config.parallel import STAGES
+
+# Each makes the search for the largest of a group slower.
+MAX_GROUP = 32
+
+PRUNES = option("prune", "sparsity", "pattern")
+COMBINATIONS = (
+    Incompatible(
+        option("prune", "sparsity"),
+        option("prune", "pattern"),
+        "a pattern says itself how many weights become 0",
+        "give one of both",
+    ),
+    Needs(
+        option("prune", "scope", "initial_sparsity", "end_epochs", "every_epochs"),
+        option("prune", "sparsity"),
+    ),
+    Needs(option("prune", "layers", "start_epochs"), PRUNES),
+    Incompatible(
+        PRUNES,
+        STAGES,
+        "weights are ranked over all layers, of which each stage has a part",
+        "set parallel.pipeline_stages to 1",
+    ),
+    Incompatible(
+        PRUNES,
+        LBFGS,
+        "its memory of past steps, and its line search, would bring pruned weights "
+        "back",
+        "use another optimizer.name",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneConfig(Section):
+    """Magnitude pruning: the smallest weights of kernels become 0, and stay so."""
+
+    # Part of the weights of the pruned layers that are 0 in the end; None: no weights
+    # are pruned, unless by a pattern.
+    sparsity: float | None = None
+    # N:M, such as 2:4: of each M input channels in a row, of an output, the N largest
+    # weights stay, from start_epochs on; 2:4 is what NVIDIA's sparse tensor cores take.
+    pattern: str | None = None
+    # Whether the weights of all pruned layers are ranked together (global), or those of
+    # each by themselves (layer), which then all have the same sparsity.
+    scope: Literal["global", "layer"] = "global"
+    # Layers to prune: patterns of their paths, such as stage*, or backbone; (): all but
+    # the first, those of the last piece, and depthwise convolutions.
+    layers: tuple[str, ...] = ()
+    # Epochs after which pruning begins; default: a quarter of the run, and 0 of one
+    # with model.pretrained, but never before frozen layers are trained.
+    start_epochs: float | None = None
+    # Epochs after which the sparsity is reached; default: three quarters of the run.
+    end_epochs: float | None = None
+    # Epochs from one pruning to the next; default: a 32nd of the time from start to
+    # end.
+    every_epochs: float | None = None
+    # Sparsity at the start, from which it rises to the last by a cubic curve (Zhu and
+    # Gupta 2017); default: 0.
+    initial_sparsity: float | None = None
+
+    def validate(self) -> None:
+        self._all(["sparsity"], lambda x: 0 < x < 1, "0 < value < 1")
+        self._fraction("initial_sparsity")
+        self._not_negative("start_epochs", "end_epochs")
+        self._positive("every_epochs")
+        self._check(
+            "pattern",
+            self.pattern is None or self.group is not None,
+            f"N:M with 0 < N < M, and M at most {MAX_GROUP}, such as 2:4",
+        )
+        first, last = self.initial_sparsity, self.sparsity
+        rising = first is None or last is None or first <= last
+        self._check("initial_sparsity", rising, "at most the sparsity in the end")
+        check(self, COMBINATIONS, "prune")
+
+    @property
+    def group(self) -> tuple[int, int] | None:
+        """The numbers of the pattern: weights that stay, and that there are."""
+        found = re.fullmatch(r"([1-9]\d?):([1-9]\d?)", self.pattern or "")
+        if found is None:
+            return None
+        keep, of = int(found[1]), int(found[2])
+        return (keep, of) if keep < of <= MAX_GROUP else None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the run prunes weights."""
+        return self.sparsity is not None or self.pattern is not None

@@ -1,0 +1,426 @@
+"""Pruning: which weights, how many, when, and that steps keep to the masks."""
+
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtrain import own, trees
+from jaxtrain.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PruneConfig,
+    TrainConfig,
+)
+from jaxtrain.errors import UserError
+from jaxtrain.models.base import Model
+from jaxtrain.run.setup import make_blueprint
+from jaxtrain.run.timetable import make_timetable
+from jaxtrain.training import precision
+from jaxtrain.training.frozen import NOTHING, Frozen
+from jaxtrain.training.methods.plain import Plain
+from jaxtrain.training.pruning import Pruning, find_kernels, masked
+from jaxtrain.training.sparsity import describe_sparsity, sparsity_of
+from jaxtrain.training.state import split_model
+from tests.helpers.command import float64
+from tests.helpers.layered import EPOCH, Steps, layered, take_steps
+from tests.helpers.numerics import same
+from tests.helpers.rows import each_row
+
+# Weights in tenths: many are equal.
+RNG = np.random.default_rng(0)
+SHAPES = {"a/kernel": (3, 3, 4, 8), "b/kernel": (16, 5), "c/kernel": (8, 3)}
+WEIGHTS = {path: np.round(RNG.normal(size=s), 1) for path, s in SHAPES.items()}
+# After the first step of six, to the fourth, with the second and third between.
+TIMES = {"start_epochs": 1 / EPOCH, "end_epochs": 4 / EPOCH, "every_epochs": 1 / EPOCH}
+
+
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    return {path.partition("/")[0]: {"kernel": x} for path, x in flat.items()}
+
+
+def pruning(**fields: Any) -> Pruning:
+    values = {"start": 0, "end": 0, "every": 1, "sparsity": 0.5, **fields}
+    return Pruning(**{"kernels": tuple(SHAPES), **values})
+
+
+def first_of(weights: np.ndarray, number: int) -> np.ndarray:
+    """Return which weights are the smallest; of equal ones the first are."""
+    flat = np.abs(weights.ravel())
+    chosen = np.zeros(flat.size, bool)
+    chosen[np.argsort(flat, kind="stable")[:number]] = True
+    return chosen.reshape(weights.shape)
+
+
+def masks_of(one: Pruning, dtype: str = "float32") -> dict[str, np.ndarray]:
+    params = {p: jnp.asarray(x, dtype) for p, x in WEIGHTS.items()}
+    made = jax.jit(one.create)(nested(params))
+    return {p: np.asarray(x) for p, x in trees.by_path(made["masks"]).items()}
+
+
+@each_row(("dtype", "sparsity"), [("float32", 0.001), ("bfloat16", 0.9)])
+def test_the_smallest_weights_of_all_layers_are_pruned(dtype: str, sparsity: float):
+    """As NumPy sorts them, to the last weight, though many are equal."""
+    found = masks_of(pruning(sparsity=sparsity), dtype)
+    flat = np.concatenate([x.ravel() for x in WEIGHTS.values()])
+    flat = np.asarray(jnp.asarray(flat, dtype), np.float64)
+    expected = ~first_of(flat, round(sparsity * flat.size))
+    ours = np.concatenate([found[path].ravel() for path in SHAPES])
+    np.testing.assert_array_equal(ours, expected)
+
+
+def test_the_smallest_weights_of_each_layer_are_pruned_in_float64():
+    with float64(enable=True):
+        found = masks_of(pruning(sparsity=0.7, together=False), "float64")
+    for path, weights in WEIGHTS.items():
+        expected = ~first_of(weights, round(0.7 * weights.size))
+        np.testing.assert_array_equal(found[path], expected)
+
+
+@each_row(("keep", "of"), [(2, 4), (1, 2), (3, 8)])
+def test_a_pattern_keeps_the_largest_of_input_channels_in_a_row(keep: int, of: int):
+    kernels = tuple(p for p, x in WEIGHTS.items() if x.shape[-2] % of == 0)
+    found = masks_of(pruning(kernels=kernels, group=(keep, of)))
+    for path in kernels:
+        # Of each output, and of a convolution of each place of the kernel.
+        rows = np.moveaxis(WEIGHTS[path], -2, -1).reshape(-1, of)
+        expected = np.stack([~first_of(row, of - keep) for row in rows])
+        ours = np.moveaxis(found[path], -2, -1).reshape(-1, of)
+        np.testing.assert_array_equal(ours, expected)
+        assert (ours.sum(-1) == keep).all()
+
+
+def test_what_is_pruned_stays_so():
+    """A weight that is 0 but not pruned comes after those that are."""
+    params = nested({p: jnp.zeros(x.shape) for p, x in WEIGHTS.items()})
+    one = pruning(start=0, end=2, initial=0.25, sparsity=0.75)
+    state = one.create(params)
+    before, after = state["masks"], jax.jit(one.after)
+    for step in (1, 2):
+        fields = {"params": params, "ema_params": {}}
+        _, state = after(jnp.int32(step), fields, state)
+        kept = jax.tree.map(lambda new, old: new & ~old, state["masks"], before)
+        assert not any(x.any() for x in jax.tree.leaves(kept))
+        before = state["masks"]
+    assert state["sparsity"] == pytest.approx(0.75, abs=1 / 392)
+
+
+def test_the_schedule_is_the_cubic_one():
+    """Zhu and Gupta 2017, equation 1, in exact fractions."""
+    first, last = Fraction(1, 10), Fraction(9, 10)
+    one = pruning(start=10, end=50, every=7, initial=0.1, sparsity=0.9)
+    for step in (10, 17, 31, 45, 50):
+        part = 1 - Fraction(step - 10, 40)
+        expected = last + (first - last) * part**3
+        found = float(one.sparsity_at(jnp.int32(step)))
+        assert found == pytest.approx(float(expected), abs=1e-6)
+    due = [step for step in range(70) if one.is_due(jnp.int32(step))]
+    assert due == [10, 17, 24, 31, 38, 45, 50]
+    at_once = pruning(start=4, end=4, sparsity=0.9)
+    assert [step for step in range(9) if at_once.is_due(jnp.int32(step))] == [4]
+    assert float(at_once.sparsity_at(jnp.int32(4))) == pytest.approx(0.9)
+
+
+def test_masks_apply_to_arrays_of_their_paths():
+    tree = nested({p: jnp.asarray(x) for p, x in WEIGHTS.items()})
+    masks = {"a": {"kernel": jnp.zeros(SHAPES["a/kernel"], bool)}}
+    # As copies of weights have it, a dim before theirs.
+    tree["a"]["kernel"] = jnp.full((2, *SHAPES["a/kernel"]), -jnp.inf)
+    found = masked(tree, masks)
+    assert not found["a"]["kernel"].any()
+    assert not np.signbit(found["a"]["kernel"]).any()
+    assert same(found["b"], tree["b"])
+    assert masked(tree, {}) is tree
+
+
+def model_of(name: str, **options: Any) -> Model:
+    config = Config(model=ModelConfig(name=name, **options))
+    policy = precision.parse("fp32")
+    return make_blueprint(config, policy, (32, 32, 3), 10).abstract()
+
+
+def kernels_of(model: Model, frozen: Frozen = NOTHING, **fields: Any) -> set[str]:
+    values = {"sparsity": 0.5, **fields}
+    params = split_model(model)[1]
+    return {*find_kernels(PruneConfig(**values), model, params, frozen)}
+
+
+def test_which_kernels_are_pruned():
+    convnet = model_of("convnet", width=0.25)
+    assert kernels_of(convnet) == {"conv2/kernel"}
+    assert kernels_of(convnet, layers=("conv*", "head")) == {
+        *("conv1/kernel", "conv2/kernel", "head/linear/kernel")
+    }
+    frozen = Frozen(frozenset({"conv2"}))
+    assert kernels_of(convnet, frozen, layers=("conv*",)) == {"conv1/kernel"}
+    # Three input channels have no groups of four.
+    pattern = {"sparsity": None, "pattern": "2:4", "layers": ("conv*",)}
+    assert kernels_of(convnet, **pattern) == {"conv2/kernel"}
+    with pytest.raises(UserError, match="nothing to prune") as error:
+        kernels_of(convnet, frozen)
+    assert "prune.sparsity = 0.5" in str(error.value)
+    with pytest.raises(UserError, match=r"prune\.layers"):
+        kernels_of(convnet, layers=("stage9",))
+
+
+def test_depthwise_kernels_are_left_out():
+    model = model_of("mobilenet_v2", width=0.25)
+    shapes = {p: x.shape for p, x in trees.by_path(split_model(model)[1]).items()}
+    found = kernels_of(model)
+    assert found and all(shapes[path][-2] > 1 for path in found)
+    left = {p for p, x in shapes.items() if len(x) > 1 and x[-2] > 1} - found
+    assert len(left) == 2 and "head/linear/kernel" in left
+
+
+def times(total: int = 100, **sections: Any) -> tuple[int, int, int] | None:
+    """Return the steps of the prunings of a run of epochs of ten steps."""
+    fields = sections.pop("prune", {"sparsity": 0.5})
+    train = {"steps": total, **sections.pop("train", {})}
+    config = Config(
+        data=DataConfig(batch_size=10),
+        train=TrainConfig(**train),
+        prune=PruneConfig(**fields),
+        **sections,
+    )
+    return make_timetable(config, 100, has_validation=True).pruning
+
+
+@each_row(
+    ("fields", "expected"),
+    [
+        ({"sparsity": 0.5}, (250, 750, 15)),
+        ({"sparsity": 0.5, "start_epochs": 1.0, "end_epochs": 2.0}, (10, 20, 1)),
+        ({"sparsity": 0.5, "end_epochs": 2.0}, (20, 20, 1)),
+        ({"sparsity": 0.5, "start_epochs": 90.0}, (900, 900, 1)),
+        ({"sparsity": 0.5, "every_epochs": 4.0}, (250, 750, 40)),
+        ({"pattern": "2:4"}, (250, 250, 1)),
+        ({}, None),
+    ],
+)
+def test_times_are_epochs_with_defaults_by_the_run(fields: Any, expected: Any):
+    assert times(1000, prune=fields) == expected
+
+
+def test_times_of_a_fine_tuned_run():
+    trained = ModelConfig(pretrained="runs/other")
+    assert times(1000, model=trained) == (0, 750, 23)
+    frozen = {"freeze": ("stem*",), "freeze_epochs": 30.0}
+    assert times(1000, model=trained, train=frozen) == (300, 750, 14)
+
+
+@each_row(
+    ("fields", "sections", "told"),
+    [
+        ({"start_epochs": 5.0, "end_epochs": 4.0}, {}, "prune.end_epochs = 4 are 40"),
+        ({"start_epochs": 10.0}, {}, "prune.start_epochs = 10.0: pruning would end"),
+        ({"end_epochs": 10.0}, {}, "prune.end_epochs = 10.0: pruning would end"),
+        (
+            {"start_epochs": 1.0},
+            {"train": {"freeze": ("stem*",), "freeze_epochs": 2.0}},
+            "trained after 2 epochs only",
+        ),
+        ({"initial_sparsity": 0.6}, {}, "initial_sparsity = 0.6"),
+        ({"sparsity": 1.0}, {}, "sparsity = 1.0"),
+        ({"sparsity": None, "pattern": "4:4"}, {}, "0 < N < M"),
+        ({"sparsity": None, "pattern": "2/4"}, {}, "pattern = '2/4'"),
+        ({"sparsity": None, "pattern": "2:64"}, {}, "M at most 32"),
+    ],
+)
+def test_what_does_not_fit_is_told(fields: Any, sections: Any, told: str):
+    with pytest.raises(UserError) as error:
+        times(prune={"sparsity": 0.5, **fields}, **sections)
+    assert told in str(error.value)
+
+
+def test_evaluations_before_the_last_pruning_rank_nothing():
+    config = Config(
+        data=DataConfig(batch_size=10),
+        train=TrainConfig(steps=1000),
+        prune=PruneConfig(sparsity=0.5),
+    )
+    assert make_timetable(config, 100, has_validation=True).ranked_from == 750
+    config = dataclasses.replace(config, prune=PruneConfig())
+    assert make_timetable(config, 100, has_validation=True).ranked_from == 0
+
+
+def test_how_sparse_a_model_is():
+    params = {"a": {"kernel": jnp.eye(4), "bias": jnp.zeros(4)}}
+    params["b"] = {"kernel": jnp.ones((2, 2, 1, 3))}
+    found = sparsity_of(params)
+    assert found is not None
+    assert found["layers"]["a/kernel"] == {
+        "weights": 16,
+        "nonzero": 4,
+        "sparsity": 0.75,
+    }
+    assert (found["weights"], found["nonzero"]) == (28, 16)
+    rows = describe_sparsity(found)
+    assert rows["a/kernel"] == "4 of 16 weights are not 0: 75.00% sparse"
+    assert sparsity_of({"b": params["b"]}) is None
+
+
+class Moving(Plain):
+    """Tells how many weights a method may move the trained parameters by."""
+
+    def gradients(
+        self, objective: Any, params: Any, model_state: Any, batch: Any, key: Any
+    ) -> Any:
+        given = params, model_state, batch, key
+        grads, state, metrics = super().gradients(objective, *given)
+        ones = objective.whole(jax.tree.map(jnp.ones_like, params))
+        moved = sum(jnp.sum(x) for x in jax.tree.leaves(ones))
+        return grads, state, {**metrics, "moved": moved}
+
+
+MOVING = "tests.training.test_pruning:Moving"
+own.allow([MOVING])
+SGD = {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.1}
+
+
+def take(
+    prune: dict[str, Any] | None = None, optimizer: Any = None, **sections: Any
+) -> Steps:
+    fields = {"sparsity": 0.8, "layers": ("stem", "block"), **TIMES, **(prune or {})}
+    train = sections.pop("train", {})
+    made = PruneConfig(**fields)
+    return take_steps(layered(train, optimizer or SGD, prune=made, **sections))
+
+
+# Of the layers that are pruned in the tree.
+ORDER = ("block", "stem")
+
+
+def assert_held(steps: Steps, number: int = 5120) -> None:
+    """Check each state: as sparse as it is to be, nothing comes back, all are 0."""
+    gone = np.zeros(number, bool)
+    first = steps.states[0]["params"]
+    by_chance = np.concatenate([first[n]["kernel"].ravel() == 0 for n in ORDER])
+    expected = [0, 0, *(0.8 - 0.8 * (1 - i / 3) ** 3 for i in (1, 2, 3)), 0.8, 0.8]
+    for step, state in enumerate(steps.states):
+        masks = trees.by_path(state["pruning"]["masks"])
+        assert list(masks) == [f"{name}/kernel" for name in ORDER]
+        now = ~np.concatenate([x.ravel() for x in masks.values()])
+        assert not (gone & ~now).any()
+        gone = now
+        assert gone.sum() == pytest.approx(expected[step] * number, abs=1)
+        assert state["pruning"]["sparsity"] == pytest.approx(gone.mean(), abs=1e-6)
+        for field in filter(state.get, ("params", "ema_params")):
+            weights = trees.by_path(state[field])
+            flat = np.concatenate([weights[path].ravel() for path in masks])
+            # Nothing else is 0, but for first weights that bfloat16 rounds to it.
+            zeros = by_chance if step < 2 else np.zeros(number, bool)
+            np.testing.assert_array_equal((flat == 0) & ~zeros, gone & ~zeros)
+    np.testing.assert_allclose(
+        steps.metrics["sparsity"],
+        [state["pruning"]["sparsity"] for state in steps.states[1:]],
+    )
+
+
+def test_each_step_keeps_to_the_masks():
+    """Through momentum, weight decay and the moving average."""
+    steps = take({}, train={"ema_decay": 0.9, "method": MOVING})
+    assert_held(steps)
+    # A method moves no pruned weight; of the others, with biases, norms and the head.
+    others = sum(x.size for x in jax.tree.leaves(steps.states[0]["params"])) - 5120
+    for moved, state in zip(steps.metrics["moved"], steps.states, strict=False):
+        kept = sum(x.sum() for x in jax.tree.leaves(state["pruning"]["masks"]))
+        assert moved == kept + others
+    # Gradients of pruned weights are no part of the norm, nor then of the momentum.
+    before, after = (state["opt_state"] for state in steps.states[-2:])
+    masks = trees.by_path(steps.states[-1]["pruning"]["masks"])
+    old, new = (trees.by_path(x) for x in (before, after))
+    for path, mask in masks.items():
+        (trace,) = [name for name in new if name.endswith(path)]
+        # Of weights that are 0, weight decay is, too.
+        np.testing.assert_allclose(new[trace][~mask], 0.9 * old[trace][~mask])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"train": {"swa_start_epochs": 0.4, "swa_cycle_epochs": 0.4}},
+        {"optimizer": {"name": "schedule_free_sgd", "weight_decay": 0.1}},
+        {"optimizer": {**SGD, "lookahead_steps": 2}},
+        {"optimizer": {"name": "adamw", "weight_decay": 0.1, "learning_rate": 0.01}},
+        {"optimizer": {"name": "lamb", "weight_decay": 0.1, "learning_rate": 0.01}},
+        {"optimizer": {"name": "muon", "weight_decay": 0.1, "learning_rate": 0.01}},
+        {"optimizer": {"name": "prodigy", "learning_rate": 1.0}},
+        {"precision": "pure_bf16", "train": {"ema_decay": 0.9}},
+        {"precision": "fp16"},
+        {"train": {"method": "sam"}},
+        {"train": {"accumulate_steps": 2}},
+        {"train": {"steps_per_call": 2}},
+        {"optimizer": {**SGD, "clip_norm": 0.1, "rate_factors": {"stem": 0.5}}},
+    ],
+    ids=str,
+)
+def test_masks_hold_with(choices: dict[str, Any]):
+    if choices.get("train", {}).get("steps_per_call"):
+        steps = take({}, **choices)
+        assert same(steps.states[-1], take({}).states[-1])
+        return
+    assert_held(take({}, **choices))
+
+
+def test_a_pattern_holds_from_its_start_on():
+    prune = {"sparsity": None, "pattern": "2:4", **dict.fromkeys(TIMES)}
+    steps = take({**prune, "start_epochs": 2 / EPOCH}, train={"ema_decay": 0.9})
+    for step, state in enumerate(steps.states):
+        for field in ("params", "ema_params"):
+            for name in ("stem", "block"):
+                kernel = state[field][name]["kernel"]
+                kept = (kernel.T.reshape(-1, 4) != 0).sum(-1)
+                assert (kept == (2 if step >= 2 else 4)).all()
+
+
+@pytest.mark.slow
+def test_a_step_that_is_skipped_prunes_what_is_due():
+    """Each loss is above the limit, which spikes are told by from the tenth step on."""
+    skipping = {"spike_sigma": 1e-6, "spike_window": 10, "on_spike": "skip"}
+    prune = {"start_epochs": 0.0, "end_epochs": 20 / EPOCH}
+    train = {"steps": 24, **skipping}
+    steps = take(prune, optimizer={"learning_rate": 1.0}, train=train)
+    assert steps.metrics["skipped"].any()
+    assert steps.metrics["sparsity"][19] == pytest.approx(0.8, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_frozen_layers_are_not_pruned():
+    """Nor are they before they are trained."""
+    prune = {"layers": (), "start_epochs": 2.0, "end_epochs": 3.0}
+    train = {"steps": 12, "freeze": ("block",), "freeze_epochs": 2.0}
+    steps = take(prune, train=train)
+    first = steps.states[0]["params"]["block"]["kernel"]
+    for state in steps.states[: 2 * EPOCH]:
+        np.testing.assert_array_equal(state["params"]["block"]["kernel"], first)
+    last = steps.states[-1]["params"]["block"]["kernel"]
+    assert np.mean(last == 0) == pytest.approx(0.8, abs=1e-3)
+    throughout = {"train": {"freeze": ("stem*",)}}
+    prune = {"layers": ("stem", "block")}
+    steps = take(prune, **throughout)
+    assert set(trees.by_path(steps.states[-1]["pruning"]["masks"])) == {"block/kernel"}
+    assert (steps.states[-1]["params"]["stem"]["kernel"] != 0).all()
+
+
+@pytest.mark.slow
+def test_a_run_may_begin_pruned():
+    """As one does that goes on with the weights of a pruned one."""
+    prune = {"start_epochs": 0.0, "end_epochs": 0.0, "every_epochs": None}
+    steps = take({**prune, "initial_sparsity": 0.8})
+    masks = [state["pruning"]["masks"] for state in steps.states]
+    kept = np.concatenate([x.ravel() for x in jax.tree.leaves(masks[0])])
+    assert 1 - kept.mean() == pytest.approx(0.8, abs=1e-3)
+    assert all(same(masks[0], later) for later in masks[1:])
+
+
+def test_lbfgs_is_refused():
+    with pytest.raises(UserError, match=r"prune\.sparsity = 0\.5 with optimizer"):
+        lbfgs = OptimizerConfig(name="lbfgs")
+        Config(optimizer=lbfgs, prune=PruneConfig(sparsity=0.5))
