@@ -196,7 +196,7 @@ def _filled(section: Any, values: dict[str, Any]) -> Any:
 
 def _options(model: ModelConfig) -> dict[str, Any]:
     """Return the options that make the model compute what it does."""
-    left_out = {*NO_OPTIONS, *IN_TRAINING} - {"options"}
+    left_out = {*NO_OPTIONS, *IN_TRAINING} - {"options", "channels"}
     found = {k: v for k, v in vars(model).items() if k not in left_out}
     return {k: v for k, v in found.items() if v not in (None, {})}
 
