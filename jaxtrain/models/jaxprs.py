@@ -1,4 +1,4 @@
-"""What those who read jaxprs have in common: equations that call another, and others."""
+"""Equations of jaxprs that call another one, or change no number."""
 
 from typing import Any
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxtrain.errors import UserError, nearest
+from jaxtrain.errors import UserError, counted, nearest
 from jaxtrain.models.base import Model
 from jaxtrain.models.channels.groups import Axis, Channels, channels_of
 
@@ -45,8 +45,8 @@ def first_units(channels: Channels, wanted: Mapping[str, int]) -> dict[str, np.n
             why = f" ({channels.whole[name]})" if name in channels.whole else ""
             raise UserError(
                 f"{FIELD}: {name} = {number}, and these are no channels that the model "
-                f"can do without{why}; there are those of "
-                f"{', '.join(known)}{nearest(name, known)}"
+                f"can do without{why}; there are those of {counted(len(known), 'layer')}"
+                f", such as {known[0]}{nearest(name, known, num=3)}"
             )
         group = channels.groups[name]
         if number % group.unit or not group.unit <= number <= group.channels:

@@ -27,20 +27,70 @@ from jaxtrain.models.jaxprs import BARRIER, CALLS, IDENTITIES, called
 
 # Arrays of one shape, and numbers, to one of that shape, index by index.
 ELEMENTWISE = frozenset(
-    """
-    abs add add_any and atan2 cbrt ceil clamp convert_element_type cos div eq erf erf_inv
-    erfc exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p logistic lt max min
-    mul ne neg nextafter not or pow reduce_precision rem round rsqrt select_n sign sin
-    sqrt square sub tan tanh xor
-    """.split()
+    {
+        *(
+            "abs",
+            "add",
+            "add_any",
+            "and",
+            "atan2",
+            "cbrt",
+            "ceil",
+            "clamp",
+            "cos",
+            "div",
+        ),
+        *(
+            "convert_element_type",
+            "eq",
+            "erf",
+            "erf_inv",
+            "erfc",
+            "exp",
+            "exp2",
+            "expm1",
+        ),
+        *("floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "lt"),
+        *(
+            "logistic",
+            "max",
+            "min",
+            "mul",
+            "ne",
+            "neg",
+            "nextafter",
+            "not",
+            "or",
+            "pow",
+        ),
+        *(
+            "reduce_precision",
+            "rem",
+            "round",
+            "rsqrt",
+            "select_n",
+            "sign",
+            "sin",
+            "sqrt",
+        ),
+        *("square", "sub", "tan", "tanh", "xor"),
+    }
 )
 REDUCTIONS = frozenset(
-    """
-    argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum
-    """.split()
+    {
+        *("argmax", "argmin", "reduce_and", "reduce_max", "reduce_min", "reduce_or"),
+        *("reduce_prod", "reduce_sum"),
+    }
 )
 WINDOWS = frozenset(
-    "reduce_window reduce_window_max reduce_window_min reduce_window_sum".split()
+    {
+        *(
+            "reduce_window",
+            "reduce_window_max",
+            "reduce_window_min",
+            "reduce_window_sum",
+        ),
+    }
 )
 
 Dims = tuple[np.ndarray, ...]
@@ -146,7 +196,9 @@ class _Follower:
         made = tuple(map(copies, shape))
         for x in inputs:
             if x.dims:
-                spread = [self._spread(eqn, d, n) for d, n in zip(x.dims, shape)]
+                spread = [
+                    self._spread(eqn, d, n) for d, n in zip(x.dims, shape, strict=True)
+                ]
                 made = tuple(map(self.found.join, made, spread))
         return made
 
