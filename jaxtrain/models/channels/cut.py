@@ -43,10 +43,11 @@ def first_units(channels: Channels, wanted: Mapping[str, int]) -> dict[str, np.n
         if name not in channels.groups:
             known = list(channels.groups)
             why = f" ({channels.whole[name]})" if name in channels.whole else ""
+            layers = counted(len(known), "layer")
             raise UserError(
                 f"{FIELD}: {name} = {number}, and these are no channels that the model "
-                f"can do without{why}; there are those of {counted(len(known), 'layer')}"
-                f", such as {known[0]}{nearest(name, known, num=3)}"
+                f"can do without{why}; there are those of {layers}, such as {known[0]}"
+                f"{nearest(name, known, num=3)}"
             )
         group = channels.groups[name]
         if number % group.unit or not group.unit <= number <= group.channels:
