@@ -10,7 +10,7 @@ from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
     from jaxtrain.inference.model import TrainedModel
-    from jaxtrain.models.channels.groups import Channels
+    from jaxtrain.models.channels.groups import ChannelMap
     from jaxtrain.tools.compact import Compacted
     from jaxtrain.tools.importance import Importance
 
@@ -90,7 +90,7 @@ def _check(arguments: CompactArguments) -> None:
 
 
 def _importance(
-    arguments: CompactArguments, model: "TrainedModel", channels: "Channels"
+    arguments: CompactArguments, model: "TrainedModel", channels: "ChannelMap"
 ) -> "Importance":
     from jaxtrain.config import check_own
     from jaxtrain.config.recipe import is_run, read_run

@@ -17,7 +17,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.models.channels.cut import take
-from jaxtrain.models.channels.groups import NUM_IMAGES, Channels, channels_of
+from jaxtrain.models.channels.groups import NUM_IMAGES, ChannelMap, channels_of
 from jaxtrain.tools.importance import Importance
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.training.step import apply_model
@@ -55,13 +55,13 @@ class Compacted:
     """
 
     model: TrainedModel
-    channels: Channels
+    channels: ChannelMap
     kept: Kept
     params: tuple[int, int]
     flops: tuple[int, int]
 
 
-def open_channels(about: Description) -> Channels:
+def open_channels(about: Description) -> ChannelMap:
     """Return the channels of a trained model.
 
     Raises:
@@ -77,7 +77,7 @@ def open_channels(about: Description) -> Channels:
 
 
 def compact(
-    model: TrainedModel, channels: Channels, importance: Importance, limits: Limits
+    model: TrainedModel, channels: ChannelMap, importance: Importance, limits: Limits
 ) -> Compacted:
     """Return a model without the channels that matter least.
 
@@ -95,7 +95,7 @@ def compact(
     )
 
 
-def choose(channels: Channels, importance: Importance, limits: Limits) -> Kept:
+def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept:
     """Return which units stay: as many as the FLOPs allow, those that matter most.
 
     Args:
@@ -151,7 +151,7 @@ def _rounded(units: int, unit: int, multiple: int) -> int:
     return max(step, (units + step // 2) // step * step)
 
 
-def without(model: TrainedModel, channels: Channels, kept: Kept) -> TrainedModel:
+def without(model: TrainedModel, channels: ChannelMap, kept: Kept) -> TrainedModel:
     """Return a trained model with some of its channels, and nothing else changed.
 
     Raises:

@@ -18,7 +18,7 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.models.channels.groups import Axis, ChannelGroup, Channels
+from jaxtrain.models.channels.groups import Axis, ChannelGroup, ChannelMap
 from jaxtrain.parallel import sharding
 from jaxtrain.training.norm_statistics import chosen_images
 from jaxtrain.trees import by_path
@@ -28,7 +28,7 @@ from jaxtrain.trees import by_path
 Importance = dict[str, np.ndarray]
 
 
-def by_scale(model: TrainedModel, channels: Channels) -> Importance:
+def by_scale(model: TrainedModel, channels: ChannelMap) -> Importance:
     """Return the factors of batch norms, in those of the mean channel of a group.
 
     Of a group behind several norms they are means over these, of one without it is
@@ -66,7 +66,7 @@ def by_scale(model: TrainedModel, channels: Channels) -> Importance:
 
 def by_taylor(
     model: TrainedModel,
-    channels: Channels,
+    channels: ChannelMap,
     subject: Subject,
     source: Source,
     batch_size: int,
@@ -78,9 +78,9 @@ def by_taylor(
     evaluation: so batch norms are those of the trained model.
 
     Args:
-      model: Model.
-      channels: Its channels.
-      subject: Its task.
+      model: Model with its weights.
+      channels: Channels of the model.
+      subject: Task that it has learnt, and how images come to it.
       source: Training images as in an evaluation, without augmentation.
       batch_size: Number of images of a batch.
       num_images: Number of images at most.

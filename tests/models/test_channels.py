@@ -19,7 +19,7 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.models.channels.cut import first_units, take
 from jaxtrain.models.channels.follow import follow
-from jaxtrain.models.channels.groups import Channels, channels_of
+from jaxtrain.models.channels.groups import ChannelMap, channels_of
 from jaxtrain.models.channels.labels import ANY, STAYS, reshape
 from jaxtrain.models.layers import Layers
 from jaxtrain.training import precision
@@ -70,7 +70,7 @@ def blueprint(name: str, **options: Any) -> Blueprint:
     )
 
 
-def channels(made: Blueprint) -> Channels:
+def channels(made: Blueprint) -> ChannelMap:
     return channels_of(made.abstract(), made.images(2))
 
 

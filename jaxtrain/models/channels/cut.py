@@ -9,7 +9,7 @@ from flax import nnx
 
 from jaxtrain.errors import UserError, counted, nearest
 from jaxtrain.models.base import Model
-from jaxtrain.models.channels.groups import Axis, Channels, channels_of
+from jaxtrain.models.channels.groups import Axis, ChannelMap, channels_of
 
 FIELD = "model.channels"
 
@@ -32,7 +32,9 @@ def with_channels(
     return model
 
 
-def first_units(channels: Channels, wanted: Mapping[str, int]) -> dict[str, np.ndarray]:
+def first_units(
+    channels: ChannelMap, wanted: Mapping[str, int]
+) -> dict[str, np.ndarray]:
     """Return the first units of groups that have so many channels.
 
     Raises:

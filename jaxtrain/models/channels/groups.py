@@ -51,7 +51,7 @@ class ChannelGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class Channels:
+class ChannelMap:
     """The channels of a model.
 
     Attributes:
@@ -110,7 +110,7 @@ class Channels:
         return {axis: np.flatnonzero(mask) for axis, mask in stays.items()}
 
 
-def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> Channels:
+def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
     """Return the channels of a model, whose arrays may be abstract.
 
     Args:
@@ -155,7 +155,7 @@ def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> Channels:
         for product in found.products
         if not any(f"{product.layer}/".startswith(f"{path}/") for path in beside)
     ]
-    return Channels(groups, whole, held.sizes, tuple(products), components)
+    return ChannelMap(groups, whole, held.sizes, tuple(products), components)
 
 
 @dataclass(frozen=True, eq=False)
