@@ -6,6 +6,7 @@ summed over the kernels that take the channel. `scale` is the factor that batch 
 multiplies it by (Liu et al. 2017, arXiv:1708.06519); it needs no images.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +16,14 @@ import numpy as np
 from flax import nnx
 
 from jaxtrain.data.image_source import Source
+from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.models.channels.groups import Axis, ChannelGroup, ChannelMap
 from jaxtrain.parallel import sharding
 from jaxtrain.training.norm_statistics import chosen_images
+from jaxtrain.training.step import apply_model
 from jaxtrain.trees import by_path
 
 # By the names of groups: of each unit, float64 (units,), 0 or more; without those that
@@ -127,7 +130,9 @@ def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Any:
 
     It returns them summed over all dims of an array but one, for each of the axes.
     """
-    task = subject.task
+    task, mesh = subject.task, model.mesh
+    apply = functools.partial(apply_model, model.graphdef)
+    cpus = mesh if mesh.devices.flat[0].platform == "cpu" else None
 
     def products(params: Any, model_state: Any, batches: Any) -> dict[Axis, jax.Array]:
         batch = jax.tree.map(lambda x: x[0], batches)
@@ -135,8 +140,10 @@ def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Any:
         target = task.target({**batch, "image": images})
 
         def loss(params: Any) -> jax.Array:
-            outputs = model.portable_forward(params, model_state, images)
-            return task.loss(outputs, target, training=False).mean()
+            with jax.default_matmul_precision(model.policy.products):
+                weights = params, model_state
+                outputs, _ = apply(*weights, images, training=False, cpus=cpus)
+            return task.loss(widen(outputs), target, training=False).mean()
 
         grads, arrays = by_path(jax.grad(loss)(params)), by_path(params)
         found = {}
