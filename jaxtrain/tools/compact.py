@@ -134,7 +134,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
         raise UserError(
             f"--flops {limits.flops:g}: with {limits.keep:g} of the channels of each "
             f"group (--keep) and multiples of {limits.multiple} (--multiple) the least "
-            f"is {fewest:.3f}; give more, or a smaller --keep"
+            f"is {fewest:.3f}; give more, or a smaller --keep or --multiple"
         )
     while low < high:
         middle = (low + high) // 2
