@@ -22,6 +22,7 @@ from jaxtrain.models.channels.follow import follow
 from jaxtrain.models.channels.groups import ChannelMap, channels_of
 from jaxtrain.models.channels.labels import ANY, STAYS, reshape
 from jaxtrain.models.layers import Layers
+from jaxtrain.tasks.detection import output_spec
 from jaxtrain.training import precision
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.state import split_model
@@ -46,11 +47,12 @@ FAMILIES = [
     *("densenet121", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0"),
     *("convnext_tiny", "unet", "deeplabv3_resnet50", "fcos"),
 ]
-SIZES = {"googlenet": 64, "inception_v3": 96, "unet": 64}
+SIZES = {"googlenet": 64, "inception_v3": 96, "unet": 64, "fcos": 64}
+RESIZING = ("deeplabv3_resnet50",)
 SPECS: dict[str, Any] = {
     "unet": (64, 64, 3),
     "deeplabv3_resnet50": (32, 32, 3),
-    "fcos": {"classes": (16, 2), "sides": (16, 4), "centre": (16, 1)},
+    "fcos": output_spec((64, 64, 3), (8, 16, 32), 2),
 }
 
 
@@ -137,7 +139,10 @@ def test_without_channels_that_are_zero_a_model_puts_out_the_same(name: str):
         traced = jax.make_jaxpr(functools.partial(predict, graphdef))(
             params, state, smaller.images(2)
         )
-        assert whole.flops(kept) == count_flops(traced.jaxpr) // 2 < whole.flops({})
+        told, counted = whole.flops(kept), count_flops(traced.jaxpr) // 2
+        assert counted < whole.flops({})
+        # JAX orders the products of a resize by the sizes of the arrays.
+        assert abs(told - counted) <= (name in RESIZING) * 0.01 * counted
         # It trains.
         given = params, state, smaller.images(2), jax.random.key(0)
         jax.eval_shape(functools.partial(apply_model, graphdef), *given)
