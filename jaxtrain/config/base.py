@@ -37,9 +37,9 @@ def _is_of_type(value: Any, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return isinstance(value, str) and value in get_args(hint)
     if get_origin(hint) is dict:
-        scalars = (bool, int, float, str)
+        key, of_values = get_args(hint)
         return isinstance(value, dict) and all(
-            isinstance(k, str) and isinstance(v, scalars) for k, v in value.items()
+            _is_of_type(k, key) and _is_of_type(v, of_values) for k, v in value.items()
         )
     if get_origin(hint) is tuple:
         item = get_args(hint)[0]

@@ -64,6 +64,9 @@ class ModelConfig(Section):
 
     # Of a model of your own: what its constructor takes.
     options: Options = field(default_factory=dict)
+    # Channels that a smaller model is left with, by the layers that make them first, as
+    # compact writes it; {}: all.
+    channels: dict[str, int] = field(default_factory=dict)
     # A function of your own that changes the model once it is built, such as
     # quantisation: path/to/file.py:name or package.module:name. None: none does.
     transform: str | None = None
@@ -81,4 +84,9 @@ class ModelConfig(Section):
         self._not_negative("aux_weight")
         self._all(["transform"], own.is_own, own.FORMS)
         self._digest("pretrained_digest")
+        self._all(
+            ["channels"],
+            lambda channels: all(number > 0 for number in channels.values()),
+            "numbers of channels above 0",
+        )
         check(self, COMBINATIONS, "model")

@@ -15,6 +15,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
+from jaxtrain.models.channels.cut import with_channels
+from jaxtrain.models.channels.groups import NUM_IMAGES
 from jaxtrain.models.layers import Layers
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
@@ -72,8 +74,8 @@ class Blueprint:
 
         Raises:
           UserError: the name is not known, an option has no effect on the model, the
-            model does not take images of this shape, or the user's own transform
-            returns no model that can be cut into pieces.
+            model does not take images of this shape or has no such channels, or the
+            user's own transform returns no model that can be cut into pieces.
         """
         name, model = self.config.name, self.model_class
         options = _options(self.config, model)
@@ -87,6 +89,8 @@ class Blueprint:
             made.add_piece(beside_cosines, **{CENTRES: centres})
         _check_attributes(made)
         _check_image_shape(self.image_shape, name, made.min_size)
+        if self.config.channels:
+            made = with_channels(made, self.config.channels, self.images(NUM_IMAGES))
         return _transformed(made, self.config.transform)
 
     def _spec(self) -> Any:

@@ -60,8 +60,13 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     own_layers, backbone = None, blueprint.backbone
     if backbone is not None and about.model.name == backbone.config.name:
         own_layers = blueprint.abstract().backbone_layers
-        # The backbone has none of the auxiliary heads that the weights may have.
-        trained_with = replace(backbone.config, aux_weight=about.model.aux_weight)
+        # The backbone has none of the auxiliary heads that the weights may have, and
+        # the channels that the whole model is left with.
+        trained_with = replace(
+            backbone.config,
+            aux_weight=about.model.aux_weight,
+            channels=about.model.channels,
+        )
         blueprint = replace(backbone, config=trained_with)
     size = (blueprint if own_layers is None else about).image_shape[:2]
     as_trained = replace(

@@ -16,7 +16,7 @@ from jaxtrain import own
 from jaxtrain.config import Config, ModelConfig
 from jaxtrain.config.data import CROP_MODE
 from jaxtrain.config.recipe import CONFIG
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.inference import load
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained
@@ -196,7 +196,7 @@ def _filled(section: Any, values: dict[str, Any]) -> Any:
 
 def _options(model: ModelConfig) -> dict[str, Any]:
     """Return the options that make the model compute what it does."""
-    left_out = {*NO_OPTIONS, *IN_TRAINING} - {"options"}
+    left_out = {*NO_OPTIONS, *IN_TRAINING} - {"options", "channels"}
     found = {k: v for k, v in vars(model).items() if k not in left_out}
     return {k: v for k, v in found.items() if v not in (None, {})}
 
@@ -277,7 +277,7 @@ def describe_settled(
     taken, changed = [], []
     for path, value in _theirs(trained, config).items():
         used = config_lib.get(config, path)
-        if config_lib.get(recipe, path) is None:
+        if config_lib.get(recipe, path) in (None, {}):
             taken += [f"{path} = {_shown(used)}"] if used is not None else []
         elif used != value:
             changed.append(f"{path} = {_shown(used)}, theirs is {_shown(value)}")
@@ -300,6 +300,8 @@ def _theirs(trained: Trained, config: Config) -> dict[str, Any]:
     mean, std = statistics(about.mean, about.std, channels)
     known = about.model.name in MODELS
     options = lasting_options(about.model) if known else _options(about.model)
+    if about.model.channels:
+        options |= {"channels": about.model.channels}
     found |= {"data.mean": mean, "data.std": std}
     return found | {f"model.{name}": value for name, value in options.items()}
 
@@ -307,4 +309,6 @@ def _theirs(trained: Trained, config: Config) -> dict[str, Any]:
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(f'{x:.4g}' for x in value)})"
+    if isinstance(value, dict):
+        return f"those of {counted(len(value), 'layer')}"
     return f"{value:g}" if isinstance(value, float) else repr(value)

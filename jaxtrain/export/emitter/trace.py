@@ -10,20 +10,11 @@ from jax import export
 
 from jaxtrain.export.emitter import arrays, primitives, windows
 from jaxtrain.export.emitter.graph import Node, constant, elementwise, full, unknown
+from jaxtrain.models.jaxprs import BARRIER, CALLS, IDENTITIES, called
 
 # Primitive -> `(eqn, *inputs)` -> output, or outputs, of inputs without dims of 1 that
 # stand for more.
 RULES: dict[str, Callable[..., Any]] = {**arrays.RULES, **windows.RULES}
-# Those that call a jaxpr, which takes their place.
-CALLS = (
-    "jit",
-    "closed_call",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "remat",
-    "remat2",
-    "checkpoint",
-)
 # Floats: what JAX would compile, each on its own.
 IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add,
@@ -41,10 +32,6 @@ IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
 # Of constants, they are not computed in the constant's dtype, which may be less precise
 # than the value.
 KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
-# Those that say something to the compiler, and change no number.
-IDENTITIES = ("copy", "stop_gradient", "sharding_constraint", "name")
-# What keeps the operators before it apart from those behind it.
-BARRIER = "optimization_barrier"
 
 
 def trace(
@@ -86,10 +73,7 @@ def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
     """Return the outputs of one equation."""
     name = eqn.primitive.name
     if name in CALLS:
-        inner = eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"]
-        if hasattr(inner, "consts"):
-            return _read(inner.jaxpr, inner.consts, inputs)
-        return _read(inner, [], inputs)
+        return _read(*called(eqn), inputs)
     if name in IDENTITIES:
         return inputs
     if name == BARRIER:

@@ -220,7 +220,7 @@ def find(
 
     `image_shape` is the height, width and channels of its images.
     """
-    if config.transform is not None:
+    if config.transform is not None or config.channels:
         return None
     for source in SOURCES.get(config.name, ()):
         theirs = ModelConfig(name=config.name, **source.options)

@@ -1,0 +1,105 @@
+"""Models with fewer channels: all arrays and layers that have them become smaller."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jaxtrain.errors import UserError, counted, nearest
+from jaxtrain.models.base import Model
+from jaxtrain.models.channels.groups import Axis, ChannelMap, channels_of
+
+FIELD = "model.channels"
+
+
+def with_channels(
+    model: Model, wanted: Mapping[str, int], images: jax.ShapeDtypeStruct
+) -> Model:
+    """Return a model that is left with so many channels, the first of each group.
+
+    Args:
+      model: Model, which is changed.
+      wanted: Numbers of channels, by the layers that make them first; others are whole.
+      images: Shape and dtype of `NUM_IMAGES` images.
+
+    Raises:
+      UserError: there is no such layer, or it has no such number of channels.
+    """
+    channels = channels_of(model, images)
+    cut(model, channels.indices_of(first_units(channels, wanted)))
+    return model
+
+
+def first_units(
+    channels: ChannelMap, wanted: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Return the first units of groups that have so many channels.
+
+    Raises:
+      UserError: there is no such group, or it has no such number of channels.
+    """
+    units = {}
+    for name, number in wanted.items():
+        if name not in channels.groups:
+            known = list(channels.groups)
+            why = f" ({channels.whole[name]})" if name in channels.whole else ""
+            layers = counted(len(known), "layer")
+            raise UserError(
+                f"{FIELD}: {name} = {number}, and these are no channels that the model "
+                f"can do without{why}; there are those of {layers}, such as {known[0]}"
+                f"{nearest(name, known, num=3)}"
+            )
+        group = channels.groups[name]
+        if number % group.unit or not group.unit <= number <= group.channels:
+            steps = f", in steps of {group.unit}" if group.unit > 1 else ""
+            raise UserError(
+                f"{FIELD}: {name} = {number}: expected {group.unit} to "
+                f"{group.channels}{steps}"
+            )
+        units[name] = np.arange(number // group.unit)
+    return units
+
+
+def cut(model: Model, indices: Mapping[Axis, np.ndarray]) -> None:
+    """Leave the arrays of a model with some indices, and its layers with their sizes.
+
+    Args:
+      model: Model, which is changed.
+      indices: Indices that stay, by path and dim, of the dims that lose any.
+    """
+    layers = [layer for _, layer in nnx.iter_modules(model)]
+    per_group = {
+        id(layer): layer.out_features // layer.feature_group_count
+        for layer in layers
+        if isinstance(layer, nnx.Conv) and layer.feature_group_count > 1
+    }
+    for path, variable in nnx.iter_graph(model):
+        if isinstance(variable, nnx.Variable):
+            name = "/".join(map(str, path))
+            variable.set_value(take(name, variable[...], indices))
+    for layer in layers:
+        if isinstance(layer, nnx.Conv):
+            *_, taken, made = layer.kernel.shape
+            number = made // per_group.get(id(layer), made)
+            layer.in_features, layer.out_features = taken * number, made
+            layer.feature_group_count = number
+        elif isinstance(layer, nnx.Linear):
+            layer.in_features, layer.out_features = layer.kernel.shape
+        elif isinstance(layer, nnx.BatchNorm) and layer.scale is not None:
+            layer.num_features = len(layer.scale)
+
+
+def take(name: str, array: Any, indices: Mapping[Axis, np.ndarray]) -> Any:
+    """Return an array with the indices that stay, of JAX or of NumPy as it is.
+
+    Args:
+      name: Path of the array.
+      array: Array, which may be traced.
+      indices: Indices that stay, by path and dim, of the dims that lose any.
+    """
+    for dim in range(getattr(array, "ndim", 0)):
+        if (name, dim) in indices:
+            array = array.take(indices[name, dim], axis=dim)
+    return array

@@ -1,0 +1,231 @@
+"""Groups of channels that a model can do without, and what it costs to have them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jaxtrain.errors import UserError
+from jaxtrain.models.auxiliary import AuxiliaryHead
+from jaxtrain.models.base import Model
+from jaxtrain.models.channels.follow import follow
+from jaxtrain.models.channels.labels import Labelled, LabelledProduct, Meetings
+from jaxtrain.trees import by_path
+
+# Images of the trace; a dim of one would say less.
+NUM_IMAGES = 2
+# Path of an array of a model, such as `conv1/kernel`, and one of its dims.
+Axis = tuple[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelGroup:
+    """Channels that lie in the same arrays, and of which any number may go.
+
+    Attributes:
+      name: Path of the layer that makes them first.
+      unit: Channels of that layer that go together: a group of a convolution.
+      indices: Where they lie: by path and dim of an array the indices, int64 (units,
+        indices of each).
+      taken: Of these the input channels of kernels, which multiply the channels.
+      numbers: Numbers of their components, (units,).
+    """
+
+    name: str
+    unit: int
+    indices: Mapping[Axis, np.ndarray]
+    taken: frozenset[Axis]
+    numbers: np.ndarray
+
+    @property
+    def num_units(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def channels(self) -> int:
+        """Channels of the layer that makes them first."""
+        return self.unit * self.num_units
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelMap:
+    """The channels of a model.
+
+    Attributes:
+      groups: Groups by their names, in the order of computation.
+      whole: Layers whose output channels all stay, and why.
+      sizes: Size of each dim of the arrays.
+      products: What costs FLOPs, of `NUM_IMAGES` images.
+      components: Number of the component of each label.
+    """
+
+    groups: Mapping[str, ChannelGroup]
+    whole: Mapping[str, str]
+    sizes: Mapping[Axis, int]
+    products: tuple[LabelledProduct, ...]
+    components: np.ndarray
+
+    def flops(self, kept: Mapping[str, np.ndarray]) -> int:
+        """Count the FLOPs of an image as `count_flops` does.
+
+        Args:
+          kept: Numbers of the units that stay, by the names of groups; others are
+            whole.
+        """
+        stays = np.ones(self.components.max() + 1, bool)
+        for name, units in kept.items():
+            numbers = self.groups[name].numbers
+            stays[np.delete(numbers, units)] = False
+        of_labels = stays[self.components]
+        return sum(p.flops(of_labels) for p in self.products) // NUM_IMAGES
+
+    def costs(self) -> dict[str, np.ndarray]:
+        """Return the FLOPs of an image that go with a unit, float64 (units,)."""
+        total = np.zeros(self.components.max() + 1)
+        for product in self.products:
+            sizes = [len(labels) for labels in product.dims]
+            flops = product.factor * np.prod(np.asarray(sizes, float)) / NUM_IMAGES
+            for labels, size in zip(product.dims, sizes, strict=True):
+                numbers = self.components[labels]
+                np.add.at(total, numbers, flops / product.divisor / size)
+        return {name: total[group.numbers] for name, group in self.groups.items()}
+
+    def indices_of(self, kept: Mapping[str, np.ndarray]) -> dict[Axis, np.ndarray]:
+        """Return the indices that stay, of each dim that loses any.
+
+        Args:
+          kept: Numbers of the units that stay, by the names of groups.
+        """
+        stays: dict[Axis, np.ndarray] = {}
+        for name, units in kept.items():
+            group = self.groups[name]
+            gone = np.delete(np.arange(group.num_units), units)
+            if gone.size:
+                for axis, indices in group.indices.items():
+                    mask = stays.setdefault(axis, np.ones(self.sizes[axis], bool))
+                    mask[indices[gone]] = False
+        return {axis: np.flatnonzero(mask) for axis, mask in stays.items()}
+
+
+def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
+    """Return the channels of a model, whose arrays may be abstract.
+
+    Args:
+      model: Model, whose layers with `kernels_from_images` stay whole.
+      images: Shape and dtype of `NUM_IMAGES` images.
+
+    Raises:
+      UserError: the model does not take the images, or none of its channels can be
+        followed.
+    """
+    graphdef, state = nnx.split(model)
+    weights = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), nnx.to_pure_dict(state)
+    )
+    beside = set[str]()
+
+    def function(weights: Any, images: jax.Array) -> Any:
+        made = nnx.merge(graphdef, weights, copy=True)
+        made.eval()
+        for path, layer in nnx.iter_modules(made):
+            if isinstance(layer, AuxiliaryHead):
+                layer.deterministic = False
+                beside.add("/".join(map(str, path)))
+        return made(images)
+
+    found, labelled = follow(function, weights, images)
+    held = _Held.of(found, dict(zip(by_path(weights), labelled, strict=True)))
+    for path, x in zip(held.paths, labelled, strict=True):
+        if path.rpartition("/")[0] in model.kernels_from_images:
+            found.stay(np.concatenate(x.dims), "its kernel is computed from images")
+    components = found.components()
+    groups, whole = _groups(found, held, components)
+    if not groups:
+        told = "; ".join(f"{name}: {reason}" for name, reason in whole.items())
+        raise UserError(
+            f"model {type(model).__name__} has no channels that can be taken out "
+            f"({told or 'no layer of it multiplies with weights'}): choose another "
+            "model.name"
+        )
+    products = [
+        product
+        for product in found.products
+        if not any(f"{product.layer}/".startswith(f"{path}/") for path in beside)
+    ]
+    return ChannelMap(groups, whole, held.sizes, tuple(products), components)
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """Where the labels of the weights lie.
+
+    Attributes:
+      paths: Paths of the arrays.
+      sizes: Size of each dim of the arrays.
+      axes: Dim of an array that has each label, by its number among `sizes`; -1: none.
+      places: Index in that dim.
+    """
+
+    paths: tuple[str, ...]
+    sizes: Mapping[Axis, int]
+    axes: np.ndarray
+    places: np.ndarray
+
+    @classmethod
+    def of(cls, found: Meetings, labelled: Mapping[str, Labelled]) -> "_Held":
+        sizes: dict[Axis, int] = {}
+        axes, places = np.full(found.num, -1), np.zeros(found.num, np.int64)
+        for path, array in labelled.items():
+            for dim, labels in enumerate(array.dims):
+                axes[labels], places[labels] = len(sizes), np.arange(len(labels))
+                sizes[path, dim] = len(labels)
+        return cls(tuple(labelled), sizes, axes, places)
+
+
+def _groups(
+    found: Meetings, held: _Held, components: np.ndarray
+) -> tuple[dict[str, ChannelGroup], dict[str, str]]:
+    """Return groups by the layer that makes them first, and layers that stay whole."""
+    why: dict[int, str] = {}
+    for labels, reason in found.reasons:
+        for number in np.unique(components[labels]).tolist():
+            why.setdefault(number, reason)
+    order = np.argsort(components, kind="stable")
+    ends = np.cumsum(np.bincount(components))
+    members = np.split(order, ends[:-1])
+    names, whole = list(held.sizes), dict[str, str]()
+    # By the name of a layer and by where its channels lie: numbers of components.
+    found_groups: dict[str, dict[Any, list[int]]] = {}
+    seen = set[int]()
+    for labels in found.makers:
+        for label in labels.tolist():
+            number, axis = int(components[label]), int(held.axes[label])
+            name = names[axis][0].rpartition("/")[0]
+            if number in why:
+                whole.setdefault(name, why[number])
+            elif number not in seen:
+                seen.add(number)
+                alike = np.unique(held.axes[members[number]], return_counts=True)
+                kind = (axis, *(tuple(x.tolist()) for x in alike))
+                found_groups.setdefault(name, {}).setdefault(kind, []).append(number)
+    taken = np.unique(held.axes[np.concatenate([*found.taken, np.zeros(0, int)])])
+    made = {}
+    for name, kinds in found_groups.items():
+        if len(kinds) > 1:
+            whole[name] = "its channels go different ways"
+            continue
+        ((axis, axes, counts), numbers), *_ = kinds.items()
+        lying = np.stack([members[number] for number in numbers])
+        # Sorted by label, and so by axis: each has as many in all components.
+        parts = np.split(held.places[lying], np.cumsum(counts)[:-1], axis=1)
+        made[name] = ChannelGroup(
+            name=name,
+            unit=counts[axes.index(axis)],
+            indices={names[a]: part for a, part in zip(axes, parts, strict=True)},
+            taken=frozenset(names[a] for a in axes if a in taken),
+            numbers=np.array(numbers),
+        )
+    return made, {name: why for name, why in whole.items() if name not in made}

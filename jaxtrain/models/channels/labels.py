@@ -1,0 +1,169 @@
+"""Labels of channels: which indices of which dims of which arrays are the same.
+
+Each index of each dim of an array has a label. What an operation makes of arrays has
+labels of these, and two labels that meet, as in a sum, are of one channel. So a
+concatenation, or a flattened map in front of a dense layer, needs no case of its own:
+its dim has the labels of several arrays, or each label several times.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+# Label of an index that stays, such as that of a row of the image; and of one of many
+# copies of a value, which is one of any channel.
+STAYS, ANY = 0, -1
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """An array, by its labels.
+
+    Attributes:
+      dims: Labels of the indices of each dim, int64 (size,) each.
+      of_images: Whether the array depends on the images.
+    """
+
+    dims: tuple[np.ndarray, ...]
+    of_images: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(map(len, self.dims))
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledProduct:
+    """A convolution or a product of matrices, by the labels of what it loops over.
+
+    Attributes:
+      dims: Labels of the indices of each dim of the loop.
+      factor: FLOPs of one turn.
+      divisor: What they are divided by: of an image with zeros between its pixels.
+      layer: Path of the layer that computes it; None: it is in no layer.
+    """
+
+    dims: tuple[np.ndarray, ...]
+    factor: int
+    divisor: int
+    layer: str | None
+
+    def flops(self, stays: np.ndarray) -> int:
+        """Count the FLOPs of indices whose labels stay, bool by label."""
+        total = self.factor
+        for labels in self.dims:
+            total *= int(stays[labels].sum())
+        return total // self.divisor
+
+
+class Meetings:
+    """Labels, and which of them have met.
+
+    Attributes:
+      num: Number of labels that there are.
+      reasons: Labels that stay, and why: what cannot be followed, in words.
+      makers: Labels of the output channels of kernels, in the order of computation.
+      taken: Labels of the input channels of kernels.
+      products: What costs FLOPs.
+    """
+
+    def __init__(self) -> None:
+        self.num = 1
+        self.reasons: list[tuple[np.ndarray, str]] = []
+        self.makers: list[np.ndarray] = []
+        self.taken: list[np.ndarray] = []
+        self.products: list[LabelledProduct] = []
+        self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def new(self, size: int) -> np.ndarray:
+        """Return labels that nothing has had."""
+        self.num += size
+        return np.arange(self.num - size, self.num)
+
+    def join(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Let labels (size,) meet; return them."""
+        self._pairs.append((a, b))
+        stays = ((a == STAYS) & (b > STAYS)) | ((b == STAYS) & (a > STAYS))
+        self.stay(np.maximum(a, b)[stays], "its channels meet dims that are none")
+        return np.where(a == ANY, b, a)
+
+    def stay(self, labels: np.ndarray, reason: str) -> None:
+        """Let labels stay, for a reason."""
+        labels = np.unique(labels[labels > STAYS])
+        if labels.size:
+            self.reasons.append((labels, reason))
+
+    def components(self) -> np.ndarray:
+        """Return a number for each label, (num,), the same for those that have met."""
+        a, b = (np.concatenate([pair[i] for pair in self._pairs]) for i in (0, 1))
+        met = (a > STAYS) & (b > STAYS) & (a != b)
+        ones, shape = np.ones(int(met.sum()), bool), (self.num, self.num)
+        graph = coo_array((ones, (a[met], b[met])), shape)
+        return connected_components(graph, directed=False)[1]
+
+
+def fixed(size: int) -> np.ndarray:
+    """Return labels of a dim whose indices stay."""
+    return np.full(size, STAYS)
+
+
+def copies(size: int) -> np.ndarray:
+    """Return labels of a dim of copies of one value."""
+    return np.full(size, ANY)
+
+
+def reshape(
+    dims: Sequence[np.ndarray], shape: Sequence[int]
+) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
+    """Return the labels of an array in another shape, and labels that cannot follow.
+
+    Dims that are joined have the labels of the only one of them that has any, each as
+    often as the others have indices. A dim of channels that is parted cannot follow.
+    """
+    lost = [labels for labels in dims if len(labels) == 1]
+    given = [labels for labels in dims if len(labels) != 1]
+    wanted = [size for size in shape if size != 1]
+    found: list[np.ndarray] = []
+    while given:
+        ins, outs = [given.pop(0)], [wanted.pop(0)]
+        while (sizes := (_size(ins), int(np.prod(outs))))[0] != sizes[1]:
+            if sizes[0] < sizes[1]:
+                ins.append(given.pop(0))
+            else:
+                outs.append(wanted.pop(0))
+        made = _reshape_joined(ins, outs)
+        if made is None:
+            lost += ins
+            made = [fixed(size) for size in outs]
+        found += made
+    rest = iter(found)
+    return tuple(fixed(1) if n == 1 else next(rest) for n in shape), lost
+
+
+def _reshape_joined(
+    ins: Sequence[np.ndarray], outs: Sequence[int]
+) -> list[np.ndarray] | None:
+    """Return the labels of dims that hold the same indices as others; None: no such."""
+    if len(ins) == len(outs) == 1:
+        return [ins[0]]
+    varied = [i for i, labels in enumerate(ins) if (labels > STAYS).any()]
+    if not varied:
+        alike = copies if all((x == ANY).all() for x in ins) else fixed
+        return [alike(size) for size in outs]
+    if len(varied) > 1:
+        return None
+    shape = [len(labels) for labels in ins]
+    along = [-1 if i == varied[0] else 1 for i in range(len(ins))]
+    grid = np.broadcast_to(ins[varied[0]].reshape(along), shape).reshape(outs)
+    for dim, size in enumerate(outs):
+        line = np.moveaxis(grid, dim, -1).reshape(-1, size)
+        if (line == line[0]).all():
+            return [line[0] if d == dim else fixed(n) for d, n in enumerate(outs)]
+    return None
+
+
+def _size(dims: Sequence[np.ndarray]) -> int:
+    return int(np.prod([len(labels) for labels in dims]))
