@@ -71,6 +71,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         output_spec=about.output_spec,
         norm_groups=1,
         num_centres=about.num_centres,
+        projection=about.projection,
     )
     shapes = _shapes(as_trained)
     differences = trained.differences(shapes)

@@ -74,8 +74,11 @@ def make_train_step(
         "cpus": layout.cpus,
     }
 
-    def objective(rest: Any, scale: jax.Array, beside: Any = None) -> Objective:
+    def objective(
+        state: TrainState, rest: Any, scale: jax.Array, beside: Any = None
+    ) -> Objective:
         """Return the objective of the trained parameters; `rest` are the others."""
+        average = trained_average(state) if task.reads_average else None
 
         def forward(
             params: Any,
@@ -90,6 +93,13 @@ def make_train_step(
             whole = merge(params, rest)
             return apply_model(graphdef, whole, model_state, images, key, **how)
 
+        def averaged(
+            model_state: Any, images: Any, key: jax.Array, *, training: bool
+        ) -> tuple[Any, Any]:
+            assert average is not None, "a task says that it reads the average"
+            weights = jax.lax.stop_gradient(average)
+            return forward(weights, model_state, images, key, training=training)
+
         def losses(
             params: Any,
             model_state: Any,
@@ -98,7 +108,10 @@ def make_train_step(
             *,
             training: bool = True,
         ) -> tuple[jax.Array, Metrics, Any]:
-            of_images = partial(forward, params, model_state, training=training)
+            def of_images(images: Any, key: jax.Array, *, average: bool = False) -> Any:
+                apply = averaged if average else partial(forward, params)
+                return apply(model_state, images, key, training=training)
+
             return task.objective(of_images, batch, key)
 
         return Objective(
@@ -112,11 +125,18 @@ def make_train_step(
             beside,
         )
 
+    def trained_average(state: TrainState) -> Any:
+        """Return the average of the trained parameters, in their dtypes."""
+        average = jax.tree.map(
+            lambda x, p: x.astype(p.dtype), state.ema_params, state.params
+        )
+        return frozen.part(layout.trained_params(average))[0]
+
     def gradients(
         state: TrainState, repeat_micro: RepeatMicro, beside: Any
     ) -> tuple[Any, Any, Metrics]:
         params, rest = frozen.part(layout.trained_params(update.gradient_params(state)))
-        lowered = objective(rest, scale_of(state.loss_scale), beside)
+        lowered = objective(state, rest, scale_of(state.loss_scale), beside)
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
@@ -139,9 +159,8 @@ def make_train_step(
         def micro_step(model_state: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             whole = layout.trained_params(merge(params, frozen_params))
             trained, rest = frozen.part(whole)
-            loss, (model_state, _) = objective(rest, jnp.float32(1))(
-                trained, model_state, batch, key
-            )
+            lowered = objective(state, rest, jnp.float32(1))
+            loss, (model_state, _) = lowered(trained, model_state, batch, key)
             return model_state, {"loss": loss}
 
         return repeat_micro(micro_step, state.model_state)[1]["loss"]
