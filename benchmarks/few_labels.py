@@ -1,7 +1,8 @@
 """What features learnt without labels are worth, where few images have a label.
 
-    python benchmarks/few_labels.py [--labels 100] [--seeds 1] [--out runs/few_labels]
-        [--source idx:/usr/share/datasets/fashion-mnist] [--epochs 3]
+    python benchmarks/few_labels.py [--labels 100] [--seeds 1] [--losses simclr byol]
+        [--out runs/few_labels] [--source idx:/usr/share/datasets/fashion-mnist]
+        [--epochs 3]
 
 The recipes configs/simclr.py and configs/byol.py are trained on all training images.
 Then a classifier is trained on a few images a class, with the same recipe each time:
@@ -27,7 +28,7 @@ from jaxtrain.run.summary import versions
 
 ROOT = Path(__file__).resolve().parent.parent
 PRETRAINED = ("simclr", "byol")
-EPOCHS = 40
+EPOCHS = 20
 # Of a classifier on few images; `scratch`, probe and fine-tuning differ in their words.
 RECIPE = """\
 from jaxtrain.config import *
@@ -85,20 +86,21 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--losses", nargs="+", default=PRETRAINED, choices=PRETRAINED)
     parser.add_argument("--out", type=Path, default=Path("runs/few_labels"))
     source = "idx:/usr/share/datasets/fashion-mnist"
     parser.add_argument("--source", default=source)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     cpu_seconds, knn = {}, {}
-    for name in PRETRAINED:
+    for name in given.losses:
         words = ("--data.source", given.source, "--train.epochs", str(given.epochs))
         words = (*words, "--logging.report", "False")
         config = ROOT / "configs" / f"{name}.py"
         cpu_seconds[name] = train(config, given.out / name, *words)
         knn[name] = accuracy(given.out / name, "knn_accuracy")
-    ways = {"scratch": ()}
-    for name in PRETRAINED:
+    ways: dict[str, tuple[str, ...]] = {"scratch": ()}
+    for name in given.losses:
         begin = ("--model.pretrained", str(given.out / name))
         ways[f"{name}_probe"] = (*begin, "--train.freeze", "backbone")
         ways[f"{name}_fine_tuned"] = begin

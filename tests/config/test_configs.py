@@ -94,9 +94,8 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
         {0: 0.1, 21_059: 0.1, 21_060: 0.02, 42_120: 4e-3, 56_160: 8e-4, 70_199: 8e-4},
     ),
     "embedding": (2526, {0: 0, 421: 0.02, 2525: 0}),
-    # 31 steps of warm-up, and a cosine.
-    "simclr": (315, {0: 0, 314: 0}),
-    "byol": (315, {0: 0, 314: 0}),
+    "simclr": (315, {0: 0, 32: 2e-3, 173: 1.00555e-3, 314: 6.1631e-8}),
+    "byol": (315, {0: 0, 32: 2e-3, 173: 1.00555e-3, 314: 6.1631e-8}),
     "folder": (4200, {0: 0, 210: 2e-3, 2205: 1e-3, 4199: 0}),
     # 100 steps of the last layer from a 25th of the peak on, 900 of all from a fifth of
     # half of it on; to 1e-5 of the peak of each.

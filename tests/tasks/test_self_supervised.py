@@ -99,7 +99,7 @@ def take_steps(loss: str) -> np.ndarray:
         projection=task.projection,
     )
     model = blueprint.abstract()
-    schedule = optax.constant_schedule(views.RATE)
+    schedule: Any = optax.constant_schedule(views.RATE)
     tx, average = make_optimizer(optimizer, schedule), make_average(optimizer, train)
     update = Update(optimizer, train, tx, schedule, momenta(model), average=average)
     create = CreateState(blueprint, train, tx, average)
@@ -250,11 +250,17 @@ def test_devices_do_not_matter(loss: str, preset: str, tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("policy", ["bf16", "fp16"])
-def test_half_precisions_learn(loss: str, policy: str, tmp_path: Path):
-    write_recipe(tmp_path / "recipe.py", run_text(loss, precision=repr(policy)))
-    losses = [line["loss"] for line in read_lines(train(tmp_path), "train")]
-    assert np.isfinite(losses).all() and losses[-1] < losses[0]
+def test_half_precisions_have_about_the_losses_of_float32(loss: str, tmp_path: Path):
+    found = {}
+    for policy in ("fp32", "bf16", "fp16"):
+        write_recipe(tmp_path / "recipe.py", run_text(loss, precision=repr(policy)))
+        lines = read_lines(train(tmp_path, run=policy), "train")
+        found[policy] = np.array([line["loss"] for line in lines])
+        assert np.isfinite(found[policy]).all(), policy
+    # Losses of some units, of cosines that bfloat16 rounds by 0.004, of one temperature
+    # in two; and before the first steps have moved apart.
+    for policy in ("bf16", "fp16"):
+        np.testing.assert_allclose(found[policy][0], found["fp32"][0], rtol=0.01)
 
 
 @pytest.mark.slow
