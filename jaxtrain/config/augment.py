@@ -25,6 +25,11 @@ COMBINATIONS = (
         "both cut the windows of training",
         "give one of both",
     ),
+    Needs(
+        _option("jitter_probability"),
+        _option("brightness", "contrast", "saturation", "hue"),
+    ),
+    Needs(_option("blur_sigma"), _option("blur")),
     Needs(_option("randaugment_magnitude"), _option("randaugment")),
     Needs(_option("augmix_width", "augmix_depth", "augmix_alpha"), _option("augmix")),
     Needs(
@@ -74,6 +79,14 @@ class AugmentConfig(Section):
     saturation: float = 0.0
     # Move the hue by up to this part of its circle either way, 0.5 at most.
     hue: float = 0.0
+    # Probability that any of these four is changed.
+    jitter_probability: float = 1.0
+    # Probability that the image becomes grey, with as many channels.
+    grayscale: float = 0.0
+    # Probability that the image is blurred by a Gaussian, of a tenth of its size.
+    blur: float = 0.0
+    # Smallest and largest standard deviation of the Gaussian, in pixels.
+    blur_sigma: tuple[float, ...] = (0.1, 2.0)
     # RandAugment: so many operations in a row; 0: none.
     randaugment: int = 0
     # Their magnitude, 0 to 30.
@@ -136,13 +149,14 @@ class AugmentConfig(Section):
         self._within(0, 30, "randaugment_magnitude")
         self._within(0, 10, "augmix")
         self._positive("augmix_width", "augmix_depth", "augmix_alpha")
-        self._within(0, 1, "erasing")
+        self._within(0, 1, "erasing", "grayscale", "blur")
+        self._range("blur_sigma")
         self._not_negative("mixup", "cutmix", "close_mosaic")
         self._within(0, 1, "mosaic")
         self._range("mosaic_scale")
         self._within(0, 100, "time_masks", "frequency_masks")
         self._positive("time_mask_frames", "frequency_mask_bands")
-        self._share("mix_probability", "cutmix_probability")
+        self._share("mix_probability", "cutmix_probability", "jitter_probability")
         for name in ("crop", "erasing"):
             self._range(f"{name}_scale", most=1)
             self._range(f"{name}_ratio")

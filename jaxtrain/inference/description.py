@@ -18,6 +18,7 @@ from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import read_object
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, plain_spec
+from jaxtrain.models.projection import Projection
 from jaxtrain.training import precision
 
 # In the folder of a run.
@@ -34,6 +35,7 @@ ABSENT = {
     "column_names": None,
     "chosen": {},
     "num_centres": 0,
+    "projection": None,
     "sound": None,
     "sliding_size": None,
     "sliding_overlap": SLIDING_OVERLAP,
@@ -60,6 +62,7 @@ class Description:
         None means (num_outputs,).
       column_names: of the numbers that it was trained to predict, if any.
       num_centres: Classes whose centres it has learnt behind its outputs, if any.
+      projection: Layers that it has learnt behind its outputs to compare views, if any.
       sound: How it makes images of clips; None: it sees images.
       sliding_size: Height and width of the whole images that predictions are of, in
         windows of `image_shape`; None: they are of images of `image_shape`.
@@ -84,6 +87,7 @@ class Description:
     output_spec: Any = None
     column_names: tuple[str, ...] | None = None
     num_centres: int = 0
+    projection: Projection | None = None
     sound: SoundConfig | None = None
     sliding_size: int | None = None
     sliding_overlap: float = SLIDING_OVERLAP
@@ -121,6 +125,7 @@ class Description:
             num_outputs=self.num_outputs,
             output_spec=self.output_spec,
             num_centres=self.num_centres,
+            projection=self.projection,
         )
 
     @functools.cached_property
@@ -187,6 +192,10 @@ class Description:
             "image_shape": (min(self.image_shape) > 0, "sizes above 0"),
             "num_outputs": (self.num_outputs > 0, "1 or more"),
             "num_centres": (self.num_centres >= 0, "0 or more"),
+            "projection": (
+                self.projection is None or self.projection.size > 0,
+                "a size of 1 or more",
+            ),
             "class_names": (
                 names is None or len(names) == self.num_outputs,
                 f"{self.num_outputs} names, one for each output",

@@ -17,6 +17,7 @@ from jaxtrain.models.auxiliary import apply_beside
 from jaxtrain.models.centres import CENTRES
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.named import name_layers
+from jaxtrain.models.projection import PROJECTION
 from jaxtrain.models.remat import Part, join
 
 # Numbers of pieces, rising, behind which a model is looked into.
@@ -88,7 +89,8 @@ class Model(nnx.Module):
     @property
     def backbone_layers(self) -> tuple[str, ...]:
         """Names of the layers of the backbone: of all pieces before the head."""
-        pieces = [piece for piece in self.pieces if CENTRES not in piece.names]
+        behind = {CENTRES, PROJECTION}
+        pieces = [piece for piece in self.pieces if behind.isdisjoint(piece.names)]
         return tuple(name for piece in pieces[:-1] for name in piece.names)
 
     def add_piece(self, apply: Callable[..., Any], **layers: nnx.Module) -> None:

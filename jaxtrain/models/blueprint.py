@@ -18,6 +18,12 @@ from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
 from jaxtrain.models.channels.cut import with_channels
 from jaxtrain.models.channels.groups import NUM_IMAGES
 from jaxtrain.models.layers import Layers
+from jaxtrain.models.projection import (
+    PROJECTION,
+    Projection,
+    ProjectionHead,
+    beside_projection,
+)
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
 # Dicts and tuples of an output spec, within each other.
@@ -38,6 +44,8 @@ class Blueprint:
       norm_groups: parts of a training batch that batch norm takes by themselves.
       num_centres: Classes whose centres the model learns behind its outputs; 0 adds no
         such layer (see `jaxtrain.models.centres`).
+      projection: Layers behind its outputs that compare views of an image; None adds
+        none (see `jaxtrain.models.projection`).
     """
 
     config: ModelConfig
@@ -47,6 +55,7 @@ class Blueprint:
     output_spec: Any = None
     norm_groups: int = 1
     num_centres: int = 0
+    projection: Projection | None = None
 
     def images(self, num: int) -> jax.ShapeDtypeStruct:
         """Return the shape and dtype of images as the model sees them."""
@@ -67,7 +76,9 @@ class Blueprint:
         config = backbone_config(self.config)
         if config is None:
             return None
-        return dataclasses.replace(self, config=config, output_spec=None, num_centres=0)
+        return dataclasses.replace(
+            self, config=config, output_spec=None, num_centres=0, projection=None
+        )
 
     def build(self, rngs: nnx.Rngs) -> Model:
         """Build the model; its weights come from the stream `params` of `rngs`.
@@ -87,6 +98,9 @@ class Blueprint:
         if self.num_centres:
             centres = ClassCentres(self.num_outputs, self.num_centres, layers=layers)
             made.add_piece(beside_cosines, **{CENTRES: centres})
+        if self.projection is not None:
+            head = ProjectionHead(self.num_outputs, self.projection, layers=layers)
+            made.add_piece(beside_projection, **{PROJECTION: head})
         _check_attributes(made)
         _check_image_shape(self.image_shape, name, made.min_size)
         if self.config.channels:

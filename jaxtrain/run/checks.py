@@ -43,6 +43,7 @@ def check_data(config: Config, splits: Splits, task: Task, mesh: Mesh) -> None:
     check_hold_out(config, task)
     check_views(config, task)
     check_refused(config, task)
+    check_required(config, task)
     check_targets(config.data, splits, task)
     check_pixel_classes(config.data, splits.train, task)
     check_mixing(config, mesh, task)
@@ -158,6 +159,17 @@ def check_refused(config: Config, task: Task) -> None:
             raise UserError(
                 f"{path} = {value!r} with task = {config.task!r}: {reason}; leave it "
                 "out"
+            )
+
+
+def check_required(config: Config, task: Task) -> None:
+    """Refuse values of fields that are not what the task asks for."""
+    for path, required in task.required.items():
+        value = config_lib.get(config, path)
+        if not required.holds(value):
+            raise UserError(
+                f"{path} = {value!r} with task = {config.task!r}: {required.reason}; "
+                f"{required.fix}"
             )
 
 
@@ -384,7 +396,7 @@ def check_whole_batch(config: Config, task: Task) -> None:
         if num > 1 and task.needs_whole_batch:
             raise UserError(
                 f"{path} = {num}: the loss of task = {config.task!r} compares each "
-                "example with all others of its batch, and a micro-batch has only some "
+                "example with others of its batch, and a micro-batch has only some "
                 f"of them: set {path} to 1, and data.batch_size to what fits"
             )
 

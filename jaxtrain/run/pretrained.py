@@ -76,6 +76,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
         output_spec=about.output_spec,
         norm_groups=1,
         num_centres=about.num_centres,
+        projection=about.projection,
     )
     shapes = _shapes(as_trained)
     differences = trained.differences(shapes)
@@ -88,6 +89,8 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     state = setup.abstract_state
     own = shapes_of((state.params, state.model_state))
     behind = set() if own_layers is None else _outside(own.keys() - added, own_layers)
+    # Such as the centres of classes, of weights that were trained without.
+    behind |= own.keys() - added - shapes.keys()
     # Without the dim of the groups of batch norm.
     own = {p: own[p][len(own[p]) - len(x) :] for p, x in shapes.items() if p in own}
     own = {p: x for p, x in own.items() if p not in behind}

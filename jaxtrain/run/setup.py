@@ -27,6 +27,7 @@ from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.models.layers import split_dims
+from jaxtrain.models.projection import Projection
 from jaxtrain.parallel import cpu_devices, sharding
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.mesh import make_stage_meshes
@@ -143,7 +144,13 @@ def build_setup(
         checks.check_unfreezing(config, timetable)
         schedule = build_schedule(config, timetable)
     blueprint = make_blueprint(
-        config, policy, shape, task.num_outputs, task.output_spec, task.num_centres
+        config,
+        policy,
+        shape,
+        task.num_outputs,
+        task.output_spec,
+        task.num_centres,
+        task.projection,
     )
     model = blueprint.abstract()
     phases = build_phases(config, timetable, model, schedule)
@@ -233,6 +240,7 @@ def make_blueprint(
     num_outputs: int,
     output_spec: Any = None,
     num_centres: int = 0,
+    projection: Projection | None = None,
 ) -> Blueprint:
     """Return what the model of `config` is built from."""
     return Blueprint(
@@ -243,6 +251,7 @@ def make_blueprint(
         output_spec=output_spec,
         norm_groups=config.norm_groups,
         num_centres=num_centres,
+        projection=projection,
     )
 
 

@@ -63,6 +63,7 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         class_names=setup.task.class_names,
         column_names=setup.task.column_names,
         num_centres=setup.task.num_centres,
+        projection=setup.task.projection,
         sound=setup.splits.train.sound,
         mean=programs.mean,
         std=programs.std,

@@ -19,6 +19,7 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.regression import Regression
 from jaxtrain.tasks.segmentation import Segmentation
+from jaxtrain.tasks.self_supervised import SelfSupervised
 
 # Each is made of the shape of the images, the facts of the data set, and options.
 TASKS: dict[str, type[Task]] = {
@@ -28,6 +29,7 @@ TASKS: dict[str, type[Task]] = {
     "segmentation": Segmentation,
     "detection": Detection,
     "embedding": Embedding,
+    "self_supervised": SelfSupervised,
 }
 
 # What is known of metrics in records: a user's own are not among them.

@@ -19,18 +19,33 @@ from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.auxiliary import WithAuxiliary
+from jaxtrain.models.projection import Projection
 from jaxtrain.tasks.class_sections import class_sections
 from jaxtrain.tasks.metrics import Goal, Metric
 from jaxtrain.trees import by_path
 
 Sums = dict[str, Any]
-# (images, key) -> (outputs, new model state).
-Forward = Callable[[Any, jax.Array], tuple[Any, Any]]
+# (images, key, *, average=False) -> (outputs, new model state).
+Forward = Callable[..., tuple[Any, Any]]
 Values = dict[str, Any]
 # What a table of predictions has beside numbers of the task.
 TABLE_COLUMNS: tuple[str, str] = ("filename", "error")
 # Section of the config -> its fields -> value, and why it is what it is.
 Advice = dict[str, dict[str, tuple[Any, str]]]
+
+
+class Required(NamedTuple):
+    """What a task asks of a field of the config.
+
+    Attributes:
+      holds: Whether a value of the field is what is asked for.
+      reason: Why it is.
+      fix: What to do otherwise, as a message ends.
+    """
+
+    holds: Callable[[Any], bool]
+    reason: str
+    fix: str
 
 
 class Readout(NamedTuple):
@@ -101,6 +116,7 @@ class Task:
       teacher_options: Options on which the meaning of the outputs depends, which those
         of a teacher must share.
       refused: Path of a field of the config that has no meaning for the task -> why.
+      required: Path of a field of the config -> what the task asks of its value.
       class_maps: Whether outputs are logits of the class of each pixel, (height, width,
         classes): predictions are then masks, and the share of each class.
       output_name: What an exported file calls the outputs, where no `readout` names
@@ -115,6 +131,10 @@ class Task:
       finds_boxes: Whether there is a `finder`: outputs become boxes of things.
       num_centres: Classes whose centres the model learns behind its outputs, which in
         training are then `jaxtrain.models.centres.WithCosines`; 0: none.
+      projection: Layers that the model learns behind its outputs, which in training are
+        then `jaxtrain.models.projection.Projected`; None: none.
+      reads_average: Whether the objective asks for outputs by the moving average of the
+        weights (`train.ema_decay`, which such a task requires).
       needs_whole_batch: Whether the loss of an example depends on the others of its
         batch, so that a part of a batch has another.
       loss_of_examples: Whether the loss of an evaluation is a mean of losses that
@@ -139,7 +159,10 @@ class Task:
     settled: Mapping[str, Any] = MappingProxyType({})
     teacher_options: ClassVar[tuple[str, ...]] = ()
     refused: Mapping[str, str] = MappingProxyType({})
+    required: Mapping[str, Required] = MappingProxyType({})
     num_centres: int = 0
+    projection: Projection | None = None
+    reads_average: bool = False
     needs_whole_batch: bool = False
     loss_of_examples: ClassVar[bool] = True
     embeds: ClassVar[bool] = False
@@ -259,8 +282,10 @@ class Task:
         it is then not trained in pipeline stages.
 
         Args:
-          forward: Function `(images, key) -> (outputs, new model state)`: the model in
-            training mode. Each call begins with the state before the step.
+          forward: Function `(images, key, *, average=False) -> (outputs, new model
+            state)`: the model in training mode. Each call begins with the state before
+            the step. With `average`, of a task that `reads_average`, the outputs are
+            those of the moving average of the weights, which gets no gradients.
           batch: Prepared batch, with `image`, stored `target` and `index`.
           key: Key for what is random in the model.
         """
@@ -438,6 +463,11 @@ class Task:
     def main_goal(self) -> Goal:
         """The main metric, and which of its values are better."""
         return self.goal("best_metric", self.best_metric)
+
+    @property
+    def adds_in_training(self) -> bool:
+        """Whether the loss is one of what the model puts out in training alone."""
+        return bool(self.num_centres) or self.projection is not None
 
     @property
     def can_paste(self) -> bool:

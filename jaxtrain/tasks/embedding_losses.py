@@ -41,6 +41,17 @@ def arcface_losses(
     return optax.softmax_cross_entropy_with_integer_labels(logits, label)
 
 
+def agreement_losses(predicted: jax.Array, target: jax.Array) -> jax.Array:
+    """Return 2 - 2 times the cosine: equation 2 of Grill et al. 2020.
+
+    Args:
+      predicted: What is predicted for each view, (B, size), of any length.
+      target: What it is to be, likewise.
+    """
+    one, other = unit(widen(predicted)), unit(widen(target))
+    return 2 - 2 * jnp.sum(one * other, -1)
+
+
 def contrastive_losses(
     outputs: jax.Array, label: jax.Array, *, temperature: float
 ) -> jax.Array:

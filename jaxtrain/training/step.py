@@ -83,9 +83,11 @@ def make_train_step(
     }
 
     def objective(
-        rest: Any, scale: jax.Array, masks: Any, beside: Any = None
+        state: TrainState, rest: Any, scale: jax.Array, beside: Any = None
     ) -> Objective:
         """Return the objective of the trained parameters; `rest` are the others."""
+        average = trained_average(state) if task.reads_average else None
+        masks = masks_of(state)
 
         def whole(grads: Any) -> Any:
             return masked(layout.whole_grads(grads), layout.whole_params(masks))
@@ -103,6 +105,13 @@ def make_train_step(
             every = merge(params, rest)
             return apply_model(graphdef, every, model_state, images, key, **how)
 
+        def averaged(
+            model_state: Any, images: Any, key: jax.Array, *, training: bool
+        ) -> tuple[Any, Any]:
+            assert average is not None, "a task says that it reads the average"
+            weights = jax.lax.stop_gradient(average)
+            return forward(weights, model_state, images, key, training=training)
+
         def losses(
             params: Any,
             model_state: Any,
@@ -111,7 +120,10 @@ def make_train_step(
             *,
             training: bool = True,
         ) -> tuple[jax.Array, Metrics, Any]:
-            of_images = partial(forward, params, model_state, training=training)
+            def of_images(images: Any, key: jax.Array, *, average: bool = False) -> Any:
+                apply = averaged if average else partial(forward, params)
+                return apply(model_state, images, key, training=training)
+
             return task.objective(of_images, batch, key)
 
         return Objective(
@@ -125,12 +137,18 @@ def make_train_step(
             beside,
         )
 
+    def trained_average(state: TrainState) -> Any:
+        """Return the average of the trained parameters, in their dtypes."""
+        average = jax.tree.map(
+            lambda x, p: x.astype(p.dtype), state.ema_params, state.params
+        )
+        return frozen.part(layout.trained_params(average))[0]
+
     def gradients(
         state: TrainState, repeat_micro: RepeatMicro, beside: Any
     ) -> tuple[Any, Any, Metrics]:
         params, rest = frozen.part(layout.trained_params(update.gradient_params(state)))
-        scale = scale_of(state.loss_scale)
-        lowered = objective(rest, scale, masks_of(state), beside)
+        lowered = objective(state, rest, scale_of(state.loss_scale), beside)
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
@@ -153,9 +171,8 @@ def make_train_step(
         def micro_step(model_state: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             whole = layout.trained_params(merge(params, frozen_params))
             trained, rest = frozen.part(whole)
-            loss, (model_state, _) = objective(rest, jnp.float32(1), {})(
-                trained, model_state, batch, key
-            )
+            lowered = objective(state, rest, jnp.float32(1))
+            loss, (model_state, _) = lowered(trained, model_state, batch, key)
             return model_state, {"loss": loss}
 
         return repeat_micro(micro_step, state.model_state)[1]["loss"]

@@ -29,6 +29,7 @@ VALUES: dict[str, Any] = {
     "data.augment.mixup": 1.0,
     "data.augment.mosaic": 0.5,
     "data.augment.mosaic_scale": [0.5, 1.0],
+    "data.augment.blur_sigma": [0.5, 1.0],
     "data.augment.crop_ratio": [0.5, 2.0],
     "data.augment.crop_scale": [0.5, 1.0],
     "data.augment.cutmix_probability": 0.3,

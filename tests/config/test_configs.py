@@ -57,6 +57,9 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "segmentation": ((64, 64, 3), 11, 21_600),
     # Of boxes.
     "detection": ((64, 64, 3), 10, 6000),
+    # Of views; tests/tasks/test_self_supervised.py trains such runs.
+    "simclr": ((28, 28, 1), 10, 54_000),
+    "byol": ((28, 28, 1), 10, 54_000),
     # Of sounds; tests/users/test_sound.py trains it.
     "sound": ((64, 101, 1), 10, 1080),
 }
@@ -91,6 +94,8 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
         {0: 0.1, 21_059: 0.1, 21_060: 0.02, 42_120: 4e-3, 56_160: 8e-4, 70_199: 8e-4},
     ),
     "embedding": (2526, {0: 0, 421: 0.02, 2525: 0}),
+    "simclr": (315, {0: 0, 32: 2e-3, 173: 1.00555e-3, 314: 6.1631e-8}),
+    "byol": (315, {0: 0, 32: 2e-3, 173: 1.00555e-3, 314: 6.1631e-8}),
     "folder": (4200, {0: 0, 210: 2e-3, 2205: 1e-3, 4199: 0}),
     # 100 steps of the last layer from a 25th of the peak on, 900 of all from a fifth of
     # half of it on; to 1e-5 of the peak of each.

@@ -227,6 +227,7 @@ def test_epoch_of_the_flip_is_that_of_the_data():
     ("fields", "channels", "message"),
     [
         ({"saturation": 0.5}, 1, "saturation = 0.5 is for images of 3 channels"),
+        ({"grayscale": 0.5}, 1, "grayscale = 0.5 is for images of 3 channels"),
         ({"randaugment": 2}, 4, "randaugment = 2 is for images of 1 or 3 channels"),
     ],
 )
@@ -247,6 +248,10 @@ def test_colours_that_images_do_not_have_are_refused(fields, channels, message):
         ({"erasing": 0.5, "erasing_scale": (0.5, 0.2)}, "erasing_scale = "),
         ({"erasing": 1.5}, "erasing = 1.5"),
         ({"hue": 0.6}, "hue = 0.6"),
+        ({"jitter_probability": 0.5}, "without data.augment.brightness"),
+        ({"blur_sigma": (0.5, 1.0)}, "without data.augment.blur"),
+        ({"blur": 0.5, "blur_sigma": (0.0, 1.0)}, "blur_sigma = "),
+        ({"grayscale": 1.5}, "grayscale = 1.5"),
         ({"rotation": 200.0}, "rotation = 200"),
         ({"horizontal_flip": True, "alternating_flip": True}, "give one of both"),
     ],

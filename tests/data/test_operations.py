@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+from scipy.ndimage import gaussian_filter1d
 
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import affine, augment, colour, operations
+from jaxtrain.data.augment import affine, augment, blur, colour, operations
 from jaxtrain.data.augment.apply import make_keys
 from jaxtrain.data.augment.mix import draw_beta
 from jaxtrain.data.augment.operations import NAMES, Drawn
@@ -402,3 +403,38 @@ def test_no_draw_depends_on_the_batch():
     part = run(config, images[:3])["image"]
     assert (whole[:3] == part).all()
     assert (run(config, images, 1)["image"] != whole).any((1, 2, 3)).all()
+
+
+def test_blur_is_a_gaussian_that_is_cut_off_and_mirrored():
+    """As SciPy's, with the same reach; a side of 40 has a kernel of 5 pixels."""
+    image = picture(height=40, width=24).astype(np.float32)
+    reach = [blur.radius(size) for size in image.shape[:2]]
+    assert reach == [2, 1] and [blur.radius(n) for n in (224, 8)] == [11, 1]
+    expected = image.astype(np.float64)
+    for axis in (0, 1):
+        expected = gaussian_filter1d(
+            expected, 1.3, axis=axis, mode="mirror", radius=reach[axis]
+        )
+    found = blur.gaussian(jnp.asarray(image), jnp.float32(1.3))
+    # Sums of 5 products of at most 255 in float32.
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+@pytest.mark.slow
+def test_views_are_changed_with_their_probabilities():
+    """Of 600, with six deviations of a share."""
+    images, num = several(600, height=8, width=8), 600
+    grey = from_pillow(to_pillow(np.asarray(images[0])).convert("L"))
+    for fields, share in (
+        ({"grayscale": 0.2}, 0.2),
+        ({"blur": 0.5, "blur_sigma": (1.0, 2.0)}, 0.5),
+        ({"brightness": 0.4, "jitter_probability": 0.8}, 0.8),
+    ):
+        found = np.asarray(run(with_(fields), images)["image"])
+        changed = (found != np.asarray(images)).any((1, 2, 3))
+        assert abs(changed.mean() - share) < 6 * math.sqrt(share * (1 - share) / num)
+        if "grayscale" in fields:
+            assert (found[changed] == grey).all()
+        # What is not changed is drawn anew in the next step.
+        other = np.asarray(run(with_(fields), images, step=1)["image"])
+        assert ((other != np.asarray(images)).any((1, 2, 3)) != changed).any()

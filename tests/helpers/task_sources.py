@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain import own
-from jaxtrain.config import DataConfig, ModelConfig
+from jaxtrain.config import AugmentConfig, DataConfig, ModelConfig
 from jaxtrain.data import boxes, columns
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.stores import ArrayStore
@@ -25,13 +25,19 @@ SETTINGS: dict[str, tuple[dict[str, Any], str, ModelConfig]] = {
     "segmentation": ({}, "masks", UNET),
     "detection": ({"strides": "4", "radius": 2.5, "keep": 4}, "things", FCOS),
     "embedding": ({"size": 8}, "classes", CONVNET),
+    "self_supervised": ({"size": 8, "projection_size": 4}, "classes", CONVNET),
+}
+# Task -> fields of its section of the data that it asks for.
+ASKED: dict[str, dict[str, Any]] = {
+    "self_supervised": {"repeats": 2, "augment": AugmentConfig(crop_padding=1)}
 }
 
 
 def data_of(task: str) -> DataConfig:
     """Return the section of the data of a task."""
     source = f"{HERE}:{SETTINGS[task][1]}"
-    return DataConfig(source=source, batch_size=8, validation_fraction=0.0)
+    asked = ASKED.get(task, {})
+    return DataConfig(source=source, batch_size=8, validation_fraction=0.0, **asked)
 
 
 def _made(target: Any, facts: dict[str, Any]) -> Any:

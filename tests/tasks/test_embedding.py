@@ -173,7 +173,11 @@ def test_a_run_of_the_contrastive_loss_resumes_exactly(tmp_path: Path):
 @each_row(
     ("options", "words", "message"),
     [
-        (CONTRASTIVE, "--train.accumulate-steps 2", "compares each example with all"),
+        (
+            CONTRASTIVE,
+            "--train.accumulate-steps 2",
+            "compares each example with others",
+        ),
         (CONTRASTIVE, "--data.augment.mixup 0.2", "is to be near to neither"),
         (ARCFACE, "--train.tta flip", "has no classes whose probabilities"),
         (ARCFACE, "--train.freeze class_centres", "is what arcface learns by"),

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import colour, policies, simple, spectrogram
+from jaxtrain.data.augment import blur, colour, policies, simple, spectrogram
 from jaxtrain.data.augment.apply import Follow, change_each, stay
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.errors import UserError
@@ -48,6 +48,8 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
     "vertical_flip": AugmentationRow(4, functools.partial(simple.flip, dim=0)),
     "rotation": AugmentationRow(5, simple.rotation),
     "colour_jitter": AugmentationRow(6, paint=colour.colour_jitter),
+    "grayscale": AugmentationRow(14, paint=colour.grayscale),
+    "blur": AugmentationRow(15, paint=blur.blur),
     "randaugment": AugmentationRow(7, policies.rand_geometry, policies.rand_augment),
     "trivialaugment": AugmentationRow(
         8, policies.trivial_geometry, policies.trivial_augment
@@ -60,7 +62,7 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
 }
 
 # Fields that need to know what the channels are; of grey images some change nothing.
-NOT_GREY = ("saturation", "hue")
+NOT_GREY = ("saturation", "hue", "grayscale")
 COLOURED = ("contrast", *NOT_GREY, "randaugment", "trivialaugment", "augmix")
 
 # The number of the first of the user's own, far behind those of the table.

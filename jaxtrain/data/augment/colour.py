@@ -22,7 +22,8 @@ def colour_jitter(
     """Change brightness, contrast, saturation and hue, in a random order.
 
     Factors lie evenly between 1 - x and 1 + x, or 0 and 1 + x; the hue moves evenly by
-    up to x of its circle either way (torchvision's ColorJitter).
+    up to x of its circle either way (torchvision's ColorJitter). With a probability
+    below 1 the others stay as they are.
     """
     order_key, factor_key, hue_key = jax.random.split(key, 3)
     order = jnp.asarray(ORDERS)[jax.random.randint(order_key, (), 0, 24, jnp.int32)]
@@ -47,7 +48,26 @@ def colour_jitter(
         return changed, None
 
     # A loop, as four copies take four times as long to compile.
-    return jax.lax.scan(apply, image, order)[0]
+    changed = jax.lax.scan(apply, image, order)[0]
+    if config.jitter_probability == 1:
+        return changed
+    chosen = happens(jax.random.fold_in(key, 0), config.jitter_probability)
+    return jnp.where(chosen, changed, image)
+
+
+def grayscale(
+    key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
+) -> jax.Array:
+    """Put the luminance into all channels (torchvision's RandomGrayscale)."""
+    return jnp.where(
+        happens(key, config.grayscale), to_grey(image).astype(image.dtype), image
+    )
+
+
+def happens(key: jax.Array, probability: float) -> jax.Array:
+    """Draw whether something happens, bool ()."""
+    # The dtype is that of the draw, which JAX_ENABLE_X64 is not to change.
+    return jax.random.bernoulli(key, np.float32(probability))
 
 
 def to_grey(image: jax.Array) -> jax.Array:

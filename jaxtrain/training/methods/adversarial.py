@@ -42,11 +42,11 @@ class Adversarial(Plain):
         self._keeps_clean = options.statistics == "clean"
 
     def check(self, task: Task, name: str) -> None:
-        if task.num_centres and not self._trains:
+        if task.adds_in_training and not self._trains:
             raise UserError(
                 f"train.method_options: attack_mode = 'evaluation' with task = {name!r}"
-                ": its loss is one of cosines, which the model puts out in training "
-                "alone; set attack_mode to training"
+                ": its loss is one of what the model puts out in training alone; set "
+                "attack_mode to training"
             )
 
     def gradients(

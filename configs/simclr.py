@@ -1,0 +1,49 @@
+"""Fashion-MNIST, 28x28 grey, without its labels: features by two views of each image.
+
+    python main.py data --prepare tfds:fashion_mnist
+    python main.py --config configs/simclr.py
+
+Hardware: 2 CPU cores. Measured: TODO
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        task="self_supervised",
+        task_options={"loss": "simclr", "size": 128, "projection_size": 64},
+        data=DataConfig(
+            source="tfds:fashion_mnist",
+            image_size=28,
+            batch_size=512,
+            eval_batch_size=500,
+            repeats=2,
+            augment=AugmentConfig(
+                random_resized_crop=True,
+                crop_scale=(0.3, 1.0),
+                horizontal_flip=True,
+                brightness=0.4,
+                contrast=0.4,
+                jitter_probability=0.8,
+                blur=0.3,
+                blur_sigma=(0.1, 1.0),
+            ),
+        ),
+        model=ModelConfig(name="whitened_cnn_small"),
+        optimizer=OptimizerConfig(
+            name="adamw",
+            learning_rate=2e-3,
+            weight_decay=1e-4,
+            schedule="cosine",
+            warmup_fraction=0.1,
+        ),
+        train=TrainConfig(epochs=3),
+    )

@@ -1,0 +1,88 @@
+"""Layers behind the outputs that compare views of an image, in training alone.
+
+The projection of SimCLR (Chen et al. 2020, arXiv:2002.05709), whose first layer is the
+last one of the model, and the predictor of BYOL (Grill et al. 2020, arXiv:2006.07733).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+from flax import nnx
+
+from jaxtrain.models.layers import Layers
+
+# Name of the layers in a model that has them.
+PROJECTION = "projection"
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What such layers are built from.
+
+    Attributes:
+      size: Numbers of a projection.
+      predicts: Whether there is a predictor behind it.
+    """
+
+    size: int
+    predicts: bool
+
+
+class Projected(NamedTuple):
+    """What a model with a projection puts out in training.
+
+    Attributes:
+      outputs: Outputs of the model, (B, num_outputs).
+      projection: Projections of these, (B, size).
+      prediction: What the predictor makes of the projections, (B, size); None: there is
+        no predictor.
+    """
+
+    outputs: jax.Array
+    projection: jax.Array
+    prediction: jax.Array | None
+
+
+class Perceptron(nnx.Module):
+    """A batch norm, a ReLU and a dense layer, behind a dense layer."""
+
+    def __init__(self, hidden: int, features: int, *, layers: Layers):
+        self.norm = layers.batch_norm(hidden)
+        self.linear = layers.linear(hidden, features)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Map (B, hidden) to (B, features)."""
+        return self.linear(self.norm(x, relu=True))
+
+
+class ProjectionHead(nnx.Module):
+    """The projection, and the predictor if there is one, as wide as the outputs.
+
+    Not split by the `model` axis: the last layer before it has split the outputs.
+    """
+
+    def __init__(self, num_outputs: int, projection: Projection, *, layers: Layers):
+        size = projection.size
+        self.project = Perceptron(num_outputs, size, layers=layers)
+        self.predicts = projection.predicts
+        if projection.predicts:
+            self.widen = layers.linear(size, num_outputs)
+            self.predict = Perceptron(num_outputs, size, layers=layers)
+        # Set by `train()` and `eval()` of the model.
+        self.deterministic = False
+
+    def __call__(self, outputs: jax.Array) -> Projected:
+        """Return outputs (B, num_outputs) with what is made of them."""
+        projection, prediction = self.project(outputs), None
+        if self.predicts:
+            prediction = self.predict(self.widen(projection))
+        return Projected(outputs, projection, prediction)
+
+
+def beside_projection(
+    head: ProjectionHead, x: jax.Array, rngs: nnx.Rngs | None
+) -> jax.Array | Projected:
+    """Pass outputs on, in training with what is made of them: the last piece."""
+    del rngs
+    return x if head.deterministic else head(x)

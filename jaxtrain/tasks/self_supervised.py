@@ -1,0 +1,144 @@
+"""The task of learning features from images without labels: by two views of each."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.config.base import typed_options
+from jaxtrain.config.self_supervised import SelfSupervisedOptions
+from jaxtrain.data.augment.mix import swap
+from jaxtrain.data.batch import Batch
+from jaxtrain.dtypes import wide, widen
+from jaxtrain.errors import UserError
+from jaxtrain.models.auxiliary import WithAuxiliary
+from jaxtrain.models.centres import unit
+from jaxtrain.models.projection import PROJECTION, Projected, Projection
+from jaxtrain.tasks.base import Forward, Readout, Required
+from jaxtrain.tasks.embedding import Embedding
+from jaxtrain.tasks.embedding_losses import agreement_losses, contrastive_losses
+
+NAME = "self_supervised"
+# Divisor of cosines: of the paper's search for small batches, without a warm-up.
+TEMPERATURE = 0.5
+# What both losses take.
+VIEWS = Required(
+    lambda repeats: repeats == 2,
+    "it compares two views of each image, which stand beside each other in a batch",
+    "set data.repeats to 2, and augmentations by data.augment",
+)
+AVERAGE = Required(
+    lambda decay: decay is not None,
+    "the target of loss = 'byol' is the moving average of the weights",
+    "set it, to 0.99 for example, or loss to simclr",
+)
+
+
+class SelfSupervised(Embedding):
+    """Outputs are embeddings (B, size), learnt from views; labels only judge them.
+
+    Evaluations are those of the task embedding: they compare each image with its
+    neighbours of known class.
+
+    Args:
+      image_shape: of the images.
+      facts: of the data set: its `class_names` if known.
+      **given: `SelfSupervisedOptions`: the loss and what belongs to it.
+    """
+
+    Options = SelfSupervisedOptions
+    best_metric = "knn_accuracy"
+    shown = ("knn_accuracy",)
+    needs_whole_batch = True
+    refused: Mapping[str, str] = {
+        f"data.augment.{name}": "a mixture of two images is a view of neither"
+        for name in ("mixup", "cutmix")
+    }
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        facts: Mapping[str, Any],
+        **given: Any,
+    ):
+        options = SelfSupervisedOptions(**given)
+        temperature = TEMPERATURE
+        if options.temperature is not None:
+            temperature = options.temperature
+        super().__init__(
+            image_shape,
+            facts,
+            loss="contrastive",
+            size=options.size,
+            temperature=temperature,
+        )
+        self.reads_average = options.loss == "byol"
+        self.projection = Projection(options.projection_size, self.reads_average)
+        required = {"data.repeats": VIEWS}
+        if self.reads_average:
+            required["train.ema_decay"] = AVERAGE
+        self.required = MappingProxyType(required)
+
+    def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
+        """Return zeros: the loss of training is in `objective`."""
+        del training
+        return jnp.zeros(len(target), wide(outputs.dtype))
+
+    def objective(
+        self, forward: Forward, batch: Batch, key: jax.Array
+    ) -> tuple[jax.Array, dict[str, jax.Array], Any]:
+        """Return the loss of each view, (B,), metrics, and the new model state.
+
+        Raises:
+          UserError: the outputs have no projection.
+        """
+        outputs, model_state = forward(batch["image"], key)
+        views = _projected(outputs)
+        if self.reads_average:
+            targets = _projected(forward(batch["image"], key, average=True)[0])
+            # Each view predicts the other one of its image.
+            losses = agreement_losses(views.prediction, swap(targets.projection))
+        else:
+            losses = contrastive_losses(
+                views.projection,
+                batch["index"],
+                temperature=self._options.temperature,
+            )
+        return losses, {"spread": spread(views.projection)}, model_state
+
+    @classmethod
+    def readout(
+        cls, options: Mapping[str, Any], names: Sequence[str] | None
+    ) -> Readout | None:
+        size = typed_options(SelfSupervisedOptions, options, NAME).size
+        return super().readout({"size": size}, names)
+
+
+def spread(projection: jax.Array) -> jax.Array:
+    """Return the deviation of projections of length 1 over the batch, float32 ().
+
+    It is the root of the summed variances of their numbers: near 1 where they point
+    anywhere, and 0 where all are the same, which is a collapse (Chen and He 2020,
+    arXiv:2011.10566, figure 2).
+
+    Args:
+      projection: Projections of any length, (B, size).
+    """
+    variance = jnp.var(unit(widen(projection)), axis=0)
+    return jnp.sqrt(jnp.sum(variance)).astype(jnp.float32)
+
+
+def _projected(outputs: Any) -> Any:
+    if isinstance(outputs, Projected):
+        return outputs
+    if isinstance(outputs, WithAuxiliary):
+        raise UserError(
+            f"task = {NAME!r}: outputs of auxiliary heads have no projection; set "
+            "model.aux_weight to 0"
+        )
+    raise UserError(
+        f"train.freeze: the layers {PROJECTION!r} are what {NAME} learns by: leave "
+        "them out"
+    )
