@@ -21,7 +21,9 @@ MODELS: dict[str, type[Model]] = {
 }
 
 # Of the section `model`, what is no option of a model.
-NO_OPTIONS = ("name", "pretrained", "pretrained_digest", "options", "transform")
+NO_OPTIONS = (
+    *("name", "pretrained", "pretrained_digest", "options", "transform", "quantize"),
+)
 # What every constructor takes (see `Model`), and what models of maps alone ask of a
 # classifier.
 FIXED = ("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride")

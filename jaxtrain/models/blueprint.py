@@ -16,6 +16,7 @@ from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
 from jaxtrain.models.layers import Layers
+from jaxtrain.models.quantized import quantized
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
 # Dicts and tuples of an output spec, within each other.
@@ -72,8 +73,9 @@ class Blueprint:
 
         Raises:
           UserError: the name is not known, an option has no effect on the model, the
-            model does not take images of this shape, or the user's own transform
-            returns no model that can be cut into pieces.
+            model does not take images of this shape, the user's own transform
+            returns no model that can be cut into pieces, or the model cannot be
+            quantised.
         """
         name, model = self.config.name, self.model_class
         options = _options(self.config, model)
@@ -87,7 +89,10 @@ class Blueprint:
             made.add_piece(beside_cosines, **{CENTRES: centres})
         _check_attributes(made)
         _check_image_shape(self.image_shape, name, made.min_size)
-        return _transformed(made, self.config.transform)
+        made = _transformed(made, self.config.transform)
+        if self.config.quantize is None:
+            return made
+        return quantized(made, self.images(1))
 
     def _spec(self) -> Any:
         if self.output_spec is None:
