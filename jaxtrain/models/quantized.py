@@ -262,7 +262,7 @@ def _places(values: Sequence[_Value]) -> set[tuple[str, str]]:
         if value.place is not None and value.of_images:
             (x,) = value.inputs
             leads = id(value) in leading or value.place[0] == PUT_OUT
-            if id(x) not in rounded and leads and _is_due(value):
+            if id(x) not in rounded and leads and _is_due(value, leading):
                 places.add(value.place)
                 rounded.add(id(value))
         passes = value.op in KEEPING or value.place is not None
@@ -271,7 +271,7 @@ def _places(values: Sequence[_Value]) -> set[tuple[str, str]]:
     return places
 
 
-def _is_due(value: _Value) -> bool:
+def _is_due(value: _Value, leading: set[int]) -> bool:
     """Whether a value at a place, not rounded yet, is to be rounded there."""
     assert value.place is not None
     kind, _ = value.place
@@ -281,7 +281,9 @@ def _is_due(value: _Value) -> bool:
     if found is not None and found.place is not None and found.place[0] == NORM:
         return False
     found = _only_place(value, JOINED)
-    return found is None or found.place is None or found.place[0] == NORM
+    if found is None or found.place is None or found.place[0] == NORM:
+        return True
+    return found.place[0] == PIECE and id(found) not in leading
 
 
 def _only_place(value: _Value, through: Sequence[str]) -> _Value | None:

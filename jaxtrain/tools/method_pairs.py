@@ -67,6 +67,7 @@ OPTIONS = (
     ),
     Companion("`train.fine_tune`", {"train.fine_tune": True}),
     Companion("`train.ema_decay`", {"train.ema_decay": 0.9}),
+    Companion("`model.quantize`", {"model.quantize": "int8"}),
     Companion("`data.augment.mixup`", {"data.augment.mixup": 0.4}),
     Companion("`data.augment.cutmix`", {"data.augment.cutmix": 1.0}),
     Companion("`precision` = fp16, with its loss scale", {"precision": "fp16"}),
