@@ -130,7 +130,9 @@ def _without_changes(
     """
     config = blueprint.config
     changes = ("transform", "quantize")
-    new = [c for c in changes if getattr(config, c) not in (None, getattr(about.model, c))]
+    new = [
+        c for c in changes if getattr(config, c) not in (None, getattr(about.model, c))
+    ]
     if not new:
         return blueprint, set()
     plain = replace(blueprint, config=replace(config, **dict.fromkeys(new)))

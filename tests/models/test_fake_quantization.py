@@ -40,7 +40,9 @@ def squares(function: Any, *rest: Any) -> Any:
 def test_activations_are_rounded_as_in_pytorch(row: dict[str, Any]):
     """Up to the last bits of a product with the scale, which PyTorch inverts first."""
     x = jnp.asarray(row["x"], jnp.float32)
-    y, gradient = squares(fake_quantize, *map(jnp.float32, (row["low"], row["high"])))(x)
+    y, gradient = squares(fake_quantize, *map(jnp.float32, (row["low"], row["high"])))(
+        x
+    )
     np.testing.assert_allclose(y, row["y"], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(gradient, row["gradient"], rtol=1e-6, atol=1e-7)
 
