@@ -32,7 +32,8 @@ class ExportArguments:
     checkpoint: str = "best"
     # Images at a time: a number, or dynamic, for any.
     batch: str | None = None
-    # Of the numbers it computes with; it takes and puts out float32. None: fp32.
+    # Of the numbers it computes with; it takes and puts out float32. None: fp32, and in
+    # ONNX int8 of a model that was trained with model.quantize.
     precision: Precision | None = None
     # Take uint8 pixels, and put out probabilities if there are classes.
     include_preprocessing: bool = False
@@ -97,8 +98,10 @@ def _export(
     from jaxtrain.export.export import export
     from jaxtrain.export.request import Request
 
-    precision = arguments.precision or "fp32"
-    calibrate = precision == "int8"
+    was_rounded = model.description.model.quantize is not None
+    default = "int8" if was_rounded and arguments.format == "onnx" else "fp32"
+    precision = arguments.precision or default
+    calibrate = precision == "int8" and not was_rounded
     if arguments.images is not None:
         pixels = images.of_folder(model, arguments.images, calibrate=calibrate)
     else:

@@ -5,11 +5,26 @@ from typing import Annotated, Literal
 
 from jaxtrain import own
 from jaxtrain.config.base import Options, Section
-from jaxtrain.config.combinations import Needs, check, option
+from jaxtrain.config.combinations import Incompatible, Needs, check, option
 from jaxtrain.config.names import row_of
 
+QUANTIZE = option("model", "quantize")
 COMBINATIONS = (
     Needs(option("model", "pretrained_digest"), option("model", "pretrained")),
+    Incompatible(
+        QUANTIZE,
+        option("model", "transform"),
+        "a function of your own may compute with other weights than those that are "
+        "rounded",
+        "leave one of both out",
+    ),
+    Incompatible(
+        QUANTIZE,
+        option("train", "freeze"),
+        "layers that are frozen never meet a batch that sets their ranges",
+        "leave train.freeze out, or use train.fine_tune, which trains all layers later",
+    ),
+    Needs(option("train", "fix_ranges"), QUANTIZE),
 )
 
 
@@ -70,6 +85,9 @@ class ModelConfig(Section):
     # A function of your own that changes the model once it is built, such as
     # quantisation: path/to/file.py:name or package.module:name. None: none does.
     transform: str | None = None
+    # Train with weights and activations rounded to integers of 8 bits, as an exported
+    # file computes with them. None: with floats.
+    quantize: Literal["int8"] | None = None
 
     def validate(self) -> None:
         self._positive("width", "pyramid_channels", "head_layers")

@@ -186,6 +186,9 @@ class TrainConfig(ClassificationOptions):
     swa_factor: float | None = None
     # That at the end of a cycle as a fraction of it; default: 1, the same.
     swa_end_factor: float | None = None
+    # Of model.quantize: the part of the run after which the ranges of activations and
+    # the statistics of batch norms stay. None: 0.75.
+    fix_ranges: float | None = None
     # Average the probabilities of an image and its mirror image (flip) in evaluations,
     # and in those of `evaluate`; None: of the image alone.
     tta: Literal["flip"] | None = None
@@ -212,6 +215,7 @@ class TrainConfig(ClassificationOptions):
         self._positive("swa_start_epochs", "swa_cycle_epochs", "swa_factor")
         self._share("swa_end_factor")
         self._positive("freeze_epochs")
+        self._share("fix_ranges")
         self._positive("spike_sigma")
         self._check("spike_window", self.spike_window >= 10, "10 or more")
         steps = self.profile_steps
@@ -227,6 +231,11 @@ class TrainConfig(ClassificationOptions):
         own = ClassificationOptions()
         set_here = {name: getattr(self, name) for name in vars(own)}
         return {n: v for n, v in set_here.items() if v != getattr(own, n)}
+
+    @property
+    def fixed_from(self) -> float:
+        """The part of the run after which ranges and statistics stay."""
+        return 0.75 if self.fix_ranges is None else self.fix_ranges
 
     @property
     def first_frozen(self) -> tuple[str, ...]:

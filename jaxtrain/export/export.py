@@ -67,7 +67,7 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
       ExportError: the file does not compute what the model does.
     """
     write, load = FORMATS[format]
-    _check_model(request)
+    _check_model(format, request)
     if request.model.description.sound is not None and format == "saved":
         raise UserError(
             "--format saved: its script prepares images, and the model hears sounds; "
@@ -83,7 +83,7 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
         )
 
 
-def _check_model(request: Request) -> None:
+def _check_model(format: str, request: Request) -> None:
     """Check that the model puts out one array, which the precision can hold."""
     model = request.model
     if model.readout is not None and request.precision == "int8":
@@ -96,6 +96,13 @@ def _check_model(request: Request) -> None:
         raise UserError(
             f"--precision int8: task = {model.description.task!r} has boxes in pixels, "
             "which would be rounded to 256 steps; choose fp32, bf16 or fp16"
+        )
+    rounded = model.description.model.quantize
+    if rounded is not None and format == "onnx" and request.precision != "int8":
+        raise UserError(
+            f"--precision {request.precision}: the model was trained with "
+            f"model.quantize = {rounded!r}, and its file computes with these integers; "
+            "choose int8, or leave --precision out"
         )
     if model.finder is None and request.nms:
         raise UserError(

@@ -58,6 +58,11 @@ class Request:
         return self.model.class_names is not None
 
     @property
+    def was_rounded(self) -> bool:
+        """Whether the model was trained with the integers that int8 has."""
+        return self.model.description.model.quantize is not None
+
+    @property
     def output(self) -> str:
         """What the numbers are called that the file puts out."""
         if self.model.finder is not None:

@@ -22,7 +22,8 @@ MODELS: dict[str, type[Model]] = {
 
 # Of the section `model`, what is no option of a model.
 NO_OPTIONS = (
-    *("name", "pretrained", "pretrained_digest", "options", "channels", "transform"),
+    *("name", "pretrained", "pretrained_digest", "options"),
+    *("channels", "transform", "quantize"),
 )
 # What every constructor takes (see `Model`), and what models of maps alone ask of a
 # classifier.

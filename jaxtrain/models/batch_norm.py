@@ -10,6 +10,7 @@ from flax import nnx
 
 from jaxtrain.dtypes import wide, widen
 from jaxtrain.models.activations import Activation
+from jaxtrain.models.fake_quantization import Ranged
 from jaxtrain.models.named import NamedLayer, in_own_scope
 from jaxtrain.models.two_sums import two_sums
 
@@ -18,7 +19,7 @@ class GroupStat(nnx.BatchStat):
     """A running statistic, (channels,) or of each group (groups, channels)."""
 
 
-class BatchNorm(NamedLayer, nnx.BatchNorm):
+class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) over groups of examples (arXiv:1705.08741).
 
     In training each of `groups` consecutive parts of the batch is normalised by its own
@@ -71,9 +72,15 @@ class BatchNorm(NamedLayer, nnx.BatchNorm):
         Returns:
           An array of the layer's dtype.
         """
+        x, activation = self.take_in(x), nnx.relu if relu else activation
+        # Runtimes join a product of integers, a norm and ReLU, and no other function.
+        if self.output_range is None or activation in (None, nnx.relu):
+            return self.put_out(self._normalized(x, activation))
+        return activation(self.put_out(self._normalized(x, None)))
+
+    def _normalized(self, x: jax.Array, activation: Activation | None) -> jax.Array:
         assert self.scale is not None and self.bias is not None
         scale, bias = self.scale[...], self.bias[...]
-        activation = nnx.relu if relu else activation
         if self.use_running_average:
             mean, var = (s[...].reshape(-1, len(scale)) for s in (self.mean, self.var))
             y = _apply(x, mean.mean(0), self._inverse_std(var.mean(0)), scale, bias)

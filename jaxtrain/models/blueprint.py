@@ -24,6 +24,7 @@ from jaxtrain.models.projection import (
     ProjectionHead,
     beside_projection,
 )
+from jaxtrain.models.quantized import quantized
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
 # Dicts and tuples of an output spec, within each other.
@@ -85,8 +86,9 @@ class Blueprint:
 
         Raises:
           UserError: the name is not known, an option has no effect on the model, the
-            model does not take images of this shape or has no such channels, or the
-            user's own transform returns no model that can be cut into pieces.
+            model does not take images of this shape or has no such channels, the
+            user's own transform returns no model that can be cut into pieces, or the
+            model cannot be quantised.
         """
         name, model = self.config.name, self.model_class
         options = _options(self.config, model)
@@ -105,7 +107,10 @@ class Blueprint:
         _check_image_shape(self.image_shape, name, made.min_size)
         if self.config.channels:
             made = with_channels(made, self.config.channels, self.images(NUM_IMAGES))
-        return _transformed(made, self.config.transform)
+        made = _transformed(made, self.config.transform)
+        if self.config.quantize is None:
+            return made
+        return quantized(made, self.images(1))
 
     def _spec(self) -> Any:
         if self.output_spec is None:

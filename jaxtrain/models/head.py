@@ -39,13 +39,15 @@ class Head(nnx.Module):
         x = self.dropout(x, rngs=rngs)
         if self.bare:
             return x
-        return self.linear.with_own_copy(_wide_sums, x).astype(self.dtype)
+        linear = self.linear
+        x = linear.with_own_copy(_wide_sums, linear.take_in(x))
+        return linear.put_out(x).astype(self.dtype)
 
 
 @in_own_scope
 def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
     assert layer.bias is not None
-    x, kernel = x.astype(layer.dtype), layer.kernel[...].astype(layer.dtype)
+    x, kernel = layer.promote_dtype((x, layer.kernel[...]), dtype=layer.dtype)
     outputs = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
     return outputs + layer.bias[...]
 

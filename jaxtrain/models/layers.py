@@ -11,6 +11,7 @@ from flax.typing import Initializer
 from jaxtrain.dtypes import wide
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.copied import Copied
+from jaxtrain.models.fake_quantization import Ranged
 from jaxtrain.models.named import NamedLayer, in_own_scope
 from jaxtrain.models.pools import Padding, pair, sides
 
@@ -180,22 +181,22 @@ class Layers:
         }
 
 
-class Conv(NamedLayer, Copied, nnx.Conv):
+class Conv(NamedLayer, Ranged, Copied, nnx.Conv):
     """Flax's convolution."""
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Convolve (batch, rows, columns, channels)."""
-        return self.with_own_copy(nnx.Conv.__call__, x)
+        return self.put_out(self.with_own_copy(nnx.Conv.__call__, self.take_in(x)))
 
 
-class Linear(NamedLayer, Copied, nnx.Linear):
+class Linear(NamedLayer, Ranged, Copied, nnx.Linear):
     """Flax's dense layer."""
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Map (batch, ..., features)."""
-        return self.with_own_copy(nnx.Linear.__call__, x)
+        return self.put_out(self.with_own_copy(nnx.Linear.__call__, self.take_in(x)))
 
 
 class LayerNorm(NamedLayer, nnx.LayerNorm):

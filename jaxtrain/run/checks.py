@@ -365,6 +365,13 @@ def check_training_sizes(
 def check_unfreezing(config: Config, timetable: Timetable) -> None:
     """Check that the layers that are frozen at first are trained in the end."""
     start, steps = timetable.unfreeze_step, timetable.total_steps
+    fix = steps if timetable.fix_step is None else timetable.fix_step
+    if start is not None and fix <= start < steps:
+        raise UserError(
+            f"train.fix_ranges = {config.train.fixed_from:g}: ranges and statistics "
+            f"stay from step {fix} on, and layers are frozen until step {start}: "
+            "theirs would never be set; make train.fix_ranges larger, or the run longer"
+        )
     if start is not None and start >= steps:
         train = config.train
         default = " (the default of train.fine_tune)" * (train.freeze_epochs is None)
@@ -372,6 +379,19 @@ def check_unfreezing(config: Config, timetable: Timetable) -> None:
             f"train.freeze_epochs = {train.first_epochs:g}{default} are {start} steps, "
             f"and the run has {steps}: lengthen it, "
             "or set train.freeze alone to freeze layers throughout"
+        )
+
+
+def check_rounded(config: Config, task: Task) -> None:
+    """Refuse to round the outputs of a model whose numbers need more than 256 steps."""
+    names, shape = task.column_names or (), (1, 1, 1)
+    numbers = type(task).readout(config.task_options, names) is not None
+    boxes = type(task).finder(config.task_options, names, shape) is not None
+    if config.model.quantize is not None and (numbers or boxes):
+        raise UserError(
+            f"model.quantize = {config.model.quantize!r} with task = {config.task!r}: "
+            "its outputs have the units of the data, and would be rounded to 256 "
+            "steps: leave model.quantize out"
         )
 
 

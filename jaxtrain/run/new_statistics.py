@@ -93,7 +93,8 @@ def make_new_statistics(
         return None
     programs, everywhere = [], sharding.replicated(setup.mesh)
     for phase in setup.phases:
-        frozen = phase.update.frozen
+        # Where those of the weights stay, those of their average still change.
+        frozen = replace(phase.update.frozen, statistics=False)
         keeps = {
             path: kept
             for path, kept in phase.update.momenta.items()

@@ -90,6 +90,8 @@ def build_phases(
     elif frozen.layers:
         tx = trained_only(update.tx, frozen)
         updates = {0: replace(update, tx=tx, frozen=frozen)}
+    if timetable.fix_step is not None:
+        updates = _with_fixed_statistics(updates, timetable.fix_step)
     sizes = dict(timetable.image_sizes) or {0: None}
     augments = {0: config.data.augment}
     if timetable.close_mosaic_step is not None:
@@ -110,6 +112,17 @@ def build_phases(
         )
         for step in sorted(updates.keys() | augments.keys() | sizes.keys())
     )
+
+
+def _with_fixed_statistics(updates: dict[int, Update], start: int) -> dict[int, Update]:
+    """Return updates whose statistics stay from a step on."""
+    at = updates | {start: _last(updates, start)}
+    return {
+        step: update
+        if step < start
+        else replace(update, frozen=replace(update.frozen, statistics=True))
+        for step, update in at.items()
+    }
 
 
 def _last(changes: Mapping[int, T], step: int) -> T:

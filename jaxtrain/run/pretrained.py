@@ -56,7 +56,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     if trained is None:
         return None
     about, config = trained.about, setup.config.model
-    blueprint, added = _without_transform(setup.create.blueprint, about)
+    blueprint, added = _without_changes(setup.create.blueprint, about)
     own_layers, backbone = None, blueprint.backbone
     if backbone is not None and about.model.name == backbone.config.name:
         own_layers = blueprint.abstract().backbone_layers
@@ -119,7 +119,8 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     if behind:
         rows["new layers"] = f"behind the backbone: {_layers(behind)}"
     if added:
-        rows["new state"] = f"of {config.transform}: {_layers(added)}"
+        of = config.transform or f"model.quantize = {config.quantize!r}"
+        rows["new state"] = f"of {of}: {_layers(added)}"
     if first:
         layer = f"{_layers(first)}, made for {counted(about.image_shape[2], 'channel')}"
         rows["converted"] = f"{layer}, for {blueprint.image_shape[2]}"
@@ -127,7 +128,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     return Start(trained, kept, frozenset(first), rows)
 
 
-def _without_transform(
+def _without_changes(
     blueprint: Blueprint, about: Description
 ) -> tuple[Blueprint, set[str]]:
     """Return the blueprint of a model as its weights are, and paths that it has beside.
@@ -136,9 +137,13 @@ def _without_transform(
       UserError: a transform that the weights have not seen changes their arrays.
     """
     config = blueprint.config
-    if config.transform in (None, about.model.transform):
+    changes = ("transform", "quantize")
+    new = [
+        c for c in changes if getattr(config, c) not in (None, getattr(about.model, c))
+    ]
+    if not new:
         return blueprint, set()
-    plain = replace(blueprint, config=replace(config, transform=None))
+    plain = replace(blueprint, config=replace(config, **dict.fromkeys(new)))
     before, after = _shapes(plain), _shapes(blueprint)
     changed = sorted(path for path in before if after.get(path) != before[path])
     if changed:

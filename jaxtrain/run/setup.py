@@ -133,6 +133,7 @@ def build_setup(
     check_augmentations(config.data.augment, shape)
     task = tasks.build(config, shape, checks.training_facts(config, train))
     config = settle_options(config, task.settled)
+    checks.check_rounded(config, task)
     method = methods.build(config.train)
     method.check(task, config.task)
     checks.check_data(config, splits, task, meshes[0])

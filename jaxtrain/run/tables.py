@@ -52,6 +52,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         "optimizer": f"{config.optimizer.name}, {schedule_name(config)}",
         **_describe_frozen(setup),
         **_describe_pruning(setup),
+        **_describe_rounded(setup),
         "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{setup.num_devices} x {device.device_kind}, "
         f"{counted(jax.process_count(), 'process', 'processes')}",
@@ -69,6 +70,15 @@ def _describe_windows(setup: Setup) -> dict[str, str]:
         return {}
     sides = [len(starts(whole, side, data.sliding_overlap)) for side in shape[:2]]
     return {"evaluated": f"{whole}x{whole}, in {math.prod(sides)} windows"}
+
+
+def _describe_rounded(setup: Setup) -> dict[str, str]:
+    """Describe what the model computes with, and from when on its ranges stay."""
+    if setup.config.model.quantize is None:
+        return {}
+    step = setup.timetable.fix_step
+    until = "" if step is None else f", whose ranges stay from step {step} on"
+    return {"rounded": f"weights and activations to 8 bits{until}"}
 
 
 def _describe_frozen(setup: Setup) -> dict[str, str]:

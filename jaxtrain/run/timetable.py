@@ -31,6 +31,8 @@ class Timetable:
     image_sizes: tuple[tuple[int, int], ...] = ()
     # Steps after which there are no more mosaics; None: never.
     close_mosaic_step: int | None = None
+    # Steps after which ranges and batch-norm statistics stay; None: never.
+    fix_step: int | None = None
     # Steps before the weights are averaged (SWA), and of a cycle; None: they never are.
     swa: tuple[int, int] | None = None
     # Steps after which weights are pruned first and last, and from one time to the
@@ -54,6 +56,7 @@ class Timetable:
         periods = (self.eval_every_steps, self.save_every_steps, self.log_every_steps)
         marks = [(step // every + 1) * every for every in periods if every]
         changes = [self.unfreeze_step or 0, self.close_mosaic_step or 0]
+        changes.append(self.fix_step or 0)
         changes += [first for first, _ in self.image_sizes]
         marks += [change for change in changes if change > step]
         return min([*marks, self.total_steps])
@@ -124,6 +127,7 @@ def make_timetable(
         unfreeze_step=_period(steps(train.first_epochs)),
         image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
         close_mosaic_step=_close_step(data.augment.close_mosaic, total, per_epoch),
+        fix_step=_fix_step(config, total),
         swa=_swa(config, per_epoch, total),
         pruning=_pruning(config, per_epoch, total),
     )
@@ -226,6 +230,12 @@ def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
     return step
 
 
+def _fix_step(config: Config, total: int) -> int | None:
+    """Return the steps after which ranges and statistics stay; None: they never do."""
+    step = max(1, round(config.train.fixed_from * total))
+    return None if config.model.quantize is None or step >= total else step
+
+
 def _check_batch_size(config: Config, num_examples: int) -> None:
     size = config.data.batch_size
     if size > num_examples:
@@ -262,11 +272,12 @@ def _check_no_validation(config: Config) -> None:
 def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     """Refuse a size that no call of the run has, wherever it starts."""
     # All periods start with the run: no gap between boundaries is wider than the first,
-    # but where the frozen layers begin in the midst of it, or mosaics end.
+    # but where the frozen layers begin in the midst of it, mosaics end, or ranges stay.
     size, start = config.train.steps_per_call, timetable.unfreeze_step or 0
     close = timetable.close_mosaic_step or 0
     starts = (0, start, timetable.next_boundary(start), close)
-    starts += (timetable.next_boundary(close),)
+    fix = timetable.fix_step or 0
+    starts += (timetable.next_boundary(close), fix, timetable.next_boundary(fix))
     largest = max(timetable.next_boundary(start) - start for start in starts)
     if size <= largest:
         return
@@ -276,6 +287,7 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
         _set_one(config, CHECKPOINTS): timetable.save_every_steps,
         "train.freeze_epochs": timetable.unfreeze_step,
         "data.augment.close_mosaic": timetable.close_mosaic_step,
+        "train.fix_ranges": timetable.fix_step,
         _set_one(config, LENGTH): timetable.total_steps,
     }
     shortest = [path for path, steps in periods.items() if steps == largest]

@@ -69,6 +69,7 @@ OPTIONS = (
     Companion("`train.ema_decay`", {"train.ema_decay": 0.9}),
     Companion("`prune.sparsity`", {"prune.sparsity": 0.5}),
     Companion("`prune.pattern`", {"prune.pattern": "2:4"}),
+    Companion("`model.quantize`", {"model.quantize": "int8"}),
     Companion("`data.augment.mixup`", {"data.augment.mixup": 0.4}),
     Companion("`data.augment.cutmix`", {"data.augment.cutmix": 1.0}),
     Companion("`precision` = fp16, with its loss scale", {"precision": "fp16"}),

@@ -20,9 +20,12 @@ class Frozen:
 
     Attributes:
       layers: Paths such as `stage1_block2/conv1`, with those of all layers within them.
+      statistics: Whether the batch-norm statistics and the ranges of all other layers
+        stay, too, and are those that these compute with.
     """
 
     layers: frozenset[str] = frozenset()
+    statistics: bool = False
 
     def part(self, tree: Any) -> tuple[Any, Any]:
         """Return what is trained of a tree of arrays by their paths, and the rest.
@@ -39,6 +42,8 @@ class Frozen:
             for path, module in nnx.iter_modules(model):
                 if "/".join(map(str, path)) in self.layers:
                     module.eval()
+        if self.statistics:
+            model.set_attributes(use_running_average=True, raise_if_not_found=False)
 
     def _select(self, tree: Any, frozen: bool, path: tuple[str, ...]) -> Any:
         if "/".join(path) in self.layers:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from jaxtrain import config as config_lib
-from jaxtrain.config import AugmentConfig, PruneConfig
+from jaxtrain.config import AugmentConfig, ModelConfig, PruneConfig
 from jaxtrain.tools import method_pairs
 from jaxtrain.tools.method_pairs import MESHES, OPTIONS, TASKS, refusal
 from jaxtrain.training.methods import METHODS
-from tests.helpers.layered import layered, take_steps
+from tests.helpers.layered import MODEL, layered, take_steps
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -81,12 +81,14 @@ def test_a_method_trains_with_an_option(method: str, companion: Any, tmp_path: P
     if refusal(method, changes) is not None:
         return
     sections: dict[str, Any] = {"precision": changes.pop("precision", "fp64")}
-    train, augment, prune = {}, {}, {}
+    train, augment, prune, model = {}, {}, {}, {}
     for path, value in changes.items():
         section, _, name = path.rpartition(".")
         value = tuple(value) if isinstance(value, list) else value
-        made = {"train": train, "data.augment": augment, "prune": prune}
+        made = {"train": train, "data.augment": augment, "prune": prune, "model": model}
         made[section][name] = value
+    if model:
+        sections["model"] = ModelConfig(name=MODEL, **model)
     data = layered().data
     data = dataclasses.replace(data, augment=AugmentConfig(**augment))
     sections["prune"] = PruneConfig(**prune)

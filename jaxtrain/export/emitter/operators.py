@@ -18,6 +18,7 @@ from jaxtrain.export.emitter.graph import (
     ordered,
     unknown,
 )
+from jaxtrain.export.emitter.integers import ROUND, write_round, write_weights
 from jaxtrain.export.emitter.windows import pads_of
 from jaxtrain.export.emitter.write import (
     Order,
@@ -166,7 +167,7 @@ def _window(to: Writer, node: Node) -> Written:
     if weights:
         kernel, *bias = weights
         outputs_first = (rank - 1, rank - 2, *range(rank - 2))
-        names += [to.get(kernel, outputs_first), *map(to.get, bias)]
+        names += write_weights(to, x, kernel, bias, outputs_first)
     return to.add(node.op, names, **node.attributes), order
 
 
@@ -187,10 +188,12 @@ def _matmul(to: Writer, node: Node) -> Written:
 def _pointwise(to: Writer, node: Node) -> Written:
     """Write a product over channels that lie first: a convolution of one pixel."""
     x, weights, *bias = node.inputs
-    ones = [1] * (len(x.shape) - 2)
-    kernel = weights.value.T.reshape((*weights.shape[::-1], *ones))
-    order = channels_first(len(x.shape))
-    names = [to.get(x, order), to.constant(kernel, weights.dtype), *map(to.get, bias)]
+    rank = len(x.shape)
+    ones = [1] * (rank - 2)
+    kernel = constant(weights.value.reshape(*ones, *weights.shape), weights.dtype)
+    outputs_first = (rank - 1, rank - 2, *range(rank - 2))
+    order = channels_first(rank)
+    names = [to.get(x, order), *write_weights(to, x, kernel, bias, outputs_first)]
     return to.add("Conv", names, kernel_shape=ones), order
 
 
@@ -209,7 +212,7 @@ def _gemm(to: Writer, node: Node) -> Written:
         name = to.add("Flatten", [to.get(images, order)], axis=1)
     else:
         name = to.get(x)
-    names = [name, to.get(weights), *map(to.get, bias)]
+    names = [name, *write_weights(to, x, weights, bias, straight(2))]
     return to.add("Gemm" if bias else "MatMul", names), straight(2)
 
 
@@ -243,6 +246,7 @@ RULES: dict[str, Callable[[Writer, Node], Written]] = {
     "Pad": _pad,
     **dict.fromkeys((*REDUCTIONS.values(), "ReduceMean"), _reduce),
     "Reshape": _reshape,
+    ROUND: write_round,
     "Slice": _slice,
     "Transpose": _transpose,
 }

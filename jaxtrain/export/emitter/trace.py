@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-from jaxtrain.export.emitter import arrays, primitives, windows
+from jaxtrain.export.emitter import arrays, integers, primitives, windows
 from jaxtrain.export.emitter.graph import Node, constant, elementwise, full, unknown
 from jaxtrain.models.jaxprs import BARRIER, CALLS, IDENTITIES, called
 
@@ -72,6 +72,8 @@ def _read(jaxpr: Any, consts: Any, inputs: list[Node]) -> list[Node]:
 def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
     """Return the outputs of one equation."""
     name = eqn.primitive.name
+    if name == "jit" and eqn.params["name"] in integers.RULES:
+        return [integers.RULES[eqn.params["name"]](*inputs)]
     if name in CALLS:
         return _read(*called(eqn), inputs)
     if name in IDENTITIES:

@@ -35,13 +35,18 @@ class Writer:
     """Collects the operators of a graph.
 
     It names each node's array in the file, once for each order that was asked for.
+
+    Attributes:
+      opset: Version of the operators.
+      integers: Whether kernels that were rounded in training are written as integers.
     """
 
-    def __init__(self, opset: int = OPSET):
+    def __init__(self, opset: int = OPSET, *, integers: bool = False):
         import onnx  # of an extra that other formats do without
 
         self.onnx: Any = onnx
         self.opset = opset
+        self.integers = integers
         # Operator, names of its inputs, and of its outputs, attributes.
         self._operators: list[tuple[str, list[str], list[str], dict[str, Any]]] = []
         self._constants: dict[Any, Any] = {}
@@ -68,7 +73,7 @@ class Writer:
 
     def constant(self, values: Any, dtype: Any = np.int64) -> str:
         """Add a constant, rounded; return its name. The same one is added once."""
-        array = np.ascontiguousarray(np.asarray(values).astype(dtype))
+        array = np.asarray(values).astype(dtype, order="C")
         key = (array.shape, str(array.dtype), array.tobytes())
         if key not in self._constants:
             name = f"constant_{len(self._constants)}"

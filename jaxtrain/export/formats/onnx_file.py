@@ -35,6 +35,7 @@ def emit(
     names: tuple[str, str] = ("images", "logits"),
     metadata: dict[str, str] | None = None,
     limits: Mapping[str, Any] | None = None,
+    integers: bool = False,
 ) -> Any:
     """Return a function of images as an ONNX model.
 
@@ -48,6 +49,7 @@ def emit(
       metadata: what the file says of itself.
       limits: `Finder.limits`, to find boxes among the outputs, which are those of all
         places; None leaves them as they are.
+      integers: Whether kernels that were rounded in training are written as integers.
 
     Raises:
       UserError: the function uses what the export does not know.
@@ -56,7 +58,7 @@ def emit(
     output = simplify(output)
     if limits is not None:
         output = detected(output, limits)
-    writer = Writer(opset)
+    writer = Writer(opset, integers=integers)
     writer.put(images, straight(len(images.shape)), names[0])
     lower(writer, images, output)
     return writer.model(images, output, names, metadata or {})
@@ -80,10 +82,11 @@ def write(request: Request, path: Path) -> None:
         names=("images", request.output),
         metadata={"jaxtrain": json.dumps(request.about())},
         limits=None if finder is None else finder.limits,
+        integers=request.was_rounded,
     )
     onnx.checker.check_model(model, full_check=True)
     path.write_bytes(model.SerializeToString())
-    if request.precision == "int8":
+    if request.precision == "int8" and not request.was_rounded:
         assert request.calibration is not None
         _quantize(path, request.calibration, request.batch or BATCH)
 

@@ -1,0 +1,115 @@
+"""Numbers of 8 bits: what a model was trained to round, written as the integers.
+
+A rounded array is a pair of QuantizeLinear and DequantizeLinear (QDQ), which runtimes
+join with the operators around it. Kernels are integers in the file, with a scale for
+each output channel, and biases are integers of the scale of their products.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.export.emitter.graph import Node, constant, elementwise
+from jaxtrain.export.emitter.write import Order, Writer
+from jaxtrain.models.fake_quantization import (
+    ACTIVATION_LEVELS,
+    fake_quantize,
+    fake_quantize_kernel,
+    integers_of,
+    scale_and_zero_point,
+)
+
+# Operator of a node that is rounded, with its `scale` and `zero`.
+ROUND = "FakeQuantize"
+# Operators whose results are some of the numbers that they take, or 0.
+KEEPING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
+# Sums of products are int32.
+LARGEST = 2**31 - 1
+
+
+def _activation(x: Node, low: Node, high: Node) -> Node:
+    """Read the rounding of activations."""
+    # As the model computes them: 0 lies between two integers where one bit decides.
+    ends = (jnp.asarray(end.value.astype(end.dtype)) for end in (low, high))
+    scale, zero = map(np.asarray, scale_and_zero_point(*ends))
+    if scale == 0:  # No batch has set the range.
+        return x
+    attributes = {"scale": float(scale), "zero": int(zero)}
+    return elementwise(ROUND, x, **attributes)
+
+
+def _kernel(kernel: Node) -> Node:
+    """Read the rounding of a kernel; its norm is folded into the scales, unrounded."""
+    given = jnp.asarray(kernel.value.astype(kernel.dtype))
+    found = integers_of(np.asarray(fake_quantize_kernel(given)))
+    assert found is not None
+    integers, scale = found
+    return constant(integers.astype(np.float64) * scale, kernel.dtype)
+
+
+# Name of the function -> `(*inputs)` -> output.
+RULES: dict[str, Callable[..., Node]] = {
+    fake_quantize.__name__: _activation,
+    fake_quantize_kernel.__name__: _kernel,
+}
+
+
+def write_round(to: Writer, node: Node) -> tuple[str, Order]:
+    """Write a rounded array in the order of what it is made of."""
+    (x,), a = node.inputs, node.attributes
+    order = to.order_of(x) if not x.is_constant else tuple(range(len(x.shape)))
+    ends = [to.constant(a["scale"], np.float32), to.constant(a["zero"], np.uint8)]
+    name = to.add("QuantizeLinear", [to.get(x, order), *ends])
+    return to.add("DequantizeLinear", [name, *ends]), order
+
+
+def write_weights(
+    to: Writer, x: Node, kernel: Node, bias: list[Node], order: Order
+) -> list[str]:
+    """Write the kernel and the bias of a product.
+
+    Args:
+      to: Writer of the file.
+      x: What the product takes.
+      kernel: Constant (..., outputs).
+      bias: Constant (outputs,), or none.
+      order: Order of the dims of the kernel in the file.
+
+    Returns:
+      Their names: of integers where the kernel was trained as such.
+    """
+    found = integers_of(kernel.value) if to.integers else None
+    if found is None:
+        return [to.get(kernel, order), *map(to.get, bias)]
+    integers, scale = found
+    step = _step(x)
+    addends = bias[0].value.astype(np.float64) if bias else np.zeros(0)
+    if bias and step is not None:
+        # Of a channel that a norm has all but switched off, whose bias no int32 holds
+        # in its scale, the scale is larger: what is lost is less than the bias's bits.
+        least = np.abs(addends) / (step * LARGEST)
+        integers = np.round(integers * (scale / np.maximum(scale, least)))
+        scale = np.maximum(scale, least)
+    dim = order.index(len(order) - 1)
+    name = to.constant(integers.transpose(order), np.int8)
+    names = [_dequantized(to, name, scale, dim, np.int8)]
+    if bias and step is not None:
+        name = to.constant(np.round(addends / (step * scale)), np.int32)
+        names.append(_dequantized(to, name, step * scale, 0, np.int32))
+    return names + ([to.get(bias[0])] if len(names) <= len(bias) else [])
+
+
+def _dequantized(to: Writer, name: str, scale: np.ndarray, dim: int, dtype: Any) -> str:
+    zeros = to.constant(np.zeros(len(scale)), dtype)
+    ends = [to.constant(scale, np.float32), zeros]
+    return to.add("DequantizeLinear", [name, *ends], axis=dim)
+
+
+def _step(x: Node) -> float | None:
+    """Return the scale that activations have been rounded with; None: they were not."""
+    while x.op in KEEPING:
+        x = x.inputs[0]
+    return x.attributes["scale"] if x.op == ROUND else None

@@ -1,0 +1,163 @@
+"""Runs that round to 8 bits: on any devices, wherever they stop, and what they refuse."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxtrain import tasks
+from jaxtrain.config import Config, ModelConfig, ParallelConfig
+from jaxtrain.errors import UserError
+from jaxtrain.run.checks import check_rounded
+from jaxtrain.run.settle import settle_options
+from jaxtrain.tools.method_pairs import CLASSES, FACTS
+from tests.helpers.command import with_devices
+from tests.helpers.layered import MODEL, by_path, layered, take_steps
+from tests.helpers.numerics import TOLERANCE
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import assert_same_run, read_lines, read_summary
+
+QUANTIZED = ModelConfig(name=MODEL, quantize="int8")
+SHORT = {
+    "data": 'DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
+    "model": 'ModelConfig(name="convnet", width=0.0625, quantize="int8")',
+    "train": "TrainConfig(steps=8, ema_decay=0.9, eval_every_steps=4)",
+    "checkpoint": "CheckpointConfig(every_steps=2)",
+    "logging": "LoggingConfig(every_steps=4, tensorboard=False)",
+}
+
+
+def is_statistic(path: str) -> bool:
+    return path.startswith("model_state") and "rng" not in path
+
+
+@pytest.mark.slow
+def test_ranges_and_statistics_stay_late_in_a_run():
+    """After 0.5 of six steps, while the weights go on."""
+    steps = take_steps(layered({"fix_ranges": 0.5}, model=QUANTIZED))
+    states = [by_path(state) for state in steps.states]
+    paths = [path for path in states[0] if is_statistic(path)]
+    assert any(path.endswith("/low") for path in paths)
+    assert any(path.endswith("/var") for path in paths)
+    for path in paths:
+        if path.endswith("/high"):
+            assert states[0][path] == 0 < states[1][path]
+        if path.endswith(("/high", "/var")):
+            assert (states[2][path] != states[3][path]).any(), path
+        for later in states[4:]:
+            np.testing.assert_array_equal(later[path], states[3][path])
+    kernel = next(path for path in states[0] if path.endswith("stem/kernel"))
+    assert (states[6][kernel] != states[3][kernel]).any()
+    assert np.isfinite(steps.metrics["loss"]).all()
+
+
+def of_mesh(parallel: dict[str, int], train: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return the last state of a run on some devices."""
+    config = layered(train, model=QUANTIZED, parallel=ParallelConfig(**parallel))
+    return by_path(take_steps(config).states[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("parallel", "train"),
+    [
+        ({"data": 8}, {}),
+        ({"data": 4, "fsdp": 2}, {"accumulate_steps": 1}),
+        ({"data": 4, "model": 2}, {"remat": "full"}),
+        ({"data": 4, "pipeline_stages": 2}, {"accumulate_steps": 2}),
+    ],
+)
+def test_ranges_are_those_of_the_global_batch(
+    parallel: dict[str, int], train: dict[str, Any]
+):
+    """Eight devices come to what one does, before and after the ranges stay."""
+    alone = with_devices(8, of_mesh, {"data": 1, "cpu_devices": 1}, train)
+    shared = with_devices(8, of_mesh, parallel, train)
+    assert alone.keys() == shared.keys()
+    for path, x in alone.items():
+        np.testing.assert_allclose(
+            shared[path], x, rtol=TOLERANCE, atol=TOLERANCE, err_msg=path
+        )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recipe and the workdir of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    config = write_recipe(folder / "recipe.py", recipe(**SHORT))
+    result = Cli(folder)("--config", config, "--workdir", folder / "run")
+    assert result.code == 0, result.stderr
+    assert "whose ranges stay from step 6 on" in result.stdout
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [3, 7])
+def test_a_stopped_run_ends_the_same(undisturbed: Path, cli: Cli, stop: int):
+    """Stopped before the ranges stay, and after."""
+    words = ["--config", undisturbed / "recipe.py", "--workdir", cli.directory / "run"]
+    assert cli(*words, "--train.stop-after-steps", stop).code == 0
+    assert cli(*words).code == 0
+    assert_same_run(undisturbed / "run", cli.directory / "run", 8)
+
+
+@pytest.mark.slow
+def test_it_begins_with_trained_weights_and_learns_from_a_teacher(
+    undisturbed: Path, cli: Cli
+):
+    """What is new are the ranges; weights with ranges do not fit a model without."""
+    floats = {**SHORT, "model": 'ModelConfig(name="convnet", width=0.0625)'}
+    config = write_recipe(cli.directory / "floats.py", recipe(**floats))
+    teacher, student = cli.directory / "teacher", cli.directory / "student"
+    assert cli("--config", config, "--workdir", teacher).code == 0
+    words = ["--config", undisturbed / "recipe.py", "--workdir", student]
+    words += ["--model.pretrained", teacher, "--train.method", "distillation"]
+    words += ["--train.method-options", "teacher", teacher]
+    done = cli(*words)
+    assert done.code == 0, done.stderr
+    assert "of model.quantize = 'int8'" in " ".join(done.stdout.split())
+    assert np.isfinite(read_summary(student)["eval"]["loss"])
+    back = ["--config", config, "--workdir", cli.directory / "back"]
+    refused = cli(*back, "--model.pretrained", student)
+    assert refused.code == 2 and "model.quantize = 'int8'" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "pure_bf16"])
+def test_it_trains_in_less_precision(cli: Cli, write_config: Any, precision: str):
+    config = write_config(recipe(**SHORT))
+    words = ["--config", config, "--workdir", cli.directory / "run"]
+    assert cli(*words, "--precision", precision).code == 0
+    losses = [line["loss"] for line in read_lines(cli.directory / "run", "train")]
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize("task", ["regression", "detection", "embedding"])
+def test_outputs_in_units_of_the_data_are_not_rounded(task: str):
+    config = Config(task=task, model=ModelConfig(quantize="int8"))
+    made = tasks.build(config, (32, 32, 3), FACTS.get(task, CLASSES))
+    config = settle_options(config, made.settled)
+    with pytest.raises(UserError, match="would be rounded to 256 steps"):
+        check_rounded(config, made)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--train.freeze", "conv1*"], "never meet a batch"),
+        (["--model.quantize", "None", "--train.fix-ranges", "0.5"], "has no effect"),
+        (["--train.fix-ranges", "0"], "0 < value <= 1"),
+        (["--model.transform", "a.py:b"], "other weights than those"),
+        (
+            ["--train.fine-tune", "True", "--train.fix-ranges", "0.1"],
+            "theirs would never be set",
+        ),
+    ],
+)
+def test_what_is_refused(cli: Cli, write_config: Any, words: list[str], message: str):
+    changes = {**SHORT, "train": "TrainConfig(steps=24)"}
+    config = write_config(recipe(**changes))
+    done = cli("--config", config, "--workdir", cli.directory / "run", *words)
+    assert done.code == 2 and message in done.stderr, done.stderr
