@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import jaxtrain
-from jaxtrain.config import ModelConfig, SoundConfig
+from jaxtrain.config import MAX_COUNT, ModelConfig, SoundConfig
 from jaxtrain.config.base import Options
 from jaxtrain.config.data import SLIDING_OVERLAP
 from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
@@ -34,6 +34,7 @@ ABSENT = {
     "column_names": None,
     "chosen": {},
     "num_centres": 0,
+    "members": 1,
     "sound": None,
     "sliding_size": None,
     "sliding_overlap": SLIDING_OVERLAP,
@@ -60,6 +61,8 @@ class Description:
         None means (num_outputs,).
       column_names: of the numbers that it was trained to predict, if any.
       num_centres: Classes whose centres it has learnt behind its outputs, if any.
+      members: Models of which it is the mean, an ensemble, whose weights have them as
+        their first dim; 1: it is one model.
       sound: How it makes images of clips; None: it sees images.
       sliding_size: Height and width of the whole images that predictions are of, in
         windows of `image_shape`; None: they are of images of `image_shape`.
@@ -84,6 +87,7 @@ class Description:
     output_spec: Any = None
     column_names: tuple[str, ...] | None = None
     num_centres: int = 0
+    members: int = 1
     sound: SoundConfig | None = None
     sliding_size: int | None = None
     sliding_overlap: float = SLIDING_OVERLAP
@@ -125,7 +129,10 @@ class Description:
 
     @functools.cached_property
     def abstract(self) -> Model:
-        """The model without its weights; made once, as a deep one takes long."""
+        """The model without its weights, or the members of an ensemble each.
+
+        It is made once, as a deep one takes long.
+        """
         return self.blueprint().abstract()
 
     def with_chosen(self, chosen: Any, where: str) -> "Description":
@@ -187,6 +194,7 @@ class Description:
             "image_shape": (min(self.image_shape) > 0, "sizes above 0"),
             "num_outputs": (self.num_outputs > 0, "1 or more"),
             "num_centres": (self.num_centres >= 0, "0 or more"),
+            "members": (1 <= self.members <= MAX_COUNT, "1 or more"),
             "class_names": (
                 names is None or len(names) == self.num_outputs,
                 f"{self.num_outputs} names, one for each output",

@@ -62,6 +62,7 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         class_names=setup.task.class_names,
         column_names=setup.task.column_names,
         num_centres=setup.task.num_centres,
+        members=setup.members,
         sound=setup.splits.train.sound,
         mean=programs.mean,
         std=programs.std,

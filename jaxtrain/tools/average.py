@@ -135,6 +135,11 @@ def check_alike(models: Sequence[TrainedModel]) -> None:
     """
     if len(models) < 2:
         raise UserError(f"{len(models)} model: give two or more to average")
+    if models[0].description.members > 1:
+        raise UserError(
+            "model 1 is an ensemble, whose members have weights that are not near each "
+            "other: average runs of one model"
+        )
     first, *others = (
         dataclasses.replace(model.description, chosen={}, jaxtrain="")
         for model in models
