@@ -72,10 +72,11 @@ def class_disagreement(outputs: jax.Array, weights: jax.Array) -> dict[str, jax.
     """
     num, classes = len(outputs), outputs.shape[-1]
     votes = jax.nn.one_hot(jnp.argmax(outputs, -1), classes, dtype=jnp.float32).sum(0)
-    same = jnp.sum(votes * (votes - 1), -1) / (num * (num - 1))
+    differing = (num * num - jnp.sum(votes * votes, -1)) / (num * (num - 1))
     log_each, log_mean = _log_softmax(outputs), mean_softmax(outputs)
     information = _entropy(log_mean) - jnp.mean(_entropy(log_each), 0)
-    return _totals(1 - same, information, weights)
+    # By rounding it may be below 0.
+    return _totals(differing, jnp.maximum(information, 0), weights)
 
 
 def label_disagreement(outputs: jax.Array, weights: jax.Array) -> dict[str, jax.Array]:

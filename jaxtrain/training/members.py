@@ -38,7 +38,10 @@ def over_members(
         return jax.vmap(function)(stacked)
     num = len(jax.tree.leaves(stacked)[0])
     results = [function(jax.tree.map(lambda x, i=i: x[i], stacked)) for i in range(num)]
-    return jax.tree.map(lambda *parts: jnp.stack(parts), *results)
+    # As `jnp.stack` does, of operations that ONNX has, too.
+    return jax.tree.map(
+        lambda *parts: jnp.concatenate([x[None] for x in parts]), *results
+    )
 
 
 def step_members(
