@@ -26,7 +26,7 @@ from jaxtrain.inference.description import MODEL
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.json_files.read import read_object
 from jaxtrain.records import workdir as workdir_lib
-from jaxtrain.records.held_folder import locked
+from jaxtrain.records.whole import reported, whole
 from jaxtrain.run.progress import Progress
 from jaxtrain.run.summary import versions
 from jaxtrain.tasks.base import Values
@@ -131,11 +131,10 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
         raise UserError(f"{runs[0]}: {workdir_lib.DATA} is not there: restore it")
     data.pop("sha256", None)
     model, step = made.model, made.model.origin["step"]
-    workdir_lib.make_folder(out)
-    with locked(out):
-        workdir_lib.open_workdir(out, made.config, data, fresh=False)
+    with whole("--out", out, folder=True) as partial, reported("--out", out):
+        workdir_lib.open_workdir(partial, made.config, data, fresh=False)
         state = {
-            "step": np.int32(step),
+            "step": np.array(step, np.int32),
             "params": model.params,
             "model_state": model.model_state,
             "opt_state": {},
@@ -154,12 +153,13 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
             },
             "progress": dataclasses.asdict(progress),
         }
-        folder = out / workdir_lib.CHECKPOINTS / str(step)
+        folder = partial / workdir_lib.CHECKPOINTS / str(step)
         write(folder, state, manifest.make(state, digests(state), info, made.validation))
         # Where weights were chosen stands with the weights.
         about = dataclasses.replace(model.description, chosen={})
-        workdir_lib.write_digested(out / MODEL, about.to_dict())
-        workdir_lib.write_digested(out / workdir_lib.SUMMARY, _summary(made, runs, ends))
+        workdir_lib.write_digested(partial / MODEL, about.to_dict())
+        summary = _summary(made, runs, ends)
+        workdir_lib.write_digested(partial / workdir_lib.SUMMARY, summary)
 
 
 def read_end(run: Path) -> dict[str, Any]:
