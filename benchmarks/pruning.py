@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from pairs import describe_device
+
 from jaxtrain.run.summary import versions
 
 ROOT = Path(__file__).parents[1]

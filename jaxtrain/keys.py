@@ -22,6 +22,16 @@ def root_key(seed: int) -> jax.Array:
     return jax.random.key(seed)
 
 
+def member_keys(seed: int, members: int) -> jax.Array:
+    """Return the root key of a run, (); of an ensemble those of its members, (members,).
+
+    Member i has the key of a run with the seed `seed + i`.
+    """
+    if members == 1:
+        return root_key(seed)
+    return jax.numpy.stack([root_key(seed + i) for i in range(members)])
+
+
 def stream(root: jax.Array, purpose: int) -> jax.Array:
     return jax.random.fold_in(root, purpose)
 

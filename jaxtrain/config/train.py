@@ -6,7 +6,13 @@ from typing import Annotated, Any, Literal
 from jaxtrain.config import classification
 from jaxtrain.config.base import Options
 from jaxtrain.config.classification import ClassificationOptions
-from jaxtrain.config.combinations import Incompatible, Needs, check, option
+from jaxtrain.config.combinations import (
+    Incompatible,
+    Needs,
+    check,
+    choice,
+    option,
+)
 from jaxtrain.config.names import row_of
 from jaxtrain.config.optimizer import (
     DISTANCE,
@@ -24,6 +30,7 @@ Remat = Literal["none", "block", "conv_outputs", "full"]
 
 METHOD = option("train", "method")
 SWA = option("train", "swa_start_epochs")
+ENSEMBLE = option("train", "ensemble")
 FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
 # Of the section `optimizer`.
 SET_BY_FINE_TUNE = (
@@ -117,6 +124,18 @@ COMBINATIONS = (
         "a view needs passes of the whole model, of which each stage has a part",
         "leave train.tta out and give --tta to evaluate",
     ),
+    Incompatible(
+        ENSEMBLE,
+        STAGES,
+        "the members of an ensemble are trained in one program, and stages are several",
+        "set parallel.pipeline_stages to 1",
+    ),
+    Incompatible(
+        ENSEMBLE,
+        choice("train", "on_spike", "rewind"),
+        "a spike of one member would lead all others back",
+        "set train.on_spike to skip, which leaves out the steps of that member alone",
+    ),
     Needs(
         option("train", "spike_window", "on_spike"),
         option("train", "spike_sigma"),
@@ -140,6 +159,9 @@ class TrainConfig(ClassificationOptions):
     stop_after_steps: int | None = None
     # Steps compiled into one call: fewer dispatches, for small models on a GPU.
     steps_per_call: int = 1
+    # Models that are trained together in one program, from seeds that follow each other,
+    # and evaluated as one: the mean of what they put out (a deep ensemble).
+    ensemble: int = 1
     # Micro-batches whose gradients are averaged into one step.
     accumulate_steps: int = 1
     # What the backward pass computes again, to store less: nothing; each block of the
@@ -209,6 +231,7 @@ class TrainConfig(ClassificationOptions):
         super().validate()
         self._positive("epochs", "steps", "examples", "stop_after_steps")
         self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
+        self._positive("ensemble")
         self._seconds("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
         self._fraction("ema_decay")

@@ -27,6 +27,7 @@ from jaxtrain.evaluation.attacked import ATTACKED, FOOLED_BY, Attacker, ThreatMo
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
+from jaxtrain.tasks.members import member_sums
 from jaxtrain.training.views import View, plain
 
 # (outputs, target) -> arrays (B, ...): what is kept of each example.
@@ -169,13 +170,20 @@ class Pass:
         task, model = self.subject.task, self.subject.model
         pixels, mask, index = batch["image"], batch["mask"], batch["index"]
 
-        def apply(pixels: jax.Array) -> jax.Array:
-            return model.forward(params, model_state, model.prepare(pixels))
-
         target = task.target({**batch, "image": model.prepare(pixels)})
         shown = batch.get(ATTACKED, pixels)
-        outputs = self.view(apply, shown, model.image_shape[:2])
+
+        def seen(params: Any, model_state: Any) -> Any:
+            def apply(pixels: jax.Array) -> jax.Array:
+                images = model.prepare(pixels)
+                return model.forward_of_member(params, model_state, images)
+
+            return self.view(apply, shown, model.image_shape[:2])
+
+        outputs, each = model.over_members(seen, params, model_state)
         sums, resampled = task.sums(outputs, target, mask), {}
+        if each is not None:
+            sums |= member_sums(task, each, target, mask)
         if self.with_intervals:
             root, num = keys.root_key(resampling.SEED), resampling.NUM_RESAMPLES
             counts = resampling.weights(root, index, num)

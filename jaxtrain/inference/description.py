@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import jaxtrain
-from jaxtrain.config import ModelConfig, SoundConfig
+from jaxtrain.config import MAX_COUNT, ModelConfig, SoundConfig
 from jaxtrain.config.base import Options
 from jaxtrain.config.data import SLIDING_OVERLAP
 from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
@@ -36,6 +36,7 @@ ABSENT = {
     "chosen": {},
     "num_centres": 0,
     "projection": None,
+    "members": 1,
     "sound": None,
     "sliding_size": None,
     "sliding_overlap": SLIDING_OVERLAP,
@@ -63,6 +64,8 @@ class Description:
       column_names: of the numbers that it was trained to predict, if any.
       num_centres: Classes whose centres it has learnt behind its outputs, if any.
       projection: Layers that it has learnt behind its outputs to compare views, if any.
+      members: Models of which it is the mean, an ensemble, whose weights have them as
+        their first dim; 1: it is one model.
       sound: How it makes images of clips; None: it sees images.
       sliding_size: Height and width of the whole images that predictions are of, in
         windows of `image_shape`; None: they are of images of `image_shape`.
@@ -88,6 +91,7 @@ class Description:
     column_names: tuple[str, ...] | None = None
     num_centres: int = 0
     projection: Projection | None = None
+    members: int = 1
     sound: SoundConfig | None = None
     sliding_size: int | None = None
     sliding_overlap: float = SLIDING_OVERLAP
@@ -130,7 +134,10 @@ class Description:
 
     @functools.cached_property
     def abstract(self) -> Model:
-        """The model without its weights; made once, as a deep one takes long."""
+        """The model without its weights, or the members of an ensemble each.
+
+        It is made once, as a deep one takes long.
+        """
         return self.blueprint().abstract()
 
     def with_chosen(self, chosen: Any, where: str) -> "Description":
@@ -196,6 +203,7 @@ class Description:
                 self.projection is None or self.projection.size > 0,
                 "a size of 1 or more",
             ),
+            "members": (1 <= self.members <= MAX_COUNT, "1 or more"),
             "class_names": (
                 names is None or len(names) == self.num_outputs,
                 f"{self.num_outputs} names, one for each output",

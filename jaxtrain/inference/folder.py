@@ -110,6 +110,8 @@ def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
 
 def _timm(about: Description) -> WeightsSource | None:
     """Return timm's model that computes what this one does, if there is one."""
+    if about.members > 1:  # Which timm does not have.
+        return None
     return sources.find("timm", about.model, about.image_shape)
 
 

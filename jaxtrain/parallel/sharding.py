@@ -47,6 +47,9 @@ class Layout:
       copies: Weights that each device trains with a copy of its own; None: no weights.
       grouped: Paths of statistics whose first dim is split as the batch is.
       kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
+      shared_fields: Of an ensemble the fields of a TrainState that its members share;
+        the arrays of all others have the members as their first dim, which no axis
+        splits. None: there are no members.
     """
 
     mesh: Mesh
@@ -55,6 +58,7 @@ class Layout:
     copies: Copies | None = None
     grouped: frozenset[str] = frozenset()
     kernel_order: tuple[int, ...] | None = None
+    shared_fields: tuple[str, ...] | None = None
 
     @property
     def platform(self) -> str:
@@ -72,7 +76,16 @@ class Layout:
         fields = {"opt_state", "ema_params"}
         if self.shard_params:
             fields |= {"params", "pruning"}
-        return self._shardings(state, lambda path: path.split("/")[0] in fields)
+
+        def sharding(path: Any, leaf: Any) -> NamedSharding:
+            name, shape, before = path_name(path), leaf.shape, ()
+            field = name.split("/")[0]
+            if self.shared_fields is not None and field not in self.shared_fields:
+                shape, before = shape[1:], (None,)
+            spec = self._spec(name, shape, shared=field in fields)
+            return NamedSharding(self.mesh, P(*before, *spec))
+
+        return jax.tree_util.tree_map_with_path(sharding, state)
 
     def formats(self, state: Any) -> Any:
         """Return the shardings of a whole TrainState, with the order in memory."""

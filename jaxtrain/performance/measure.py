@@ -70,7 +70,7 @@ def lower_step(setup: Setup) -> jax.stages.Lowered:
         )
     programs = _programs(setup)
     everywhere = sharding.replicated(setup.mesh)
-    key = jax.eval_shape(lambda: keys.root_key(0))
+    key = jax.eval_shape(lambda: keys.member_keys(0, setup.members))
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
     *_, (_, train) = programs.train
     assert isinstance(train, Compiled)
@@ -162,7 +162,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
         for inputs in abstract_inputs(setup)
     )
     everywhere = sharding.replicated(setup.mesh)
-    key = jax.device_put(keys.root_key(setup.config.seed), everywhere)
+    key = jax.device_put(keys.member_keys(setup.config.seed, setup.members), everywhere)
     state = jax.jit(setup.create, out_shardings=setup.state_formats)(key)
     return state, key, data, batches
 

@@ -10,6 +10,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
+from jaxtrain import tasks
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
 from jaxtrain.config.segmentation import MAX_VALUE
@@ -360,6 +361,24 @@ def check_training_sizes(
                 f"{images.shape[1]}x{images.shape[2]} pixels only; choose another "
                 "model.name, or leave it out"
             ) from error
+
+
+def check_ensemble(config: Config) -> None:
+    """Check that the task has ensembles, and that each member has a seed."""
+    members = config.train.ensemble
+    if members == 1:
+        return
+    reason = tasks.kind(config.task).refuses_mean(config.task_options)
+    if reason is not None:
+        raise UserError(
+            f"train.ensemble = {members} with task = {config.task!r}: {reason}; train "
+            "one model, and set train.ensemble to 1"
+        )
+    if config.seed + members > 2**32:
+        raise UserError(
+            f"seed = {config.seed} with train.ensemble = {members}: the members have "
+            f"the seeds from it on, which end at 2**32 - 1; set a smaller seed"
+        )
 
 
 def check_unfreezing(config: Config, timetable: Timetable) -> None:

@@ -26,7 +26,7 @@ from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled
-from jaxtrain.training.state import TrainState
+from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.step import make_train_step, predict, prepare_plain
 from jaxtrain.trees import num_bytes
 
@@ -58,7 +58,7 @@ class FeaturePlan:
 
 def plan(setup: Setup) -> FeaturePlan:
     """Plan which outputs of frozen layers are computed once and kept."""
-    weights = setup.abstract_state.params, setup.abstract_state.model_state
+    weights = split_model(setup.create.blueprint.abstract())[1:]
     model, frozen = nnx.merge(setup.graphdef, *weights), setup.phases[0].update.frozen
     # Pieces without layers are frozen, too; something is always trained.
     trained = (not frozen.layers.issuperset(piece.names) for piece in model.pieces)
@@ -83,6 +83,7 @@ def _obstacle(setup: Setup, num_pieces: int, num_bytes: int) -> str | None:
     config, kind, most = setup.config, type(setup.task), loader.cache_bytes()
     too_large = f"they take {num_bytes / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
     obstacles = {
+        "each member of an ensemble has its own": setup.members > 1,
         "they are trained later": setup.timetable.unfreeze_step is not None,
         "the first piece of the model is trained": num_pieces == 0,
         "the images are augmented (data.augment)": config.data.augment

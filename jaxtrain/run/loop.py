@@ -50,8 +50,10 @@ class Run:
     def _take_steps(self, feed: Iterator[tuple[int, Any]]) -> None:
         attempt, hooks, programs = self.attempt, self.job.hooks, self.job.programs
         everywhere = sharding.replicated(self.setup.mesh)
-        make_key = jax.jit(keys.root_key, static_argnums=0, out_shardings=everywhere)
-        root = make_key(self.setup.config.seed)
+        make_keys = jax.jit(
+            keys.member_keys, static_argnums=(0, 1), out_shardings=everywhere
+        )
+        root = make_keys(self.setup.config.seed, self.setup.members)
         if attempt.step:
             attempt.log.write("event", attempt.step, event="resumed")
         while True:
@@ -96,7 +98,7 @@ class Run:
             event = "stopped, as asked" if reason is None else f"stopped: {reason}"
             attempt.log.write("event", attempt.step, event=event, saved=True)
             return {"step": attempt.step}
-        skipped_steps = int(attempt.state.bad_steps["total"])
+        skipped_steps = attempt.state.skipped_steps
         found = evaluations.test(attempt) if complete else None
         if found is None:
             assert signals.signum is not None

@@ -17,6 +17,7 @@ from jaxtrain.parallel import sharding
 from jaxtrain.run.setup import Setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.frozen import Frozen
+from jaxtrain.training.members import over_members
 from jaxtrain.training.norm_statistics import (
     NUM_IMAGES,
     chosen_images,
@@ -120,13 +121,14 @@ def _of_batch(
     batches: Batch,
 ) -> dict[str, jax.Array]:
     layout = setup.layout
-    batch = prepare_plain(plain, data, batches)
-    return statistics_of_batch(
-        setup.graphdef,
-        layout.whole_params(params),
-        model_state,
-        layout.images(batch["image"]),
-        keeps,
-        frozen,
-        layout.cpus,
-    )
+    images = layout.images(prepare_plain(plain, data, batches)["image"])
+
+    def of_member(weights: tuple[Any, Any]) -> dict[str, jax.Array]:
+        return statistics_of_batch(
+            setup.graphdef, *weights, images, keeps, frozen, layout.cpus
+        )
+
+    weights = layout.whole_params(params), model_state
+    if setup.members == 1:
+        return of_member(weights)
+    return over_members(of_member, weights, layout.platform)

@@ -56,6 +56,12 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     if trained is None:
         return None
     about, config = trained.about, setup.config.model
+    if about.members > 1:
+        raise UserError(
+            f"model.pretrained = {config.pretrained!r} is an ensemble of "
+            f"{about.members} models, and a run begins with the weights of one: give "
+            "the folder of a run of one"
+        )
     blueprint, added = _without_changes(setup.create.blueprint, about)
     own_layers, backbone = None, blueprint.backbone
     if backbone is not None and about.model.name == backbone.config.name:
@@ -170,7 +176,7 @@ def first_weights(
       UserError: `model.pretrained` names no model that fits.
       CheckpointError: It is damaged.
     """
-    weights = programs.weights(keys.root_key(setup.config.seed))
+    weights = programs.weights(keys.member_keys(setup.config.seed, setup.members))
     if setup.config.model.pretrained is None:
         return fit_kernels(setup, programs, weights), None
     if start is None:
@@ -197,7 +203,7 @@ def replace_weights(weights: tuple[Any, Any], start: Start) -> tuple[Any, Any]:
         if here not in start.kept:
             array = start.trained.take(stored, here)
             if here in start.converted:
-                array = convert(array, x.shape[2])
+                array = convert(array, x.shape[-2])
             x = put_like(array, x)
         found.append(x)
     return tree.unflatten(found)

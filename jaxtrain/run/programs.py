@@ -200,6 +200,7 @@ def _whole(
                 mixes=config.data.augment.mixes,
                 method=setup.method,
                 normalization=normalization,
+                members=setup.members,
             ),
         )
         for phase, preprocess in zip(setup.phases, augmenting, strict=True)
@@ -212,6 +213,7 @@ def _whole(
             setup.layout,
             _view(config),
             setup.splits.input_shape[:2],
+            setup.members,
         ),
         out_shardings=sharding.replicated(setup.mesh),
         donate_argnums=2,
@@ -242,7 +244,8 @@ def _zero_sums(setup: Setup, batch: Any) -> Sums:
     def outputs(images: jax.Array) -> Any:
         return _view(setup.config)(apply, images, setup.splits.input_shape[:2])
 
-    return task.zero_sums(batch, dtype, jax.eval_shape(outputs, batch["image"]))
+    shapes = jax.eval_shape(outputs, batch["image"])
+    return task.zero_sums(batch, dtype, shapes, setup.members)
 
 
 def _staged(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -> Four:

@@ -45,7 +45,13 @@ from jaxtrain.training.methods.base import Method
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import PLATEAU_METRIC, Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
-from jaxtrain.training.state import CreateState, TrainState, split_model
+from jaxtrain.training.state import (
+    SHARED_FIELDS,
+    CreateState,
+    TrainState,
+    split_model,
+    stacked,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +93,11 @@ class Setup:
     def average(self) -> Average | None:
         """The average of the weights that is evaluated; None evaluates the weights."""
         return self.create.average
+
+    @property
+    def members(self) -> int:
+        """The number of models that are trained together; 1: no ensemble."""
+        return self.create.members
 
     @property
     def num_devices(self) -> int:
@@ -137,6 +148,7 @@ def build_setup(
     method = methods.build(config.train)
     method.check(task, config.task)
     checks.check_data(config, splits, task, meshes[0])
+    checks.check_ensemble(config)
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None
     )
@@ -157,6 +169,7 @@ def build_setup(
     phases = build_phases(config, timetable, model, schedule)
     update = phases[-1].update
     has_plateau = config.optimizer.schedule == "plateau"
+    members = config.train.ensemble
     create = CreateState(
         blueprint,
         config.train,
@@ -164,6 +177,7 @@ def build_setup(
         update.average,
         has_plateau,
         update.pruning,
+        members,
     )
     checks.check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"
@@ -174,12 +188,14 @@ def build_setup(
             shard_params,
             _copies(config, policy, model, mesh),
             grouped(model),
-            _kernel_order(meshes),
+            _kernel_order(meshes) if members == 1 else None,
+            None if members == 1 else SHARED_FIELDS,
         )
         for mesh in meshes
     ]
     # Of the model's own shapes: to build it takes as long as to trace its step.
-    abstract = jax.eval_shape(create.begin, split_model(model)[1:])
+    weights = stacked(split_model(model)[1:], members)
+    abstract = jax.eval_shape(create.begin, weights)
     stages, teacher = None, None
     micro = blueprint.images(config.micro_batch_size)
     if taught is not None:

@@ -40,6 +40,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     return {
         "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
         "parameters",
+        **_describe_members(setup),
         "data": f"{config.data.source}, {height}x{width}x{channels}, "
         + setup.task.describe(),
         "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
@@ -60,6 +61,14 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         **_describe_stages(setup),
         "workdir": workdir,
     }
+
+
+def _describe_members(setup: Setup) -> dict[str, str]:
+    """Return of how many models the parameters are, where they are of several."""
+    first, num = setup.config.seed, setup.members
+    if num == 1:
+        return {}
+    return {"ensemble": f"{num} members, of the seeds {first} to {first + num - 1}"}
 
 
 def _describe_windows(setup: Setup) -> dict[str, str]:

@@ -170,7 +170,7 @@ def _attempt(job: Job, *, spiked: bool) -> dict[str, Any]:
     step = int(state.step)
     news: list[str] = []
     if saved is not None:
-        taken = step - int(state.bad_steps["total"])
+        taken = step - state.skipped_steps
         news += describe_jump(setup, saved["config"], step, taken)
         news += [
             f"{file} has changed since step {step} was saved"

@@ -18,6 +18,7 @@ from jaxtrain.tasks.balance import class_weights, log_shares
 from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.imitation import imitate_classes
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
+from jaxtrain.tasks.members import class_disagreement, mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
 
@@ -198,6 +199,15 @@ class Classification(Task):
         self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
     ) -> jax.Array:
         return imitate_classes(outputs, teacher, temperature, hard)
+
+    @staticmethod
+    def mean_outputs(outputs: jax.Array) -> jax.Array:
+        return mean_softmax(outputs)
+
+    def disagreement(
+        self, outputs: jax.Array, target: Any, mask: jax.Array
+    ) -> dict[str, jax.Array]:
+        return class_disagreement(outputs, mask)
 
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:

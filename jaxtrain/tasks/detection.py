@@ -72,6 +72,14 @@ class Detection(Task):
         )
         self._finder = make_finder(options, self.column_names, image_shape)
 
+    @classmethod
+    def refuses_mean(cls, options: Mapping[str, Any]) -> str | None:
+        del options
+        return (
+            "the boxes that several models find have no mean: they "
+            "would have to be matched"
+        )
+
     def describe(self) -> str:
         assert self.column_names is not None
         return f"boxes of {counted(len(self.column_names), 'class', 'classes')}"

@@ -76,6 +76,14 @@ class Embedding(Task):
                 )
             self.num_centres = facts["num_classes"]
 
+    @classmethod
+    def refuses_mean(cls, options: Mapping[str, Any]) -> str | None:
+        del options
+        return (
+            "each model has embeddings of its own space, and "
+            "vectors of several spaces have no mean"
+        )
+
     def describe(self) -> str:
         return f"embeddings of {self.num_outputs} numbers"
 

@@ -17,6 +17,7 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Advice, Readout, Task, Values, check_columns
 from jaxtrain.tasks.imitation import imitate_numbers
+from jaxtrain.tasks.members import total_and_number
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.number_columns import (
     as_text,
@@ -50,6 +51,9 @@ UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
 MAX_SHOWN = 8
 # Examples of a split that are looked at where to look at all would be to read images.
 FEW = 2
+
+# Losses of a number alone, of which several models have a mean.
+POINT_LOSSES = ("mse", "l1", "huber")
 
 
 class Regression(Task):
@@ -198,6 +202,30 @@ class Regression(Task):
                 "of these for the teacher and for this run"
             )
         return imitate_numbers(outputs, teacher)
+
+    @staticmethod
+    def mean_outputs(outputs: Any) -> jax.Array:
+        return jnp.mean(widen(outputs), 0)
+
+    @classmethod
+    def refuses_mean(cls, options: Mapping[str, Any]) -> str | None:
+        loss = typed_options(RegressionOptions, options, "regression").loss
+        if loss not in POINT_LOSSES:
+            return (
+                f"with the loss {loss} it puts out a distribution, and the mean of the "
+                "outputs of several models is not that of the mixture"
+            )
+        return None
+
+    def disagreement(
+        self, outputs: Any, target: Any, mask: jax.Array
+    ) -> dict[str, jax.Array]:
+        """Return the deviation of the members' numbers, the mean over the columns."""
+        numbers = [self._loss.prediction(self._read(one, target)[0]) for one in outputs]
+        deviation = jnp.std(jnp.stack(numbers), 0)
+        deviation = deviation * jnp.asarray(self._std, deviation.dtype)
+        known = ~jnp.isnan(target) & (mask[:, None] > 0)
+        return {"member_deviation": total_and_number(deviation, known)}
 
     def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Any:
         """Leave out the examples that have no number, which would thin out the loss."""

@@ -79,7 +79,7 @@ def average(
       UserError: the models differ in more than weights, or there is no validation
         split for what needs one.
     """
-    check_alike(models)
+    check_alike(models, "average")
     first, data, fit = models[0], config.data, _unchanged
     if num_images:
         _, train = open_subject(first, config, data, "train", on_host=True)
@@ -127,14 +127,23 @@ def find_validation(configs: Sequence[Config]) -> bool:
     )
 
 
-def check_alike(models: Sequence[TrainedModel]) -> None:
+def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
     """Check that models differ in nothing but their weights.
+
+    Args:
+      models: Models to be joined.
+      doing: What is done with them, an imperative.
 
     Raises:
       UserError: they are fewer than two, or of other kinds.
     """
     if len(models) < 2:
-        raise UserError(f"{len(models)} model: give two or more to average")
+        raise UserError(f"{len(models)} model: give two or more to {doing}")
+    if models[0].description.members > 1:
+        raise UserError(
+            f"model 1 is an ensemble of {models[0].description.members} models: {doing} "
+            "runs of one model each"
+        )
     first, *others = (
         dataclasses.replace(model.description, chosen={}, jaxtrain="")
         for model in models
@@ -150,7 +159,7 @@ def check_alike(models: Sequence[TrainedModel]) -> None:
                 f"{n} = {getattr(other, n)!r}, not {getattr(first, n)!r}" for n in names
             )
             raise UserError(
-                f"model {number} is not like the first: {told}; average runs of one "
+                f"model {number} is not like the first: {told}; {doing} runs of one "
                 "recipe, with data.mean and data.std in it where their splits differ"
             )
 

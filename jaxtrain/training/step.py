@@ -20,8 +20,10 @@ from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
+from jaxtrain.tasks.members import member_sums
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import global_norm, in_rows
+from jaxtrain.training.members import over_members, step_members
 from jaxtrain.training.methods.base import Method, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.pruning import masked
@@ -56,6 +58,7 @@ def make_train_step(
     mixes: bool = False,
     method: Method = PLAIN,
     normalization: Normalization = UNCHANGED,
+    members: int = 1,
 ) -> Callable[..., tuple[TrainState, Metrics]]:
     """Return `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
 
@@ -70,6 +73,11 @@ def make_train_step(
     has one value a step. A step whose loss, gradients, batch-norm statistics or new
     parameters are not finite is counted and leaves the model and the optimizer as they
     were.
+
+    Of an ensemble of several `members` the state is theirs, stacked, and `root_key` has
+    their keys, (members,): each takes the same step, of the same images, with its own
+    state and what is random in it, and is guarded by itself. The images are prepared
+    with the key of the first.
     """
     num_micro, frozen = update.train.accumulate_steps, update.frozen
     prepares_whole = mixes or num_micro == 1
@@ -178,14 +186,12 @@ def make_train_step(
         return repeat_micro(micro_step, state.model_state)[1]["loss"]
 
     def one_step(
-        state: TrainState, root: jax.Array, data: Any, batch: Batch, beside: Any
+        state: TrainState,
+        root: jax.Array,
+        prepare: Callable[[Batch], Batch],
+        batch: Batch,
+        beside: Any,
     ) -> tuple[TrainState, Metrics]:
-        def prepare(batch: Batch) -> Batch:
-            batch = preprocess(data, batch, root, state.step)
-            return {**batch, "image": layout.images(batch["image"])}
-
-        if prepares_whole:
-            batch = prepare(batch)
         key = keys.at_step(root, keys.DROPOUT, state.step)
 
         def repeat_micro(micro_step: MicroStep, carry: Any) -> tuple[Any, Metrics]:
@@ -209,6 +215,26 @@ def make_train_step(
             state, root, grads, grad_norm, model_state, metrics, norm, **extra_args
         )
 
+    def one_batch(
+        state: TrainState, roots: jax.Array, data: Any, batch: Batch, beside: Any
+    ) -> tuple[TrainState, Metrics]:
+        root = roots if members == 1 else roots[0]
+
+        def prepare(batch: Batch) -> Batch:
+            batch = preprocess(data, batch, root, state.step)
+            return {**batch, "image": layout.images(batch["image"])}
+
+        if prepares_whole:
+            batch = prepare(batch)
+        if members == 1:
+            return one_step(state, root, prepare, batch, beside)
+        return step_members(
+            lambda state, root: one_step(state, root, prepare, batch, beside),
+            state,
+            roots,
+            layout.platform,
+        )
+
     def train_step(
         state: TrainState,
         root: jax.Array,
@@ -217,7 +243,7 @@ def make_train_step(
         beside: Any = None,
     ) -> tuple[TrainState, Metrics]:
         return repeat(
-            lambda state, batch: one_step(state, root, data, batch, beside),
+            lambda state, batch: one_batch(state, root, data, batch, beside),
             state,
             batches,
             layout.platform,
@@ -233,12 +259,14 @@ def make_eval_step(
     layout: Layout,
     view: View = plain,
     size: tuple[int, int] | None = None,
+    members: int = 1,
 ) -> Callable[[Any, Any, Sums, Any, Batch], tuple[Sums, dict[str, Any]]]:
     """Return `(params, model_state, sums, data, batches) -> (sums, kept)`.
 
     Dropout is off. The outputs are those of a `view` of the prepared images, of which
     the model takes those of a `size`; None: of theirs. See `add_batch` for what it
-    returns.
+    returns. Of an ensemble of several `members` the weights are stacked, and the outputs
+    are the mean that its task takes.
     """
 
     def eval_step(
@@ -248,12 +276,21 @@ def make_eval_step(
         params = layout.whole_params(params)
         images = batch["image"]
 
-        def apply(images: jax.Array) -> Any:
-            shared = layout.images(images)
-            return predict(graphdef, params, model_state, shared, mesh=layout.mesh)
+        def seen(weights: tuple[Any, Any]) -> Any:
+            def apply(images: jax.Array) -> Any:
+                shared = layout.images(images)
+                return predict(graphdef, *weights, shared, mesh=layout.mesh)
 
-        outputs = view(apply, images, size or images.shape[1:3])
-        return add_batch(task, sums, outputs, task.target(batch), batch["mask"])
+            return view(apply, images, size or images.shape[1:3])
+
+        weights, each = (params, model_state), None
+        if members == 1:
+            outputs = seen(weights)
+        else:
+            each = over_members(seen, weights, layout.platform)
+            outputs = task.mean_outputs(each)
+        target, mask = task.target(batch), batch["mask"]
+        return add_batch(task, sums, outputs, target, mask, each)
 
     return eval_step
 
@@ -266,13 +303,21 @@ def prepare_plain(preprocess: Preprocess, data: Any, batches: Batch) -> Batch:
 
 
 def add_batch(
-    task: Task, sums: Sums, outputs: Any, target: Any, mask: jax.Array
+    task: Task,
+    sums: Sums,
+    outputs: Any,
+    target: Any,
+    mask: jax.Array,
+    of_members: Any = None,
 ) -> tuple[Sums, dict[str, Any]]:
     """Return sums with those of a batch, and its `mask` and what is `kept` of it.
 
-    The latter is {} unless there are metrics that keep something.
+    The latter is {} unless there are metrics that keep something. Of an ensemble
+    `outputs` are the mean of those `of_members`, (members, B, ...) each.
     """
     new = task.sums(outputs, target, mask)
+    if of_members is not None:
+        new |= member_sums(task, of_members, target, mask)
     kept = task.kept(outputs, target)
     some = {"mask": mask, "kept": kept} if kept else {}
     return jax.tree.map(jnp.add, sums, new), some

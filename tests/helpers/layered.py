@@ -105,17 +105,22 @@ class Steps(NamedTuple):
     split: list[str]
 
 
-def take_steps(config: Config, *, keep_features: bool = False) -> Steps:
-    """Take all steps of a run, in float64, and evaluate and save nothing."""
+def take_steps(config: Config, *, keep_features: bool = False, seed: int = 0) -> Steps:
+    """Take all steps of a run, in float64, and evaluate and save nothing.
+
+    Args:
+      seed: Seed of the weights and of what is random in the model.
+    """
     with float64(enable=True):
-        return _take_steps(config, keep_features=keep_features)
+        return _take_steps(config, keep_features=keep_features, seed=seed)
 
 
-def _take_steps(config: Config, *, keep_features: bool) -> Steps:
+def _take_steps(config: Config, *, keep_features: bool, seed: int) -> Steps:
     setup = build_setup(config)
     programs, mesh = make_programs(setup), setup.mesh
-    root = jax.device_put(keys.root_key(0), sharding.replicated(mesh))
-    state = programs.begin(programs.weights(keys.root_key(0)))
+    found_keys = keys.member_keys(seed, setup.members)
+    root = jax.device_put(found_keys, sharding.replicated(mesh))
+    state = programs.begin(programs.weights(found_keys))
     if keep_features:
         programs = with_features(setup, programs, state)
     timetable, data = setup.timetable, config.data

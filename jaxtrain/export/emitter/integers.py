@@ -8,14 +8,12 @@ each output channel, and biases are integers of the scale of their products.
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.export.emitter.graph import Node, constant, elementwise
 from jaxtrain.export.emitter.write import Order, Writer
 from jaxtrain.models.fake_quantization import (
-    ACTIVATION_LEVELS,
     fake_quantize,
     fake_quantize_kernel,
     integers_of,

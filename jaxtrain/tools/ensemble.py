@@ -1,0 +1,202 @@
+"""An ensemble of finished runs: their models side by side, in a folder like a run's.
+
+Deep ensembles (Lakshminarayanan et al. 2017, arXiv:1612.01474): models of several seeds
+are used as one, whose probabilities are the mean of theirs.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain import tasks
+from jaxtrain.checkpoints import manifest
+from jaxtrain.checkpoints.digest import digests
+from jaxtrain.checkpoints.orbax import write
+from jaxtrain.config import Config, own_parts
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation.passes import Pass, PassResult
+from jaxtrain.evaluation.subject import open_subject
+from jaxtrain.inference.description import MODEL
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.json_files.read import read_object
+from jaxtrain.records import workdir as workdir_lib
+from jaxtrain.records.whole import reported, whole
+from jaxtrain.run.progress import Progress
+from jaxtrain.run.summary import versions
+from jaxtrain.tasks.base import Values
+from jaxtrain.tools.average import check_alike, find_validation
+from jaxtrain.training.state import num_params
+
+
+@dataclass(frozen=True)
+class Ensembled:
+    """An ensemble, and what it is worth.
+
+    Attributes:
+      model: The ensemble.
+      config: Config of the folder to write: the first run's, with `train.ensemble`.
+      validation: Its metrics of the validation split; None without one that none of the
+        runs was trained on.
+      test: Those of the test split.
+    """
+
+    model: TrainedModel
+    config: Config
+    validation: Values | None
+    test: Values
+
+
+def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensembled:
+    """Join the models of runs, and evaluate the ensemble as a run does at its end.
+
+    Args:
+      models: Two or more models that differ in their weights alone.
+      configs: Configs of their runs; the images are those of the first.
+
+    Raises:
+      UserError: the models differ in more than weights, or their task has no ensembles.
+    """
+    check_alike(models, "join")
+    about = models[0].description
+    reason = tasks.kind(about.task).refuses_mean(about.task_options)
+    if reason is not None:
+        raise UserError(f"task = {about.task!r}: {reason}; use one of the runs")
+    model, config = stack(models), _joined_config(configs[0], len(models))
+    validation = None
+    if find_validation(configs):
+        task, found = _evaluate(model, config, "validation")
+        validation, chosen = found.values, task.choose(found.values)
+        about = model.description.with_chosen(chosen, "the ensemble")
+        model = dataclasses.replace(model, description=about)
+    test = _evaluate(model, config, "test")[1].values
+    return Ensembled(model, config, validation, test)
+
+
+def stack(models: Sequence[TrainedModel]) -> TrainedModel:
+    """Return the ensemble of some models: their arrays, stacked."""
+    params, state = (
+        jax.tree.map(
+            lambda *arrays: np.stack([np.asarray(x) for x in arrays]),
+            *(getattr(model, name) for model in models),
+        )
+        for name in ("params", "model_state")
+    )
+    about = dataclasses.replace(models[0].description, members=len(models), chosen={})
+    step = max(model.origin["step"] for model in models)
+    return TrainedModel(about, params, state, {"step": step, "run": None})
+
+
+def _joined_config(config: Config, members: int) -> Config:
+    """Return the config of the folder, without what a run of an ensemble refuses."""
+    train = dataclasses.replace(config.train, ensemble=members)
+    if train.on_spike == "rewind":
+        train = dataclasses.replace(train, on_spike="skip")
+    parallel = dataclasses.replace(config.parallel, pipeline_stages=1)
+    return dataclasses.replace(config, train=train, parallel=parallel)
+
+
+def _evaluate(
+    model: TrainedModel, config: Config, split: str
+) -> tuple[tasks.Task, PassResult]:
+    subject, source = open_subject(model, config, config.data, split)
+    if split == "validation":  # The split at hand chooses.
+        subject.task.chosen = None
+    return subject.task, Pass(subject=subject)(source, split)
+
+
+def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
+    """Write an ensemble as the folder of a finished run, which commands then take.
+
+    Its checkpoint has no state of an optimizer: it is not trained further.
+
+    Args:
+      made: Ensemble of the models of `runs`.
+      runs: Folders of finished runs.
+      out: Folder that is not there yet.
+
+    Raises:
+      UserError: a run is not finished, or the folder cannot be written.
+    """
+    ends = [read_end(run) for run in runs]
+    data = read_object(runs[0] / workdir_lib.DATA, advice="restore it from a copy")
+    if data is None:
+        raise UserError(f"{runs[0]}: {workdir_lib.DATA} is not there: restore it")
+    data.pop("sha256", None)
+    model, step = made.model, made.model.origin["step"]
+    with whole("--out", out, folder=True) as partial, reported("--out", out):
+        workdir_lib.open_workdir(partial, made.config, data, fresh=False)
+        state = {
+            "step": np.array(step, np.int32),
+            "params": model.params,
+            "model_state": model.model_state,
+            "opt_state": {},
+            "ema_params": {},
+            "loss_scale": {},
+            "bad_steps": {},
+        }
+        progress = Progress(chosen=dict(model.description.chosen))
+        info = {
+            "config": dataclasses.asdict(made.config),
+            "versions": versions(),
+            "own_parts": own_parts(made.config),
+            "statistics": {
+                "mean": model.description.mean,
+                "std": model.description.std,
+            },
+            "progress": dataclasses.asdict(progress),
+        }
+        folder = partial / workdir_lib.CHECKPOINTS / str(step)
+        write(
+            folder, state, manifest.make(state, digests(state), info, made.validation)
+        )
+        # Where weights were chosen stands with the weights.
+        about = dataclasses.replace(model.description, chosen={})
+        workdir_lib.write_digested(partial / MODEL, about.to_dict())
+        summary = _summary(made, runs, ends)
+        workdir_lib.write_digested(partial / workdir_lib.SUMMARY, summary)
+
+
+def read_end(run: Path) -> dict[str, Any]:
+    """Return the summary of a finished run.
+
+    Raises:
+      UserError: it is not finished.
+    """
+    end = read_object(run / workdir_lib.SUMMARY, advice="restore it from a copy")
+    if end is None:
+        raise UserError(
+            f"{run} holds no finished run: {workdir_lib.SUMMARY} is not there; train it "
+            "to its end first"
+        )
+    return end
+
+
+def _summary(
+    made: Ensembled, runs: Sequence[Path], ends: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the summary of the folder: that of the first run, with what differs."""
+    step, first = made.model.origin["step"], ends[0]
+    weights = {"step": step, "epoch": first["epoch"], "validation": made.validation}
+    summed = {
+        name: math.fsum(end[name] for end in ends)
+        for name in ("train_seconds", "wall_seconds", "compile_seconds")
+    }
+    first = {name: x for name, x in first.items() if name not in ("sha256", "mfu")}
+    return {
+        **first,
+        "eval": made.test,
+        "model": weights,
+        "last": weights,
+        "best": None,
+        "skipped_steps": max(end["skipped_steps"] for end in ends),
+        **summed,
+        "num_params": num_params(made.model.params),
+        "members": [str(run) for run in runs],
+        "versions": versions(),
+    }
