@@ -146,7 +146,8 @@ def build_setup(
         config, policy, shape, task.num_outputs, task.output_spec, task.num_centres
     )
     model = blueprint.abstract()
-    phases = build_phases(config, timetable, model, schedule)
+    kernel_order = _kernel_order(meshes)
+    phases = build_phases(config, timetable, model, schedule, kernel_order)
     update = phases[-1].update
     has_plateau = config.optimizer.schedule == "plateau"
     create = CreateState(
@@ -166,7 +167,7 @@ def build_setup(
             shard_params,
             _copies(config, policy, model, mesh),
             grouped(model),
-            _kernel_order(meshes),
+            kernel_order,
         )
         for mesh in meshes
     ]
