@@ -1,7 +1,7 @@
 """What accuracy is left of Fashion-MNIST where nine weights in ten are 0.
 
-    python benchmarks/pruning.py [--sparsity 0.9] [--pattern 2:4] [--width 2] [--epochs 6]
-        [--seeds 1] [FURTHER OPTIONS OF main.py]
+    python benchmarks/pruning.py [--sparsity 0.9] [--pattern 2:4] [--width 2]
+        [--epochs 6] [--seeds 1] [--without-scratch] [FURTHER OPTIONS OF main.py]
 
 `configs/fashion_mnist_fast.py` (peer), of another width; the same recipe once more from
 its weights, with pruning (ours); and with pruning from random weights (`scratch`). Each

@@ -49,7 +49,11 @@ class Phase:
 
 
 def build_phases(
-    config: Config, timetable: Timetable, model: Model, schedule: Schedule | None
+    config: Config,
+    timetable: Timetable,
+    model: Model,
+    schedule: Schedule | None,
+    kernel_order: tuple[int, ...] | None = None,
 ) -> tuple[Phase, ...]:
     """Return the phases in turn; the state has the same structure in all of them.
 
@@ -58,6 +62,7 @@ def build_phases(
       model: Abstract model, without values.
       schedule: Schedule of the learning rate; None for an optimizer that searches its
         steps.
+      kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
 
     Raises:
       UserError: optimizer, learning rates, frozen layers and model do not fit.
@@ -77,7 +82,12 @@ def build_phases(
         ),
         average=make_average(config.optimizer, config.train, timetable.swa),
         pruning=make_pruning(
-            config.prune, model, split_model(model)[1], never, timetable.pruning
+            config.prune,
+            model,
+            split_model(model)[1],
+            never,
+            timetable.pruning,
+            kernel_order,
         ),
     )
     updates = {0: update}

@@ -166,10 +166,11 @@ def build_setup(
         task.projection,
     )
     model = blueprint.abstract()
-    phases = build_phases(config, timetable, model, schedule)
+    members = config.train.ensemble
+    kernel_order = _kernel_order(meshes) if members == 1 else None
+    phases = build_phases(config, timetable, model, schedule, kernel_order)
     update = phases[-1].update
     has_plateau = config.optimizer.schedule == "plateau"
-    members = config.train.ensemble
     create = CreateState(
         blueprint,
         config.train,
@@ -188,7 +189,7 @@ def build_setup(
             shard_params,
             _copies(config, policy, model, mesh),
             grouped(model),
-            _kernel_order(meshes) if members == 1 else None,
+            kernel_order,
             None if members == 1 else SHARED_FIELDS,
         )
         for mesh in meshes

@@ -44,6 +44,7 @@ class Pruning:
       together: Whether the weights of all kernels are ranked together.
       group: Weights that stay of a group, and that it has, of a pattern; None ranks
         single weights.
+      kernel_order: Dims of kernels from the outermost in memory on, as `Layout` has it.
     """
 
     kernels: tuple[str, ...]
@@ -54,6 +55,7 @@ class Pruning:
     sparsity: float = 0.0
     together: bool = True
     group: tuple[int, int] | None = None
+    kernel_order: tuple[int, ...] | None = None
 
     def sparsity_at(self, step: jax.Array) -> jax.Array:
         """Return the sparsity after so many steps, from the start on, float32.
@@ -93,13 +95,18 @@ class Pruning:
           The fields, and what the new state holds of the pruning.
         """
         weights = self._of(fields["params"])
-        pruning = jax.lax.cond(
-            self.is_due(step),
-            lambda: self._as_state(
-                self.masks(step, weights, [*by_path(pruning["masks"]).values()])
-            ),
-            lambda: pruning,
-        )
+        given = weights, pruning
+
+        def prune(flat: Any) -> Any:
+            now, before = self._shaped(flat, given)
+            masks = [*by_path(before["masks"]).values()]
+            return self._flat(self._as_state(self.masks(step, now, masks)))
+
+        def keep(flat: Any) -> Any:
+            return flat[1]
+
+        found = jax.lax.cond(self.is_due(step), prune, keep, self._flat(given))
+        pruning = self._shaped(found, pruning)
         held = {
             n: masked(fields[n], pruning["masks"]) for n in ("params", "ema_params")
         }
@@ -122,6 +129,36 @@ class Pruning:
         wanted = jnp.round(self.sparsity_at(step) * sizes).astype(jnp.int32)
         pruned = _smallest(ranks, wanted, together=self.together)
         return [mask & ~gone for mask, gone in zip(masks, pruned, strict=True)]
+
+    def _flat(self, tree: Any) -> Any:
+        """Return kernels as vectors of their elements in the order in memory.
+
+        XLA lays out what enters and leaves a conditional as its branches ask for: of
+        kernels in another order than rows the state would be copied in each step. On
+        several devices, which share kernels, they lie row by row, and stay.
+        """
+        order = self.kernel_order
+        if order is None:
+            return tree
+
+        def flat(x: jax.Array) -> jax.Array:
+            return x.transpose(order).reshape(-1) if x.ndim == len(order) else x
+
+        return jax.tree.map(flat, tree)
+
+    def _shaped(self, tree: Any, like: Any) -> Any:
+        """Return what `_flat` was given, of the shapes of another tree."""
+        order = self.kernel_order
+        if order is None:
+            return tree
+        back = [order.index(dim) for dim in range(len(order))]
+
+        def shaped(x: jax.Array, like: jax.Array) -> jax.Array:
+            if like.ndim != len(order):
+                return x
+            return x.reshape([like.shape[dim] for dim in order]).transpose(back)
+
+        return jax.tree.map(shaped, tree, like)
 
     def _of(self, params: Any) -> list[jax.Array]:
         found = by_path(params)
@@ -158,6 +195,7 @@ def make_pruning(
     params: Any,
     never: Frozen,
     steps: tuple[int, int, int] | None,
+    kernel_order: tuple[int, ...] | None = None,
 ) -> Pruning | None:
     """Return what a run prunes; None prunes nothing.
 
@@ -168,6 +206,7 @@ def make_pruning(
       never: Layers that are not trained at all, which are not pruned.
       steps: Steps of the first and of the last pruning, and from one to the next; None
         prunes nothing.
+      kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
 
     Raises:
       UserError: A pattern matches no layer, or there is nothing to prune.
@@ -184,6 +223,7 @@ def make_pruning(
         sparsity=config.sparsity or 0.0,
         together=config.scope == "global",
         group=config.group,
+        kernel_order=kernel_order,
     )
 
 

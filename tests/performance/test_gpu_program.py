@@ -1,5 +1,6 @@
 """What must hold of the program that a GPU runs, at whatever speed."""
 
+import dataclasses
 import re
 from typing import Any
 
@@ -11,6 +12,7 @@ from jaxtrain.config import (
     ModelConfig,
     OptimizerConfig,
     ParallelConfig,
+    PruneConfig,
     TrainConfig,
 )
 from jaxtrain.performance import gpu_compiler
@@ -177,3 +179,24 @@ def test_collectives_run_beside_computation(on_eight: dict[str, Step], name: str
     found = read_program(on_eight[name].text).collectives
     hidden = sum(c.bytes for c in found if c.overlapped)
     assert hidden >= 0.95 * sum(c.bytes for c in found)
+
+
+def test_pruning_ranks_weights_in_steps_where_it_is_due_and_gathers_none(
+    on_eight: dict[str, Step],
+):
+    """Devices that share the state exchange counts beside what they do without."""
+    pruned = dataclasses.replace(EIGHT["fsdp"], prune=PruneConfig(sparsity=0.9))
+    before, (after,) = on_eight["fsdp"], compiled("h100x8", pruned)
+    assert after.donated_bytes == after.state_bytes > before.state_bytes
+    programs = [read_program(step.text) for step in (before, after)]
+    entry = programs[1].computations[programs[1].entry]
+    # All loops of a step are in one branch of the conditional.
+    assert [x.operation for x in entry.values()].count("conditional") == 1
+    assert "while" not in {x.operation for x in entry.values()}
+    large = [
+        sorted(x.kind for x in found.collectives if x.bytes > 1024)
+        for found in programs
+    ]
+    assert large[0] == large[1]
+    counts = len(programs[1].collectives) - len(programs[0].collectives)
+    assert 0 < counts <= 6

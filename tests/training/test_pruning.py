@@ -111,6 +111,18 @@ def test_what_is_pruned_stays_so():
     assert state["sparsity"] == pytest.approx(0.75, abs=1 / 392)
 
 
+def test_the_order_in_memory_changes_nothing():
+    """As kernels lie on a single GPU: output channels first."""
+    params = nested({p: jnp.asarray(x, jnp.float32) for p, x in WEIGHTS.items()})
+    fields, found = {"params": params, "ema_params": {}}, []
+    for order in (None, (3, 0, 1, 2)):
+        one = pruning(start=1, end=1, kernel_order=order)
+        found.append(jax.jit(one.after)(jnp.int32(1), fields, one.create(params)))
+    assert same(*found)
+    weights = trees.by_path(found[0][0]["params"])
+    assert sum((x == 0).sum() for x in weights.values()) >= 196
+
+
 def test_the_schedule_is_the_cubic_one():
     """Zhu and Gupta 2017, equation 1, in exact fractions."""
     first, last = Fraction(1, 10), Fraction(9, 10)
