@@ -285,8 +285,8 @@ def test_a_wrong_option_points_to_the_help_that_has_them_all(
 
 
 def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):
-    assert main(["compute"]) == 2
-    assert f"'compute': there is {', '.join(COMMANDS)}\n" in capsys.readouterr().err
+    assert main(["guess"]) == 2
+    assert f"'guess': there is {', '.join(COMMANDS)}\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow

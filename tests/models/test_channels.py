@@ -280,3 +280,13 @@ def test_new_weights_have_the_smaller_shapes():
     assert conv1.kernel.shape == (3, 3, 3, 2) and conv1.out_features == 2
     assert conv2.kernel.shape[2] == conv2.in_features == 2
     assert linear.bias.shape == (3,) and model.head.linear.in_features == 3
+
+
+def test_a_backbone_is_left_with_the_channels_of_its_classifier():
+    numbers = {"stem_conv": 3, "stage2_block1/conv1": 5}
+    classifier = weights(blueprint("resnet18", channels=numbers))[2]
+    options = {"backbone": "resnet18", "channels": numbers}
+    made = weights(blueprint("unet", **options))[2]
+    assert made["stage2_block1/conv1/kernel"].shape == (3, 3, 3, 5)
+    for path, x in classifier.items():
+        assert path.startswith("head/") or x.shape == made[path].shape

@@ -119,6 +119,39 @@ def test_what_fits_no_model_is_refused(here: Path):
     assert not (here / "new").exists()
 
 
+OWN = """
+import jax.numpy as jnp
+from jaxtrain.models.base import Model
+from jaxtrain.models.head import Head, mean_head
+
+
+class Numbered(Model):
+    def __init__(self, image_shape, num_outputs, *, layers):
+        conv = layers.conv(image_shape[2], 16, 3)
+        self.add_piece(numbered, conv=conv)
+        self.add_piece(mean_head, head=Head(16, num_outputs, 0.0, layers=layers))
+
+
+def numbered(conv, x, rngs):
+    return jnp.broadcast_to(conv(x), (*x.shape[:3], 16))
+"""
+
+
+@pytest.mark.slow
+def test_code_that_has_the_number_of_its_channels_is_refused(tmp_path: Path):
+    write_recipe(tmp_path / "recipe.py", RECIPE)
+    (tmp_path / "own.py").write_text(OWN)
+    words = "--config recipe.py --model.name own.py:Numbered --model.width None"
+    call(tmp_path, f"{words} --train.steps 2 --workdir base")
+    words = "compact --workdir base --flops 0.5 --out new --trust"
+    found = refusal(tmp_path, words)
+    assert (
+        "own.py:Numbered' fails with fewer channels (" in found
+        and "[2,8,8,16]" in found
+    )
+    assert not (tmp_path / "new").exists()
+
+
 def fake(sizes: dict[str, int]) -> Any:
     """Return channels of groups, each of which costs as much as all others."""
 
