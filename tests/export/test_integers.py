@@ -1,4 +1,4 @@
-"""A model that was trained in 8 bits, as a file: its integers, and what they compute."""
+"""A model that was trained in 8 bits, as a file: its integers and its outputs."""
 
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,7 @@ def test_it_is_int8_in_onnx_alone(trained: Any, tmp_path: Path, capsys: Any):
     assert export(workdir, tmp_path / "file", "--format", "stablehlo") == 0
     given = load_model(workdir)
     read = jax.export.deserialize(bytearray((tmp_path / "file").read_bytes()))
-    images = np.asarray(given.prepare(pixels_of(8)))
+    images = np.asarray(given.prepare(jnp.asarray(pixels_of(8))))
     logits = given.logits(pixels_of(8))
     np.testing.assert_allclose(
         np.asarray(read.call(images)), logits, atol=2e-2 * np.abs(logits).max()

@@ -8,15 +8,14 @@ each output channel, and biases are integers of the scale of their products.
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.export.emitter.graph import Node, constant, elementwise
 from jaxtrain.export.emitter.write import Order, Writer
 from jaxtrain.models.fake_quantization import (
-    ACTIVATION_LEVELS,
-    fake_quantize,
+    ROUND_ACTIVATION,
+    ROUND_KERNEL,
     fake_quantize_kernel,
     integers_of,
     scale_and_zero_point,
@@ -52,8 +51,8 @@ def _kernel(kernel: Node) -> Node:
 
 # Name of the function -> `(*inputs)` -> output.
 RULES: dict[str, Callable[..., Node]] = {
-    fake_quantize.__name__: _activation,
-    fake_quantize_kernel.__name__: _kernel,
+    ROUND_ACTIVATION: _activation,
+    ROUND_KERNEL: _kernel,
 }
 
 
