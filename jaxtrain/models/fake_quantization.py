@@ -25,6 +25,8 @@ from jaxtrain.dtypes import wide
 # Largest integers: uint8 of activations; int8 of weights, of which -128 is left out.
 ACTIVATION_LEVELS = 255
 WEIGHT_LEVELS = 127
+# Names of the functions that round, as a jaxpr has them.
+ROUND_ACTIVATION, ROUND_KERNEL = "fake_quantize", "fake_quantize_kernel"
 # What a step keeps of a range; the rest is that of its batch.
 MOMENTUM = 0.95
 
@@ -151,7 +153,7 @@ def _rounded_kernel_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Arr
 
 
 def promote_rounded(args: Any, /, *, dtype: Any = None, **options: Any) -> Any:
-    """Cast (input, kernel, ...), as layers of Flax do, with a kernel that is rounded."""
+    """Cast (input, kernel, ...), as layers of Flax do, with a rounded kernel."""
     x, kernel, *rest = args
     args = (x, fake_quantize_kernel(kernel[...]), *rest)
     return nnx_dtypes.promote_dtype(args, dtype=dtype, **options)

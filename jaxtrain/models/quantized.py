@@ -324,8 +324,8 @@ def _check_products(model: Model, values: Sequence[_Value]) -> None:
             (x,) = x.data
         if x.place is None or x.place[0] != TAKEN:
             raise UserError(
-                f"model.quantize: {type(model).__name__} computes products with weights "
-                f"in {value.where or 'its own code'!r} outside of the layers that "
-                "jaxtrain.models.layers.Layers makes, and those cannot be rounded: "
-                "make them with it, or leave model.quantize out"
+                f"model.quantize: {type(model).__name__} computes products with "
+                f"weights in {value.where or 'its own code'!r} outside of the layers "
+                "that jaxtrain.models.layers.Layers makes, and those cannot be "
+                "rounded: make them with it, or leave model.quantize out"
             )

@@ -59,6 +59,8 @@ VALUES: dict[str, Any] = {
     "logging.writers": ["my.py:Writer"],
     "model.pretrained": "runs/other",
     "model.pretrained_digest": "0123456789abcdef",
+    "model.quantize": "int8",
+    "model.transform": "my.py:part",
     "optimizer.milestones": [0.5],
     "optimizer.plateau_metric": "accuracy",
     "optimizer.plateau_patience": 5,

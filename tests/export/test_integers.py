@@ -1,7 +1,8 @@
-"""A model that was trained in 8 bits, as a file: its integers, and what they compute."""
+"""A model that was trained in 8 bits, as a file: its integers and its outputs."""
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,17 +34,7 @@ SHORT = {
 RUNS = {
     "convnet": ('ModelConfig(name="convnet", width=0.125, quantize="int8")', 40),
     "cnn4": ('ModelConfig(name="cnn4", width=0.25, quantize="int8")', 40),
-    "resnet18": (
-        'ModelConfig(name="resnet18", stem="cifar", width=0.125, quantize="int8")',
-        120,
-    ),
-    "mobilenet_v2": (
-        'ModelConfig(name="mobilenet_v2", stem="cifar", width=0.25, quantize="int8")',
-        120,
-    ),
 }
-# Part of the outputs that are within one step of the last scale.
-WITHIN = {"convnet": 0.999, "cnn4": 0.999}
 
 
 def export(workdir: Path, out: Path, *words: str) -> int:
@@ -76,33 +67,84 @@ def pixels_of(num: int) -> np.ndarray:
     return np.asarray(store.read(splits["test"][0][:num])[0])
 
 
-def test_outputs_are_those_of_the_model_to_a_step(tmp_path: Path):
-    """Of random weights, in a file without a run, with integers in all products."""
+class InTheFile(NamedTuple):
+    """A model of random weights, and its file, on the same images.
+
+    Attributes:
+      file: Model of ONNX.
+      found: What it puts out.
+      expected: What the model does.
+      step: Step of the integers of both.
+    """
+
+    file: Any
+    found: np.ndarray
+    expected: np.ndarray
+    step: float
+
+
+def in_the_file(name: str, size: int, **options: Any) -> InTheFile:
     made = Blueprint(
-        config=ModelConfig(name="lenet", quantize="int8"),
+        config=ModelConfig(name=name, quantize="int8", **options),
         policy=precision.parse("fp32"),
-        image_shape=(16, 16, 3),
+        image_shape=(size, size, 3),
         num_outputs=10,
     )
     graphdef, params, state = split_model(made.build(initial_rngs(jax.random.key(0))))
-    images = np.random.default_rng(0).normal(size=(64, 16, 16, 3)).astype(np.float32)
-    _, state = apply_model(graphdef, params, state, images)
+    rng = np.random.default_rng(0)
+    # The scales of some norms begin at 0.
+    params = jax.tree.map(
+        lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype) * (x.ndim == 1),
+        params,
+    )
+    images = rng.normal(size=(32, size, size, 3)).astype(np.float32)
+    train = jax.jit(partial(apply_model, graphdef))
+    state = train(params, state, images, jax.random.key(1))[1]
 
     def function(x: jax.Array) -> jax.Array:
         return predict(graphdef, jax.tree.map(jnp.asarray, params), state, x)
 
-    file = emit(function, (16, 16, 3), dtype=np.float32, integers=True)
-    onnx.checker.check_model(file, full_check=True)
-    kinds = [x.data_type for x in file.graph.initializer if len(x.dims) > 1]
-    assert kinds == [onnx.TensorProto.INT8] * 5
+    file = emit(function, (size, size, 3), dtype=np.float32, integers=True)
     session = onnxruntime.InferenceSession(file.SerializeToString())
     found = np.asarray(session.run(None, {"images": images})[0])
     ends = by_path(state)
     low, high = (ends[f"head/linear/output_range/{end}"] for end in ("low", "high"))
-    step = (high - low) / 255
-    # Both are multiples of it, up to the last bits.
-    away = np.abs(found - np.asarray(jax.jit(function)(images)))
-    assert (away <= 1.001 * step).mean() >= 0.999
+    expected = np.asarray(jax.jit(function)(images))
+    return InTheFile(file, found, expected, float(high - low) / 255)
+
+
+def test_outputs_are_those_of_the_model_to_a_step():
+    """With integers in all products; outputs are multiples of a step, up to a bit."""
+    made = in_the_file("lenet", 16)
+    onnx.checker.check_model(made.file, full_check=True)
+    kinds = [x.data_type for x in made.file.graph.initializer if len(x.dims) > 1]
+    assert kinds == [onnx.TensorProto.INT8] * 5
+    away = np.abs(made.found - made.expected)
+    assert (away <= 1.001 * made.step).mean() >= 0.999
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("resnet18", {"width": 0.125, "stem": "cifar"}),
+        ("mobilenet_v2", {"width": 0.25, "stem": "cifar"}),
+        ("preact_resnet18", {"width": 0.125}),
+        ("vgg11", {"width": 0.125}),
+    ],
+)
+def test_deep_models_are_near(name: str, options: dict[str, Any]):
+    """A bias that is rounded to int32 has some activations rounded to the next integer.
+
+    Each changes others, so that outputs of random weights differ by some steps: these
+    bounds hold that it is the same function, not that it is rounded the same.
+    """
+    made = in_the_file(name, 32, **options)
+    kernels = [x for x in made.file.graph.initializer if len(x.dims) > 1]
+    assert {x.data_type for x in kernels} == {onnx.TensorProto.INT8}
+    away = np.abs(made.found - made.expected).mean()
+    assert away <= 0.05 * np.abs(made.expected).max()
+    assert (made.found.argmax(-1) == made.expected.argmax(-1)).mean() >= 0.9
 
 
 @pytest.mark.slow
@@ -141,7 +183,7 @@ def test_the_file_computes_with_the_integers_of_the_model(
     # Of the logits, both of which are multiples of a step; that of the largest, too,
     # may be another.
     away = np.abs(centred[0] - centred[1])[centred[0] > -30]
-    assert (away <= 2.01 * step).mean() >= WITHIN.get(name, 0.98)
+    assert (away <= 2.01 * step).mean() >= 0.999
     assert (expected.argmax(-1) == outputs.argmax(-1)).mean() >= 0.98
 
 
@@ -154,7 +196,7 @@ def test_it_is_int8_in_onnx_alone(trained: Any, tmp_path: Path, capsys: Any):
     assert export(workdir, tmp_path / "file", "--format", "stablehlo") == 0
     given = load_model(workdir)
     read = jax.export.deserialize(bytearray((tmp_path / "file").read_bytes()))
-    images = np.asarray(given.prepare(pixels_of(8)))
+    images = np.asarray(given.prepare(jnp.asarray(pixels_of(8))))
     logits = given.logits(pixels_of(8))
     np.testing.assert_allclose(
         np.asarray(read.call(images)), logits, atol=2e-2 * np.abs(logits).max()

@@ -39,7 +39,7 @@ def ranges(name: str, **options: Any) -> list[str]:
 
 
 def test_each_layer_is_rounded_once():
-    """In a residual block: the images, each ReLU, both sides of the sum, and the sum."""
+    """In a residual block: each ReLU, both sides of the sum, and the sum."""
     found = ranges("resnet18", width=0.0625, stem="cifar")
     first = [name for name in found if name.startswith("stage1_block1")]
     assert first == [

@@ -4,9 +4,9 @@ Run it in an environment of its own, with PyTorch:
 
     python -m tests.oracles.fake_quantization
 
-`tests/stored/fake_quantization.json` then has activations with their ranges, and kernels
-(output channels last), each with what they are rounded to and the gradient of the sum
-of squares.
+`tests/stored/fake_quantization.json` then has activations with their ranges, and
+kernels (output channels last), each with what they are rounded to and the gradient of
+the sum of squares.
 """
 
 import json

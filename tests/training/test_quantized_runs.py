@@ -1,4 +1,4 @@
-"""Runs that round to 8 bits: on any devices, wherever they stop, and what they refuse."""
+"""Runs that round to 8 bits: on any devices, and wherever they stop."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def test_ranges_and_statistics_stay_late_in_a_run():
     assert np.isfinite(steps.metrics["loss"]).all()
 
 
-def of_mesh(parallel: dict[str, int], train: dict[str, Any]) -> dict[str, np.ndarray]:
+def of_mesh(parallel: dict[str, Any], train: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return the last state of a run on some devices."""
     config = layered(train, model=QUANTIZED, parallel=ParallelConfig(**parallel))
     return by_path(take_steps(config).states[-1])

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtrain.export.emitter.graph import Node, constant, elementwise
 from jaxtrain.export.emitter.write import Order, Writer
 from jaxtrain.models.fake_quantization import (
-    fake_quantize,
+    ROUND_ACTIVATION,
+    ROUND_KERNEL,
     fake_quantize_kernel,
     integers_of,
     scale_and_zero_point,
@@ -50,8 +51,8 @@ def _kernel(kernel: Node) -> Node:
 
 # Name of the function -> `(*inputs)` -> output.
 RULES: dict[str, Callable[..., Node]] = {
-    fake_quantize.__name__: _activation,
-    fake_quantize_kernel.__name__: _kernel,
+    ROUND_ACTIVATION: _activation,
+    ROUND_KERNEL: _kernel,
 }
 
 
