@@ -48,7 +48,7 @@ def get_config() -> Config:
         optimizer=OptimizerConfig(
             name="adamw", learning_rate=2e-3, schedule="cosine", warmup_epochs=1
         ),
-        train=TrainConfig(epochs={epochs}, eval_every_epochs={epochs}),
+        train=TrainConfig(epochs={epochs}),
         checkpoint=CheckpointConfig(every_epochs={epochs}),
         logging=LoggingConfig(report=False, tensorboard=False),
     )
