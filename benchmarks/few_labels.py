@@ -48,7 +48,7 @@ def get_config() -> Config:
         optimizer=OptimizerConfig(
             name="adamw", learning_rate=2e-3, schedule="cosine", warmup_epochs=1
         ),
-        train=TrainConfig(epochs={epochs}, eval_every_epochs={epochs}),
+        train=TrainConfig(epochs={epochs}),
         checkpoint=CheckpointConfig(every_epochs={epochs}),
         logging=LoggingConfig(report=False, tensorboard=False),
     )
@@ -65,9 +65,15 @@ def write_arrays(path: Path, source: str, num_labels: int, seed: int) -> None:
         rng.choice(np.flatnonzero(label == number), num_labels, replace=False)
         for number in np.unique(label)
     ]
-    image, few = train.read(np.sort(np.concatenate(chosen)))
-    image_test, label_test = test.read(np.arange(len(test)))
-    np.savez(path, image=image, label=few, image_test=image_test, label_test=label_test)
+    few = train.read(np.sort(np.concatenate(chosen)))
+    others = test.read(np.arange(len(test)))
+    np.savez(
+        path,
+        image=few["image"],
+        label=few["target"],
+        image_test=others["image"],
+        label_test=others["target"],
+    )
 
 
 def train(config: Path, workdir: Path, *words: str) -> float:
