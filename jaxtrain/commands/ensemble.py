@@ -76,7 +76,7 @@ def describe(made: "Ensembled", arguments: EnsembleArguments) -> dict[str, str]:
     from jaxtrain.tasks.metrics import formatted
 
     main = kind(made.config.task).best_metric
-    rows = {name: "member" for name in arguments.runs}
+    rows = dict.fromkeys(arguments.runs, "member")
     for i, name in enumerate(arguments.runs):
         values = made.test.get(f"member_{main}")
         if values is not None:

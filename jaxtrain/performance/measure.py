@@ -162,9 +162,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
         for inputs in abstract_inputs(setup)
     )
     everywhere = sharding.replicated(setup.mesh)
-    key = jax.device_put(
-        keys.member_keys(setup.config.seed, setup.members), everywhere
-    )
+    key = jax.device_put(keys.member_keys(setup.config.seed, setup.members), everywhere)
     state = jax.jit(setup.create, out_shardings=setup.state_formats)(key)
     return state, key, data, batches
 

@@ -221,9 +221,7 @@ class Regression(Task):
         self, outputs: Any, target: Any, mask: jax.Array
     ) -> dict[str, jax.Array]:
         """Return the deviation of the members' numbers, the mean over the columns."""
-        numbers = [
-            self._loss.prediction(self._read(one, target)[0]) for one in outputs
-        ]
+        numbers = [self._loss.prediction(self._read(one, target)[0]) for one in outputs]
         deviation = jnp.std(jnp.stack(numbers), 0)
         deviation = deviation * jnp.asarray(self._std, deviation.dtype)
         known = ~jnp.isnan(target) & (mask[:, None] > 0)

@@ -87,9 +87,7 @@ def stack(models: Sequence[TrainedModel]) -> TrainedModel:
         )
         for name in ("params", "model_state")
     )
-    about = dataclasses.replace(
-        models[0].description, members=len(models), chosen={}
-    )
+    about = dataclasses.replace(models[0].description, members=len(models), chosen={})
     step = max(model.origin["step"] for model in models)
     return TrainedModel(about, params, state, {"step": step, "run": None})
 
@@ -154,7 +152,9 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
             "progress": dataclasses.asdict(progress),
         }
         folder = partial / workdir_lib.CHECKPOINTS / str(step)
-        write(folder, state, manifest.make(state, digests(state), info, made.validation))
+        write(
+            folder, state, manifest.make(state, digests(state), info, made.validation)
+        )
         # Where weights were chosen stands with the weights.
         about = dataclasses.replace(model.description, chosen={})
         workdir_lib.write_digested(partial / MODEL, about.to_dict())

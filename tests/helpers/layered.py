@@ -105,9 +105,7 @@ class Steps(NamedTuple):
     split: list[str]
 
 
-def take_steps(
-    config: Config, *, keep_features: bool = False, seed: int = 0
-) -> Steps:
+def take_steps(config: Config, *, keep_features: bool = False, seed: int = 0) -> Steps:
     """Take all steps of a run, in float64, and evaluate and save nothing.
 
     Args:
