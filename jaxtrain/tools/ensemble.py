@@ -170,8 +170,8 @@ def read_end(run: Path) -> dict[str, Any]:
     end = read_object(run / workdir_lib.SUMMARY, advice="restore it from a copy")
     if end is None:
         raise UserError(
-            f"{run} holds no finished run: {workdir_lib.SUMMARY} is not there; train it "
-            "to its end first"
+            f"{run} holds no finished run: {workdir_lib.SUMMARY} is not there; train "
+            "it to its end first"
         )
     return end
 
