@@ -80,7 +80,7 @@ def test_commands_take_a_joined_ensemble_as_a_run(runs: Path):
         "export --workdir joined --format safetensors --out exported",
         "evaluate --workdir exported --data.source synthetic:8x8x1/4/96 --out e.json",
         "report --workdir joined",
-        "checkpoint verify --workdir joined",
+        "checkpoint --verify --workdir joined",
     ]
     for line in words:
         result = cli(*line.split())
