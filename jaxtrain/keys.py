@@ -23,7 +23,7 @@ def root_key(seed: int) -> jax.Array:
 
 
 def member_keys(seed: int, members: int) -> jax.Array:
-    """Return the root key of a run, (); of an ensemble those of its members, (members,).
+    """Return the root key of a run, (), or those of an ensemble, (members,).
 
     Member i has the key of a run with the seed `seed + i`.
     """

@@ -235,6 +235,7 @@ def _epsilon(text: str, norm: str | None) -> float:
 def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     """Return what a person wants to see of an evaluation of a task."""
     from jaxtrain.tasks import says_something
+    from jaxtrain.tasks.members import OF_MEMBERS
 
     names, metrics = result["class_names"], result["metrics"]
     num_classes = None if names is None else len(names)
@@ -248,6 +249,10 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     for name, value in metrics.items():
         if isinstance(value, float) and says_something(name, num_classes):
             rows[name] = _with_interval(value, intervals.get(name))
+    for name, value in metrics.items():
+        if name.startswith(OF_MEMBERS) and isinstance(value, list):
+            members = name.removeprefix(OF_MEMBERS)
+            rows[f"{members} of members"] = f"{min(value):.4f} to {max(value):.4f}"
     for told, (name, i) in task.highlights(metrics).items():
         if names:
             pairs = intervals.get(name)

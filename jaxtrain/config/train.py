@@ -159,8 +159,8 @@ class TrainConfig(ClassificationOptions):
     stop_after_steps: int | None = None
     # Steps compiled into one call: fewer dispatches, for small models on a GPU.
     steps_per_call: int = 1
-    # Models that are trained together in one program, from seeds that follow each other,
-    # and evaluated as one: the mean of what they put out (a deep ensemble).
+    # Models that are trained together in one program, from seeds in a row, and are
+    # evaluated as one: the mean of what they put out (a deep ensemble).
     ensemble: int = 1
     # Micro-batches whose gradients are averaged into one step.
     accumulate_steps: int = 1

@@ -12,6 +12,8 @@ from jaxtrain.dtypes import widen
 # Among the sums of an evaluation, what those of an ensemble have beside those of the
 # mean: the sums of each member, and how far they disagree.
 MEMBERS = "members"
+# How the metrics of each member begin, lists of a number for each.
+OF_MEMBERS = "member_"
 
 
 def mean_softmax(outputs: jax.Array) -> jax.Array:
@@ -165,5 +167,5 @@ def member_values(task: Any, found: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("loss", task.best_metric):
         of_members = [one[name] for one in values if np.ndim(one.get(name, [])) == 0]
         if len(of_members) == len(values):
-            told[f"member_{name}"] = of_members
+            told[f"{OF_MEMBERS}{name}"] = of_members
     return told

@@ -141,8 +141,8 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
         raise UserError(f"{len(models)} model: give two or more to {doing}")
     if models[0].description.members > 1:
         raise UserError(
-            f"model 1 is an ensemble of {models[0].description.members} models: {doing} "
-            "runs of one model each"
+            f"model 1 is an ensemble of {models[0].description.members} models: "
+            f"{doing} runs of one model each"
         )
     first, *others = (
         dataclasses.replace(model.description, chosen={}, jaxtrain="")

@@ -152,9 +152,8 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
             "progress": dataclasses.asdict(progress),
         }
         folder = partial / workdir_lib.CHECKPOINTS / str(step)
-        write(
-            folder, state, manifest.make(state, digests(state), info, made.validation)
-        )
+        made_of = manifest.make(state, digests(state), info, made.validation)
+        write(folder, state, made_of)
         # Where weights were chosen stands with the weights.
         about = dataclasses.replace(model.description, chosen={})
         workdir_lib.write_digested(partial / MODEL, about.to_dict())
@@ -171,8 +170,8 @@ def read_end(run: Path) -> dict[str, Any]:
     end = read_object(run / workdir_lib.SUMMARY, advice="restore it from a copy")
     if end is None:
         raise UserError(
-            f"{run} holds no finished run: {workdir_lib.SUMMARY} is not there; train it "
-            "to its end first"
+            f"{run} holds no finished run: {workdir_lib.SUMMARY} is not there; train "
+            "it to its end first"
         )
     return end
 

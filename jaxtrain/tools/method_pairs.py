@@ -57,6 +57,7 @@ MESHES = (
 )
 OPTIONS = (
     Companion("`parallel.pipeline_stages`", {"parallel.pipeline_stages": 2}),
+    Companion("`train.ensemble`", {"train.ensemble": 2}),
     Companion("`train.accumulate_steps`", {"train.accumulate_steps": 2}),
     Companion("`train.steps_per_call`", {"train.steps_per_call": 2}),
     Companion("`train.remat`", {"train.remat": "full"}),

@@ -84,7 +84,7 @@ SHARED_FIELDS = ("step", "plateau")
 
 
 def part_state(state: TrainState) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields that each member of an ensemble has, and those that all share."""
+    """Return the fields that each member of an ensemble has, and those of all."""
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
     shared = {name: fields.pop(name) for name in SHARED_FIELDS}
     return fields, shared

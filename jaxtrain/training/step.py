@@ -265,8 +265,8 @@ def make_eval_step(
 
     Dropout is off. The outputs are those of a `view` of the prepared images, of which
     the model takes those of a `size`; None: of theirs. See `add_batch` for what it
-    returns. Of an ensemble of several `members` the weights are stacked, and the outputs
-    are the mean that its task takes.
+    returns. Of an ensemble of several `members` the weights are stacked, and the
+    outputs are the mean that its task takes.
     """
 
     def eval_step(

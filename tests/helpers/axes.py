@@ -130,7 +130,7 @@ def carry_out(config: Config, first: Any) -> Outcome:
     setup = build_setup(config)
     programs = make_programs(setup)
     everywhere = sharding.replicated(setup.mesh)
-    key = jax.device_put(keys.root_key(0), everywhere)
+    key = jax.device_put(keys.member_keys(0, setup.members), everywhere)
     train_set, order = programs.train_set, programs.order
     batches = loader.train_batches(config.data, train_set, setup.mesh, order, 0, 1)
     _, batch = next(loader.feed(batches, iter([1]), setup.mesh, BATCH_SIZE))
