@@ -282,6 +282,7 @@ def test_new_weights_have_the_smaller_shapes():
     assert linear.bias.shape == (3,) and model.head.linear.in_features == 3
 
 
+@pytest.mark.slow
 def test_a_backbone_is_left_with_the_channels_of_its_classifier():
     numbers = {"stem_conv": 3, "stage2_block1/conv1": 5}
     classifier = weights(blueprint("resnet18", channels=numbers))[2]
