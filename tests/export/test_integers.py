@@ -33,7 +33,6 @@ SHORT = {
 # Name -> model, and steps of its run.
 RUNS = {
     "convnet": ('ModelConfig(name="convnet", width=0.125, quantize="int8")', 40),
-    "cnn4": ('ModelConfig(name="cnn4", width=0.25, quantize="int8")', 40),
 }
 
 

@@ -170,8 +170,9 @@ def balance(costs: Sequence[float], num_parts: int) -> list[slice]:
 
 def _graphdef(model: Model, names: Sequence[str]) -> Any:
     """Return the graph of a model that has only the layers named."""
-    layers = split_model(model)[1]
+    _, params, model_state = split_model(model)
     model = nnx.clone(model)
-    for name in layers.keys() - set(names):
+    # Some layers have a state alone, such as ranges of activations.
+    for name in (params.keys() | model_state.keys()) - set(names):
         delattr(model, name)
     return nnx.graphdef(model)
