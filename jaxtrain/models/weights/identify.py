@@ -251,7 +251,8 @@ def shapes_there(
     """Return the shapes of the arrays of a source by their names, as it has them."""
     size = source.image_size
     options = vars(model_of(source, name)).items()
-    given = tuple((k, v) for k, v in options if k != "options")
+    # No source names options of a user's own or channels: both are empty dicts.
+    given = tuple((k, v) for k, v in options if k not in ("options", "channels"))
     ours = _shapes_here(given, (size, size, channels), num_outputs)
     return source.names.shapes(ours)
 
