@@ -66,6 +66,7 @@ def train(name: str, workdir: Path, given: argparse.Namespace, **extra: Any) -> 
         "optimizer.name": "sgd",
         "optimizer.momentum": 0.9,
         "optimizer.weight-decay": 5e-4,
+        "optimizer.warmup-fraction": 0.05,
         "logging.report": False,
         **extra,
     }
