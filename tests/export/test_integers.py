@@ -142,8 +142,10 @@ def test_deep_models_are_near(name: str, options: dict[str, Any]):
     kernels = [x for x in made.file.graph.initializer if len(x.dims) > 1]
     assert {x.data_type for x in kernels} == {onnx.TensorProto.INT8}
     away = np.abs(made.found - made.expected).mean()
-    assert away <= 0.05 * np.abs(made.expected).max()
-    assert (made.found.argmax(-1) == made.expected.argmax(-1)).mean() >= 0.9
+    assert away <= 0.03 * np.abs(made.expected).max()  # 0.002 to 0.015.
+    # The two largest outputs of random weights may be closer to each other than that.
+    alike = np.corrcoef(made.found.ravel(), made.expected.ravel())[0, 1]
+    assert alike >= 0.998  # 0.9992 to 0.99996 were measured.
 
 
 @pytest.mark.slow
