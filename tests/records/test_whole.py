@@ -30,6 +30,7 @@ RESULT: dict[str, Any] = {
     "run": {"step": 8},
     "tta": None,
     "metrics": {"accuracy": 0.625},
+    "sparsity": None,
     "class_names": None,
     "calibration": None,
     "out_of_distribution": None,
