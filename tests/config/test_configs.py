@@ -54,7 +54,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     # Of columns, not classes; tests/users/test_recipes_of_columns.py has their models.
     "multilabel": ((64, 64, 3), 10, 54_000),
     "regression": ((32, 32, 3), 3, 7200),
-    "segmentation": ((64, 64, 3), 11, 21_600),
+    "segmentation": ((64, 64, 3), 11, 54_000),
     # Of boxes.
     "detection": ((64, 64, 3), 10, 6000),
     # Of views; tests/tasks/test_self_supervised.py trains such runs.
