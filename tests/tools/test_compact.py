@@ -140,13 +140,13 @@ def numbered(conv, x, rngs):
 @pytest.mark.slow
 def test_code_that_has_the_number_of_its_channels_is_refused(tmp_path: Path):
     write_recipe(tmp_path / "recipe.py", RECIPE)
-    (tmp_path / "own.py").write_text(OWN)
-    words = "--config recipe.py --model.name own.py:Numbered --model.width None"
+    (tmp_path / "numbered.py").write_text(OWN)
+    words = "--config recipe.py --model.name numbered.py:Numbered --model.width None"
     call(tmp_path, f"{words} --train.steps 2 --workdir base")
     words = "compact --workdir base --flops 0.5 --out new --trust"
     found = refusal(tmp_path, words)
     assert (
-        "own.py:Numbered' fails with fewer channels (" in found
+        "numbered.py:Numbered' fails with fewer channels (" in found
         and "[2,8,8,16]" in found
     )
     assert not (tmp_path / "new").exists()
