@@ -47,7 +47,9 @@ class Head(nnx.Module):
 @in_own_scope
 def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
     assert layer.bias is not None
-    x, kernel = layer.promote_dtype((x, layer.kernel[...]), dtype=layer.dtype)
+    # As `nnx.Linear` calls it, for transforms that take its place; the bias stays wide.
+    arrays = (x, layer.kernel[...], None)
+    x, kernel, _ = layer.promote_dtype(arrays, dtype=layer.dtype)
     outputs = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
     return outputs + layer.bias[...]
 

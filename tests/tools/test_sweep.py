@@ -48,6 +48,16 @@ def space(trial):
     rate = trial.suggest_float("rate", 1e-3, 1, log=True)
     return {"optimizer.learning_rate": rate}
 """
+WAITING_RATES = """
+import time
+from pathlib import Path
+
+def space(trial):
+    while trial.number >= 2 and not Path("go").exists():
+        time.sleep(0.05)
+    rate = trial.suggest_float("rate", 1e-3, 1, log=True)
+    return {"optimizer.learning_rate": rate}
+"""
 # Trials with the same program; the second is refused, for want of examples.
 SEEDS = """
 def space(trial):
@@ -272,7 +282,8 @@ def test_a_stopped_sweep_goes_on_as_if_it_was_not(
 
 @pytest.mark.slow
 def test_two_processes_share_a_sweep_and_one_is_killed(cli: Cli):
-    write_files(cli.directory, RATES)
+    # Trials are left for both processes until one is killed.
+    write_files(cli.directory, WAITING_RATES)
     words = [*SWEEP.split(), "--trials", 4, "--processes", 2, *LONG]
     process = cli.start(*words, anew=True)
     wait_until(checkpoint_of(cli.directory, 0), process)
@@ -285,6 +296,7 @@ def test_two_processes_share_a_sweep_and_one_is_killed(cli: Cli):
     ]
     assert len(workers) == 2
     os.kill(workers[0], signal.SIGKILL)
+    (cli.directory / "go").touch()
     stdout, stderr = process.communicate()
     assert process.returncode == 0, (stdout, stderr)
     assert "was killed by SIGKILL" in stderr
