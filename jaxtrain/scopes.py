@@ -56,6 +56,14 @@ def part(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
+def scope_of(eqn: Any) -> str:
+    """Return the scopes that an equation of a jaxpr was traced in, parted by slashes.
+
+    JAX has them in the `SourceInfo` of an equation alone.
+    """
+    return str(eqn.source_info.name_stack)
+
+
 def place_of(op_name: str) -> Place | None:
     """Return the innermost scope in the metadata of an instruction; None without.
 

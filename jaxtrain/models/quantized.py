@@ -23,6 +23,7 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend import core
 
+from jaxtrain import scopes
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model, Piece
 from jaxtrain.models.batch_norm import BatchNorm
@@ -220,7 +221,7 @@ def _read(jaxpr: Any, given: Sequence[_Value], where: str, into: list[_Value]) -
 
     for eqn in jaxpr.eqns:
         inputs = tuple(map(value_of, eqn.invars))
-        scope = "/".join(filter(None, (where, str(eqn.source_info.name_stack))))
+        scope = "/".join(filter(None, (where, scopes.scope_of(eqn))))
         inner = next((eqn.params[name] for name in CALLS if name in eqn.params), None)
         if inner is not None and len(getattr(inner, "eqns", ())):
             consts = [_Value("", of_weights=True) for _ in getattr(inner, "consts", ())]

@@ -75,6 +75,14 @@ USED = [
         "find how JAX tells that it has started, after which it reads no XLA_FLAGS",
     ),
     Interface(
+        "jax",
+        "jax._src.source_info_util",
+        "SourceInfo.name_stack",
+        None,
+        "jaxtrain/scopes.py",
+        "find where an equation of a jaxpr has its named scopes now",
+    ),
+    Interface(
         "tensorflow-datasets",
         "tensorflow_datasets.core.utils",
         "error_utils.reraise_with_context",

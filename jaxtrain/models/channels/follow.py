@@ -358,5 +358,5 @@ def _needed(jaxpr: Any) -> list[Any]:
 
 def _layer(eqn: Any) -> str | None:
     """Return the path of the layer that an equation is of; None: of none."""
-    place = scopes.place_of(str(eqn.source_info.name_stack))
+    place = scopes.place_of(scopes.scope_of(eqn))
     return place.name.removesuffix("/rest") if place else None
