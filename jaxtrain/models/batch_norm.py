@@ -82,8 +82,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         assert self.scale is not None and self.bias is not None
         scale, bias = self.scale[...], self.bias[...]
         if self.use_running_average:
-            mean, var = (s[...].reshape(-1, len(scale)) for s in (self.mean, self.var))
-            y = _apply(x, mean.mean(0), self._inverse_std(var.mean(0)), scale, bias)
+            y = _apply(x, *self.running(), scale, bias)
             if activation is nnx.relu:
                 # The same numbers, and one kernel with a convolution before on GPUs.
                 return nnx.relu(y.astype(self.dtype))
@@ -100,6 +99,13 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         arrays = grouped, mean, self._inverse_std(var), scale, bias
         y: Any = normalize(activation, *arrays)
         return y.reshape(x.shape).astype(self.dtype)
+
+    def running(self) -> tuple[jax.Array, jax.Array]:
+        """Return the mean and 1 / deviation that an evaluation normalises by."""
+        mean, var = (
+            s[...].reshape(-1, s.shape[-1]).mean(0) for s in (self.mean, self.var)
+        )
+        return mean, self._inverse_std(var)
 
     def _inverse_std(self, var: jax.Array) -> jax.Array:
         return jax.lax.rsqrt(var + self.epsilon)

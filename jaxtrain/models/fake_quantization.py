@@ -25,8 +25,11 @@ from jaxtrain.dtypes import wide
 # Largest integers: uint8 of activations; int8 of weights, of which -128 is left out.
 ACTIVATION_LEVELS = 255
 WEIGHT_LEVELS = 127
+# Sums of products, and what is added to them, are int32.
+LARGEST_SUM = 2**31 - 1
 # Names of the functions that round, as a jaxpr has them.
 ROUND_ACTIVATION, ROUND_KERNEL = "fake_quantize", "fake_quantize_kernel"
+ROUND_BIAS = "fake_quantize_bias"
 # What a step keeps of a range; the rest is that of its batch.
 MOMENTUM = 0.95
 
@@ -150,6 +153,33 @@ def _rounded_kernel(kernel: jax.Array) -> jax.Array:
 @_rounded_kernel.defjvp
 def _rounded_kernel_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     return _rounded_kernel(*primals), tangents[0]
+
+
+@jax.jit
+def fake_quantize_bias(
+    bias: jax.Array, kernel: jax.Array, factor: jax.Array, low: Any, high: Any
+) -> jax.Array:
+    """Return a bias rounded to the scale of the sums that it is added to.
+
+    One that no int32 holds stays as it is. The gradient is that of the bias.
+
+    Args:
+      bias: Bias of each output channel, (out,).
+      kernel: Kernel of the products, (..., out).
+      factor: What the kernel of each channel is multiplied with, (out,).
+      low: Lower end of the range of what the kernel is multiplied with.
+      high: Upper end. Equal ends leave the bias as it is.
+    """
+    values = bias.astype(wide(bias.dtype))
+    largest = jnp.abs(kernel.astype(values.dtype)).max(range(kernel.ndim - 1))
+    of_kernel = jnp.abs(factor) * largest / WEIGHT_LEVELS
+    step, _ = scale_and_zero_point(low, high)
+    # Of a kernel of zeros the scale is 1 (`integers_of`).
+    step = step * jnp.where(of_kernel > 0, of_kernel, 1)
+    integers = jnp.round(values / jnp.where(step > 0, step, 1))
+    is_held = (step > 0) & (jnp.abs(integers) < LARGEST_SUM)
+    rounded = jnp.where(is_held, integers * step, values)
+    return (values + jax.lax.stop_gradient(rounded - values)).astype(bias.dtype)
 
 
 def promote_rounded(args: Any, /, *, dtype: Any = None, **options: Any) -> Any:

@@ -11,14 +11,20 @@ they have to be, so that
   runtimes join with it, and in front of any other function;
 - what several layers take is rounded before they do;
 - nothing is behind the outputs of the last layer.
+
+A runtime adds the bias of a product to its sums, as an integer of their scale. An
+evaluation rounds it so, too, wherever the product and the range of what it takes are of
+one piece: a bias that is rounded in the file alone moves one activation in hundreds to
+the next integer, and the outputs of deep models by some steps.
 """
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend import core
@@ -31,6 +37,7 @@ from jaxtrain.models.centres import CENTRES
 from jaxtrain.models.fake_quantization import (
     ActivationRange,
     Ranged,
+    fake_quantize_bias,
     promote_rounded,
 )
 from jaxtrain.models.layers import Conv, Linear
@@ -83,19 +90,37 @@ class _Value:
 
 
 class PieceRanges(nnx.Module):
-    """Rounds what a piece puts out: ranges by the number of the array."""
+    """Rounds what a piece takes from the one before: ranges by number of the array."""
 
     def __init__(self, numbers: Sequence[int], dtype: Any):
         self.ranges = nnx.data(
-            {f"output{number}": ActivationRange(dtype) for number in numbers}
+            {f"array{number}": ActivationRange(dtype) for number in numbers}
         )
 
-    def __call__(self, outputs: Any) -> Any:
-        arrays, tree = jax.tree.flatten(outputs)
+    def __call__(self, x: Any) -> Any:
+        arrays, tree = jax.tree.flatten(x)
         return tree.unflatten(
-            self.ranges[f"output{i}"](x) if f"output{i}" in self.ranges else x
-            for i, x in enumerate(arrays)
+            self.ranges[f"array{i}"](array) if f"array{i}" in self.ranges else array
+            for i, array in enumerate(arrays)
         )
+
+
+class _Bias(NamedTuple):
+    """A bias that a runtime adds to sums of integers, by paths in a model.
+
+    Attributes:
+      layer: Path of the layer that sums products.
+      norm: Path of the batch norm that is folded into it; None without.
+      given: Path of the range of what it takes.
+    """
+
+    layer: str
+    norm: str | None
+    given: str
+
+    def is_within(self, names: Sequence[str]) -> bool:
+        """Whether all of it belongs to these layers."""
+        return all(path.split("/")[0] in names for path in self if path is not None)
 
 
 def quantized(model: Model, images: jax.ShapeDtypeStruct) -> Model:
@@ -131,29 +156,119 @@ def quantized(model: Model, images: jax.ShapeDtypeStruct) -> Model:
             layer.input_range = nnx.data(ActivationRange(layer.dtype))
         if (PUT_OUT, name) in places:
             layer.output_range = nnx.data(ActivationRange(layer.dtype))
-    behind: dict[int, list[int]] = {}
+    numbers: dict[int, list[int]] = {}
     for _, name in (place for place in places if place[0] == PIECE):
         index, number = map(int, name.split("/"))
-        behind.setdefault(index, []).append(number)
-    for index, numbers in behind.items():
-        piece = model.pieces[index]
-        name = "_".join(piece.names or (f"piece{index}",)) + RANGES
-        setattr(model, name, PieceRanges(sorted(numbers), images.dtype))
-        with_ranges = Piece((*piece.names, name), _then_rounded(piece.apply))
-        pieces = model.pieces[:index], model.pieces[index + 1 :]
-        model.pieces = (*pieces[0], with_ranges, *pieces[1])
+        numbers.setdefault(index + 1, []).append(number)
+    biases, pieces = list(_biases(model, values, places)), []
+    for index, piece in enumerate(_pieces(model)):
+        names, apply = piece.names, piece.apply
+        if index in numbers:
+            name = _ranges_name(model, index)
+            setattr(model, name, PieceRanges(sorted(numbers[index]), images.dtype))
+            names, apply = (*names, name), _rounded_first(apply)
+        own = [bias for bias in biases if bias.is_within(names)]
+        if own:
+            apply = _with_integer_biases(apply, names, own)
+        pieces.append(Piece(names, apply))
+    model.pieces = (*pieces, *model.pieces[len(pieces) :])
     return model
 
 
-def _then_rounded(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a piece whose last layer rounds what it puts out."""
+def _ranges_name(model: Model, index: int) -> str:
+    """Return the name of the layer that rounds what a piece takes."""
+    return "_".join(model.pieces[index].names or (f"piece{index}",)) + RANGES
+
+
+def _rounded_first(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a piece whose last layer rounds what it takes."""
 
     @functools.wraps(apply)
     def rounded(*arguments: Any) -> Any:
         *own, ranges, x, rngs = arguments
-        return ranges(apply(*own, x, rngs))
+        return apply(*own, ranges(x), rngs)
 
     return rounded
+
+
+def _with_integer_biases(
+    apply: Callable[..., Any], names: Sequence[str], biases: Sequence[_Bias]
+) -> Callable[..., Any]:
+    """Return a piece whose biases are rounded in evaluations, as in a file.
+
+    Training needs no such rounding: it is finer than that of activations by a factor of
+    hundreds, and its gradient is that of the bias.
+    """
+
+    @functools.wraps(apply)
+    def rounded(*arguments: Any) -> Any:
+        *own, _, rngs = arguments
+        if rngs is not None:
+            return apply(*arguments)
+        modules = {
+            "/".join([name, *map(str, path)]): module
+            for name, layer in zip(names, own, strict=True)
+            for path, module in nnx.iter_modules(layer)
+        }
+        before = []
+        for bias in biases:
+            layer, given = modules[bias.layer], modules[bias.given]
+            norm = modules[bias.norm] if bias.norm else None
+            holder = (norm or layer).bias
+            if holder is not None:
+                before.append((holder, holder[...]))
+                holder.set_value(_integer_bias(layer, norm, given))
+        outputs = apply(*arguments)
+        for holder, value in before:
+            holder.set_value(value)
+        return outputs
+
+    return rounded
+
+
+def _integer_bias(layer: Any, norm: Any, given: ActivationRange) -> jax.Array:
+    """Return the bias (channels,), of the norm if there is one, for integer sums."""
+    kernel = layer.kernel[...]
+    ends = given.low[...], given.high[...]
+    if norm is None:
+        bias = layer.bias[...]
+        return fake_quantize_bias(bias, kernel, jnp.ones_like(bias), *ends)
+    mean, inverse_std = norm.running()
+    factor, bias = inverse_std * norm.scale[...], norm.bias[...]
+    offset = mean if layer.bias is None else mean - layer.bias[...]
+    folded = bias - offset * factor
+    found = fake_quantize_bias(folded, kernel, factor, *ends)
+    return (bias + jax.lax.stop_gradient(found - folded)).astype(bias.dtype)
+
+
+def _biases(
+    model: Model, values: Sequence[_Value], places: set[tuple[str, str]]
+) -> Iterator[_Bias]:
+    """Yield the biases of layers that take what one range rounds."""
+    put_out = {x.place[1]: x for x in values if x.place and x.place[0] == PUT_OUT}
+    for value in values:
+        if value.place is None or value.place[0] != TAKEN:
+            continue
+        name, given = value.place[1], _range_of(model, value, places)
+        if given is not None and name in put_out:
+            found = _only_place(put_out[name], CASTS)
+            norm = found.place if found is not None else None
+            is_norm = norm is not None and norm[0] == NORM
+            yield _Bias(name, norm[1] if norm and is_norm else None, given)
+
+
+def _range_of(model: Model, value: _Value, places: set[tuple[str, str]]) -> str | None:
+    """Return the path of the range that rounds a value; None: of none, or several."""
+    while value.place not in places:
+        if len(value.data) != 1 or not (value.place or value.op in KEEPING):
+            return None
+        (value,) = value.data
+    assert value.place is not None
+    kind, name = value.place
+    if kind != PIECE:
+        return f"{name}/{'input' if kind == TAKEN else 'output'}_range"
+    index, number = map(int, name.split("/"))
+    return f"{_ranges_name(model, index + 1)}/ranges/array{number}"
 
 
 def _named_layers(model: Model) -> Iterator[tuple[str, Any]]:

@@ -124,28 +124,24 @@ def test_outputs_are_those_of_the_model_to_a_step():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "options", "away", "part"),
     [
-        ("resnet18", {"width": 0.125, "stem": "cifar"}),
-        ("mobilenet_v2", {"width": 0.25, "stem": "cifar"}),
-        ("preact_resnet18", {"width": 0.125}),
-        ("vgg11", {"width": 0.125}),
+        ("resnet18", {"width": 0.125, "stem": "cifar"}, 1, 0.999),
+        ("preact_resnet18", {"width": 0.125}, 1, 0.999),
+        ("vgg11", {"width": 0.125}, 1, 0.999),
+        # Float32 sums move one activation in some thousands to the next integer: of
+        # random weights it changes the outputs by up to 3 steps, 8 % by more than 1.
+        ("mobilenet_v2", {"width": 0.25, "stem": "cifar"}, 4, 0.98),
     ],
 )
-def test_deep_models_are_near(name: str, options: dict[str, Any]):
-    """A bias that is rounded to int32 has some activations rounded to the next integer.
-
-    Each changes others, so that outputs of random weights differ by some steps: these
-    bounds hold that it is the same function, not that it is rounded the same.
-    """
+def test_deep_models_are_within_a_step(
+    name: str, options: dict[str, Any], away: float, part: float
+):
     made = in_the_file(name, 32, **options)
     kernels = [x for x in made.file.graph.initializer if len(x.dims) > 1]
     assert {x.data_type for x in kernels} == {onnx.TensorProto.INT8}
-    away = np.abs(made.found - made.expected).mean()
-    assert away <= 0.03 * np.abs(made.expected).max()  # 0.002 to 0.015.
-    # The two largest outputs of random weights may be closer to each other than that.
-    alike = np.corrcoef(made.found.ravel(), made.expected.ravel())[0, 1]
-    assert alike >= 0.998  # 0.9992 to 0.99996 were measured.
+    steps = np.abs(made.found - made.expected) / made.step
+    assert (steps <= 1.001 * away).mean() >= part
 
 
 @pytest.mark.slow

@@ -14,8 +14,11 @@ import numpy as np
 from jaxtrain.export.emitter.graph import Node, constant, elementwise
 from jaxtrain.export.emitter.write import Order, Writer
 from jaxtrain.models.fake_quantization import (
+    LARGEST_SUM,
     ROUND_ACTIVATION,
+    ROUND_BIAS,
     ROUND_KERNEL,
+    fake_quantize_bias,
     fake_quantize_kernel,
     integers_of,
     scale_and_zero_point,
@@ -25,8 +28,6 @@ from jaxtrain.models.fake_quantization import (
 ROUND = "FakeQuantize"
 # Operators whose results are some of the numbers that they take, or 0.
 KEEPING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
-# Sums of products are int32.
-LARGEST = 2**31 - 1
 
 
 def _activation(x: Node, low: Node, high: Node) -> Node:
@@ -49,9 +50,17 @@ def _kernel(kernel: Node) -> Node:
     return constant(integers.astype(np.float64) * scale, kernel.dtype)
 
 
+def _bias(*given: Node) -> Node:
+    """Read the rounding of a bias: to the integers that the model rounds it to."""
+    arrays = [jnp.asarray(node.value.astype(node.dtype)) for node in given]
+    found = np.asarray(fake_quantize_bias(*arrays), np.float64)
+    return constant(found, given[0].dtype)
+
+
 # Name of the function -> `(*inputs)` -> output.
 RULES: dict[str, Callable[..., Node]] = {
     ROUND_ACTIVATION: _activation,
+    ROUND_BIAS: _bias,
     ROUND_KERNEL: _kernel,
 }
 
@@ -89,7 +98,7 @@ def write_weights(
     if bias and step is not None:
         # Of a channel that a norm has all but switched off, whose bias no int32 holds
         # in its scale, the scale is larger: what is lost is less than the bias's bits.
-        least = np.abs(addends) / (step * LARGEST)
+        least = np.abs(addends) / (step * LARGEST_SUM)
         integers = np.round(integers * (scale / np.maximum(scale, least)))
         scale = np.maximum(scale, least)
     dim = order.index(len(order) - 1)
