@@ -1,172 +1,256 @@
-"""Structured pruning to half of the FLOPs, judged by the exported files.
+"""What smaller models lose and save, judged by their files of ONNX.
 
-    python benchmarks/compact.py [--models NAME:WIDTH ...] [--train-split SPLIT]
-        [--epochs N] [--further-epochs N] [--criterion NAME] [--multiple N] [--images N]
+    python benchmarks/compact.py [--models resnet18 mobilenet_v2] [--rows ROW ...]
+        [--epochs N] [--tuning-epochs N] [--digits] [--folder FOLDER]
 
-Trains each model on Fashion-MNIST (`python main.py data --prepare tfds:fashion_mnist`,
-or --source), takes half of its FLOPs out by `main.py compact`, trains on, and exports
-both runs for one image at a time. ONNX Runtime then tells the accuracies of both files
-on the first --images test images, and their latencies, in turn. `whole_again` is the
-model before, trained on for as long in the same way: what fine-tuning alone is worth.
-Prints one JSON object.
+For each model, all through the command line, a run from random weights (`dense`), and
+runs that begin with its weights:
+
+    again          as it is: what the further epochs alone are worth
+    compact        without half of its FLOPs (`main.py compact`)
+    int8           with `model.quantize`, its teacher the dense model
+    sparse         with nine weights in ten pruned
+    compact_int8   what `compact` has made, with `model.quantize` and the teacher
+
+each for --tuning-epochs, those with `model.quantize` for half as long, and a file of
+each; `after_int8` is the file of the dense model that is rounded after training, with
+ranges from training images. ONNX Runtime computes the accuracies of all files on the
+test split, and their times for one image and for eight, in turn. Ratios are those to
+the dense file. `same` is the part of the outputs of a file in 8 bits that
+are those of its model to one step of the last scale.
+
+Data: Fashion-MNIST (`python main.py data --prepare tfds:fashion_mnist`), or, with
+--digits, scikit-learn's, with small models, in some minutes. Runs that --folder has
+are not trained again.
 """
 
 import argparse
+import functools
 import json
-import platform
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import onnxruntime
+from pairs import CPU_INFO, describe_device, take_turns
 
 from jaxtrain import load_model
-from jaxtrain.config import DataConfig
+from jaxtrain.config.recipe import load_config
 from jaxtrain.data import sources
+from jaxtrain.models.channels.groups import NUM_IMAGES, channels_of
 from jaxtrain.run.summary import versions
 from jaxtrain.training.state import num_params
+from jaxtrain.trees import by_path
 
-ROOT = Path(__file__).parents[1]
-RECIPE = ROOT / "configs" / "fashion_mnist.py"
-# Of every run: a rate that both models learn with.
+ROOT = Path(__file__).resolve().parent.parent
+# Name -> options of the model, and those for digits.
+MODELS = {
+    "resnet18": ({"width": 0.5, "stem": "cifar"}, {"width": 0.125}),
+    "mobilenet_v2": ({"stem": "cifar"}, {"width": 0.25}),
+}
 COMMON = {
-    "data.validation-fraction": 0,
-    "optimizer.name": "adamw",
-    "optimizer.weight-decay": 0.05,
+    "optimizer.name": "sgd",
+    "optimizer.momentum": 0.9,
+    "optimizer.nesterov": True,
+    "optimizer.weight-decay": 5e-4,
+    "optimizer.warmup-epochs": 0.3,
+    "data.validation-fraction": 0.02,
     "logging.report": False,
 }
-RATE, FURTHER_RATE = 0.004, 0.002
-TURNS = 200
+RATE, FURTHER_RATE, ROUNDED_RATE = 0.1, 0.03, 0.01
+INT8 = {"model.quantize": "int8", "optimizer.learning-rate": ROUNDED_RATE}
+# Rows that are trained: what a run begins with, and its fields.
+ROWS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "again": ("dense", {}),
+    "compact": ("half", {}),
+    "int8": ("dense", INT8),
+    "sparse": ("dense", {"prune.sparsity": 0.9}),
+    "compact_int8": ("compact", INT8),
+}
+AFTER = "after_int8"
+BATCHES, TURNS, THREADS = (1, 8), 200, 2
 
 
 def main_py(*words: object) -> str:
-    """Run the command line; return what it prints."""
+    """Run the command line to its end; return what it printed."""
     command = [sys.executable, str(ROOT / "main.py"), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}:\n{done.stderr}")
-    return done.stdout
+    return subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ).stdout
 
 
-def train(workdir: Path, fields: dict[str, Any]) -> None:
-    words = [w for name, value in fields.items() for w in (f"--{name}", value)]
-    main_py("--config", RECIPE, "--workdir", workdir, *words)
+class Bench:
+    """The runs and files of a model.
+
+    Args:
+      name: Name of the model.
+      folder: Where they are.
+      given: Arguments of the script.
+    """
+
+    def __init__(self, name: str, folder: Path, given: argparse.Namespace):
+        options, small = MODELS[name]
+        options = {**options, **(small if given.digits else {})}
+        self.model = {"model.name": name}
+        self.model |= {f"model.{key}": value for key, value in options.items()}
+        self.folder, self.given = folder / name, given
+        self.folder.mkdir(parents=True, exist_ok=True)
+        data = "digits" if given.digits else "fashion_mnist"
+        self.recipe = ROOT / "configs" / f"{data}.py"
+
+    def run(self, row: str) -> Path:
+        """Return the workdir of a row, trained if it is not there."""
+        workdir = self.folder / row
+        if (workdir / "summary.json").exists():
+            return workdir
+        fields = {**COMMON, **self.model}
+        if row == "dense":
+            fields |= {"optimizer.learning-rate": RATE}
+            fields |= {"train.epochs": self.given.epochs}
+        else:
+            begun, own = ROWS[row]
+            start = self.half() if begun == "half" else self.run(begun)
+            fields |= {"model.pretrained": start}
+            part = 0.5 if "model.quantize" in own else 1
+            fields |= {"train.epochs": part * self.given.tuning_epochs}
+            fields |= {"optimizer.learning-rate": FURTHER_RATE, **own}
+        words = [w for key, value in fields.items() for w in (f"--{key}", value)]
+        if "model.quantize" in fields:
+            teacher = ["teacher", self.run("dense")]
+            words += ["--train.method", "distillation"]
+            words += ["--train.method-options", *teacher]
+        main_py("--config", self.recipe, "--workdir", workdir, *words)
+        return workdir
+
+    def half(self) -> Path:
+        """Return the folder of the dense model without half of its FLOPs."""
+        out = self.folder / "half"
+        if not out.exists():
+            words = ["--checkpoint", "latest", "--flops", 0.5, "--out", out]
+            main_py("compact", "--workdir", self.run("dense"), *words)
+        return out
+
+    def file(self, row: str) -> Path:
+        """Return the file of a row, which takes pixels of any number of images."""
+        out = self.folder / f"{row}.onnx"
+        after = row == AFTER
+        if not out.exists():
+            workdir = self.run("dense" if after else row)
+            words = ["--format", "onnx", "--checkpoint", "latest", "--out", out]
+            words += ["--include-preprocessing", *(["--precision", "int8"] * after)]
+            main_py("export", "--workdir", workdir, *words)
+        return out
+
+    @functools.cached_property
+    def test(self) -> tuple[np.ndarray, np.ndarray]:
+        """The images of the test split, and their labels."""
+        config = load_config(self.recipe)
+        split = sources.load(config.data, config.seed).test
+        read = split.read(np.arange(len(split)))
+        return np.asarray(read["image"]), np.asarray(read["target"])
+
+    def measure(self) -> dict[str, Any]:
+        """Return what is measured of each row."""
+        rows = ["dense", AFTER, *self.given.rows]
+        files = {row: self.file(row) for row in rows}
+        outputs = {row: logits(path, self.test[0]) for row, path in files.items()}
+        found = {row: self.describe(row, outputs[row]) for row in rows}
+        for size in BATCHES:
+            images = self.test[0][:size]
+            calls = [timed_call(path, images) for path in files.values()]
+            for row, times in zip(rows, take_turns(calls, TURNS), strict=True):
+                middle = statistics.median(wall for wall, _ in times)
+                found[row][f"milliseconds_of_{size}"] = 1e3 * middle
+        dense = found["dense"]
+        for numbers in found.values():
+            numbers["points_lost"] = 100 * (dense["accuracy"] - numbers["accuracy"])
+            for key in ("bytes", *(f"milliseconds_of_{size}" for size in BATCHES)):
+                numbers[f"{key}_ratio"] = numbers[key] / dense[key]
+        return found
+
+    def describe(self, row: str, outputs: np.ndarray) -> dict[str, Any]:
+        """Return what a file is worth by itself."""
+        images, labels = self.test
+        trained = load_model(self.run("dense" if row == AFTER else row))
+        about: dict[str, Any] = {
+            "accuracy": float((outputs.argmax(-1) == labels).mean()),
+            "params": num_params(trained.params),
+            "bytes": self.file(row).stat().st_size,
+        }
+        if trained.description.model.quantize is None:
+            shapes = trained.description.blueprint().images(NUM_IMAGES)
+            channels = channels_of(trained.description.abstract, shapes)
+            about["flops"] = channels.flops({})
+            return about
+        chosen = slice(0, 1000)
+        ends = by_path(trained.model_state)
+        low, high = (ends[f"head/linear/output_range/{x}"] for x in ("low", "high"))
+        expected = np.log(np.maximum(trained.predict(images[chosen]), 1e-30))
+        ours = np.log(np.maximum(outputs[chosen], 1e-30))
+        # Probabilities have lost what all logits of an image have in common.
+        away = [x - np.median(x, -1, keepdims=True) for x in (expected, ours)]
+        steps = np.abs(away[0] - away[1]) / (float(high - low) / 255)
+        return {**about, "same": float((steps <= 1.01).mean())}
 
 
 def session(path: Path) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = THREADS, 3
+    providers = ["CPUExecutionProvider"]
+    return onnxruntime.InferenceSession(path, options, providers=providers)
 
 
-def export(workdir: Path) -> Path:
-    """Export a run; the file takes pixels, one image at a time."""
-    out = workdir.with_suffix(".onnx")
-    words = ["--format", "onnx", "--batch", 1, "--include-preprocessing", "--out", out]
-    main_py("export", "--workdir", workdir, "--checkpoint", "latest", *words)
-    return out
+def logits(path: Path, images: np.ndarray) -> np.ndarray:
+    """Return the outputs of a file, probabilities, for the images."""
+    run, parts = session(path), range(0, len(images), 100)
+    return np.concatenate(
+        [
+            np.asarray(run.run(None, {"images": images[start : start + 100]})[0])
+            for start in parts
+        ]
+    )
 
 
-def accuracy(path: Path, images: np.ndarray, labels: np.ndarray) -> float:
+def timed_call(path: Path, images: np.ndarray) -> Callable[[], tuple[float, float]]:
+    """Return what times a call with some images."""
     run = session(path)
-    outputs = [run.run(None, {"images": image[None]})[0] for image in images]
-    found = [int(np.asarray(x).argmax()) for x in outputs]
-    return float(np.mean(np.array(found) == labels))
 
+    def call() -> tuple[float, float]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        run.run(None, {"images": images})
+        return time.perf_counter() - wall, time.process_time() - cpu
 
-def latencies(paths: list[Path], image: np.ndarray) -> list[float]:
-    """Return the median milliseconds of an image, of files in turn."""
-    runs, times = [session(path) for path in paths], [[] for _ in paths]
-    for turn in range(TURNS + 10):
-        for run, found in zip(runs, times, strict=True):
-            start = time.perf_counter()
-            run.run(None, {"images": image[None]})
-            if turn >= 10:
-                found.append(1e3 * (time.perf_counter() - start))
-    return [statistics.median(found) for found in times]
-
-
-def measure(name: str, width: float, args: argparse.Namespace, folder: Path) -> Any:
-    config = DataConfig(source=args.source, validation_fraction=0.0)
-    test = sources.load(config, 0).test
-    chosen = np.arange(min(args.images, len(test)))
-    images = test.read(chosen)["image"]
-    labels = np.asarray(test.targets(chosen))
-    whole, smaller = folder / f"{name}_whole", folder / f"{name}_smaller"
-    model = {"model.name": name, "model.stem": "cifar", "model.width": width}
-    common = {**COMMON, "data.source": args.source, **model}
-    common |= {"data.train-split": args.train_split} if args.train_split else {}
-    train(
-        whole,
-        {**common, "train.epochs": args.epochs, "optimizer.learning-rate": RATE},
-    )
-    options = ["--criterion", args.criterion, "--multiple", args.multiple]
-    told = main_py(
-        *("compact", "--workdir", whole, "--flops", args.flops, "--out", smaller),
-        *("--checkpoint", "latest", *options),
-    )
-    further = {
-        **common,
-        "train.epochs": args.further_epochs,
-        "optimizer.learning-rate": FURTHER_RATE,
-    }
-    begun = {"tuned": smaller, "again": whole}
-    runs = {"whole": whole}
-    for run, start in begun.items():
-        runs[run] = folder / f"{name}_{run}"
-        train(runs[run], {**further, "model.pretrained": start})
-    files = {run: export(place) for run, place in runs.items()}
-    ms = latencies([files["whole"], files["tuned"]], images[0])
-    found = {run: accuracy(path, images, labels) for run, path in files.items()}
-    flops = re.search(r"FLOPs of an image\D*([\d,]+) -> ([\d,]+)", told)
-    assert flops is not None
-    return {
-        "width": width,
-        "flops": [int(x.replace(",", "")) for x in flops.groups()],
-        "params": [num_params(load_model(p).params) for p in (whole, smaller)],
-        "file_bytes": [files[n].stat().st_size for n in ("whole", "tuned")],
-        "accuracy": {
-            "whole": found["whole"],
-            "smaller": found["tuned"],
-            "whole_again": found["again"],
-        },
-        "points_lost": 100 * (found["whole"] - found["tuned"]),
-        "latency_ms": ms,
-        "latency_ratio": ms[1] / ms[0],
-    }
+    call()
+    return call
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    models = ["resnet18:0.5", "mobilenet_v2:1.0"]
-    parser.add_argument("--models", nargs="+", default=models)
-    parser.add_argument("--source", default="tfds:fashion_mnist")
-    parser.add_argument("--train-split")
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--further-epochs", type=int, default=4)
-    parser.add_argument("--flops", type=float, default=0.5)
-    parser.add_argument("--criterion", default="taylor")
-    parser.add_argument("--multiple", type=int, default=8)
-    parser.add_argument("--images", type=int, default=10_000)
-    args = parser.parse_args()
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for text in args.models:
-            name, _, width = text.partition(":")
-            found[name] = measure(name, float(width), args, Path(folder))
-    about = {
-        "machine": platform.processor() or platform.machine(),
-        "device": str(jax.devices()[0]),
-        "versions": versions(),
-        "onnxruntime": onnxruntime.__version__,
-        "arguments": vars(args),
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", choices=[*MODELS], default=[*MODELS])
+    parser.add_argument("--rows", nargs="*", choices=[*ROWS], default=[*ROWS])
+    parser.add_argument("--epochs", type=float, default=10)
+    parser.add_argument("--tuning-epochs", type=float, default=4)
+    parser.add_argument("--digits", action="store_true")
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        folder = given.folder or Path(made)
+        models = {n: Bench(n, folder.resolve(), given).measure() for n in given.models}
+    told = {
+        "name": "compact",
+        "epochs": [given.epochs, given.tuning_epochs],
+        "vnni": "vnni" in CPU_INFO.read_text(),
+        "device": describe_device(),
+        "versions": {**versions(), "onnxruntime": onnxruntime.__version__},
+        "models": models,
     }
-    print(json.dumps({**about, "models": found}, indent=2))
+    print(json.dumps(told, indent=2))
 
 
 if __name__ == "__main__":
