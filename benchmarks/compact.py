@@ -13,8 +13,9 @@ runs that begin with its weights:
     compact_int8   what `compact` has made, with `model.quantize` and the teacher
 
 each for --tuning-epochs, those with `model.quantize` for half as long, and a file of
-each; `after_int8` is the file of the dense model that is rounded after training, with
-ranges from training images. ONNX Runtime computes the accuracies of all files on the
+each. The dense model is rounded without training, too: `rounded_mse`,
+`rounded_percentile` and `rounded_minmax` by `main.py quantize`, and `rounded_by_ort` by
+`export --precision int8`. ONNX Runtime computes the accuracies of all files on the
 test split, and their times for one image and for eight, in turn. Ratios are those to
 the dense file. `same` is the part of the outputs of a file in 8 bits that
 are those of its model to one step of the last scale.
@@ -73,7 +74,9 @@ ROWS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "sparse": ("dense", {"prune.sparsity": 0.9}),
     "compact_int8": ("compact", INT8),
 }
-AFTER = "after_int8"
+# Rows that are not trained.
+ROUNDED = ("rounded_mse", "rounded_percentile", "rounded_minmax")
+BY_ORT = "rounded_by_ort"
 BATCHES, TURNS, THREADS = (1, 8), 200, 2
 
 
@@ -105,8 +108,16 @@ class Bench:
         self.recipe = ROOT / "configs" / f"{data}.py"
 
     def run(self, row: str) -> Path:
-        """Return the workdir of a row, trained if it is not there."""
+        """Return the folder of a row, made if it is not there."""
         workdir = self.folder / row
+        if row == BY_ORT:
+            return self.run("dense")
+        if row in ROUNDED:
+            method = ["--calibration", row.partition("_")[2], "--checkpoint", "latest"]
+            if not workdir.exists():
+                words = ["--workdir", self.run("dense"), "--out", workdir]
+                main_py("quantize", *words, *method)
+            return workdir
         if (workdir / "summary.json").exists():
             return workdir
         fields = {**COMMON, **self.model}
@@ -139,12 +150,12 @@ class Bench:
     def file(self, row: str) -> Path:
         """Return the file of a row, which takes pixels of any number of images."""
         out = self.folder / f"{row}.onnx"
-        after = row == AFTER
         if not out.exists():
-            workdir = self.run("dense" if after else row)
-            words = ["--format", "onnx", "--checkpoint", "latest", "--out", out]
-            words += ["--include-preprocessing", *(["--precision", "int8"] * after)]
-            main_py("export", "--workdir", workdir, *words)
+            words = ["--format", "onnx", "--out", out, "--include-preprocessing"]
+            words += ["--precision", "int8"] if row == BY_ORT else []
+            images = ["--images", self.run("dense")]
+            words += images if row in ROUNDED else ["--checkpoint", "latest"]
+            main_py("export", "--workdir", self.run(row), *words)
         return out
 
     @functools.cached_property
@@ -157,7 +168,7 @@ class Bench:
 
     def measure(self) -> dict[str, Any]:
         """Return what is measured of each row."""
-        rows = ["dense", AFTER, *self.given.rows]
+        rows = ["dense", BY_ORT, *ROUNDED, *self.given.rows]
         files = {row: self.file(row) for row in rows}
         outputs = {row: logits(path, self.test[0]) for row, path in files.items()}
         found = {row: self.describe(row, outputs[row]) for row in rows}
@@ -177,7 +188,7 @@ class Bench:
     def describe(self, row: str, outputs: np.ndarray) -> dict[str, Any]:
         """Return what a file is worth by itself."""
         images, labels = self.test
-        trained = load_model(self.run("dense" if row == AFTER else row))
+        trained = load_model(self.run(row))
         about: dict[str, Any] = {
             "accuracy": float((outputs.argmax(-1) == labels).mean()),
             "params": num_params(trained.params),

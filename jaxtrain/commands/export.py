@@ -39,8 +39,8 @@ class ExportArguments:
     include_preprocessing: bool = False
     # Of a model of boxes: put out those that are found, and not those of all places.
     include_nms: bool = False
-    # Folder of images to check the file on; int8 takes the ranges of numbers from them,
-    # too. None: those of the run's data.
+    # Folder of images to check the file on, or of a run whose images they are; int8
+    # takes the ranges of numbers from them, too. None: those of the run's data.
     images: Path | None = None
     # Load the parts of your own (code) that the folder names: their files are shown,
     # and compared with the recorded digests.
@@ -102,10 +102,9 @@ def _export(
     default = "int8" if was_rounded and arguments.format == "onnx" else "fp32"
     precision = arguments.precision or default
     calibrate = precision == "int8" and not was_rounded
-    if arguments.images is not None:
-        pixels = images.of_folder(model, arguments.images, calibrate=calibrate)
-    else:
-        pixels = images.of_run(model, arguments.workdir, calibrate=calibrate)
+    num = images.CALIBRATION if calibrate else 0
+    places = arguments.workdir, arguments.images
+    pixels = images.of(model, *places, calibration=num)
     preprocessing = arguments.include_preprocessing
     checked, calibration = (
         x if preprocessing or x is None else _prepared(model, x) for x in pixels

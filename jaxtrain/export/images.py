@@ -19,15 +19,31 @@ CHECKED = 64
 CALIBRATION = 256
 
 
+def of(
+    model: TrainedModel, workdir: Path, given: Path | None, *, calibration: int = 0
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return images of a run, or of a folder of images, as `of_run` does.
+
+    Args:
+      model: that takes them.
+      workdir: Folder of the model.
+      given: Folder of images, or of another run; None stands for `workdir`.
+      calibration: Number of images that are wanted to tell ranges; 0 for none.
+    """
+    if given is None or is_run(given):
+        return of_run(model, given or workdir, calibration=calibration)
+    return of_folder(model, given, calibration=calibration)
+
+
 def of_run(
-    model: TrainedModel, workdir: Path, *, calibrate: bool
+    model: TrainedModel, workdir: Path, *, calibration: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return images of the data of a run, spread evenly over them.
 
     Args:
       model: that takes them.
       workdir: of the run.
-      calibrate: whether images are wanted that tell ranges.
+      calibration: Number of images that are wanted to tell ranges; 0 for none.
 
     Returns:
       Images to check on, of the validation split, or of the test split if there is
@@ -50,11 +66,11 @@ def of_run(
             "such images, --images DIR"
         ) from None
     checked = _some(model, splits.validation or splits.test, CHECKED)
-    return checked, _some(model, splits.train, CALIBRATION) if calibrate else None
+    return checked, _some(model, splits.train, calibration) if calibration else None
 
 
 def of_folder(
-    model: TrainedModel, folder: Path, *, calibrate: bool
+    model: TrainedModel, folder: Path, *, calibration: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return images of the files in a folder and those below it, as `of_run` does.
 
@@ -65,7 +81,7 @@ def of_folder(
         names, found = find([str(folder)], kind=model.kind), []
     except UserError as error:
         raise UserError(f"--images {error}") from None
-    num = CALIBRATION if calibrate else CHECKED
+    num = calibration or CHECKED
     for path in (os.fsdecode(names[i]) for i in _spread(len(names), num)):
         try:
             found.append(_to_pixels(model, path))
@@ -73,7 +89,7 @@ def of_folder(
             raise UserError(f"--images {folder}: {path}: {error}") from None
     images = np.stack(found)
     checked = images[:: max(1, len(images) // CHECKED)][:CHECKED]
-    return checked, images if calibrate else None
+    return checked, images if calibration else None
 
 
 def _some(model: TrainedModel, source: sources.Source, num: int) -> np.ndarray:

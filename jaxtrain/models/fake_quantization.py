@@ -50,7 +50,10 @@ class ActivationRange(nnx.Module):
       high: Upper end.
       use_running_average: Whether the range stays as it is, as in an evaluation; Flax
         sets it together with that of batch norms.
+      observe: Is given what would be rounded, which stays as it is; None rounds.
     """
+
+    observe: Callable[[jax.Array], None] | None = None
 
     def __init__(self, dtype: Any):
         self.low = RangeEnd(jnp.zeros((), wide(dtype)))
@@ -58,6 +61,9 @@ class ActivationRange(nnx.Module):
         self.use_running_average = False
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        if self.observe is not None:
+            self.observe(x)
+            return x
         low, high = self.low[...], self.high[...]
         if not self.use_running_average:
             is_first, values = low == high, jax.lax.stop_gradient(x)
