@@ -142,14 +142,17 @@ def find_ranges(
 def with_means_of(
     rounded: TrainedModel, model: TrainedModel, images: np.ndarray
 ) -> TrainedModel:
-    """Return a rounded model whose layers put out the means that a model's do."""
-    wanted = channel_means(model, images)
+    """Return a rounded model whose layers put out the means that a model's do.
+
+    What a norm takes may have another mean: its running mean moves as far.
+    """
+    wanted, norms = channel_means(model, images), by_path(model.model_state)
     for _ in range(CORRECTIONS):
         params, state = by_path(rounded.params), by_path(rounded.model_state)
         for path, mean in channel_means(rounded, images).items():
             change = mean - wanted[path]
             if f"{path}/mean" in state:
-                old = np.asarray(state[f"{path}/mean"])
+                old = np.asarray(norms[f"{path}/mean"])
                 state[f"{path}/mean"] = (old + change).astype(old.dtype)
             else:
                 old = np.asarray(params[f"{path}/bias"])
