@@ -3,6 +3,7 @@
 # make fashion-mnist   prepare the real Fashion-MNIST of Debian's dataset-fashion-mnist
 #              for the tests that read it, in an environment with TensorFlow
 # make gpu-compiler   set up what compiles for a GPU without one (main.py plan)
+# make litert   set up what writes files of LiteRT (main.py export --format litert)
 # make test-bare     both of the first on a bare machine: an empty home, no caches, no
 #              data sets, no browser; and make test-newest where Python and JAX are the
 #              newest (both as root)
@@ -20,6 +21,7 @@ INSTALL := -m pip install --quiet --no-compile -c constraints.txt
 QUIETLY := PYTHONWARNINGS=ignore
 
 GPU_COMPILER := .venv-gpu-compiler
+LITERT := .venv-litert
 PREPARE := .venv-prepare
 FASHION_MNIST := .data/tfds/fashion_mnist
 
@@ -35,7 +37,8 @@ PROCESS_TESTS := $(addprefix tests/, processes/test_processes.py \
 	processes/test_lost.py processes/test_distributed.py)
 
 .PHONY: train test test-slow test-gpu-program test-processes test-core test-bare \
-	newest test-newest lint check fashion-mnist gpu-compiler clean
+	newest test-newest lint check fashion-mnist gpu-compiler \
+	litert clean
 
 train: $(STAMP)
 	$(BIN)/python main.py --config configs/digits.py
@@ -90,6 +93,14 @@ $(GPU_COMPILER)/.installed: pyproject.toml constraints.txt
 	$(QUIETLY) $(GPU_COMPILER)/bin/python $(INSTALL) -e '.[gpu-compiler]'
 	touch $@
 
+litert: $(LITERT)/.installed
+
+$(LITERT)/.installed: deploy/litert.txt
+	$(PYTHON) -m venv $(LITERT)
+	$(LITERT)/bin/python -m pip install --quiet --upgrade pip
+	$(QUIETLY) $(LITERT)/bin/python -m pip install --quiet --no-compile -r deploy/litert.txt
+	touch $@
+
 fashion-mnist: $(FASHION_MNIST)
 
 $(FASHION_MNIST):
@@ -100,4 +111,4 @@ $(FASHION_MNIST):
 		--manual-dir /usr/share/datasets/fashion-mnist --data-dir .data/tfds
 
 clean:
-	rm -rf $(VENV) $(PREPARE) $(GPU_COMPILER) .newest .data .hypothesis .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(PREPARE) $(GPU_COMPILER) $(LITERT) .newest .data .hypothesis .pytest_cache .ruff_cache *.egg-info

@@ -22,15 +22,16 @@ class ExportArguments:
 
     # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
     workdir: Path
-    # onnx: for ONNX Runtime, TensorRT, OpenVINO and others; stablehlo: for JAX, in one
-    # file; saved: a folder with the program, the weights and a script; safetensors: the
-    # weights in a folder, for load_model and timm.
-    format: Literal["onnx", "stablehlo", "saved", "safetensors"]
+    # onnx: for ONNX Runtime, TensorRT, OpenVINO and others; litert: for phones and
+    # small devices; stablehlo: for JAX, in one file; saved: a folder with the program,
+    # the weights and a script; safetensors: the weights in a folder, for load_model
+    # and timm.
+    format: Literal["onnx", "litert", "stablehlo", "saved", "safetensors"]
     # The file or folder to write, where nothing is yet.
     out: Path
     # Weights of a run: best, by its validation; latest; or the number of a step.
     checkpoint: str = "best"
-    # Images at a time: a number, or dynamic, for any.
+    # Images at a time: a number, or dynamic, for any. None: dynamic, and 1 in LiteRT.
     batch: str | None = None
     # Of the numbers it computes with; it takes and puts out float32. None: fp32, and in
     # ONNX int8 of a model that was trained with model.quantize.
@@ -61,7 +62,7 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
                     "safetensors, which holds the weights as they were trained: leave "
                     "it out"
                 )
-    batch = _batch(arguments.batch)
+    batch = _batch(arguments.batch or ("1" if arguments.format == "litert" else None))
     from jaxtrain import load_model
     from jaxtrain.export.export import check_arguments
     from jaxtrain.inference.trust import trust

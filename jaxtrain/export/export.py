@@ -11,12 +11,13 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.export import Precision
 from jaxtrain.export.check import Check, check
-from jaxtrain.export.formats import onnx_file, stablehlo
+from jaxtrain.export.formats import litert, onnx_file, stablehlo
 from jaxtrain.export.request import Request, Runner
 from jaxtrain.records.whole import reported, whole
 
 # What writes a request to a file, and what loads the file.
 FORMATS: Mapping[str, tuple[Callable[..., None], Callable[..., Runner]]] = {
+    "litert": (litert.write, litert.load),
     "onnx": (onnx_file.write, onnx_file.load),
     "saved": (stablehlo.write_folder, stablehlo.load_folder),
     "stablehlo": (stablehlo.write_file, stablehlo.load_file),
@@ -43,6 +44,13 @@ def check_arguments(format: str, precision: Precision | None, out: Path) -> None
             raise UserError(
                 f"--format onnx needs {library}, which is not installed: pip install "
                 "'jaxtrain[export]'"
+            )
+    if format == "litert":
+        litert.LITERT.find()
+        if precision not in (None, "fp32"):
+            raise UserError(
+                f"--precision {precision}: --format litert has fp32 alone, which GPUs "
+                "of phones compute with in fp16 by themselves; choose fp32, or onnx"
             )
     if format != "onnx" and precision == "int8":
         raise UserError(
@@ -103,6 +111,16 @@ def _check_model(format: str, request: Request) -> None:
             f"--precision {request.precision}: the model was trained with "
             f"model.quantize = {rounded!r}, and its file computes with these integers; "
             "choose int8, or leave --precision out"
+        )
+    if rounded is not None and format == "litert":
+        raise UserError(
+            f"--format litert: the model computes with model.quantize = {rounded!r}, "
+            "whose integers --format onnx alone writes; choose it"
+        )
+    if request.batch is None and format == "litert":
+        raise UserError(
+            "--batch dynamic: a file of LiteRT takes one number of images; give it, or "
+            "leave --batch out, for 1"
         )
     if model.finder is None and request.nms:
         raise UserError(

@@ -205,7 +205,7 @@ def _with_integer_biases(
         *own, _, rngs = arguments
         if rngs is not None:
             return apply(*arguments)
-        modules = {
+        modules: dict[str, Any] = {
             "/".join([name, *map(str, path)]): module
             for name, layer in zip(names, own, strict=True)
             for path, module in nnx.iter_modules(layer)

@@ -234,7 +234,7 @@ def _path(config: Config, target: Target, shapes: Any) -> Path | None:
         return None
     compiler: Any = os.sysconf("SC_PHYS_PAGES")
     if target.gpu is not None:
-        compiler = gpu_compiler.find(), target.gpu.description
+        compiler = gpu_compiler.COMPILER.find(), target.gpu.description
     variables = {
         name: value
         for name, value in sorted(gpu_compiler.environment(target).items())

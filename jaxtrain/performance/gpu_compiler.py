@@ -6,7 +6,6 @@ JAX warns; so it has an environment of its own, and its own process.
 
 import contextlib
 import importlib.metadata
-import importlib.util
 import os
 import pickle
 import signal
@@ -19,17 +18,20 @@ from typing import Any, NoReturn
 import jax
 
 from jaxtrain import own
+from jaxtrain.environments import ROOT, Environment
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.devices import nvidia_gpus, xla_flags
 from jaxtrain.parallel.devices import start as start_jax
 from jaxtrain.performance.targets import CPU, Target
 
-FOLDER = ".venv-gpu-compiler"
-# Another place of the environment.
-VARIABLE = "JAXTRAIN_GPU_COMPILER"
-FIX = f"`make gpu-compiler` makes {FOLDER}; ${VARIABLE} names another place of it"
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
-ROOT = Path(__file__).parents[2]
+COMPILER = Environment(
+    libraries=tuple(name.replace("-", "_") for name in PLUGINS),
+    folder=".venv-gpu-compiler",
+    variable="JAXTRAIN_GPU_COMPILER",
+    target="gpu-compiler",
+    purpose="compiling for a GPU needs XLA's GPU compiler",
+)
 
 
 # What a process of `call` does: it imports, and waits for what it shall carry out.
@@ -48,23 +50,6 @@ class KilledError(UserError):
     """The process of `call` was killed, perhaps for want of memory."""
 
 
-def find() -> Path:
-    """Return the Python of the environment: this one, if it has the compiler.
-
-    Raises:
-      UserError: there is none.
-    """
-    if any(importlib.util.find_spec(p.replace("-", "_")) for p in PLUGINS):
-        return Path(sys.executable)
-    given = os.environ.get(VARIABLE)
-    for folder in [Path(given)] if given else [Path(FOLDER), ROOT / FOLDER]:
-        python = folder / "bin" / "python"
-        if python.exists():
-            return python
-    where = f"${VARIABLE} = {given}" if given else f"no {FOLDER}"
-    raise UserError(f"compiling for a GPU needs XLA's GPU compiler ({where}): {FIX}")
-
-
 def check_versions() -> None:
     """Raise UserError if the plugin here is of another version than JAX is."""
     version, found = importlib.metadata.version("jaxlib"), dict[str, str]()
@@ -75,7 +60,7 @@ def check_versions() -> None:
         told = ", ".join(f"{name} {v}" for name, v in found.items()) or "no plugin"
         raise UserError(
             f"XLA's GPU compiler must be of JAX's version, {version}; there is {told}: "
-            f"{FIX}"
+            f"{COMPILER.fix}"
         )
 
 
@@ -165,7 +150,7 @@ def ready(target: Target) -> Iterator[None]:
     with contextlib.suppress(UserError):  # `call` says what is missing.
         if target.gpu is not None:
             env = environment(target)
-            _ready.append((target, env, _start(find(), env)))
+            _ready.append((target, env, _start(COMPILER.find(), env)))
     try:
         yield
     finally:
@@ -200,7 +185,7 @@ def call(
       UserError: as the function did; or the environment is missing or of another
         version.
     """
-    python = find() if target.gpu is not None else Path(sys.executable)
+    python = COMPILER.find() if target.gpu is not None else Path(sys.executable)
     asked = pickle.dumps((own.decided(), function, arguments))
     env = environment(target)
     if _ready and _ready[0][:2] == (target, env):
@@ -235,7 +220,7 @@ def answer() -> None:
         if version != jax.__version__:
             raise UserError(
                 f"{sys.executable} has JAX {jax.__version__}, and this is JAX "
-                f"{version}, which may compile another program: {FIX}"
+                f"{version}, which may compile another program: {COMPILER.fix}"
             )
         decided, function, arguments = pickle.loads(asked)
         own.hand_over(decided)
@@ -260,5 +245,5 @@ def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
         given = os.environ.get("XLA_FLAGS", "")
         raise UserError(f"XLA refuses $XLA_FLAGS = {given!r}: {flags[-1]}")
     if missing := [line for line in lines if "ModuleNotFoundError" in line]:
-        raise UserError(f"{python}: {missing[-1]}: {FIX}")
+        raise UserError(f"{python}: {missing[-1]}: {COMPILER.fix}")
     raise RuntimeError(f"{python} ended with {code}, no answer:\n{stderr[-4000:]}")

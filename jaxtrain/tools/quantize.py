@@ -201,7 +201,7 @@ def channel_means(model: TrainedModel, images: np.ndarray) -> dict[str, np.ndarr
         return {"mean": widen(x).mean(range(x.ndim - 1))}
 
     found = _observe(model, images, watch, summary)
-    return {path: np.mean(x["mean"], 0, dtype=np.float64) for path, x in found.items()}
+    return {path: x["mean"].astype(np.float64).mean(0) for path, x in found.items()}
 
 
 def difference(model: TrainedModel, other: TrainedModel, images: np.ndarray) -> float:

@@ -32,10 +32,10 @@ from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16
 from jaxtrain.export.formats import stablehlo
 from jaxtrain.export.formats.onnx_file import emit
 from jaxtrain.export.request import HALF, Request
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
+from tests.helpers.untrained import untrained
 
 RUN = recipe(
     data='DataConfig(source="digits", batch_size=64)',
@@ -77,34 +77,6 @@ def digits(num: int) -> np.ndarray:
 
 def export(workdir: Path, out: Path, *words: str) -> int:
     return main(["export", "--workdir", str(workdir), "--out", str(out), *words])
-
-
-def untrained(config: ModelConfig) -> TrainedModel:
-    """Return a model with random weights: biases, norms and statistics, too."""
-    about = Description(
-        task="classification",
-        model=config,
-        precision="fp32",
-        image_shape=(34, 32, 3),
-        num_outputs=10,
-        class_names=None,
-        mean=(0.4, 0.5, 0.6),
-        std=(0.2, 0.3, 0.4),
-        crop_pct=1.0,
-        interpolation="bilinear",
-    )
-    rng = np.random.default_rng(0)
-
-    def draw(path: Any, x: Any) -> np.ndarray:
-        values = rng.normal(size=x.shape).astype(np.float32)
-        if x.ndim > 1:
-            return values / np.sqrt(np.prod(x.shape[:-1]) / 2)
-        # Scales and variances near 1, biases and means near 0.
-        near = 1 if path[-1].key in ("scale", "var") else 0
-        return near + 0.1 * values
-
-    params, state = jax.tree_util.tree_map_with_path(draw, abstract_weights(about))
-    return TrainedModel(about, params, state, {})
 
 
 @pytest.mark.parametrize(("name", "options"), STEMS)

@@ -12,8 +12,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import pytest
 
+from jaxtrain.environments import Environment
 from jaxtrain.errors import UserError
-from jaxtrain.performance import gpu_compiler
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
@@ -42,9 +42,9 @@ def fashion_mnist(kind: Literal["train", "t10k"]) -> tuple[np.ndarray, np.ndarra
     return read("images-idx3", 16).reshape(-1, 28, 28), read("labels-idx1", 8)
 
 
-def need_gpu_compiler() -> None:
-    """Check that XLA's compiler for GPUs is installed."""
+def need(environment: Environment) -> None:
+    """Check that an environment of Python is there."""
     try:
-        gpu_compiler.find()
+        environment.find()
     except UserError as error:
         missing(str(error))

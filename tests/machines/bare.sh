@@ -17,7 +17,7 @@ mkdir -p .venv
 unshare --mount --pid --fork --kill-child --mount-proc bash -euc '
   empty=$1
   shift
-  for folder in /usr/share/datasets .venv-gpu-compiler .venv-prepare .data runs; do
+  for folder in /usr/share/datasets .venv-gpu-compiler .venv-litert .venv-prepare .data runs; do
     [[ ! -d $folder ]] || mount -t tmpfs tmpfs "$folder"
   done
   if [[ -z ${KEEP_VENV:-} ]]; then

@@ -31,7 +31,7 @@ from jaxtrain.performance.batch_search import (
 )
 from jaxtrain.performance.memory import available_bytes, parse_bytes
 from tests.helpers.fake_plans import use_fake_compiler
-from tests.helpers.needs import need_gpu_compiler
+from tests.helpers.needs import need
 from tests.helpers.processes import Cli
 from tests.helpers.rows import each_row
 
@@ -321,7 +321,7 @@ def test_each_trial_is_a_process_of_its_own(cli: Cli, write_config: Any):
 def test_micro_batches_with_the_gpu_compiler(
     cli: Cli, write_config: Any, tmp_path: Path
 ):
-    need_gpu_compiler()
+    need(gpu_compiler.COMPILER)
     words = ["--config", write_config(TINY), "--target", "h100", *MICRO]
     result = cli("find-batch", *words, XDG_CACHE_HOME=str(tmp_path))
     assert result.code == 0, result.stderr

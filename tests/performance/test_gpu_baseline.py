@@ -3,14 +3,15 @@
 import jax
 import pytest
 
+from jaxtrain.performance import gpu_compiler
 from tests.helpers import gpu_baseline as baseline
-from tests.helpers.needs import need_gpu_compiler
+from tests.helpers.needs import need
 
 
 @pytest.mark.gpu_compiler
 @pytest.mark.parametrize("name", baseline.recipes())
 def test_recipe(name: str):
-    need_gpu_compiler()
+    need(gpu_compiler.COMPILER)
     accepted = baseline.read()
     if not accepted:
         pytest.skip(f"no figures are known of JAX {jax.__version__}")

@@ -20,7 +20,7 @@ from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.performance.targets import parse_target
 from tests.helpers.gpu_programs import Step, compile_evaluations, compile_steps
-from tests.helpers.needs import need_gpu_compiler
+from tests.helpers.needs import need
 
 pytestmark = pytest.mark.gpu_compiler
 
@@ -52,7 +52,7 @@ EIGHT = {
 
 
 def compiled(target: str, *configs: Config) -> list[Step]:
-    need_gpu_compiler()
+    need(gpu_compiler.COMPILER)
     parsed = parse_target(target)
     return gpu_compiler.call(parsed, compile_steps, configs, parsed)
 
@@ -114,7 +114,7 @@ def test_nothing_goes_to_the_host_or_comes_from_it(
 
 
 def test_evaluation_has_one_kernel_for_a_convolution_its_norm_sum_and_relu():
-    need_gpu_compiler()
+    need(gpu_compiler.COMPILER)
     target = parse_target("h100")
     (text,) = gpu_compiler.call(target, compile_evaluations, [recipe()], target)
     calls = [

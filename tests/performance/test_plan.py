@@ -39,7 +39,7 @@ from jaxtrain.performance.facts import compile_facts
 from jaxtrain.performance.plan import Plan, make_planner, usable_bytes
 from jaxtrain.performance.targets import Target, parse_target
 from tests.helpers.fake_plans import facts, use_fake_compiler
-from tests.helpers.needs import need_gpu_compiler
+from tests.helpers.needs import need
 from tests.helpers.processes import Cli
 from tests.helpers.rows import each_row
 
@@ -473,7 +473,7 @@ def test_unknown_flags_of_xla(cli: Cli, write_config: Any):
 @pytest.mark.slow
 @pytest.mark.gpu_compiler
 def test_a_plan_with_the_gpu_compiler(cli: Cli, write_config: Any, tmp_path: Path):
-    need_gpu_compiler()
+    need(gpu_compiler.COMPILER)
     words = ["--config", write_config(TINY), "--target", "h100"]
     result = cli("plan", *words, XDG_CACHE_HOME=str(tmp_path))
     assert result.code == 0, result.stderr
@@ -487,7 +487,7 @@ def test_a_plan_with_the_gpu_compiler(cli: Cli, write_config: Any, tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.gpu_compiler
 def test_layouts_side_by_side(cli: Cli, write_config: Any, tmp_path: Path):
-    need_gpu_compiler()
+    need(gpu_compiler.COMPILER)
     recipe = TINY.replace("width=0.125", "width=1").replace("size=16", "size=64")
     recipe = recipe.replace("train=", "parallel=ParallelConfig(batch_norm=8), train=")
     words = ["--config", write_config(recipe), "--target", "h100x8"]

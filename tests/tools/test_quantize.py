@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import onnxruntime
 import pytest
@@ -112,7 +113,7 @@ def test_ranges_are_of_the_values_that_are_rounded(workdir: Path):
         # Means that were taken back move values behind the first layer.
         assert ends == pytest.approx((low, high), rel=0.1, abs=0.05 * (high - low))
     first = ranges["conv1/input_range"]
-    prepared = np.asarray(model.prepare(pixels))
+    prepared = np.asarray(model.prepare(jnp.asarray(pixels)))
     assert first == pytest.approx((min(0, prepared.min()), prepared.max()), rel=1e-6)
 
 
@@ -128,7 +129,9 @@ def test_the_file_is_the_model(workdir: Path, tmp_path: Path, capsys: Any):
     model, pixels = load_model(out), images("test", 256)
     assert model.description.model.quantize == "int8"
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    found = np.asarray(session.run(None, {"images": np.asarray(model.prepare(pixels))}))
+    found = np.asarray(
+        session.run(None, {"images": np.asarray(model.prepare(jnp.asarray(pixels)))})
+    )
     ends = by_path(model.model_state)
     low, high = (ends[f"head/linear/output_range/{end}"] for end in ("low", "high"))
     away = np.abs(found[0] - model.logits(pixels))

@@ -1,0 +1,104 @@
+"""LiteRT (TensorFlow Lite before): one file, for phones and small devices.
+
+Its converter takes StableHLO, without TensorFlow. Converter and runtime are in an
+environment of their own: they are compiled with other versions of libraries that JAX
+has, too.
+"""
+
+import io
+import json
+import subprocess
+import tempfile
+import weakref
+from pathlib import Path
+from typing import IO
+
+import jax
+import numpy as np
+from jax import export
+
+from jaxtrain.environments import Environment
+from jaxtrain.errors import ExportError, UserError
+from jaxtrain.export.formats import run_litert
+from jaxtrain.export.request import Request, Runner
+
+LITERT = Environment(
+    libraries=("litert_converter",),
+    folder=".venv-litert",
+    variable="JAXTRAIN_LITERT",
+    target="litert",
+    purpose="--format litert needs LiteRT's converter and runtime",
+)
+# Of a traceback, what a person is shown.
+LINES = 3
+
+
+def write(request: Request, path: Path) -> None:
+    """Write a program with its weights inside, norms folded into convolutions.
+
+    Raises:
+      UserError: LiteRT is missing, or has no operators for the model.
+    """
+    exported = export.export(
+        jax.jit(request.function(folded=True)), platforms=("cpu",)
+    )(request.images)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        program, about = Path(folder) / "program.mlir", Path(folder) / "about.json"
+        program.write_text(str(exported.mlir_module()))
+        about.write_text(json.dumps(request.about()))
+        words = [program, path, about]
+        done = subprocess.run(
+            _command("convert", *words), capture_output=True, text=True
+        )
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        raise UserError(
+            "--format litert: its converter cannot write this model "
+            f"({' '.join(lines[-LINES:])[:500]}); choose onnx"
+        )
+
+
+def load(path: Path, request: Request) -> Runner:
+    """Return what runs the file: LiteRT, in a process that ends with the function."""
+    said = tempfile.TemporaryFile("w+")  # noqa: SIM115: `_end` closes it.
+    process = subprocess.Popen(
+        _command("run", path),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=said,
+    )
+
+    def run(images: np.ndarray) -> np.ndarray:
+        given, answers = process.stdin, process.stdout
+        assert given is not None and answers is not None
+        array = io.BytesIO()
+        np.save(array, images)
+        try:
+            given.write(array.tell().to_bytes(8, "big") + array.getvalue())
+            given.flush()
+        except BrokenPipeError:
+            pass
+        size = answers.read(8)
+        if len(size) < 8:
+            code = process.wait()
+            said.seek(0)
+            why = said.read().strip().rpartition("\n")[2]
+            raise ExportError(
+                f"LiteRT cannot run the file (it ended with {code}: {why}): choose "
+                "another --batch, or --format onnx"
+            )
+        return np.load(io.BytesIO(answers.read(int.from_bytes(size, "big"))))
+
+    weakref.finalize(run, _end, process, said)
+    return run
+
+
+def _end(process: "subprocess.Popen[bytes]", said: IO[str]) -> None:
+    process.kill()
+    process.communicate()
+    said.close()
+
+
+def _command(*words: object) -> list[str]:
+    # -P: no module of the current folder stands for one of a library.
+    return [str(LITERT.find()), "-P", run_litert.__file__, *map(str, words)]

@@ -1,0 +1,102 @@
+"""Convert a program to LiteRT, and run the file: in an environment that has both.
+
+    python run_litert.py convert PROGRAM FILE ABOUT
+    python run_litert.py run FILE
+
+It imports nothing of jaxtrain, nor JAX, which its libraries do not go with.
+"""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import flatbuffers  # pyright: ignore[reportMissingImports]
+import numpy as np
+
+# Of the one function that a file has.
+SIGNATURE = "serving_default"
+
+
+def convert(program: Path, file: Path, about: Path) -> None:
+    """Write a file of LiteRT.
+
+    Args:
+      program: StableHLO, as text.
+      file: The file to write.
+      about: JSON with the names of `input` and `output`; the file has it as metadata.
+    """
+    from litert_converter import (  # pyright: ignore[reportMissingImports]
+        converter_api_ext,
+    )
+    from litert_converter.mlir import (  # pyright: ignore[reportMissingImports]
+        ir,
+        passmanager,
+    )
+
+    told = json.loads(about.read_text())
+    context = ir.Context()
+    converter_api_ext.prepare_mlir_context(context)
+    with context:
+        module = ir.Module.parse(program.read_text())
+        names = [told["input"]["name"]], [told["output"]]
+        converter_api_ext.set_signature(module.operation, SIGNATURE, *names)
+        config = converter_api_ext.ConvertToTFLConfig()
+        converter_api_ext.run_convert_to_tfl_passes(
+            module, passmanager.PassManager(), config
+        )
+        made = converter_api_ext.export_flatbuffer_to_bytes(module.operation)
+    file.write_bytes(with_metadata(made, "jaxtrain", about.read_bytes()))
+
+
+def with_metadata(model: bytes, name: str, value: bytes) -> bytes:
+    """Return a file of LiteRT with some bytes more, by a name."""
+    from litert_converter import (  # pyright: ignore[reportMissingImports]
+        schema_py_generated as schema,
+    )
+
+    tree = schema.ModelT.InitFromObj(schema.Model.GetRootAs(model, 0))
+    entry, buffer = schema.MetadataT(), schema.BufferT()
+    entry.name, entry.buffer = name, len(tree.buffers)
+    buffer.data = np.frombuffer(value, np.uint8)
+    tree.buffers.append(buffer)
+    tree.metadata = [*(tree.metadata or []), entry]
+    builder = flatbuffers.Builder(len(model) + len(value))
+    builder.Finish(tree.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def run(file: Path, given: BinaryIO, answers: BinaryIO) -> None:
+    """Answer each array of images with the outputs, until there are no more."""
+    from ai_edge_litert.interpreter import (  # pyright: ignore[reportMissingImports]
+        Interpreter,
+    )
+
+    threads = len(os.sched_getaffinity(0))
+    interpreter = Interpreter(model_path=str(file), num_threads=threads)
+    runner: Any = interpreter.get_signature_runner(SIGNATURE)
+    (name,) = runner.get_input_details()
+    while size := given.read(8):
+        images = np.load(io.BytesIO(given.read(int.from_bytes(size, "big"))))
+        (outputs,) = runner(**{name: images}).values()
+        answer = io.BytesIO()
+        np.save(answer, outputs)
+        answers.write(answer.tell().to_bytes(8, "big") + answer.getvalue())
+        answers.flush()
+
+
+def main() -> None:
+    # What libraries print goes to the standard error.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    what, *paths = sys.argv[1:]
+    if what == "convert":
+        convert(*map(Path, paths))
+    else:
+        run(Path(*paths), sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()
