@@ -31,6 +31,7 @@ from jax.extend import core
 from jax.sharding import Mesh
 
 from jaxtrain.dtypes import wide
+from jaxtrain.models import jaxprs
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,19 +61,7 @@ class _Step:
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Apply it to inputs of all kinds, in the scopes that it was traced in."""
-        arrays = {
-            atom: _array(x)
-            for atom, x in zip(self.eqn.invars, inputs, strict=True)
-            if isinstance(atom, core.Var)
-        }
-        alone = self.jaxpr.replace(
-            constvars=(),
-            invars=list(arrays),
-            outvars=self.eqn.outvars,
-            eqns=[self.eqn],
-            effects=self.eqn.effects,
-        )
-        return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*arrays.values())
+        return jaxprs.apply(self.jaxpr, self.eqn, [_array(x) for x in inputs])
 
 
 @dataclass(frozen=True, eq=False)

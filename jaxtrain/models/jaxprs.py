@@ -1,6 +1,9 @@
-"""Equations of jaxprs that call another one, or change no number."""
+"""Equations of jaxprs: those that call another one, or change no number; each alone."""
 
+from collections.abc import Sequence
 from typing import Any
+
+from jax.extend import core
 
 # Those that call a jaxpr, which takes their place.
 CALLS = (
@@ -24,3 +27,26 @@ def called(eqn: Any) -> tuple[Any, Any]:
     if hasattr(inner, "consts"):
         return inner.jaxpr, inner.consts
     return inner, []
+
+
+def apply(jaxpr: Any, eqn: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Apply an equation to arrays, in the scopes that it was traced in.
+
+    Args:
+      jaxpr: Jaxpr that it is of.
+      eqn: The equation.
+      inputs: An array for each input; those of literals are not looked at.
+    """
+    arrays = {
+        atom: x
+        for atom, x in zip(eqn.invars, inputs, strict=True)
+        if isinstance(atom, core.Var)
+    }
+    alone = jaxpr.replace(
+        constvars=(),
+        invars=list(arrays),
+        outvars=eqn.outvars,
+        eqns=[eqn],
+        effects=eqn.effects,
+    )
+    return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*arrays.values())

@@ -10,17 +10,20 @@ import json
 import subprocess
 import tempfile
 import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import jax
 import numpy as np
 from jax import export
+from jax.extend import core
 
 from jaxtrain.environments import Environment
 from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export.formats import run_litert
 from jaxtrain.export.request import Request, Runner
+from jaxtrain.models import jaxprs
 
 LITERT = Environment(
     libraries=("litert_converter",),
@@ -39,9 +42,8 @@ def write(request: Request, path: Path) -> None:
     Raises:
       UserError: LiteRT is missing, or has no operators for the model.
     """
-    exported = export.export(
-        jax.jit(request.function(folded=True)), platforms=("cpu",)
-    )(request.images)
+    function = with_convolutions(request.function(folded=True))
+    exported = export.export(jax.jit(function), platforms=("cpu",))(request.images)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         program, about = Path(folder) / "program.mlir", Path(folder) / "about.json"
         program.write_text(str(exported.mlir_module()))
@@ -51,16 +53,69 @@ def write(request: Request, path: Path) -> None:
             _command("convert", *words), capture_output=True, text=True
         )
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        lines = [line for line in done.stderr.splitlines() if "rror:" in line]
         raise UserError(
             "--format litert: its converter cannot write this model "
             f"({' '.join(lines[-LINES:])[:500]}); choose onnx"
         )
 
 
+def with_convolutions(
+    function: Callable[[Any], jax.Array],
+) -> Callable[[Any], jax.Array]:
+    """Return a function of one array, with convolutions for dense layers of images.
+
+    LiteRT's converter 0.5.0 refuses products of (1, 1, 1, channels) and a matrix.
+    """
+
+    def convolved(x: jax.Array) -> jax.Array:
+        traced = jax.make_jaxpr(function)(x)
+        return _evaluate(traced.jaxpr, traced.consts, [x])[0]
+
+    return convolved
+
+
+def _evaluate(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """Return what a jaxpr makes of its inputs."""
+    given = [*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs]
+    values = dict(zip(*given, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+    for eqn in jaxpr.eqns:
+        arrays = [read(atom) for atom in eqn.invars]
+        if eqn.primitive.name in jaxprs.CALLS:
+            inner, inner_consts = jaxprs.called(eqn)
+            outputs = _evaluate(inner, inner_consts, arrays)
+        elif _is_dense(eqn):
+            x, kernel = arrays
+            dims = ("NHWC", "HWIO", "NHWC")
+            kind = eqn.params["preferred_element_type"]
+            outputs = [
+                jax.lax.conv_general_dilated(
+                    *(x, kernel[None, None], (1, 1), "VALID"),
+                    dimension_numbers=dims,
+                    preferred_element_type=kind,
+                )
+            ]
+        else:
+            outputs = jaxprs.apply(jaxpr, eqn, arrays)
+        values.update(zip(eqn.outvars, outputs, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _is_dense(eqn: Any) -> bool:
+    """Whether an equation multiplies (batch, rows, columns, in) by (in, out)."""
+    if eqn.primitive.name != "dot_general":
+        return False
+    dims, (x, kernel) = eqn.params["dimension_numbers"], eqn.invars
+    return (x.aval.ndim, kernel.aval.ndim, dims) == (4, 2, (((3,), (0,)), ((), ())))
+
+
 def load(path: Path, request: Request) -> Runner:
     """Return what runs the file: LiteRT, in a process that ends with the function."""
-    said = tempfile.TemporaryFile("w+")  # noqa: SIM115: `_end` closes it.
+    said = tempfile.TemporaryFile("w+")  # noqa: SIM115 (`_end` closes it)
     process = subprocess.Popen(
         _command("run", path),
         stdin=subprocess.PIPE,
