@@ -1,0 +1,83 @@
+"""What makes a model smaller, together: pruning, 8 bits, fewer channels, members.
+
+Each case trains, is stopped among its phases and goes on to the same bits; and what one
+promises holds with the other: zeros are zeros in an int8 file, channels are few.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from jaxtrain import load_model
+from jaxtrain.cli import main
+from jaxtrain.trees import by_path
+from tests.helpers.processes import Cli
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import assert_same_run, read_lines, read_summary
+
+STEPS = 8
+RECIPE = recipe(
+    data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
+    model='ModelConfig(name="convnet", width=0.125)',
+    train=f"TrainConfig(steps={STEPS}, ema_decay=0.9)",
+    checkpoint="CheckpointConfig(every_steps=2)",
+    logging="LoggingConfig(every_steps=2, tensorboard=False, report=False)",
+)
+PIECES: dict[str, str] = {
+    "sparse": "--prune.sparsity 0.75 --prune.layers conv2",
+    "pattern": "--prune.pattern 2:4 --prune.layers conv2",
+    "int8": "--model.quantize int8",
+    "fewer": "--model.channels conv1 4",
+    "members": "--train.ensemble 2",
+}
+CASES = [
+    ("sparse", "int8"),
+    ("pattern", "int8", "fewer"),
+    ("pattern", "members"),
+    ("sparse", "int8", "fewer", "members"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_they_go_together(cli: Cli, case: tuple[str, ...]):
+    write_recipe(cli.directory / "recipe.py", RECIPE)
+    options = " ".join(PIECES[name] for name in case).split()
+    words = ["--config", "recipe.py", *options, "--workdir"]
+    done = cli(*words, "whole")
+    assert done.code == 0, done.stderr
+    for stop in (3, 7):
+        assert cli(*words, "parts", "--train.stop-after-steps", stop).code == 0
+    assert cli(*words, "parts").code == 0
+    whole, parts = cli.directory / "whole", cli.directory / "parts"
+    assert_same_run(whole, parts, STEPS)
+    assert np.isfinite(read_summary(whole)["eval"]["loss"])
+    params = by_path(load_model(whole, "latest").params)
+    kernel = np.asarray(params["conv2/kernel"])
+    assert (kernel.shape[-2] == 4) == ("fewer" in case)
+    assert (kernel.ndim == 5) == ("members" in case)
+    if {"sparse", "pattern"} & {*case}:
+        part = 0.75 if "sparse" in case else 0.5
+        assert (kernel == 0).mean() == pytest.approx(part, abs=0.01)
+        assert read_lines(whole, "train")[-1]["sparsity"] == pytest.approx(
+            part, abs=0.01
+        )
+
+
+@pytest.mark.slow
+def test_zeros_are_zeros_in_an_int8_file(tmp_path: Path, capsys: Any):
+    path = write_recipe(tmp_path / "recipe.py", RECIPE)
+    options = f"{PIECES['sparse']} {PIECES['int8']} {PIECES['fewer']}".split()
+    words = ["--config", str(path), *options, "--workdir", str(tmp_path / "run")]
+    assert main(words) == 0
+    file = tmp_path / "model.onnx"
+    words = ["export", "--workdir", str(tmp_path / "run"), "--format", "onnx"]
+    assert main([*words, "--checkpoint", "latest", "--out", str(file)]) == 0
+    arrays = map(onnx.numpy_helper.to_array, onnx.load(file).graph.initializer)
+    kernels = [x for x in arrays if x.dtype == np.int8 and x.ndim == 4]
+    (pruned,) = (x for x in kernels if x.shape[1] == 4)
+    assert (pruned == 0).mean() >= 0.74
+    assert all((x == 0).mean() < 0.2 for x in kernels if x is not pruned)
