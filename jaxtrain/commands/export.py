@@ -34,7 +34,7 @@ class ExportArguments:
     # Images at a time: a number, or dynamic, for any. None: dynamic, and 1 in LiteRT.
     batch: str | None = None
     # Of the numbers it computes with; it takes and puts out float32. None: fp32, and in
-    # ONNX int8 of a model that was trained with model.quantize.
+    # ONNX and LiteRT int8 of a model with model.quantize.
     precision: Precision | None = None
     # Take uint8 pixels, and put out probabilities if there are classes.
     include_preprocessing: bool = False
@@ -100,7 +100,8 @@ def _export(
     from jaxtrain.export.request import Request
 
     was_rounded = model.description.model.quantize is not None
-    default = "int8" if was_rounded and arguments.format == "onnx" else "fp32"
+    in_integers = was_rounded and arguments.format in ("onnx", "litert")
+    default = "int8" if in_integers else "fp32"
     precision = arguments.precision or default
     calibrate = precision == "int8" and not was_rounded
     num = images.CALIBRATION if calibrate else 0

@@ -47,14 +47,15 @@ def check_arguments(format: str, precision: Precision | None, out: Path) -> None
             )
     if format == "litert":
         litert.LITERT.find()
-        if precision not in (None, "fp32"):
+        if precision in ("fp16", "bf16"):
             raise UserError(
-                f"--precision {precision}: --format litert has fp32 alone, which GPUs "
-                "of phones compute with in fp16 by themselves; choose fp32, or onnx"
+                f"--precision {precision}: --format litert has fp32, which GPUs of "
+                "phones compute with in fp16 by themselves; choose it, or onnx"
             )
-    if format != "onnx" and precision == "int8":
+    if format not in ("onnx", "litert") and precision == "int8":
         raise UserError(
-            "--precision int8: only --format onnx has it; choose fp32, bf16 or fp16"
+            "--precision int8: only --format onnx and litert have it; choose fp32, "
+            "bf16 or fp16"
         )
 
 
@@ -106,16 +107,17 @@ def _check_model(format: str, request: Request) -> None:
             "which would be rounded to 256 steps; choose fp32, bf16 or fp16"
         )
     rounded = model.description.model.quantize
-    if rounded is not None and format == "onnx" and request.precision != "int8":
+    in_integers = format in ("onnx", "litert")
+    if rounded is not None and in_integers and request.precision != "int8":
         raise UserError(
             f"--precision {request.precision}: the model was trained with "
             f"model.quantize = {rounded!r}, and its file computes with these integers; "
             "choose int8, or leave --precision out"
         )
-    if rounded is not None and format == "litert":
+    if rounded is None and format == "litert" and request.precision == "int8":
         raise UserError(
-            f"--format litert: the model computes with model.quantize = {rounded!r}, "
-            "whose integers --format onnx alone writes; choose it"
+            "--precision int8: --format litert writes the integers of a model that has "
+            "them; make one by main.py quantize, or train with model.quantize = 'int8'"
         )
     if request.batch is None and format == "litert":
         raise UserError(

@@ -6,7 +6,7 @@ each output channel, and biases are integers of the scale of their products.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -74,10 +74,53 @@ def write_round(to: Writer, node: Node) -> tuple[str, Order]:
     return to.add("DequantizeLinear", [name, *ends]), order
 
 
+class Integers(NamedTuple):
+    """The weights of a product as integers.
+
+    Attributes:
+      kernel: int8 (..., outputs), as float64.
+      scale: Scale of each output channel, float64 (outputs,).
+      bias: int32 (outputs,), as float64, of the scale of the sums; None: there is none,
+        or activations were not rounded.
+      step: Scale of the activations; None: they were not rounded.
+    """
+
+    kernel: np.ndarray
+    scale: np.ndarray
+    bias: np.ndarray | None
+    step: float | None
+
+
+def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
+    """Return the integers that a model computes a product with; None: with none.
+
+    Args:
+      x: What the product takes.
+      kernel: Constant (..., outputs).
+      bias: Constant (outputs,), or none.
+    """
+    found = integers_of(kernel.value)
+    if found is None:
+        return None
+    integers, scale = found
+    step = _step(x)
+    if not bias or step is None:
+        return Integers(integers.astype(np.float64), scale, None, step)
+    # Of a channel that a norm has all but switched off, whose bias no int32 holds in
+    # its scale, the scale is larger: what is lost is less than the bias's bits.
+    addends = bias[0].value.astype(np.float64)
+    least = np.abs(addends) / (step * LARGEST_SUM)
+    integers = np.round(integers * (scale / np.maximum(scale, least)))
+    scale = np.maximum(scale, least)
+    return Integers(integers, scale, np.round(addends / (step * scale)), step)
+
+
 def write_weights(
     to: Writer, x: Node, kernel: Node, bias: list[Node], order: Order
 ) -> list[str]:
-    """Write the kernel and the bias of a product.
+    """Write the kernel and the bias of a product; return their names.
+
+    They are integers where the kernel was trained as such.
 
     Args:
       to: Writer of the file.
@@ -85,29 +128,18 @@ def write_weights(
       kernel: Constant (..., outputs).
       bias: Constant (outputs,), or none.
       order: Order of the dims of the kernel in the file.
-
-    Returns:
-      Their names: of integers where the kernel was trained as such.
     """
-    found = integers_of(kernel.value) if to.integers else None
+    found = weights_of(x, kernel, bias) if to.integers else None
     if found is None:
         return [to.get(kernel, order), *map(to.get, bias)]
-    integers, scale = found
-    step = _step(x)
-    addends = bias[0].value.astype(np.float64) if bias else np.zeros(0)
-    if bias and step is not None:
-        # Of a channel that a norm has all but switched off, whose bias no int32 holds
-        # in its scale, the scale is larger: what is lost is less than the bias's bits.
-        least = np.abs(addends) / (step * LARGEST_SUM)
-        integers = np.round(integers * (scale / np.maximum(scale, least)))
-        scale = np.maximum(scale, least)
     dim = order.index(len(order) - 1)
-    name = to.constant(integers.transpose(order), np.int8)
-    names = [_dequantized(to, name, scale, dim, np.int8)]
-    if bias and step is not None:
-        name = to.constant(np.round(addends / (step * scale)), np.int32)
-        names.append(_dequantized(to, name, step * scale, 0, np.int32))
-    return names + ([to.get(bias[0])] if len(names) <= len(bias) else [])
+    name = to.constant(found.kernel.transpose(order), np.int8)
+    names = [_dequantized(to, name, found.scale, dim, np.int8)]
+    if found.bias is None:
+        return [*names, *map(to.get, bias)]
+    assert found.step is not None
+    name = to.constant(found.bias, np.int32)
+    return [*names, _dequantized(to, name, found.step * found.scale, 0, np.int32)]
 
 
 def _dequantized(to: Writer, name: str, scale: np.ndarray, dim: int, dtype: Any) -> str:

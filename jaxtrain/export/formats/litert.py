@@ -21,6 +21,9 @@ from jax.extend import core
 
 from jaxtrain.environments import Environment
 from jaxtrain.errors import ExportError, UserError
+from jaxtrain.export.emitter.compute import function_of
+from jaxtrain.export.emitter.simplify import simplify
+from jaxtrain.export.emitter.trace import trace
 from jaxtrain.export.formats import run_litert
 from jaxtrain.export.request import Request, Runner
 from jaxtrain.models import jaxprs
@@ -42,7 +45,7 @@ def write(request: Request, path: Path) -> None:
     Raises:
       UserError: LiteRT is missing, or has no operators for the model.
     """
-    function = with_convolutions(request.function(folded=True))
+    function = with_convolutions(_function(request))
     exported = export.export(jax.jit(function), platforms=("cpu",))(request.images)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         program, about = Path(folder) / "program.mlir", Path(folder) / "about.json"
@@ -58,6 +61,16 @@ def write(request: Request, path: Path) -> None:
             "--format litert: its converter cannot write this model "
             f"({' '.join(lines[-LINES:])[:500]}); choose onnx"
         )
+
+
+def _function(request: Request) -> Callable[[Any], jax.Array]:
+    """Return a function of images, of a model in 8 bits with its roundings marked."""
+    if not request.was_rounded:
+        return request.function(folded=True)
+    images, shape = request.images, request.images.shape[1:]
+    given = request.function(), shape, images.dtype, request.batch
+    start, output = trace(*given)
+    return function_of(start, simplify(output))
 
 
 def with_convolutions(

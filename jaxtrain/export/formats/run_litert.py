@@ -44,6 +44,9 @@ def convert(program: Path, file: Path, about: Path) -> None:
         names = [told["input"]["name"]], [told["output"]]
         converter_api_ext.set_signature(module.operation, SIGNATURE, *names)
         config = converter_api_ext.ConvertToTFLConfig()
+        # Marked roundings become integers; without any it is a program of floats.
+        if told["precision"] == "int8":
+            config.qdq_conversion_mode, config.strict_qdq_mode = "STATIC", True
         converter_api_ext.run_convert_to_tfl_passes(
             module, passmanager.PassManager(), config
         )
