@@ -16,6 +16,8 @@ from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export import export as export_lib
 from jaxtrain.export.formats import litert
 from jaxtrain.export.request import Request
+from jaxtrain.tools.quantize import quantize
+from jaxtrain.trees import by_path
 from tests.helpers.needs import need
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.untrained import untrained
@@ -52,6 +54,19 @@ buffer = file.Buffers(entry.Buffer()).DataAsNumpy()
 about = json.loads(bytes(buffer))
 print(interpreter.get_signature_list(), about["class_names"], about["input"]["shape"])
 """
+# Of convolutions, depthwise ones and dense layers.
+KERNELS = """
+import sys
+from litert_converter import schema_py_generated as schema
+file = schema.Model.GetRootAs(open(sys.argv[1], "rb").read(), 0)
+names = {v: k for k, v in vars(schema.TensorType).items()}
+products = {3, 4, 9}
+graph = file.Subgraphs(0)
+for i in range(graph.OperatorsLength()):
+    operator = graph.Operators(i)
+    if file.OperatorCodes(operator.OpcodeIndex()).BuiltinCode() in products:
+        print(names[graph.Tensors(operator.Inputs(1)).Type()])
+"""
 
 
 @pytest.mark.slow
@@ -66,6 +81,48 @@ def test_litert_computes_what_the_model_does(tmp_path: Path, name: str):
     expected = np.asarray(jax.jit(model.forward)(*model.placed, images))
     # Float32 sums in another order.
     assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("lenet", 1),
+        # Sums of arrays are computed with fixed-point numbers, so that some are another
+        # integer, and of random weights it changes the outputs by some steps.
+        ("resnet18", 2),
+        ("mobilenet_v2", 5),
+    ],
+)
+def test_a_model_in_8_bits_is_integers_in_litert(tmp_path: Path, name: str, steps: int):
+    """All products are, and outputs are those of the model to some steps."""
+    need(litert.LITERT)
+    floats = untrained(ModelConfig(name=name, **MODELS[name]))
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(0, 256, (16, *floats.image_shape), dtype=np.uint8)
+    model = quantize(floats, pixels, pixels[:8], "mse").model
+    request = Request(model=model, precision="int8", batch=1)
+    litert.write(request, tmp_path / "file")
+    run = litert.load(tmp_path / "file", request)
+    # No pixels: 255 levels of a channel may lie between two integers of another.
+    images = rng.normal(size=pixels.shape).astype(np.float32)
+    found = np.concatenate([run(image[None]) for image in images])
+    expected = np.asarray(jax.jit(model.forward)(*model.placed, images))
+    ends = by_path(model.model_state)
+    low, high = (ends[f"head/linear/output_range/{end}"] for end in ("low", "high"))
+    away = np.abs(found - expected) / (float(high - low) / 255)
+    assert (away <= 1.001 * steps).mean() >= 0.98
+    kinds = operators(tmp_path / "file")
+    assert kinds and set(kinds) == {"INT8"}, kinds
+
+
+def operators(path: Path) -> list[str]:
+    """Return the type of the kernel of each product of a file."""
+    python = str(litert.LITERT.find())
+    told = subprocess.run(
+        [python, "-c", KERNELS, str(path)], check=True, capture_output=True, text=True
+    )
+    return told.stdout.split()
 
 
 @pytest.mark.slow
@@ -95,7 +152,8 @@ def test_export_writes_a_file_of_litert(tmp_path: Path, capsys: Any):
     )
     assert "['0', '1', '2'" in told and "[1, 8, 8, 1]" in told
     rows = {
-        "--precision fp16": "--format litert has fp32 alone",
+        "--precision fp16": "--format litert has fp32, which GPUs",
+        "--precision int8": "make one by main.py quantize",
         "--batch dynamic": "takes one number of images",
     }
     for more, message in rows.items():
