@@ -89,6 +89,7 @@ def check_over(name: str) -> None:
     assert (model.stride, model.min_size) == (classifier.stride, classifier.min_size)
 
 
+@pytest.mark.slow
 @each_row("name", QUICK)
 def test_a_unet_over_a_classifier(name: str):
     check_over(name)

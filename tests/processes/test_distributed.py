@@ -223,6 +223,7 @@ def test_a_process_that_has_started_refuses_other_flags(
         devices.start("auto", flags="overlap")
 
 
+@pytest.mark.slow
 def test_xla_knows_the_flags():
     """It aborts at one that it does not know, whatever the platform."""
     command = [sys.executable, "-c", "import jax; jax.devices()"]

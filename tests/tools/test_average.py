@@ -123,6 +123,7 @@ def test_a_soup_is_evaluated_and_begins_a_run(here: Path, tmp_path: Path):
     assert result.code == 0, result.stderr
 
 
+@pytest.mark.slow
 @each_row(
     ("words", "message"),
     [
