@@ -49,6 +49,6 @@ class Environment:
         for place in places:
             python = place / "bin" / "python"
             if python.exists():
-                return python
+                return python.absolute()
         where = f"${self.variable} = {given}" if given else f"no {self.folder}"
         raise UserError(f"{self.purpose} ({where}): {self.fix}")

@@ -119,11 +119,6 @@ def _check_model(format: str, request: Request) -> None:
             "--precision int8: --format litert writes the integers of a model that has "
             "them; make one by main.py quantize, or train with model.quantize = 'int8'"
         )
-    if request.batch is None and format == "litert":
-        raise UserError(
-            "--batch dynamic: a file of LiteRT takes one number of images; give it, or "
-            "leave --batch out, for 1"
-        )
     if model.finder is None and request.nms:
         raise UserError(
             f"--include-nms: task = {model.description.task!r} finds no boxes; leave "
@@ -135,4 +130,9 @@ def _check_model(format: str, request: Request) -> None:
             f"task = {model.description.task!r} has outputs of the shapes {shapes} for "
             "an image, and an exported file has one array: give the model a task with "
             "one of them"
+        )
+    if request.batch is None and format == "litert":
+        raise UserError(
+            "--batch dynamic: a file of LiteRT takes one number of images; give it, or "
+            "leave --batch out, for 1"
         )

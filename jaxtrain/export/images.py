@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxtrain.config.recipe import is_run, read_run
+from jaxtrain.config.recipe import CONFIG, is_run, read_run
 from jaxtrain.data import sources
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_source import Unreadable
@@ -30,7 +30,7 @@ def of(
       given: Folder of images, or of another run; None stands for `workdir`.
       calibration: Number of images that are wanted to tell ranges; 0 for none.
     """
-    if given is None or is_run(given):
+    if given is None or (given / CONFIG).is_file():
         return of_run(model, given or workdir, calibration=calibration)
     return of_folder(model, given, calibration=calibration)
 

@@ -34,7 +34,7 @@ def apply(jaxpr: Any, eqn: Any, inputs: Sequence[Any]) -> list[Any]:
 
     Args:
       jaxpr: Jaxpr that it is of.
-      eqn: The equation.
+      eqn: One of its equations.
       inputs: An array for each input; those of literals are not looked at.
     """
     arrays = {

@@ -39,7 +39,7 @@ PHOTOS: dict[str, tuple[int, int, dict[str, Any]]] = {
 
 
 def blocks() -> list[str]:
-    """Return the programs of the page: prepare.py, ONNX, the folder, PyTorch."""
+    """Return the programs: prepare.py, ONNX, LiteRT, the folder, PyTorch."""
     return re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -166,7 +166,7 @@ def test_the_programs_tell_what_predict_tells(
     np.testing.assert_allclose(of_onnx["probabilities"], expected, rtol=0, atol=0.01)
     told = [line.rsplit(" ", 2)[:2] for line in capsys.readouterr().out.splitlines()]
     assert told == [[line["filename"], line["label_0"]] for line in lines]
-    of_folder = softmax(run(blocks()[2], names, monkeypatch)["logits"])
+    of_folder = softmax(run(blocks()[3], names, monkeypatch)["logits"])
     np.testing.assert_allclose(of_folder, expected, rtol=0, atol=0.01)
     # The images are not all alike to the model.
     assert np.ptp(expected, axis=0).max() > 0.1
@@ -174,8 +174,9 @@ def test_the_programs_tell_what_predict_tells(
 
 def test_the_programs_need_what_the_page_says():
     needed = [imported(block) for block in blocks()]
-    assert needed[:3] == [{"numpy", "PIL"}, {"numpy", "onnxruntime"}, {"numpy"}]
-    assert needed[3] == {"numpy", "timm", "torch"}
+    assert needed[:2] == [{"numpy", "PIL"}, {"numpy", "onnxruntime"}]
+    assert needed[2:4] == [{"numpy", "ai_edge_litert.interpreter"}, {"numpy"}]
+    assert needed[4] == {"numpy", "timm", "torch"}
 
 
 @pytest.mark.slow
@@ -184,7 +185,7 @@ def test_timm_and_pytorch_read_the_folder(here: Path, monkeypatch: pytest.Monkey
     model = random_model("resnet18", 3)
     folder.write(model, here / "model")
     names = write_photos(here)
-    found = run(blocks()[3], names, monkeypatch)["logits"]
+    found = run(blocks()[4], names, monkeypatch)["logits"]
     expected = model.predict(names)
     np.testing.assert_allclose(softmax(found), expected, rtol=0, atol=0.01)
     again = load_model("resnet18.pth")

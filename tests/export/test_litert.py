@@ -1,5 +1,6 @@
 """Files of LiteRT, run by its own runtime: from the command line to the outputs."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from jaxtrain.export.request import Request
 from jaxtrain.tools.quantize import quantize
 from jaxtrain.trees import by_path
 from tests.helpers.needs import need
+from tests.helpers.processes import ROOT
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.untrained import untrained
 
@@ -156,6 +158,23 @@ def test_export_writes_a_file_of_litert(tmp_path: Path, capsys: Any):
         "--precision int8": "make one by main.py quantize",
         "--batch dynamic": "takes one number of images",
     }
+    # The program of the page.
+    page = (ROOT / "docs" / "exporting.md").read_text()
+    (program,) = (
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "ai_edge_litert" in block
+    )
+    np.save(tmp_path / "images.npy", pixels)
+    shown = subprocess.run(
+        [python, "-c", program.replace("digits.tflite", out.name), "images.npy"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    ).stdout
+    numbers = [float(x) for x in shown.strip("[]\n ").split()]
+    np.testing.assert_allclose(numbers, found[0], atol=1e-4)
     for more, message in rows.items():
         place = ["--out", str(tmp_path / "other")]
         assert main([*words[:-2], *place, *more.split()]) == 2

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jaxtrain.config import Config
+from jaxtrain.environments import Environment
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts
 from jaxtrain.performance.targets import Target
@@ -60,7 +61,7 @@ def use_fake_compiler(
         ]
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setattr(gpu_compiler, "find", lambda: Path(sys.executable))
+    monkeypatch.setattr(Environment, "find", lambda _: Path(sys.executable))
     monkeypatch.setattr(gpu_compiler, "ready", contextlib.nullcontext)
     monkeypatch.setattr(gpu_compiler, "call", call)
     return compiled

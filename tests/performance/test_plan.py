@@ -29,6 +29,7 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
+from jaxtrain.environments import Environment
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.gpus import GPUS, gpu_name
 from jaxtrain.performance import gpu_compiler, planning
@@ -422,7 +423,7 @@ def test_a_process_that_dies_is_told():
 def test_a_process_that_is_ready_takes_the_first_call_and_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(gpu_compiler, "find", lambda: Path(sys.executable))
+    monkeypatch.setattr(Environment, "find", lambda _: Path(sys.executable))
     target, started, popen = parse_target("h100"), [], subprocess.Popen
 
     def start(*words: Any, **options: Any) -> Any:
