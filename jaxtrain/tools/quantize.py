@@ -8,7 +8,7 @@ that back, measured on the same images (Nagel et al. 2019, arXiv:1906.04721).
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.fake_quantization import ActivationRange
 from jaxtrain.models.layers import Conv, Linear
+from jaxtrain.parallel import sharding
 from jaxtrain.tools.calibration import Method, Seen, choose_range
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
@@ -31,11 +32,6 @@ from jaxtrain.trees import by_path
 # Images that are computed at once, and values of an activation that each such batch
 # gives to its sample.
 BATCH, SAMPLE = 64, 4096
-# Times that means are measured and taken back: what is taken back in one layer moves
-# those behind it.
-CORRECTIONS = 3
-# `(path, array)`: keep what is found there.
-Record = Callable[[str, jax.Array], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,104 +106,139 @@ def find_ranges(
     model: TrainedModel, images: np.ndarray, method: Method
 ) -> dict[str, tuple[float, float]]:
     """Return a range for each activation that a model rounds, by their paths."""
+    graphdef, order = split_model(model.description.abstract)[0], []
 
-    def watch(network: nnx.Module, record: Record) -> Callable[[], None]:
+    def function(x: jax.Array, weights: Any) -> dict[str, Any]:
+        network = nnx.merge(graphdef, *weights, copy=True)
+        network.eval()
+        found: dict[str, Any] = {}
+
+        def observe(path: str, x: jax.Array) -> None:
+            chosen = np.random.default_rng(0).integers(x.size, size=SAMPLE)
+            sample = x.reshape(-1)[chosen].astype(jnp.float32)
+            found[path] = x.min(), x.max(), sample
+
         for path, layer in _named(network):
             if isinstance(layer, ActivationRange):
-                layer.observe = functools.partial(record, path)
-        return lambda: None
+                layer.observe = functools.partial(observe, path)
+        network(x)
+        order[:] = found
+        return found
 
-    def summary(x: jax.Array) -> dict[str, jax.Array]:
-        chosen = np.random.default_rng(0).integers(x.size, size=SAMPLE)
-        values = widen(x)
-        sample = values.reshape(-1)[chosen].astype(jnp.float32)
-        return {"low": values.min(), "high": values.max(), "sample": sample}
-
-    found = _observe(model, images, watch, summary)
-    *_, last = found
-    return {
-        path: choose_range(
-            Seen(
-                float(min(seen["low"].min(), 0)),
-                float(max(seen["high"].max(), 0)),
-                seen["sample"].reshape(-1),
-            ),
-            # Of the outputs the largest count most of all.
-            "minmax" if path == last else method,
-        )
-        for path, seen in found.items()
-    }
+    batches = _all([model], images, function)
+    ranges = {}
+    for path in order:
+        lows, highs, samples = zip(*(batch[path] for batch in batches), strict=True)
+        low, high = float(min(0, *lows)), float(max(0, *highs))
+        seen = Seen(low, high, np.concatenate(samples))
+        # Of the outputs the largest count most of all.
+        ranges[path] = choose_range(seen, "minmax" if path == order[-1] else method)
+    return ranges
 
 
 def with_means_of(
     rounded: TrainedModel, model: TrainedModel, images: np.ndarray
 ) -> TrainedModel:
-    """Return a rounded model whose layers put out the means that a model's do.
+    """Return a rounded model whose layers put out the means that a model's do."""
+    params, state = by_path(rounded.params), by_path(rounded.model_state)
+    for path, shift in mean_shifts(rounded, model, images).items():
+        is_norm = f"{path}/mean" in state
+        values, name = (state, "mean") if is_norm else (params, "bias")
+        old = np.asarray(values[f"{path}/{name}"])
+        change = shift if is_norm else -shift
+        values[f"{path}/{name}"] = (old + change).astype(old.dtype)
+    return dataclasses.replace(
+        rounded,
+        params=_as(rounded.params, params),
+        model_state=_as(rounded.model_state, state),
+    )
 
-    What a norm takes may have another mean: its running mean moves as far.
+
+def mean_shifts(
+    rounded: TrainedModel, model: TrainedModel, images: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return how far rounding moves the means of channels, layer by layer.
+
+    They are of what batch norms take, and of what layers with a bias and without a norm
+    behind them put out. Each is taken back at once, in both models on one batch, so
+    that those behind it are of their own rounding alone.
+
+    Returns:
+      Means over batches, float64 (channels,) by the paths of norms and layers.
     """
-    wanted, norms = channel_means(model, images), by_path(model.model_state)
-    for _ in range(CORRECTIONS):
-        params, state = by_path(rounded.params), by_path(rounded.model_state)
-        for path, mean in channel_means(rounded, images).items():
-            change = mean - wanted[path]
-            if f"{path}/mean" in state:
-                old = np.asarray(norms[f"{path}/mean"])
-                state[f"{path}/mean"] = (old + change).astype(old.dtype)
-            else:
-                old = np.asarray(params[f"{path}/bias"])
-                params[f"{path}/bias"] = (old - change).astype(old.dtype)
-        rounded = dataclasses.replace(
-            rounded,
-            params=_as(rounded.params, params),
-            model_state=_as(rounded.model_state, state),
-        )
-    return rounded
+    graphdefs = [split_model(m.description.abstract)[0] for m in (model, rounded)]
+
+    def function(x: jax.Array, *weights: Any) -> dict[str, jax.Array]:
+        networks = [
+            nnx.merge(graphdef, *given, copy=True)
+            for graphdef, given in zip(graphdefs, weights, strict=True)
+        ]
+        means: dict[str, jax.Array] = {}
+        shifts: dict[str, jax.Array] = {}
+        _measure(networks[0], means)
+        _take_back(networks[1], means, shifts)
+        for network in networks:
+            network.eval()
+            network(x)
+        return shifts
+
+    found = _all([model, rounded], images, function)
+    return {
+        path: np.mean([np.asarray(x[path], np.float64) for x in found], 0)
+        for path in found[0]
+    }
 
 
-def channel_means(model: TrainedModel, images: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the mean of each channel of what batch norms take and layers put out.
+def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
+    """Have a network write the means of channels, by the paths of its layers."""
+    put_out: dict[int, tuple[str, jax.Array]] = {}
 
-    Of convolutions and dense layers it is those with a bias and without a norm behind
-    them, float64 (channels,) by the paths of the layers.
-    """
+    def at_norm(path: str, x: jax.Array) -> jax.Array:
+        # The norm takes its mean off, and not the layer in front.
+        in_front, _ = put_out.pop(id(x), ("", x))
+        means.pop(in_front, None)
+        means[path] = _channel_means(x)
+        return x
 
-    def watch(network: nnx.Module, record: Record) -> Callable[[], None]:
-        put_out: dict[int, tuple[str, jax.Array]] = {}
+    def at_layer(path: str, y: jax.Array) -> jax.Array:
+        put_out[id(y)] = path, y
+        means[path] = _channel_means(y)
+        return y
 
-        def at_norm(path: str, x: jax.Array) -> jax.Array:
-            put_out.pop(id(x), None)
-            record(path, x)
-            return x
+    for path, layer in _named(network):
+        if isinstance(layer, BatchNorm):
+            layer.input_range = functools.partial(at_norm, path)
+        elif isinstance(layer, Conv | Linear) and layer.bias is not None:
+            layer.output_range = functools.partial(at_layer, path)
 
-        def at_layer(path: str, then: Any, y: jax.Array) -> jax.Array:
-            put_out[id(y)] = path, y
-            return y if then is None else then(y)
 
-        for path, layer in _named(network):
-            if isinstance(layer, BatchNorm):
-                layer.input_range = functools.partial(at_norm, path)
-            elif isinstance(layer, Conv | Linear) and layer.bias is not None:
-                then = layer.output_range
-                layer.output_range = functools.partial(at_layer, path, then)
+def _take_back(
+    network: nnx.Module, means: Mapping[str, jax.Array], shifts: dict[str, jax.Array]
+) -> None:
+    """Have a network subtract, and write, how far its means are from others."""
 
-        def finish() -> None:
-            for path, y in put_out.values():
-                record(path, y)
+    def back(path: str, then: Any, x: jax.Array) -> jax.Array:
+        if path in means:
+            shifts[path] = _channel_means(x) - means[path]
+            x = x - shifts[path].astype(x.dtype)
+        return x if then is None else then(x)
 
-        return finish
+    for path, layer in _named(network):
+        if isinstance(layer, BatchNorm):
+            layer.input_range = functools.partial(back, path, None)
+        elif isinstance(layer, Conv | Linear) and layer.bias is not None:
+            then = layer.output_range
+            layer.output_range = functools.partial(back, path, then)
 
-    def summary(x: jax.Array) -> dict[str, jax.Array]:
-        return {"mean": widen(x).mean(range(x.ndim - 1))}
 
-    found = _observe(model, images, watch, summary)
-    return {path: x["mean"].astype(np.float64).mean(0) for path, x in found.items()}
+def _channel_means(x: jax.Array) -> jax.Array:
+    return widen(x).mean(range(x.ndim - 1))
 
 
 def difference(model: TrainedModel, other: TrainedModel, images: np.ndarray) -> float:
     """Return how far the outputs of another model are (see `Rounded`)."""
     squares = [0.0, 0.0]
-    outputs = [_all(m, images, _outputs_of(m)) for m in (model, other)]
+    outputs = [_all([m], images, _outputs_of(m)) for m in (model, other)]
     for ours, theirs in zip(*outputs, strict=True):
         for x, y in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
             wide = np.asarray(x, np.float64), np.asarray(y, np.float64)
@@ -218,65 +249,36 @@ def difference(model: TrainedModel, other: TrainedModel, images: np.ndarray) -> 
 
 def _outputs_of(model: TrainedModel) -> Callable[..., Any]:
     graphdef = split_model(model.description.abstract)[0]
-    return lambda params, state, x: predict(graphdef, params, state, x)
+    return lambda x, weights: predict(graphdef, *weights, x)
 
 
-def _observe(
-    model: TrainedModel,
-    images: np.ndarray,
-    watch: Callable[[nnx.Module, Record], Callable[[], None]],
-    summary: Callable[[jax.Array], dict[str, jax.Array]],
-) -> dict[str, dict[str, np.ndarray]]:
-    """Return summaries of arrays in a model, stacked over batches.
-
-    Args:
-      model: The model, as it is evaluated.
-      images: uint8 (n, H, W, C).
-      watch: `(network, record) -> finish`: has layers record arrays, by a path for
-        each; `finish` is called behind the outputs.
-      summary: Summary of an array.
-
-    Returns:
-      Summaries by paths, in the order that the model computes.
-    """
-    graphdef, order = split_model(model.description.abstract)[0], []
-
-    def function(params: Any, state: Any, x: jax.Array) -> Any:
-        network = nnx.merge(graphdef, params, state, copy=True)
-        network.eval()
-        found: dict[str, dict[str, jax.Array]] = {}
-
-        def record(path: str, array: jax.Array) -> None:
-            found[path] = summary(array)
-
-        finish = watch(network, record)
-        network(x)
-        finish()
-        order[:] = found
-        return found
-
-    batches = _all(model, images, function)
-    return {
-        path: {name: np.stack([b[path][name] for b in batches]) for name in found}
-        for path in order
-        for found in (batches[0][path],)
-    }
-
-
-def _all(model: TrainedModel, images: np.ndarray, function: Any) -> list[Any]:
-    """Return what a function makes of each batch of images, whole ones alone.
+def _all(
+    models: Sequence[TrainedModel], images: np.ndarray, function: Callable[..., Any]
+) -> list[Any]:
+    """Return what `function(images, *weights)` makes of each whole batch of images.
 
     Too few images for one are repeated.
+
+    Args:
+      models: Models whose weights it takes, which see images alike.
+      images: Images of all batches, uint8 (n, H, W, C).
+      function: Function of normalised images, to be compiled.
     """
+    model = models[0]
+
+    def run(pixels: jax.Array, *weights: Any) -> Any:
+        with jax.default_matmul_precision(model.policy.products):
+            return function(model.prepare(pixels[0]), *weights)
+
+    program = jax.jit(run, out_shardings=sharding.replicated(model.mesh))
     size = model.share(min(BATCH, len(images)))
     images = np.resize(images, (max(size, len(images)), *images.shape[1:]))
-    program = model.compiled(function)
-    starts = range(0, len(images) - size + 1, size)
-    with jax.default_matmul_precision(model.policy.products):
-        return [
-            jax.device_get(model.start(program, images[start : start + size], size))
-            for start in starts
-        ]
+    found = []
+    for start in range(0, len(images) - size + 1, size):
+        pixels = images[None, start : start + size]
+        batch = sharding.put_batch(model.mesh, pixels, size)
+        found.append(jax.device_get(program(batch, *(m.placed for m in models))))
+    return found
 
 
 def _named(network: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
