@@ -249,7 +249,12 @@ def difference(model: TrainedModel, other: TrainedModel, images: np.ndarray) -> 
 
 def _outputs_of(model: TrainedModel) -> Callable[..., Any]:
     graphdef = split_model(model.description.abstract)[0]
-    return lambda x, weights: predict(graphdef, *weights, x)
+
+    def outputs(x: jax.Array, weights: tuple[Any, Any]) -> Any:
+        params, state = weights
+        return predict(graphdef, params, state, x)
+
+    return outputs
 
 
 def _all(
