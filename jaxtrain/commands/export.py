@@ -95,12 +95,12 @@ def _export(
     arguments: ExportArguments, model: "TrainedModel", batch: int | None
 ) -> dict[str, str]:
     """Write and check the file; return what a person wants to see of the check."""
-    from jaxtrain.export import images
+    from jaxtrain.export import IN_INTEGERS, images
     from jaxtrain.export.export import export
     from jaxtrain.export.request import Request
 
     was_rounded = model.description.model.quantize is not None
-    in_integers = was_rounded and arguments.format in ("onnx", "litert")
+    in_integers = was_rounded and arguments.format in IN_INTEGERS
     default = "int8" if in_integers else "fp32"
     precision = arguments.precision or default
     calibrate = precision == "int8" and not was_rounded

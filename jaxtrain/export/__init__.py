@@ -4,3 +4,5 @@ from typing import Literal
 
 # Of the numbers that a file computes with.
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
+# Formats that hold the integers of a model in 8 bits.
+IN_INTEGERS = ("onnx", "litert")

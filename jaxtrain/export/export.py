@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxtrain.errors import UserError
-from jaxtrain.export import Precision
+from jaxtrain.export import IN_INTEGERS, Precision
 from jaxtrain.export.check import Check, check
 from jaxtrain.export.formats import litert, onnx_file, stablehlo
 from jaxtrain.export.request import Request, Runner
@@ -52,7 +52,7 @@ def check_arguments(format: str, precision: Precision | None, out: Path) -> None
                 f"--precision {precision}: --format litert has fp32, which GPUs of "
                 "phones compute with in fp16 by themselves; choose it, or onnx"
             )
-    if format not in ("onnx", "litert") and precision == "int8":
+    if format not in IN_INTEGERS and precision == "int8":
         raise UserError(
             "--precision int8: only --format onnx and litert have it; choose fp32, "
             "bf16 or fp16"
@@ -107,7 +107,7 @@ def _check_model(format: str, request: Request) -> None:
             "which would be rounded to 256 steps; choose fp32, bf16 or fp16"
         )
     rounded = model.description.model.quantize
-    in_integers = format in ("onnx", "litert")
+    in_integers = format in IN_INTEGERS
     if rounded is not None and in_integers and request.precision != "int8":
         raise UserError(
             f"--precision {request.precision}: the model was trained with "

@@ -252,9 +252,8 @@ def _biases(
         name, given = value.place[1], _range_of(model, value, places)
         if given is not None and name in put_out:
             found = _only_place(put_out[name], CASTS)
-            norm = found.place if found is not None else None
-            is_norm = norm is not None and norm[0] == NORM
-            yield _Bias(name, norm[1] if norm and is_norm else None, given)
+            kind, norm = (found and found.place) or (None, None)
+            yield _Bias(name, norm if kind == NORM else None, given)
 
 
 def _range_of(model: Model, value: _Value, places: set[tuple[str, str]]) -> str | None:
