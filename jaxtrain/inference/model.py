@@ -261,7 +261,7 @@ class TrainedModel:
         if platform == "":
             platform = self.mesh.devices.flat[0].platform
         each = members.over_members(
-            lambda weights: function(*weights), (params, model_state), platform
+            lambda weights: function(*weights), (params, model_state), (), platform
         )
         return self.task.mean_outputs(each), each
 
@@ -342,7 +342,7 @@ class TrainedModel:
         if self.description.members == 1:
             return of_member(weights)
         # Written out, they are of any rank.
-        each = members.over_members(of_member, weights, None)
+        each = members.over_members(of_member, weights, (), None)
         return jax.numpy.concatenate(list(each), -1)
 
     def run(self, pixels: np.ndarray, output: Output) -> Any:

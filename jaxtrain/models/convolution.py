@@ -22,6 +22,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from jaxtrain.dtypes import wide
+from jaxtrain.parallel.mesh import BATCH_AXES, on_each_device
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 # Up to so many output channels, or output pixels, XLA:CPU computes the gradient of a
@@ -80,10 +81,10 @@ def _on_each(
 
     What XLA would split by itself is a scan over images: it would gather them all.
     """
-    batch = P(mesh.axis_names)
-    return jax.shard_map(
+    batch = P(BATCH_AXES)
+    return on_each_device(
         lambda x, kernel: conv_general_dilated(x, kernel, *args, **options),
-        mesh=mesh,
+        mesh,
         in_specs=(batch, P()),
         out_specs=batch,
         # Would have the sums of a scan told apart from zeros that all devices share.

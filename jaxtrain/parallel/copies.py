@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxtrain.dtypes import widen
-from jaxtrain.parallel.mesh import BATCH_AXES
+from jaxtrain.parallel.mesh import BATCH_AXES, mesh_in_context, on_each_device
 
 Arrays = dict[str, jax.Array]
 
@@ -58,7 +58,8 @@ class Copies:
 
     def place(self, copies: Arrays, specs: Mapping[str, P]) -> Arrays:
         """Have copies of whole arrays, inside jit, lie as `specs` say of these."""
-        shardings = {n: NamedSharding(self.mesh, s) for n, s in _own(specs).items()}
+        mesh = mesh_in_context(self.mesh)
+        shardings = {n: NamedSharding(mesh, s) for n, s in _own(specs).items()}
         return jax.lax.with_sharding_constraint(copies, shardings)
 
     def sum(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
@@ -105,9 +106,9 @@ class Copies:
         All axes are named, of which two would do: XLA:CPU (jaxlib 0.10.2) aborts on a
         bfloat16 sum where it goes on to split along others by itself.
         """
-        return jax.shard_map(
+        return on_each_device(
             lambda arrays: {n: function(n, x, specs[n]) for n, x in arrays.items()},
-            mesh=self.mesh,
+            self.mesh,
             in_specs=(dict(before),),
             out_specs=dict(after),
         )

@@ -17,7 +17,12 @@ from jax.sharding import PartitionSpec as P
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.copies import Arrays, Copies
-from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
+from jaxtrain.parallel.mesh import (
+    BATCH_AXES,
+    MEMBERS,
+    SPATIAL_AXES,
+    mesh_in_context,
+)
 from jaxtrain.trees import by_path, path_name
 
 # Smaller arrays, such as biases, are not worth a collective of their own.
@@ -48,8 +53,8 @@ class Layout:
       grouped: Paths of statistics whose first dim is split as the batch is.
       kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
       shared_fields: Of an ensemble the fields of a TrainState that its members share;
-        the arrays of all others have the members as their first dim, which no axis
-        splits. None: there are no members.
+        the arrays of all others have the members as their first dim, which the axis
+        `members` splits. None: there are no members.
     """
 
     mesh: Mesh
@@ -67,8 +72,9 @@ class Layout:
 
     @property
     def cpus(self) -> Mesh | None:
-        """The mesh, if it is of CPU devices that share the batch and nothing else."""
-        whole = self.mesh.size == num_batch_shards(self.mesh)
+        """The mesh, if it is of CPUs that share the batch, or members, and no more."""
+        parts = self.mesh.shape[MEMBERS] * num_batch_shards(self.mesh)
+        whole = self.mesh.size == parts
         return self.mesh if whole and self.platform == "cpu" else None
 
     def state(self, state: Any) -> Any:
@@ -81,7 +87,7 @@ class Layout:
             name, shape, before = path_name(path), leaf.shape, ()
             field = name.split("/")[0]
             if self.shared_fields is not None and field not in self.shared_fields:
-                shape, before = shape[1:], (None,)
+                shape, before = shape[1:], (MEMBERS,)
             spec = self._spec(name, shape, shared=field in fields)
             return NamedSharding(self.mesh, P(*before, *spec))
 
@@ -188,7 +194,7 @@ class Layout:
 
     def whole_images(self, images: jax.Array) -> jax.Array:
         """Split images (batch, ...), inside jit, by the batch alone."""
-        rows = NamedSharding(self.mesh, P(BATCH_AXES))
+        rows = self._sharding(P(BATCH_AXES))
         return jax.lax.with_sharding_constraint(images, rows)
 
     def image_shardings(self, images: Any) -> Any:
@@ -200,9 +206,12 @@ class Layout:
 
         def sharding(x: jax.Array) -> NamedSharding:
             spec = P(BATCH_AXES, *SPATIAL_AXES) if x.ndim == 4 else P(BATCH_AXES)
-            return NamedSharding(self.mesh, spec)
+            return self._sharding(spec)
 
         return jax.tree.map(sharding, images)
+
+    def _sharding(self, spec: P) -> NamedSharding:
+        return NamedSharding(mesh_in_context(self.mesh), spec)
 
     def _constrain(self, tree: Any, *, shared: bool) -> Any:
         """Have arrays lie, inside jit, as those that the `fsdp` axis shares, or not."""
@@ -234,8 +243,7 @@ class Layout:
     def _shardings(self, tree: Any, is_shared: Callable[[str], bool]) -> Any:
         def sharding(path: Any, leaf: Any) -> NamedSharding:
             name = path_name(path)
-            spec = self._spec(name, leaf.shape, shared=is_shared(name))
-            return NamedSharding(self.mesh, spec)
+            return self._sharding(self._spec(name, leaf.shape, shared=is_shared(name)))
 
         return jax.tree_util.tree_map_with_path(sharding, tree)
 

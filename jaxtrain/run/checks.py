@@ -21,7 +21,7 @@ from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
-from jaxtrain.parallel.mesh import SPATIAL_AXES
+from jaxtrain.parallel.mesh import MEMBERS, SPATIAL_AXES
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.precision import Policy
@@ -363,9 +363,14 @@ def check_training_sizes(
             ) from error
 
 
-def check_ensemble(config: Config) -> None:
-    """Check that the task has ensembles, and that each member has a seed."""
-    members = config.train.ensemble
+def check_ensemble(config: Config, mesh: Mesh) -> None:
+    """Check that the task has ensembles, and that seeds and devices fit the members."""
+    members, parts = config.train.ensemble, mesh.shape[MEMBERS]
+    if members % parts:
+        raise UserError(
+            f"parallel.members = {parts} does not divide train.ensemble = {members}: "
+            "each group of devices has as many members; change one of the two"
+        )
     if members == 1:
         return
     reason = tasks.kind(config.task).refuses_mean(config.task_options)

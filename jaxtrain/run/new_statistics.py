@@ -123,12 +123,12 @@ def _of_batch(
     layout = setup.layout
     images = layout.images(prepare_plain(plain, data, batches)["image"])
 
-    def of_member(weights: tuple[Any, Any]) -> dict[str, jax.Array]:
+    def of_member(weights: tuple[Any, Any], images: Any) -> dict[str, jax.Array]:
         return statistics_of_batch(
             setup.graphdef, *weights, images, keeps, frozen, layout.cpus
         )
 
     weights = layout.whole_params(params), model_state
     if setup.members == 1:
-        return of_member(weights)
-    return over_members(of_member, weights, layout.platform)
+        return of_member(weights, images)
+    return over_members(of_member, weights, (images,), layout.platform, layout.mesh)

@@ -148,7 +148,7 @@ def build_setup(
     method = methods.build(config.train)
     method.check(task, config.task)
     checks.check_data(config, splits, task, meshes[0])
-    checks.check_ensemble(config)
+    checks.check_ensemble(config, meshes[0])
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None
     )

@@ -14,6 +14,7 @@ from jaxtrain.console import printable
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import counted
 from jaxtrain.parallel import sharding
+from jaxtrain.parallel.mesh import MEMBERS
 from jaxtrain.records.progress_bar import short_duration
 from jaxtrain.records.workdir import REPORT
 from jaxtrain.run import advice
@@ -68,7 +69,10 @@ def _describe_members(setup: Setup) -> dict[str, str]:
     first, num = setup.config.seed, setup.members
     if num == 1:
         return {}
-    return {"ensemble": f"{num} members, of the seeds {first} to {first + num - 1}"}
+    parts = setup.mesh.shape[MEMBERS]
+    shared = f"; each of {parts} groups of devices has {num // parts}"
+    told = f"{num} members, of the seeds {first} to {first + num - 1}"
+    return {"ensemble": told + shared * (parts > 1)}
 
 
 def _describe_windows(setup: Setup) -> dict[str, str]:

@@ -54,6 +54,10 @@ MESHES = (
     Companion("`parallel.fsdp`", {"parallel.fsdp": 2}),
     Companion("`parallel.model`", {"parallel.model": 2}),
     Companion("`parallel.spatial`", {"parallel.spatial": 2}),
+    Companion(
+        "`parallel.members`, with `train.ensemble`",
+        {"parallel.members": 2, "train.ensemble": 2},
+    ),
 )
 OPTIONS = (
     Companion("`parallel.pipeline_stages`", {"parallel.pipeline_stages": 2}),

@@ -6,7 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
+from jaxtrain.parallel.mesh import MEMBERS, on_each_device
 from jaxtrain.training.state import TrainState, join_state, part_state
 
 # What the members of a step have together, where it is not a mean over those that took
@@ -22,22 +25,44 @@ TOGETHER: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def over_members(
-    function: Callable[[Any], Any], stacked: Any, platform: str | None
+    function: Callable[..., Any],
+    stacked: Any,
+    shared: tuple[Any, ...],
+    platform: str | None,
+    mesh: Mesh | None = None,
 ) -> Any:
     """Return what a function makes of each member, stacked.
 
     Args:
-      function: Function of the arrays of one member.
+      function: Function of the arrays of one member, and of those that all share.
       stacked: Arrays of all members, (members, ...) each.
+      shared: Further arguments, the same for each member. Where a mesh splits the
+        members the function must not close over traced arrays instead: they are of the
+        whole mesh, and JAX refuses to index them.
       platform: Platform that it is compiled for. On "cpu" the function is written out
         for each member: XLA:CPU has no fast path for the grouped convolutions that a
         `vmap` over kernels makes (measured: 5.6 times as slow). None writes it out,
         too, for programs that are the same everywhere.
+      mesh: Mesh whose axis `members` splits the members: its devices compute their part
+        of them, and exchange nothing. None splits nothing.
     """
+    if mesh is not None and mesh.shape[MEMBERS] > 1:
+        part = P(MEMBERS)
+        # What is computed of the members of a device is never the same on others, which
+        # JAX would have said of each constant.
+        return on_each_device(
+            lambda own, *shared: over_members(function, own, shared, platform),
+            mesh,
+            in_specs=(part, *(P() for _ in shared)),
+            out_specs=part,
+            axes=(MEMBERS,),
+            check_vma=False,
+        )(stacked, *shared)
     if platform not in (None, "cpu"):
-        return jax.vmap(function)(stacked)
+        return jax.vmap(lambda own: function(own, *shared))(stacked)
     num = len(jax.tree.leaves(stacked)[0])
-    results = [function(jax.tree.map(lambda x, i=i: x[i], stacked)) for i in range(num)]
+    each = (jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(num))
+    results = [function(own, *shared) for own in each]
     # As `jnp.stack` does, of operations that ONNX has, too.
     return jax.tree.map(
         lambda *parts: jnp.concatenate([x[None] for x in parts]), *results
@@ -45,27 +70,39 @@ def over_members(
 
 
 def step_members(
-    one_step: Callable[[TrainState, jax.Array], tuple[TrainState, Any]],
+    one_step: Callable[..., tuple[TrainState, Any]],
     state: TrainState,
     roots: jax.Array,
+    shared: tuple[Any, ...],
     platform: str,
+    mesh: Mesh | None = None,
 ) -> tuple[TrainState, dict[str, jax.Array]]:
-    """Take a step of each member: `one_step` of its own state and root key.
+    """Take a step of each member: `one_step(state, root, *shared)`.
+
+    Args:
+      one_step: Step of one member.
+      state: State of all, stacked.
+      roots: Root keys of the members, (members,).
+      shared: Further arguments, the same for each member.
+      platform: As `over_members` takes it.
+      mesh: Mesh whose axis `members` splits the members; None splits nothing.
 
     Returns:
       The state of all, and the metrics of the step: means over the members that took
       it, `members_skipped`, the number of the others, and `loss_spread`, the largest
       loss less the smallest.
     """
-    own, shared = part_state(state)
+    own, common = part_state(state)
 
-    def of_member(parts: Any) -> tuple[Any, Any]:
+    def of_member(parts: Any, common: Any, *shared: Any) -> tuple[Any, Any]:
         fields, root = parts
-        new, metrics = one_step(join_state(fields, shared), root)
+        new, metrics = one_step(join_state(fields, common), root, *shared)
         return part_state(new)[0], metrics
 
-    fields, metrics = over_members(of_member, (own, roots), platform)
-    after = join_state(fields, shared)
+    fields, metrics = over_members(
+        of_member, (own, roots), (common, *shared), platform, mesh
+    )
+    after = join_state(fields, common)
     return replace(after, step=state.step + 1), _together(metrics)
 
 

@@ -185,11 +185,16 @@ def make_train_step(
 
         return repeat_micro(micro_step, state.model_state)[1]["loss"]
 
+    def prepare(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
+        batch = preprocess(data, batch, root, step)
+        return {**batch, "image": layout.images(batch["image"])}
+
     def one_step(
         state: TrainState,
         root: jax.Array,
-        prepare: Callable[[Batch], Batch],
+        data: Any,
         batch: Batch,
+        image_root: jax.Array,
         beside: Any,
     ) -> tuple[TrainState, Metrics]:
         key = keys.at_step(root, keys.DROPOUT, state.step)
@@ -198,7 +203,7 @@ def make_train_step(
             def body(carry: Any, index: jax.Array) -> tuple[Any, Metrics]:
                 micro = jax.tree.map(lambda x: micro_batch(x, num_micro, index), batch)
                 if not prepares_whole:
-                    micro = prepare(micro)
+                    micro = prepare(data, micro, image_root, state.step)
                 return micro_step(carry, micro, jax.random.fold_in(key, index))
 
             xs = jnp.arange(num_micro)
@@ -219,20 +224,14 @@ def make_train_step(
         state: TrainState, roots: jax.Array, data: Any, batch: Batch, beside: Any
     ) -> tuple[TrainState, Metrics]:
         root = roots if members == 1 else roots[0]
-
-        def prepare(batch: Batch) -> Batch:
-            batch = preprocess(data, batch, root, state.step)
-            return {**batch, "image": layout.images(batch["image"])}
-
         if prepares_whole:
-            batch = prepare(batch)
+            # The images of the set are not looked at again.
+            data, batch = None, prepare(data, batch, root, state.step)
+        shared = data, batch, root, beside
         if members == 1:
-            return one_step(state, root, prepare, batch, beside)
+            return one_step(state, root, *shared)
         return step_members(
-            lambda state, root: one_step(state, root, prepare, batch, beside),
-            state,
-            roots,
-            layout.platform,
+            one_step, state, roots, shared, layout.platform, layout.mesh
         )
 
     def train_step(
@@ -276,7 +275,7 @@ def make_eval_step(
         params = layout.whole_params(params)
         images = batch["image"]
 
-        def seen(weights: tuple[Any, Any]) -> Any:
+        def seen(weights: tuple[Any, Any], images: jax.Array) -> Any:
             def apply(images: jax.Array) -> Any:
                 shared = layout.images(images)
                 return predict(graphdef, *weights, shared, mesh=layout.mesh)
@@ -285,9 +284,9 @@ def make_eval_step(
 
         weights, each = (params, model_state), None
         if members == 1:
-            outputs = seen(weights)
+            outputs = seen(weights, images)
         else:
-            each = over_members(seen, weights, layout.platform)
+            each = over_members(seen, weights, (images,), layout.platform, layout.mesh)
             outputs = task.mean_outputs(each)
         target, mask = task.target(batch), batch["mask"]
         return add_batch(task, sums, outputs, target, mask, each)

@@ -317,17 +317,21 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
 
 
 def assert_same_with(
-    train: dict[str, Any], prune: dict[str, Any] | None = None
+    train: dict[str, Any],
+    prune: dict[str, Any] | None = None,
+    groups: list[dict[str, Any]] | None = None,
 ) -> None:
     """Check the same of a small model with changed fields of a config.
 
     Args:
       train: Field of the section `train` -> value.
       prune: The same of the section `prune`; None prunes nothing.
+      groups: Meshes, as `assert_same` takes them. None means some of each axis that
+        splits a batch or a model.
     """
     shared = {"data": 2, "fsdp": 2, "model": 2}
     rows = {"data": 2, "spatial": 2, "spatial_width": 2}
-    groups = [
+    groups = groups or [
         {"meshes": [shared]},
         {"meshes": [shared], "micro": 2, "copies": True},
         {"meshes": [rows], "remat": "full"},

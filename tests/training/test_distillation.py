@@ -447,6 +447,8 @@ def test_on_any_devices_a_teacher_says_what_it_does_on_one(
     asked = {"teacher": str(place), "teacher_precision": "fp64", **options}
     train = {"method": "distillation", "method_options": asked}
     assert_same_with(train)
+    members = [{"meshes": [{"members": 2, "fsdp": 2}]}]
+    assert_same_with({**train, "ensemble": 2}, groups=members)
 
 
 def array_recipe(task: str, targets: str) -> str:

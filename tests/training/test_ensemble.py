@@ -1,6 +1,7 @@
 """Each member of an ensemble is the run that it would be alone."""
 
 import dataclasses
+import math
 from typing import Any
 from unittest import mock
 
@@ -14,12 +15,14 @@ from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.sharding import Layout
+from jaxtrain.performance.measure import bytes_per_device, compile_step
+from jaxtrain.performance.program import read_program
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.members import step_members
 from jaxtrain.training.state import TrainState
 from tests.helpers.axes import assert_same_with
-from tests.helpers.command import float64
+from tests.helpers.command import float64, with_devices
 from tests.helpers.layered import Steps, by_path, layered, take_steps
 from tests.helpers.numerics import TOLERANCE
 from tests.helpers.task_sources import data_of
@@ -125,6 +128,84 @@ def test_on_any_devices_an_ensemble_computes_what_it_does_on_one():
     assert_same_with({"ensemble": NUM})
 
 
+@pytest.mark.slow
+def test_devices_that_share_the_members_compute_what_one_does():
+    batch = {"members": 2, "data": 2, "fsdp": 2}
+    pixels = {"members": 2, "spatial": 2, "spatial_width": 2}
+    groups = [
+        {"meshes": [{"members": 2}, batch]},
+        {"meshes": [batch], "micro": 2, "copies": True},
+        {"meshes": [pixels], "remat": "full"},
+    ]
+    assert_same_with({"ensemble": NUM}, groups=groups)
+    assert_same_with({"ensemble": 2 * NUM}, groups=[{"meshes": [{"members": 2}]}])
+
+
+def splits_members(name: str) -> None:
+    """Take the steps of an ensemble whose members two devices share, and of one."""
+    alone = config_of(TABLE[name], NUM)
+    parallel = dataclasses.replace(alone.parallel, members=2, cpu_devices=2)
+    found = take_steps(dataclasses.replace(alone, parallel=parallel))
+    # Adam divides the gradient of a bias in front of a norm, rounding of 1e-17, by its
+    # epsilon of 1e-8; float16 rounds to 1e-3.
+    tolerance = 1e-2 if alone.precision == "fp16" else 1e-8
+    arrays = by_path(found.states[-1])
+    for path, x in by_path(take_steps(alone).states[-1]).items():
+        np.testing.assert_allclose(
+            arrays[path], x, rtol=tolerance, atol=tolerance, err_msg=f"{name}: {path}"
+        )
+
+
+@pytest.mark.slow
+def test_with_any_option_devices_share_the_members():
+    for name in TABLE:
+        with_devices(2, splits_members, name)
+
+
+def collectives_of(settings: dict[str, Any]) -> tuple[list[int], int]:
+    """Return the bytes of each exchange of a step, and of a device's parameters."""
+    setup = build_setup(config_of({"parallel": settings, "precision": "fp32"}, NUM))
+    text = compile_step(setup).as_text() or ""
+    params = setup.abstract_state.params
+    return [c.bytes for c in read_program(text).collectives], bytes_per_device(params)
+
+
+def test_devices_that_share_the_members_exchange_no_gradients():
+    cases = [{"members": 2, "cpu_devices": 2}, {"data": 2, "cpu_devices": 2}]
+    (apart, half), (batch, whole) = (
+        with_devices(2, collectives_of, case) for case in cases
+    )
+    assert half == whole / 2
+    # Losses, norms and counts of the step, to tell their means.
+    assert max(apart) <= 64
+    assert max(batch) >= whole / 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "members", "told"),
+    [
+        (
+            {"members": 2},
+            3,
+            r"parallel\.members = 2 does not divide train\.ensemble = 3",
+        ),
+        (
+            {"members": 2},
+            1,
+            r"parallel\.members = 2 does not divide train\.ensemble = 1",
+        ),
+        ({"members": 2, "model": 2}, 2, r"parallel\.model = 2 with parallel\.members"),
+    ],
+)
+def test_members_that_devices_cannot_share_are_refused(
+    settings: dict[str, int], members: int, told: str
+):
+    config = config_of({"parallel": settings, "precision": "fp32"}, members)
+    devices = [jax.devices()[0]] * math.prod(settings.values())
+    with pytest.raises(UserError, match=told):
+        build_setup(config, devices=devices)
+
+
 def test_a_bad_step_of_a_member_leaves_the_others_alone():
     state = {"weight": jnp.array([1.0, 2.0])}
     whole = TrainState(
@@ -148,7 +229,7 @@ def test_a_bad_step_of_a_member_leaves_the_others_alone():
         )
         return new, {**metrics, "bad_steps": counts["in_a_row"]}
 
-    after, metrics = step_members(one_step, whole, jnp.array([3.0, jnp.nan]), "cpu")
+    after, metrics = step_members(one_step, whole, jnp.array([3.0, jnp.nan]), (), "cpu")
     assert after.params["weight"].tolist() == [3, 2]
     assert (int(after.step), after.skipped_steps) == (4, 1)
     told = {name: float(x) for name, x in metrics.items()}
