@@ -39,7 +39,8 @@ def get_config() -> Config:
             name="unet",
             backbone="whitened_cnn_small",
             width=1.5,
-            decoder_channels=(64, 16),
+            decoder_channels=(64, 16, 8),
+            join_images=True,
         ),
         optimizer=OptimizerConfig(
             name="muon",
