@@ -5,27 +5,21 @@ epoch, so is what they make of it. It then lies on the devices in the place of t
 images, and the steps begin at the first piece that is trained.
 """
 
-import collections
 import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
-from jaxtrain.config import AugmentConfig
-from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch, eval_spec
 from jaxtrain.data.loader import Dataset
-from jaxtrain.engine import passes
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
+from jaxtrain.run import kept
 from jaxtrain.run.programs import Programs, augmented, compiled_step
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.calls_ahead import Pace
-from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.step import make_train_step, predict, prepare_plain
 from jaxtrain.trees import num_bytes
@@ -74,23 +68,18 @@ def plan(setup: Setup) -> FeaturePlan:
         "image": jax.tree.map(lambda x: x.update(sharding=everywhere), outputs),
         "target": stored["target"],
     }
-    obstacle = _obstacle(setup, part.stop, num_bytes(features))
+    obstacle = _obstacle(setup, part.stop, features)
     return FeaturePlan(part=part, features=features, obstacle=obstacle)
 
 
-def _obstacle(setup: Setup, num_pieces: int, num_bytes: int) -> str | None:
+def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
     """Return why the features of some pieces cannot be kept; None: they can."""
-    config, kind, most = setup.config, type(setup.task), loader.cache_bytes()
-    too_large = f"they take {num_bytes / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
+    config, kind = setup.config, type(setup.task)
     obstacles = {
         "each member of an ensemble has its own": setup.members > 1,
         "they are trained later": setup.timetable.unfreeze_step is not None,
         "the first piece of the model is trained": num_pieces == 0,
-        "the images are augmented (data.augment)": config.data.augment
-        != AugmentConfig(),
-        "training images have another size than those of evaluations": bool(
-            config.data.training_sizes
-        ),
+        **kept.changes_of_images(config.data),
         "the task makes its targets of the images": kind.target is not Task.target,
         "train.method may look at the images": config.train.method != "plain",
         "the task may look at the images": kind.objective is not Task.objective,
@@ -98,7 +87,7 @@ def _obstacle(setup: Setup, num_pieces: int, num_bytes: int) -> str | None:
         "devices share images (parallel.spatial)": any(
             setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES
         ),
-        too_large: num_bytes > most,
+        **kept.too_large(features),
     }
     return next((why for why, holds in obstacles.items() if holds), None)
 
@@ -116,7 +105,7 @@ def with_features(setup: Setup, programs: Programs, state: TrainState) -> Progra
     if planned.obstacle is not None:
         return programs
     dataset = programs.train_set
-    kept = _extract(setup, programs, planned, state)
+    found = _extract(setup, programs, planned, state)
     (phase,) = setup.phases
     step = make_train_step(
         setup.task,
@@ -128,7 +117,7 @@ def with_features(setup: Setup, programs: Programs, state: TrainState) -> Progra
     )
     with jax.default_matmul_precision(setup.policy.products):
         train = compiled_step(setup, step)
-    features = Dataset(dataset.source, kept, dataset.defects)
+    features = Dataset(dataset.source, found, dataset.defects)
     return replace(programs, train=((0, train),), train_set=features)
 
 
@@ -141,36 +130,20 @@ def _extract(
     setup: Setup, programs: Programs, planned: FeaturePlan, state: TrainState
 ) -> dict[str, Any]:
     """Return the features of all training examples, on every device."""
-    everywhere, data = sharding.replicated(setup.mesh), setup.config.data
     (phase,), dtype = setup.phases, setup.policy.compute_dtype
     prepare = augmented(setup, phase, programs.mean, programs.std, dtype)
 
-    def zeros() -> Any:
-        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), planned.features)
-
-    def put(
-        features: Any, params: Any, model_state: Any, data: Any, batches: Batch
-    ) -> Any:
-        """Return the features with those of a batch in their places."""
+    def compute(weights: Any, data: Any, batches: Batch) -> tuple[Any, jax.Array]:
+        params, model_state = weights
         batch = prepare_plain(prepare, data, batches)
         params = setup.layout.whole_params(params)
         images = setup.layout.images(batch["image"])
-        outputs = predict(setup.graphdef, params, model_state, images, planned.part)
-        new = {"image": outputs, "target": batch["target"]}
-        return jax.tree.map(lambda all, x: all.at[batch["index"]].set(x), features, new)
+        with jax.default_matmul_precision(setup.policy.products):
+            outputs = predict(setup.graphdef, params, model_state, images, planned.part)
+        return {"image": outputs, "target": batch["target"]}, batch["index"]
 
-    features = jax.jit(zeros, out_shardings=everywhere)()
-    with jax.default_matmul_precision(setup.policy.products):
-        extract = Compiled(put, out_shardings=everywhere, donate_argnums=0)
-    batches = loader.all_batches(data, programs.train_set, setup.mesh, data.batch_size)
-    weights, on_device = (state.params, state.model_state), programs.train_set.on_device
-    pace = Pace()
-
-    def start(batch: Any) -> None:
-        nonlocal features
-        batch = passes.shared(setup.mesh, batch, data.batch_size)
-        features = extract(features, *weights, on_device, batch)
-        pace.sent(features)
-
-    collections.deque(passes.results(batches, start), maxlen=0)
-    return features
+    weights = state.params, state.model_state
+    data, dataset = setup.config.data, programs.train_set
+    return kept.of_each_example(
+        compute, weights, planned.features, data, dataset, setup.mesh
+    )

@@ -20,6 +20,7 @@ from jaxtrain.parallel import sharding
 from jaxtrain.run.new_statistics import NewStatistics, make_new_statistics
 from jaxtrain.run.phases import Phase
 from jaxtrain.run.setup import Setup
+from jaxtrain.run.teacher import answers_of
 from jaxtrain.tasks.base import Sums
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
@@ -104,7 +105,7 @@ def make_programs(setup: Setup) -> Programs:
         begin=begin,
         train=tuple(zip((p.start for p in setup.phases), train, strict=True)),
         eval=evaluate,
-        beside={} if setup.teacher is None else {"beside": setup.teacher.read()},
+        beside=_beside(setup, train_set, augmenting[0], Normalization(mean, std)),
         zero_sums=_zero_sums(setup, batch),
         order=loader.make_order(config.data, train_set.source, config.seed),
         train_set=train_set,
@@ -114,6 +115,17 @@ def make_programs(setup: Setup) -> Programs:
         std=std,
         statistics=statistics,
     )
+
+
+def _beside(
+    setup: Setup, train_set: Dataset, prepare: Preprocess, seen: Normalization
+) -> dict[str, Any]:
+    """Return what a step takes by keyword: what it reads of a teacher."""
+    if setup.teacher is None:
+        return {}
+    data, mesh = setup.config.data, setup.mesh
+    found = answers_of(setup.teacher, data, train_set, mesh, prepare, seen)
+    return {"beside": found}
 
 
 def augmented(

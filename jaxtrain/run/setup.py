@@ -107,7 +107,7 @@ class Setup:
     @property
     def beside(self) -> dict[str, Any]:
         """Abstract arrays that a step takes by keyword, if its method has any."""
-        return {} if self.teacher is None else {"beside": self.teacher.abstract}
+        return {} if self.teacher is None else {"beside": self.teacher.beside}
 
     @property
     def state_formats(self) -> Any:
@@ -201,7 +201,7 @@ def build_setup(
     micro = blueprint.images(config.micro_batch_size)
     if taught is not None:
         method, teacher = plan_teacher(
-            method, taught, config, task, splits.train.sound, layouts[0], model, micro
+            method, taught, config, task, splits.train, layouts[0], model, micro
         )
     if len(layouts) > 1:
         stages = build_stages(model, micro, layouts, config.train.accumulate_steps)

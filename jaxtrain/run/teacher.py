@@ -13,24 +13,29 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 
-from jaxtrain.config import Config, SoundConfig
-from jaxtrain.data.preprocess import Normalization
+from jaxtrain.config import Config, DataConfig, SoundConfig
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.loader import Dataset
+from jaxtrain.data.preprocess import Normalization, Preprocess
+from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import abstract_weights
 from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.models.base import Cuts, Model
 from jaxtrain.parallel.placed import put_like
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.sharding import Layout, replicated
+from jaxtrain.run import kept
 from jaxtrain.tasks.base import Task
 from jaxtrain.training import precision
 from jaxtrain.training.methods.base import Method, Student
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import predict
-from jaxtrain.training.teacher import Teacher
-from jaxtrain.trees import path_name
+from jaxtrain.training.step import predict, prepare_plain
+from jaxtrain.training.teacher import KeptAnswers, Teacher
+from jaxtrain.trees import num_bytes, path_name
 
 # Classes that a message names, and digits of a digest that are shown.
 MAX_NAMED, NUM_SHOWN = 3, 12
@@ -43,10 +48,22 @@ class TeacherWeights:
     Attributes:
       trained: Weights where they were found.
       abstract: Their parameters and other state, abstract, with where they lie.
+      asked: How they are asked.
+      answers: Its outputs for all training examples, abstract, which are computed once;
+        None: it is asked in each step.
+      reason: Why it is; "" where the outputs are kept.
     """
 
     trained: Trained
     abstract: tuple[Any, Any]
+    asked: Teacher
+    answers: Any = None
+    reason: str = ""
+
+    @property
+    def beside(self) -> Any:
+        """What a step reads of the teacher, abstract."""
+        return self.abstract if self.answers is None else self.answers
 
     def read(self) -> tuple[Any, Any]:
         """Read them, and place them on the devices.
@@ -67,7 +84,7 @@ def plan_teacher(
     trained: Trained,
     config: Config,
     task: Task,
-    sound: SoundConfig | None,
+    source: Source,
     layout: Layout,
     model: Model,
     images: jax.ShapeDtypeStruct,
@@ -79,7 +96,7 @@ def plan_teacher(
       trained: Weights of the teacher.
       config: Config of the run.
       task: Task of the run.
-      sound: How the run makes images of clips; None: it sees images.
+      source: Training split of the run.
       layout: Layout of the run.
       model: Model of the run, abstract.
       images: Images of a micro-batch, abstract, (B, H, W, C).
@@ -91,7 +108,7 @@ def plan_teacher(
     if method.teacher_precision is not None:
         about = dataclasses.replace(about, precision=method.teacher_precision)
     _check_task(about, config, task, named)
-    _check_images(about, sound, images.shape, named)
+    _check_images(about, source.sound, images.shape, named)
     if about.members > 1:
         raise UserError(
             f"{named} is an ensemble of {about.members} models, and a step asks one: "
@@ -111,7 +128,6 @@ def plan_teacher(
     )
     teacher = Teacher(
         apply=partial(_apply, nnx.graphdef(about.abstract), policy, alone),
-        pieces=_names(about.abstract),
         layout=alone,
         normalization=Normalization(about.mean, about.std),
         image_shape=about.image_shape,
@@ -122,6 +138,7 @@ def plan_teacher(
     student = Student(
         task=task,
         pieces=_names(model),
+        teacher_pieces=_names(about.abstract),
         outputs=partial(_outputs, model, images),
         said=partial(_said, teacher, weights, images),
     )
@@ -131,7 +148,51 @@ def plan_teacher(
         weights,
         alone.weights(weights),
     )
-    return method.taught_by(teacher, student), TeacherWeights(trained, placed)
+    planned = TeacherWeights(trained, placed, teacher)
+    taught = method.taught_by(teacher, student)
+    answers = _answers(student, len(source), layout)
+    obstacles = {
+        "its activations are read, too": not taught.reads_outputs_alone,
+        **kept.changes_of_images(config.data),
+        **kept.too_large(answers),
+    }
+    reason = next((why for why, holds in obstacles.items() if holds), "")
+    if reason:
+        return taught, dataclasses.replace(planned, reason=reason)
+    looked_up = method.taught_by(KeptAnswers(), student)
+    return looked_up, dataclasses.replace(planned, answers=answers)
+
+
+def answers_of(
+    teacher: TeacherWeights,
+    data: DataConfig,
+    dataset: Dataset,
+    mesh: Mesh,
+    prepare: Preprocess,
+    seen: Normalization,
+) -> Any:
+    """Return what a step reads of the teacher, on the devices.
+
+    Args:
+      teacher: Teacher of the run.
+      data: Section of the data.
+      dataset: Training split.
+      mesh: Mesh of the devices.
+      prepare: Prepares training images.
+      seen: Statistics that these are normalised with.
+
+    Raises:
+      UserError: The weights are damaged.
+    """
+    weights = teacher.read()
+    if teacher.answers is None:
+        return weights
+
+    def ask(weights: Any, data: Any, batches: Batch) -> tuple[Any, jax.Array]:
+        batch = prepare_plain(prepare, data, batches)
+        return teacher.asked.ask(weights, batch, seen)[1], batch["index"]
+
+    return kept.of_each_example(ask, weights, teacher.answers, data, dataset, mesh)
 
 
 def describe_teacher(teacher: TeacherWeights) -> dict[str, str]:
@@ -139,7 +200,27 @@ def describe_teacher(teacher: TeacherWeights) -> dict[str, str]:
     about, digest = teacher.trained.about, teacher.trained.digest()
     height, width, channels = about.image_shape
     text = f"{about.model.name} at {height}x{width}x{channels}, {about.precision}"
-    return {"teacher": f"{teacher.trained.where}: {text}, sha256 {digest[:NUM_SHOWN]}"}
+    if teacher.answers is None:
+        how = f"computed in each step: {teacher.reason}"
+    else:
+        size = num_bytes(teacher.answers) / 1e6
+        how = f"computed once, {size:,.1f} MB on each device"
+    return {
+        "teacher": f"{teacher.trained.where}: {text}, sha256 {digest[:NUM_SHOWN]}",
+        "its outputs": how,
+    }
+
+
+def _answers(student: Student, num: int, layout: Layout) -> Any:
+    """Return a teacher's outputs for so many examples, abstract."""
+    _, said = student.said(())
+    everywhere = replicated(layout.mesh)
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(
+            (num, *x.shape[1:]), x.dtype, sharding=everywhere
+        ),
+        said,
+    )
 
 
 def _names(model: Model) -> tuple[tuple[str, ...], ...]:
@@ -171,7 +252,9 @@ def _said(
     teacher: Teacher, weights: Any, images: jax.ShapeDtypeStruct, cuts: Cuts
 ) -> tuple[list[Any], Any]:
     some = Normalization((0.5,) * images.shape[-1], (0.5,) * images.shape[-1])
-    return jax.eval_shape(partial(teacher.ask, seen=some, cuts=cuts), weights, images)
+    return jax.eval_shape(
+        partial(teacher.ask, seen=some, cuts=cuts), weights, {"image": images}
+    )
 
 
 def _check_task(about: Description, config: Config, task: Task, named: str) -> None:

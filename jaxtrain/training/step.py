@@ -275,7 +275,7 @@ def make_eval_step(
         params = layout.whole_params(params)
         images = batch["image"]
 
-        def seen(weights: tuple[Any, Any], images: jax.Array) -> Any:
+        def seen(weights: tuple[Any, Any], images: Any) -> Any:
             def apply(images: jax.Array) -> Any:
                 shared = layout.images(images)
                 return predict(graphdef, *weights, shared, mesh=layout.mesh)

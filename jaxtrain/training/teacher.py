@@ -1,4 +1,8 @@
-"""A trained model that a step asks: what it says of the images of a batch."""
+"""A trained model that a step asks: what it says of the images of a batch.
+
+Where the images are the same in every epoch, so is what it says of them: it is computed
+once, and a step looks it up.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import scopes
+from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Normalization
 from jaxtrain.dtypes import widen
 from jaxtrain.models.base import Cuts
@@ -28,7 +33,6 @@ class Teacher:
     Attributes:
       apply: Function `(weights, prepared images, cuts)` that returns what
         `Model.through` does.
-      pieces: Names of the layers of each piece of the model.
       layout: Layout of its weights; images are split by the batch alone.
       normalization: Statistics that its images are normalised with.
       image_shape: Height, width and channels of its images.
@@ -38,7 +42,6 @@ class Teacher:
     """
 
     apply: Callable[[Any, jax.Array, Cuts], tuple[list[Any], Any]]
-    pieces: tuple[tuple[str, ...], ...]
     layout: Layout
     normalization: Normalization
     image_shape: tuple[int, int, int]
@@ -48,19 +51,19 @@ class Teacher:
 
     @scopes.part(scopes.TEACHER)
     def ask(
-        self, weights: Any, images: jax.Array, seen: Normalization, cuts: Cuts = ()
+        self, weights: Any, batch: Batch, seen: Normalization, cuts: Cuts = ()
     ) -> tuple[list[Any], Any]:
         """Return what `Model.through` does of a batch, in at least float32. Traced.
 
         Args:
           weights: Weights of the teacher.
-          images: Images of the student, (B, H, W, C).
+          batch: Batch of the student, whose images are (B, H, W, C).
           seen: Statistics that these are normalised with.
           cuts: Numbers of pieces behind which its activations are returned.
         """
         # Parts of images would meet convolutions that XLA does not always split right
         # (`jaxtrain.run.checks.check_groups`).
-        images = self.layout.whole_images(images)
+        images = self.layout.whole_images(batch["image"])
         weights = self.layout.whole_params(weights)
         found = self.apply(weights, self.prepare(images, seen), cuts)
         inside, outputs = widen(found)
@@ -81,6 +84,25 @@ class Teacher:
         if pixels.shape != shape:
             pixels = jax.image.resize(pixels, shape, FILTERS[self.interpolation])
         return self.normalization.normalized(pixels).astype(self.dtype)
+
+
+class KeptAnswers:
+    """How a step looks up what a teacher has put out, by the number of an example."""
+
+    @scopes.part(scopes.TEACHER)
+    def ask(
+        self, kept: Any, batch: Batch, seen: Normalization, cuts: Cuts = ()
+    ) -> tuple[list[Any], Any]:
+        """Return what `Teacher.ask` does, of the outputs of all training examples.
+
+        Args:
+          kept: Outputs, (examples, ...) each.
+          batch: Batch of the student, with the `index` of each example, (B,).
+          seen: Not looked at.
+          cuts: Must be empty: no activations are kept.
+        """
+        assert not cuts, "a method that reads activations asks in each step"
+        return [], jax.tree.map(lambda x: x[batch["index"]], kept)
 
 
 def _to_channels(pixels: jax.Array, channels: int) -> jax.Array:

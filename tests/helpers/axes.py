@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.config import (
+    AugmentConfig,
     Config,
     DataConfig,
     ModelConfig,
@@ -96,6 +97,7 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
             source=SHAPES if has_maps else synthetic,
             batch_size=BATCH_SIZE,
             validation_fraction=0.0,
+            augment=case.get("augment", AugmentConfig()),
         ),
         model=model,
         # A rate so high that a difference of the gradients shows in the weights.
@@ -268,7 +270,9 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if micro not in references:
                 use(1)
                 alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
-                alone |= {n: case.get(n, {}) for n in ("train", "prune")}
+                alone |= {
+                    n: case[n] for n in ("train", "prune", "augment") if n in case
+                }
                 config = make_config(name, alone)
                 first = some_weights(config)
                 references[micro] = first, carry_out(config, first)
@@ -320,6 +324,7 @@ def assert_same_with(
     train: dict[str, Any],
     prune: dict[str, Any] | None = None,
     groups: list[dict[str, Any]] | None = None,
+    augment: AugmentConfig | None = None,
 ) -> None:
     """Check the same of a small model with changed fields of a config.
 
@@ -328,6 +333,7 @@ def assert_same_with(
       prune: The same of the section `prune`; None prunes nothing.
       groups: Meshes, as `assert_same` takes them. None means some of each axis that
         splits a batch or a model.
+      augment: Augmentations; None means none.
     """
     shared = {"data": 2, "fsdp": 2, "model": 2}
     rows = {"data": 2, "spatial": 2, "spatial_width": 2}
@@ -336,5 +342,9 @@ def assert_same_with(
         {"meshes": [shared], "micro": 2, "copies": True},
         {"meshes": [rows], "remat": "full"},
     ]
-    changes = {"train": train, "prune": prune or {}}
+    changes = {
+        "train": train,
+        "prune": prune or {},
+        "augment": augment or AugmentConfig(),
+    }
     assert_same("convnet, groups", [{**group, **changes} for group in groups])

@@ -15,12 +15,15 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from jaxtrain.config import (
+    AugmentConfig,
     Config,
+    DataConfig,
     OptimizerConfig,
     SoundConfig,
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
+from jaxtrain.data import loader, sources
 from jaxtrain.data.preprocess import Normalization
 from jaxtrain.errors import UserError
 from jaxtrain.inference.trained import Trained, shapes_of
@@ -29,19 +32,20 @@ from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.run.settle import check_kept, settle
-from jaxtrain.run.teacher import plan_teacher
+from jaxtrain.run.teacher import TeacherWeights, describe_teacher, plan_teacher
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.regression import Regression
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.methods.attention import find_pairs
-from jaxtrain.training.methods.base import Student
+from jaxtrain.training.methods.base import Method, Student
 from jaxtrain.training.methods.distillation import Distillation
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.step import make_train_step, predict
-from jaxtrain.training.teacher import GREY, Teacher
+from jaxtrain.training.teacher import GREY, KeptAnswers, Teacher
 from tests.helpers import labelled, taught, tiny
 from tests.helpers.axes import assert_same_with
+from tests.helpers.layered import layered, take_steps
 from tests.helpers.masked import mask_recipe, write_masks
 from tests.helpers.numerics import FP64, close
 from tests.helpers.processes import Cli
@@ -62,7 +66,6 @@ def make_teacher(**changes: Any) -> tuple[Teacher, Any]:
         apply=lambda weights, x, cuts: predict(
             nnx.graphdef(about.abstract), weights[0], weights[1], x, cuts=cuts
         ),
-        pieces=(),
         layout=LAYOUT,
         normalization=Normalization(about.mean, about.std),
         image_shape=about.image_shape,
@@ -75,7 +78,7 @@ def make_teacher(**changes: Any) -> tuple[Teacher, Any]:
 def student(task: Any) -> Student:
     """Return a model of which no piece is looked at."""
     logits = jax.ShapeDtypeStruct((2, CLASSES), jnp.float32)
-    return Student(task, (), lambda cuts: ([], logits), lambda cuts: ([], logits))
+    return Student(task, (), (), lambda cuts: ([], logits), lambda cuts: ([], logits))
 
 
 def one_step(trial: Trial, method: Any, beside: Any) -> tuple[Any, Any]:
@@ -156,6 +159,9 @@ def test_a_step_costs_a_plain_one_and_the_forward_pass_of_the_teacher():
     plain = flops(Plain())
     assert flops(method, beside=weights) == plain + count_flops(forward.jaxpr.jaxpr)
     assert plain > 0
+    kept = Distillation(teacher="here").taught_by(KeptAnswers(), student(trial.task))
+    answers = jax.ShapeDtypeStruct((4, CLASSES), jnp.float32)
+    assert flops(kept, beside=answers) == plain
 
 
 # What a teacher is trained on -> images of the student, and those that it sees.
@@ -209,6 +215,17 @@ def plan(
     given: Any = None, name: str = "classification", how: Any = None, **changes: Any
 ) -> Teacher:
     """Return the teacher that a run on such a task has."""
+    return planned(given, name, how, **changes)[1].asked
+
+
+def planned(
+    given: Any = None,
+    name: str = "classification",
+    how: Any = None,
+    data: DataConfig = DataConfig(),  # noqa: B008 (frozen)
+    **changes: Any,
+) -> tuple[Method, TeacherWeights]:
+    """Return the method that knows the teacher, and this, on four classes."""
     about = taught.describe(**changes)
     shapes = shapes_of(taught.weights(about))
     stored = {OWN.name(path): shape for path, shape in shapes.items()}
@@ -218,26 +235,66 @@ def plan(
     images = jax.ShapeDtypeStruct((2, 8, 8, 1), jnp.float32)
     facts = {"num_classes": 4, "class_names": NAMES}
     task = given or Classification((8, 8, 1), facts)
-    config = Config(task=name, train=train)
-    planned, _ = plan_teacher(
+    config = Config(task=name, train=train, data=data)
+    source = sources.load(DataConfig(source="synthetic:8x8x1/4/40"), 0).train
+    return plan_teacher(
         Distillation(**options, **(how or {})),
         trained,
         config,
         task,
-        None,
+        source,
         LAYOUT,
         taught.describe().abstract,
         images,
     )
-    assert isinstance(planned, Distillation) and planned._asked is not None
-    return planned._asked
+
+
+FLIP = AugmentConfig(horizontal_flip=True)
+
+
+def test_outputs_are_kept_where_images_stay_the_same(monkeypatch: pytest.MonkeyPatch):
+    def told(**options: Any) -> str:
+        return describe_teacher(planned(**options)[1])["its outputs"]
+
+    assert told() == "computed once, 0.0 MB on each device"
+    _, teacher = planned()
+    assert teacher.beside.shape == (36, 4)
+    layers = {"attention_layers": "conv1:conv1"}
+    assert told(how=layers) == "computed in each step: its activations are read, too"
+    assert "images are augmented" in told(data=DataConfig(augment=FLIP))
+    assert "another size" in told(data=DataConfig(image_size=12, train_image_size=8))
+    sound = DataConfig(source="audio:x", sound=SoundConfig(random_crop=True))
+    assert "cut at random" in told(data=sound)
+    monkeypatch.setattr(loader, "CACHE_FRACTION", 1e-12)
+    assert "more than 0 MB" in told()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"num_outputs": 4, "image_shape": (12, 9, 1)}])
+def test_the_run_with_kept_outputs_is_that_which_asks_in_each_step(
+    changes: dict[str, Any], tmp_path: Path
+):
+    place = taught.write_teacher(tmp_path / "teacher", **changes)
+    options = {"teacher": str(place), "teacher_precision": "fp64"}
+    data = DataConfig(source="synthetic:8x8x1/4/24", batch_size=8, repeats=2)
+    config = layered(
+        {"method": "distillation", "method_options": options, "accumulate_steps": 2},
+        data=data,
+    )
+    kept = take_steps(config)
+    with mock.patch.object(loader, "CACHE_FRACTION", 1e-12):
+        asked = take_steps(config)
+    assert kept.metrics["teacher_loss"].min() > 0
+    for name in ("loss", "teacher_loss", "grad_norm"):
+        # Of images that are resized in batches of another size, sums in another order.
+        np.testing.assert_allclose(kept.metrics[name], asked.metrics[name], rtol=1e-9)
 
 
 def test_classes_in_another_order_are_put_in_order():
     teacher = plan(class_names=("dog", "ant", "cat", "bee"))
     says = dataclasses.replace(teacher, apply=lambda weights, *_: ([], weights))
     logits = jnp.asarray([[4.0, 1.0, 3.0, 2.0]])
-    _, found = says.ask(logits, jnp.zeros((1, 8, 8, 1)), SEEN)
+    _, found = says.ask(logits, {"image": jnp.zeros((1, 8, 8, 1))}, SEEN)
     np.testing.assert_array_equal(found, [[1, 2, 3, 4]])
 
 
@@ -447,6 +504,8 @@ def test_on_any_devices_a_teacher_says_what_it_does_on_one(
     asked = {"teacher": str(place), "teacher_precision": "fp64", **options}
     train = {"method": "distillation", "method_options": asked}
     assert_same_with(train)
+    # Asked in each step, of images that are augmented.
+    assert_same_with(train, augment=FLIP)
     members = [{"meshes": [{"members": 2, "fsdp": 2}]}]
     assert_same_with({**train, "ensemble": 2}, groups=members)
 
@@ -533,8 +592,10 @@ def test_what_looks_at_a_step_before_it_is_taken_knows_the_teacher(
     plain = write_recipe(tmp_path / "plain.py", EIGHT_STEPS)
     config = write_recipe(tmp_path / "recipe.py", taught_by(place))
     found = []
+    # Without a flip its outputs are computed once, before the first step.
+    words = ["--data.augment.horizontal-flip", "True", "--target", "cpu"]
     for path in (plain, config):
-        result = cli("plan", "--config", path, "--target", "cpu", "--out", path.stem)
+        result = cli("plan", "--config", path, *words, "--out", path.stem)
         assert result.code == 0, result.stderr
         found.append(json.loads((tmp_path / path.stem / "plan.json").read_text()))
     flops, inputs = ([x[n] for x in found] for n in ("flops", "input_bytes"))

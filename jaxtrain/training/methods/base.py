@@ -12,7 +12,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Normalization
 from jaxtrain.models.base import Cuts
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.teacher import Teacher
+from jaxtrain.training.teacher import KeptAnswers, Teacher
 from jaxtrain.training.update import Metrics
 
 # (params, model_state, images, key, *, training=True, cuts=None) -> (outputs, new
@@ -80,6 +80,7 @@ class Student(NamedTuple):
     Attributes:
       task: Task of the run.
       pieces: Names of the layers of each piece of the model.
+      teacher_pieces: The same of the teacher.
       outputs: Function of cuts that returns what `Model.through` does for a
         micro-batch, abstract.
       said: The same of the teacher.
@@ -87,6 +88,7 @@ class Student(NamedTuple):
 
     task: Task
     pieces: tuple[tuple[str, ...], ...]
+    teacher_pieces: tuple[tuple[str, ...], ...]
     outputs: Callable[[Cuts], tuple[list[Any], Any]]
     said: Callable[[Cuts], tuple[list[Any], Any]]
 
@@ -111,8 +113,18 @@ class Method:
     teacher_digest: str | None = None
     teacher_precision: str | None = None
 
-    def taught_by(self, teacher: Teacher, student: Student) -> "Method":
-        """Return the method with its teacher, whose weights `objective.beside` has.
+    @property
+    def reads_outputs_alone(self) -> bool:
+        """Whether the method, once taught, asks its teacher for nothing but outputs.
+
+        They may then be computed once (`KeptAnswers`), if the images stay the same.
+        """
+        return False
+
+    def taught_by(self, teacher: Teacher | KeptAnswers, student: Student) -> "Method":
+        """Return the method with its teacher.
+
+        What this is asked with, weights or kept outputs, `objective.beside` has.
 
         Raises:
           UserError: An option has no meaning for the task, or the models.

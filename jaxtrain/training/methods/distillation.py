@@ -18,7 +18,7 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.training.methods.attention import AttentionPairs, find_pairs
 from jaxtrain.training.methods.base import Metrics, Objective, Student
 from jaxtrain.training.methods.plain import Plain
-from jaxtrain.training.teacher import Teacher
+from jaxtrain.training.teacher import KeptAnswers, Teacher
 
 # Share of the teacher in the loss: Tian et al. 2020, arXiv:1910.10699, and, of its
 # answers alone, Touvron et al. 2021.
@@ -36,7 +36,7 @@ class Distillation(Plain):
     """
 
     Options = DistillationOptions
-    _asked: Teacher | None = None
+    _asked: Teacher | KeptAnswers | None = None
     _pairs = AttentionPairs((), (), ())
 
     def __init__(self, **given: Any):
@@ -68,11 +68,17 @@ class Distillation(Plain):
                 "would take the place of; leave train.method out"
             )
 
-    def taught_by(self, teacher: Teacher, student: Student) -> "Distillation":
+    @property
+    def reads_outputs_alone(self) -> bool:
+        return self._layers is None
+
+    def taught_by(
+        self, teacher: Teacher | KeptAnswers, student: Student
+    ) -> "Distillation":
         method = copy.copy(self)
         method._asked = teacher
         if self._layers is not None:
-            pairs = find_pairs(self._layers, student.pieces, teacher.pieces)
+            pairs = find_pairs(self._layers, student.pieces, student.teacher_pieces)
             method._pairs = pairs
         ours, outputs = student.outputs(method._pairs.student)
         theirs, said = student.said(method._pairs.teacher)
@@ -92,7 +98,7 @@ class Distillation(Plain):
         assert self._asked is not None, "a run has called `taught_by`"
         images, pairs, task = batch["image"], self._pairs, objective.task
         inside, said = self._asked.ask(
-            objective.beside, images, objective.normalization, pairs.teacher
+            objective.beside, batch, objective.normalization, pairs.teacher
         )
 
         def losses(
