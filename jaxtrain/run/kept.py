@@ -60,7 +60,7 @@ def of_each_example(
       weights: Arrays that it takes.
       abstract: Values of all examples, (examples, ...) each, with where they lie.
       config: Section of the data.
-      dataset: Training split.
+      dataset: Training split of the run.
       mesh: Mesh of the devices.
     """
     everywhere = sharding.replicated(mesh)

@@ -176,7 +176,7 @@ def answers_of(
     Args:
       teacher: Teacher of the run.
       data: Section of the data.
-      dataset: Training split.
+      dataset: Training split of the run.
       mesh: Mesh of the devices.
       prepare: Prepares training images.
       seen: Statistics that these are normalised with.

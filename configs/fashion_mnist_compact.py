@@ -1,0 +1,61 @@
+"""Fashion-MNIST in a file of 45 kB: fewer channels, 8 bits, and a teacher.
+
+    python main.py data --prepare tfds:fashion_mnist
+    python main.py --config configs/fashion_mnist_fast.py --model.width 1.5 \
+        --train.label-smoothing 0 --workdir runs/fashion_mnist_teacher
+    python main.py compact --workdir runs/fashion_mnist_teacher --flops 0.33 \
+        --out runs/fashion_mnist_small
+    python main.py --config configs/fashion_mnist_compact.py
+    python main.py export --workdir runs/fashion_mnist_compact --format onnx \
+        --precision int8 --out fashion_mnist.onnx
+
+Hardware: 2 CPU cores with VNNI, shared with another training. Measured: test accuracy
+0.925 on all 10,000 test images, of the averaged weights, and 0.922 without the teacher
+(one seed each; 3 min 32 s of CPU time). The teacher has 0.930, 3.5 times the FLOPs and
+a file of 635 kB; ONNX Runtime takes 0.78 of its time for one image, and 0.54 for eight.
+Data: 60,000 images (Xiao et al. 2017, arXiv:1708.07747), all of them trained on.
+Recipe: ours. Channels go by what the loss loses without them (Molchanov et al. 2019,
+arXiv:1906.10771), weights and activations are rounded in training (Jacob et al. 2018,
+arXiv:1712.05877), and the model that was cut is the teacher (Hinton et al. 2015,
+arXiv:1503.02531).
+"""
+
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    return Config(
+        data=DataConfig(
+            source="tfds:fashion_mnist",
+            batch_size=240,
+            eval_batch_size=500,
+            validation_fraction=0.0,
+            augment=AugmentConfig(alternating_flip=True),
+        ),
+        model=ModelConfig(
+            name="whitened_cnn_small",
+            pretrained="runs/fashion_mnist_small",
+            quantize="int8",
+        ),
+        optimizer=OptimizerConfig(
+            name="muon",
+            learning_rate=0.04,
+            momentum=0.7,
+            weight_decay=0.01,
+            schedule="linear",
+            warmup_fraction=0.1,
+        ),
+        train=TrainConfig(
+            epochs=6,
+            ema_decay=0.98,
+            method="distillation",
+            method_options={"teacher": "runs/fashion_mnist_teacher", "temperature": 2},
+        ),
+    )
