@@ -39,8 +39,7 @@ def get_config() -> Config:
             name="unet",
             backbone="whitened_cnn_small",
             width=1.5,
-            decoder_channels=(64, 16, 8),
-            join_images=True,
+            decoder_channels=(64, 16),
         ),
         optimizer=OptimizerConfig(
             name="muon",

@@ -72,10 +72,6 @@ class ModelConfig(Section):
     # logits are resized from where it ends. None: from 256 halved down to 16, up to the
     # size of the image, times the width.
     decoder_channels: tuple[int, ...] | None = None
-    # Of a U-Net: whether the block of its decoder that has the size of the images sees
-    # them, too. For backbones whose first layer has a stride: outlines of small things
-    # are lost there. None: it does not.
-    join_images: bool | None = None
     # Of a model of boxes: channels of each level of its pyramid.
     pyramid_channels: int | None = None
     # Of a model of boxes: convolutions of each of its heads, before the last one.

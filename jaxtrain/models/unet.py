@@ -3,9 +3,8 @@
 As in segmentation_models.pytorch: from the last features on, images are doubled, joined
 with those features of the backbone that have their size, and convolved twice; batch
 norms follow the convolutions. Where the backbone has no features of a size, as between
-the image and the stem of a ResNet, nothing is joined, or the image itself. A decoder of
-few blocks ends before the size of the image, to which its logits are resized, as in
-FCN.
+the image and the stem of a ResNet, nothing is joined. A decoder of few blocks ends
+before the size of the image, to which its logits are resized, as in FCN.
 """
 
 import dataclasses
@@ -53,13 +52,11 @@ class UNet(DenseModel):
         norm_epsilon: float | None = None,
         padding: Literal["symmetric", "same"] | None = None,
         decoder_channels: tuple[int, ...] | None = None,
-        join_images: bool | None = None,
     ):
         """Create the layers; the outputs are maps of the images' height and width.
 
         Raises:
-          UserError: the decoder has more blocks than the backbone halves its images, or
-            none that could join the images.
+          UserError: the decoder has more blocks than the backbone halves its images.
         """
         *skips, last = self.add_backbone(
             backbone,
@@ -71,7 +68,7 @@ class UNet(DenseModel):
             norm_epsilon=norm_epsilon,
             padding=padding,
         )
-        features, stride, seen = last.channels, last.stride, False
+        features, stride = last.channels, last.stride
         layers = dataclasses.replace(layers, init=he_fan_in)
         for channels in decoder_channels or _usual_channels(stride, width):
             if stride == 1:
@@ -84,21 +81,10 @@ class UNet(DenseModel):
             if skips and skips[-1].stride >= stride:
                 stride, joined = skips.pop()
                 features, joins = features + joined, True
-            sees_images = bool(join_images) and stride == 1 and not joins
-            block = UpBlock(
-                features + image_shape[2] * sees_images, channels, layers=layers
-            )
-            apply = _up_and_join if joins else _up_to(stride, sees_images)
-            seen = seen or sees_images
+            block = UpBlock(features, channels, layers=layers)
+            apply = _up_and_join if joins else _up_to(stride)
             self.add_piece(apply, **{f"up{stride}": block})
             features = channels
-        if join_images and not seen:
-            raise UserError(
-                f"model.join_images with model.backbone = {backbone!r} and "
-                f"model.decoder_channels = {decoder_channels}: no block of the decoder "
-                "has the size of the images and nothing else to join; leave it out, or "
-                "give numbers for a block of each size"
-            )
         head = Head(features, num_outputs, dropout, layers=layers)
         self.add_piece(_head, head=head)
 
@@ -116,20 +102,13 @@ def _up_and_join(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
     return (block(jnp.concatenate([x, skip], axis=-1)), *rest)
 
 
-def _up_to(stride: int, sees_images: bool) -> Any:
-    """Return a piece whose features have a pixel for so many of the image.
-
-    At a stride of 1 it may join the images.
-    """
+def _up_to(stride: int) -> Any:
+    """Return a piece whose features have a pixel for so many of the image."""
 
     def up(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
         x, *rest = x
-        images = rest[-1]
-        rows, columns = (-(-n // stride) for n in images.shape[1:3])
-        x = doubled(x, (rows, columns))
-        if sees_images:
-            x = jnp.concatenate([x, images.astype(x.dtype)], axis=-1)
-        return (block(x), *rest)
+        rows, columns = (-(-n // stride) for n in rest[-1].shape[1:3])
+        return (block(doubled(x, (rows, columns))), *rest)
 
     return up
 

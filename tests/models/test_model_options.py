@@ -33,7 +33,6 @@ VALUES: dict[str, Any] = {
     "backbone": "resnet34",
     "output_stride": 16,
     "decoder_channels": (24, 16),
-    "join_images": True,
     "pyramid_channels": 24,
     "head_layers": 3,
 }

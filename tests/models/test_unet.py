@@ -55,27 +55,12 @@ def test_a_decoder_longer_than_the_backbone_is_refused():
         made.abstract()
 
 
-@each_row(
-    "options",
-    [
-        {"backbone": "convnet", "decoder_channels": (8,)},
-        {"backbone": "resnet18", "stem": "cifar"},
-    ],
-)
-def test_images_that_no_block_can_join_are_refused(options: dict[str, Any]):
-    made = blueprint((32, 32), join_images=True, **options)
-    with pytest.raises(UserError, match=r"model\.join_images .* nothing else to join"):
-        made.abstract()
-
-
 def test_logits_are_summed_in_float32_and_have_the_output_dtype():
     made = blueprint((9, 8), policy="bf16", backbone="convnet", width=0.1)
     assert outputs_of(made, made.abstract()).dtype == jnp.float32
 
 
-def by_hand(
-    params: Any, state: Any, images: np.ndarray, join_images: bool
-) -> np.ndarray:
+def by_hand(params: Any, state: Any, images: np.ndarray) -> np.ndarray:
     """Return the logits of a U-Net over a convnet, in evaluation, in float64."""
 
     def conv(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
@@ -100,7 +85,7 @@ def by_hand(
     x = levels[2]
     for name, size, skip in (
         ("up2", levels[1].shape, levels[1]),
-        ("up1", images.shape, images if join_images else None),
+        ("up1", images.shape, None),
     ):
         x = x.repeat(2, 1).repeat(2, 2)[:, : size[1], : size[2]]
         if x.shape[1:3] != size[1:3]:
@@ -115,11 +100,9 @@ def by_hand(
 
 
 # Of the last, pools leave out rows, and twice what is left is too little.
-@each_row(
-    ("size", "join_images"), [((12, 16), False), ((15, 14), False), ((15, 14), True)]
-)
-def test_what_a_unet_computes(size: tuple[int, int], join_images: bool):
-    made = blueprint(size, backbone="convnet", width=0.1, join_images=join_images)
+@each_row("size", [(12, 16), (15, 14)])
+def test_what_a_unet_computes(size: tuple[int, int]):
+    made = blueprint(size, backbone="convnet", width=0.1)
     graphdef, *abstract = split_model(made.abstract())
     rng = np.random.default_rng(0)
 
@@ -131,7 +114,7 @@ def test_what_a_unet_computes(size: tuple[int, int], join_images: bool):
 
     weights = jax.tree.map(fill, abstract)
     images = rng.standard_normal((2, *size, 3))
-    expected = by_hand(weights[0], weights[1], images, join_images)
+    expected = by_hand(weights[0], weights[1], images)
     single = jax.tree.map(np.float32, (*weights, images))
     found = jax.jit(functools.partial(predict, graphdef))(*single)
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
