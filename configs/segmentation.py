@@ -39,7 +39,7 @@ def get_config() -> Config:
             name="unet",
             backbone="whitened_cnn_small",
             width=1.5,
-            decoder_channels=(64, 16),
+            decoder_channels=(64, 16, 8),
         ),
         optimizer=OptimizerConfig(
             name="muon",
